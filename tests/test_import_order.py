@@ -16,7 +16,7 @@ ALLOWED: dict[tuple[str, str], str] = {}  # (file, imported module) -> why this 
 
 def stage(module: str) -> str:
     """The entry of ORDER that `intarsia.<...>` belongs to; modules at the package's root make up the session's API."""
-    top = (module.split(".") + ["", ""])[1]
+    top = [*module.split("."), ""][1]
     return top if top in ORDER else "cli" if top == "__main__" else "session"
 
 
