@@ -1,0 +1,81 @@
+"""The exception tree.
+
+IntarsiaError (RuntimeError)
+├── InvalidModelError     the model itself is wrong
+│   ├── InvalidProtobuf       not an ONNX file, cut short, or corrupt
+│   ├── InvalidGraph          readable, but not a valid graph (cycle, name written twice, unknown input)
+│   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
+├── NoSuchFile            the model file does not exist (also FileNotFoundError)
+├── NotImplemented        an operator, type or feature that no provider has (also NotImplementedError)
+├── InvalidArgument       a call's argument is wrong: input, shape, dtype, option, name (also ValueError)
+│   └── UnknownOption         an option or provider name that does not exist
+├── Fail                  a run was stopped or could not be finished
+│   └── OutOfMemory           memory could not be had (also MemoryError)
+└── EPFail                an execution provider could not start, compile or run
+
+Every message says what was expected, what was given, where (provider, node, value), and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class IntarsiaError(RuntimeError):
+    """Base of all errors that Intarsia raises on purpose."""
+
+
+class InvalidModelError(IntarsiaError):
+    """The model is not valid ONNX."""
+
+
+class InvalidProtobuf(InvalidModelError):
+    """The bytes are not an ONNX model, or are cut short or corrupt."""
+
+
+class InvalidGraph(InvalidModelError):
+    """The model can be read but its graph is not valid."""
+
+
+class ExternalDataError(InvalidModelError):
+    """External weight data is missing, too short, or outside the model's folder."""
+
+
+class NoSuchFile(IntarsiaError, FileNotFoundError):
+    """The model file does not exist."""
+
+
+class NotImplemented(IntarsiaError, NotImplementedError):
+    """No provider implements what the model needs."""
+
+
+class InvalidArgument(IntarsiaError, ValueError):
+    """An argument of a call is wrong."""
+
+
+class UnknownOption(InvalidArgument):
+    """A provider, option or configuration name that does not exist."""
+
+
+class Fail(IntarsiaError):
+    """A run was stopped or could not be finished."""
+
+
+class OutOfMemory(Fail, MemoryError):
+    """The memory that a run or a compilation needs could not be had."""
+
+
+class EPFail(IntarsiaError):
+    """An execution provider could not start, compile or run."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: the nearest valid one, or the list of all."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not close:
+        folded = {n.lower(): n for n in names}
+        close = [folded[m] for m in difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)]
+    listed = ", ".join(repr(n) for n in names) or "none"
+    return f"did you mean {close[0]!r}? (valid: {listed})" if close else f"valid: {listed}"

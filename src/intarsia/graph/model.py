@@ -1,0 +1,348 @@
+"""The graph: named values, nodes in topological order, constants whose data stays where it was mapped.
+
+Values are identified by their names (ONNX is SSA: a name is written once). A `Graph` is a plain value: passes take one
+and return another (`clone` is shallow: nodes are copied, constant data is shared).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Shape, format_shape
+from intarsia.graph.dtypes import DType
+
+DEFAULT_DOMAIN = ""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and shape of a tensor; `shape` is None where not even the rank is known."""
+
+    dtype: DType
+    shape: Shape | None = None
+
+    @property
+    def rank(self) -> int | None:
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def onnx_name(self) -> str:
+        return f"tensor({self.dtype.onnx_name})"
+
+    def __str__(self) -> str:
+        return f"{self.dtype.onnx_name}{'[...]' if self.shape is None else format_shape(self.shape)}"
+
+
+@dataclass(frozen=True)
+class SparseTensorType(TensorType):
+    @property
+    def onnx_name(self) -> str:
+        return f"sparse_tensor({self.dtype.onnx_name})"
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    element: ValueType | None
+
+    @property
+    def onnx_name(self) -> str:
+        return f"seq({self.element.onnx_name if self.element else ''})"
+
+    def __str__(self) -> str:
+        return f"seq({self.element})"
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    element: ValueType | None
+
+    @property
+    def onnx_name(self) -> str:
+        return f"optional({self.element.onnx_name if self.element else ''})"
+
+    def __str__(self) -> str:
+        return f"optional({self.element})"
+
+
+@dataclass(frozen=True)
+class MapType:
+    key: DType
+    value: ValueType | None
+
+    @property
+    def onnx_name(self) -> str:
+        return f"map({self.key.onnx_name},{self.value.onnx_name if self.value else ''})"
+
+    def __str__(self) -> str:
+        return f"map({self.key.onnx_name}, {self.value})"
+
+
+ValueType = TensorType | SequenceType | OptionalType | MapType
+
+
+@dataclass(frozen=True)
+class Value:
+    """A graph input or output: its name and, where the model declares one, its type."""
+
+    name: str
+    type: ValueType | None = None
+    doc: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type if self.type is not None else '?'}"
+
+
+class Constant:
+    """A tensor known when the model is loaded. Its data is read (or mapped) only when `numpy()` is called.
+
+    Args:
+        name: the value's name in the graph.
+        dtype: element type.
+        shape: sizes of all dimensions.
+        data: the array, or a function that returns it (called at most once; e.g. maps a file).
+        nbytes: bytes in memory where already known without calling `data`.
+        source: where the bytes come from, for error messages ("model.onnx at byte 1024").
+    """
+
+    __slots__ = ("_array", "_data", "dtype", "name", "shape", "source")
+
+    def __init__(
+        self, name: str, dtype: DType, shape: tuple[int, ...], data: np.ndarray | Callable[[], np.ndarray], source: str = ""
+    ) -> None:
+        self.name, self.dtype, self.shape, self.source = name, dtype, tuple(int(d) for d in shape), source
+        self._array: np.ndarray | None = data if isinstance(data, np.ndarray) else None
+        self._data = data if not isinstance(data, np.ndarray) else None
+
+    @classmethod
+    def of(cls, name: str, array: np.ndarray, source: str = "") -> Constant:
+        array = np.asarray(array)
+        return cls(name, DType.of(array.dtype), array.shape, array, source)
+
+    def numpy(self) -> np.ndarray:
+        """The data, shape `self.shape`, dtype `self.dtype.numpy`; read-only where it is a view of a mapped file."""
+        if self._array is None:
+            assert self._data is not None
+            self._array = self._data()
+        return self._array
+
+    def renamed(self, name: str) -> Constant:
+        return Constant(name, self.dtype, self.shape, self._array if self._array is not None else self.numpy, self.source)
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        return (self.size * self.dtype.bits + 7) // 8
+
+    def __repr__(self) -> str:
+        return f"Constant({self.name!r}, {self.type})"
+
+
+Attribute = Any  # int, float, str, bytes, np.ndarray, Graph, ValueType, SparseTensor parts, or a list of one of these
+
+
+@dataclass
+class Node:
+    """One operator call. Omitted optional inputs and outputs are empty names.
+
+    `version` is the operator's since-version that the model's opset selects (0: not resolved yet), so that a node keeps
+    its meaning wherever it is moved. `origin` names the nodes of the model it was made from, for `explain`.
+    """
+
+    op_type: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    domain: str = DEFAULT_DOMAIN
+    name: str = ""
+    version: int = 0
+    overload: str = ""
+    doc: str = ""
+    origin: tuple[str, ...] = ()
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.domain == "ai.onnx":
+            self.domain = DEFAULT_DOMAIN
+
+    @property
+    def qualified_op(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
+
+    @property
+    def subgraphs(self) -> Iterator[Graph]:
+        for value in self.attributes.values():
+            if isinstance(value, Graph):
+                yield value
+            elif isinstance(value, list):
+                yield from (v for v in value if isinstance(v, Graph))
+
+    def copy(self, **changes: Any) -> Node:
+        """A copy whose lists and attribute dict can be changed without touching this node."""
+        values: dict[str, Any] = {
+            "op_type": self.op_type, "inputs": list(self.inputs), "outputs": list(self.outputs),
+            "attributes": dict(self.attributes), "domain": self.domain, "name": self.name, "version": self.version,
+            "overload": self.overload, "doc": self.doc, "origin": self.origin, "metadata": self.metadata,
+        }  # fmt: skip
+        values.update(changes)
+        return Node(**values)
+
+    def used_names(self) -> set[str]:
+        """Names this node reads: its inputs and what its subgraphs capture from outside."""
+        names = {n for n in self.inputs if n}
+        for sub in self.subgraphs:
+            names |= sub.captured_names()
+        return names
+
+    def __str__(self) -> str:
+        from intarsia.graph.text import format_node
+
+        return format_node(self)
+
+
+@dataclass
+class Function:
+    """A model-local function: an operator defined by a graph. `attributes` lists names without (None) or with a default."""
+
+    domain: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Attribute | None]
+    nodes: list[Node]
+    opset_imports: dict[str, int]
+    overload: str = ""
+
+
+@dataclass
+class Metadata:
+    """What the model says of itself."""
+
+    ir_version: int = 0
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    doc: str = ""
+    graph_doc: str = ""
+    properties: dict[str, str] = field(default_factory=dict)
+    path: str = ""
+
+
+@dataclass
+class Graph:
+    """Nodes in topological order, over named values.
+
+    Attributes:
+        inputs: values given by the caller (without those that only name an initializer).
+        overridable: names of initializers that are also listed as graph inputs: the caller may replace them.
+        constants: initializers by name.
+        types: types of inner values, as declared or inferred.
+        opset_imports: domain -> opset version.
+    """
+
+    name: str = ""
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    types: dict[str, ValueType] = field(default_factory=dict)
+    opset_imports: dict[str, int] = field(default_factory=dict)
+    functions: dict[tuple[str, str, str], Function] = field(default_factory=dict)
+    overridable: list[str] = field(default_factory=list)
+    metadata: Metadata = field(default_factory=Metadata)
+
+    def clone(self) -> Graph:
+        """A graph whose nodes, lists and dicts can be changed without touching this one (constant data is shared)."""
+        return Graph(
+            self.name, list(self.inputs), list(self.outputs), [n.copy() for n in self.nodes], dict(self.constants),
+            dict(self.types), dict(self.opset_imports), self.functions, list(self.overridable), self.metadata,
+        )  # fmt: skip
+
+    def producers(self) -> dict[str, Node]:
+        """Value name -> the node that computes it."""
+        return {out: node for node in self.nodes for out in node.outputs if out}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Value name -> the nodes that read it (once each), those with capturing subgraphs included."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.used_names():
+                found.setdefault(name, []).append(node)
+        return found
+
+    def type_of(self, name: str) -> ValueType | None:
+        """The type of a value, where declared or inferred."""
+        if name in self.constants:
+            return self.constants[name].type
+        found = self.types.get(name)
+        if found is not None:
+            return found
+        return next((v.type for v in (*self.inputs, *self.outputs) if v.name == name), None)
+
+    def input_names(self) -> list[str]:
+        return [v.name for v in self.inputs]
+
+    def output_names(self) -> list[str]:
+        return [v.name for v in self.outputs]
+
+    def captured_names(self) -> set[str]:
+        """Names that this graph, as a subgraph, reads from the graphs around it."""
+        known = {v.name for v in self.inputs} | set(self.constants)
+        used: set[str] = {v.name for v in self.outputs}
+        for node in self.nodes:
+            used |= node.used_names()
+            known.update(node.outputs)
+        return {n for n in used if n and n not in known}
+
+    def unique_name(self, stem: str, taken: Iterable[str] = ()) -> str:
+        """A value name not used in this graph or `taken`."""
+        used = self._names() | set(taken)
+        if stem not in used:
+            return stem
+        i = 1
+        while f"{stem}_{i}" in used:
+            i += 1
+        return f"{stem}_{i}"
+
+    def _names(self) -> set[str]:
+        names = {v.name for v in (*self.inputs, *self.outputs)} | set(self.constants)
+        for node in self.nodes:
+            names.update(node.outputs)
+        return names
+
+    def replace_uses(self, renames: Mapping[str, str]) -> None:
+        """Make every reader of the key names read the value names instead, inside subgraphs too (in place)."""
+        for node in self.nodes:
+            node.inputs = [renames.get(n, n) for n in node.inputs]
+            for key, value in node.attributes.items():
+                if isinstance(value, Graph):
+                    node.attributes[key] = _captures_renamed(value, renames)
+                elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                    node.attributes[key] = [_captures_renamed(v, renames) for v in value]
+
+    def __str__(self) -> str:
+        from intarsia.graph.text import format_graph
+
+        return format_graph(self)
+
+
+def _captures_renamed(graph: Graph, renames: Mapping[str, str]) -> Graph:
+    captured = graph.captured_names()
+    inner = {a: b for a, b in renames.items() if a in captured}
+    if not inner:
+        return graph
+    out = graph.clone()
+    out.replace_uses(inner)
+    out.outputs = [Value(inner.get(v.name, v.name), v.type, v.doc) for v in out.outputs]
+    return out

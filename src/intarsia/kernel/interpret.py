@@ -1,0 +1,314 @@
+"""The NumPy interpreter of the kernel language: what every provider's result is compared with.
+
+Element-wise arithmetic on types narrower than float32 is done in float32 and rounded once per primitive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from intarsia.graph.dims import Dim, Expr, evaluate
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import Tensor, walk
+
+_NARROW_FLOATS = frozenset(
+    (
+        DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ,
+        DType.FLOAT4E2M1, DType.FLOAT8E8M0,
+    )
+)  # fmt: skip
+
+
+def interpret(roots: Sequence[Tensor], operands: Sequence[np.ndarray | None], env: Mapping[str, int] | None = None) -> list[np.ndarray]:
+    """Values of `roots` when `input(i)` is `operands[i]` and symbolic sizes have the values in `env`."""
+    interpreter = _Interpreter(operands, env or {})
+    values: dict[int, np.ndarray] = {}
+    order = walk(roots)
+    uses: dict[int, int] = {}
+    for t in order:
+        for a in t.args:
+            uses[id(a)] = uses.get(id(a), 0) + 1
+    for r in roots:
+        uses[id(r)] = uses.get(id(r), 0) + 1
+    with np.errstate(all="ignore"):
+        for t in order:
+            values[id(t)] = interpreter.apply(t, [values[id(a)] for a in t.args])
+            for a in t.args:
+                uses[id(a)] -= 1
+                if not uses[id(a)]:
+                    del values[id(a)]
+    return [values[id(r)] for r in roots]
+
+
+class _Interpreter:
+    def __init__(self, operands: Sequence[np.ndarray | None], env: Mapping[str, int]) -> None:
+        self.operands, self.env = operands, env
+
+    def shape(self, dims: Sequence[Dim]) -> tuple[int, ...]:
+        env = self.env
+        return tuple(evaluate(d, env) if isinstance(d, Expr) else int(d) for d in dims)
+
+    def apply(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        structural: Callable[[Tensor, list[np.ndarray]], np.ndarray] | None = getattr(self, "_" + t.prim, None)
+        if structural is not None:
+            return structural(t, args)
+        if t.args[0].dtype in _NARROW_FLOATS and t.prim not in ("select", "isnan", "isinf"):
+            wide = [a.astype(np.float32) if d.dtype in _NARROW_FLOATS else a for a, d in zip(args, t.args, strict=True)]
+            out = ELEMENTWISE[t.prim](*wide)
+            return out if t.dtype is DType.BOOL else out.astype(t.dtype.numpy)
+        out = ELEMENTWISE[t.prim](*args)
+        return out if out.dtype == t.dtype.numpy else np.asarray(out).astype(t.dtype.numpy)
+
+    def _input(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        value = self.operands[t.attrs[0]]
+        assert value is not None, f"operand {t.attrs[0]} is used but was not given"
+        return np.asarray(value)
+
+    def _scalar(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.array(t.attrs[0], t.dtype.numpy)
+
+    def _size(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.array(evaluate(t.attrs[0], self.env), t.dtype.numpy)
+
+    def _table(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.frombuffer(t.attrs[0], t.dtype.numpy).reshape(t.attrs[1])
+
+    def _iota(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        shape, axis = self.shape(t.shape), t.attrs[0]
+        column = np.arange(shape[axis]).astype(t.dtype.numpy).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        return np.broadcast_to(column, shape)
+
+    def _broadcast(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.broadcast_to(args[0], self.shape(t.shape))
+
+    def _reshape(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return args[0].reshape(self.shape(t.shape))
+
+    def _transpose(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return args[0].transpose(t.attrs)
+
+    def _slice(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        starts, steps = self.shape(t.attrs[0]), t.attrs[1]
+        shape = self.shape(t.shape)
+        out = args[0]
+        for axis, (start, step, count) in enumerate(zip(starts, steps, shape, strict=True)):
+            if count == 0:
+                part = slice(0, 0)
+            else:
+                stop = start + step * count
+                part = slice(start, stop if stop >= 0 else None, step)
+            out = out[(slice(None),) * axis + (part,)]
+        return out
+
+    def _pad(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        low = self.shape(t.attrs[0])
+        out = np.empty(self.shape(t.shape), t.dtype.numpy)
+        out[...] = args[1]
+        out[tuple(slice(a, a + d) for a, d in zip(low, args[0].shape, strict=True))] = args[0]
+        return out
+
+    def _concat(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(args, t.attrs[0])
+
+    def _windows(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        axes, _, strides, dilations = t.attrs
+        x = args[0]
+        steps = list(x.strides)
+        extra = []
+        for axis, stride, dilation in zip(axes, strides, dilations, strict=True):
+            extra.append(steps[axis] * dilation)
+            steps[axis] *= stride
+        return as_strided(x, self.shape(t.shape), (*steps, *extra), writeable=False)
+
+    def _take(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.take(args[0], args[1], t.attrs[0])
+
+    def _index(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return args[0][tuple(args[1:])] if len(args) > 1 else args[0]
+
+    def _scatter(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        out, updates, where = args[0].copy(), args[1], tuple(args[2:])
+        combine = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(t.attrs[0])
+        if combine is None:
+            out[where] = updates
+        elif t.dtype in _NARROW_FLOATS:
+            wide = out.astype(np.float32)
+            combine.at(wide, where, updates.astype(np.float32))
+            out = wide.astype(out.dtype)
+        elif t.dtype is DType.BOOL:
+            {"add": np.logical_or, "max": np.logical_or, "mul": np.logical_and, "min": np.logical_and}[t.attrs[0]].at(out, where, updates)
+        else:
+            combine.at(out, where, updates)
+        return out
+
+    def _reduce(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        op, axes = t.attrs
+        x = args[0]
+        if op in ("any", "all"):
+            return np.asarray((np.any if op == "any" else np.all)(x, axis=axes))
+        if op in ("sum", "prod"):
+            wide = np.float32 if t.dtype in _NARROW_FLOATS else t.dtype.numpy
+            out = (np.sum if op == "sum" else np.prod)(x, axis=axes, dtype=wide)
+            return np.asarray(out).astype(t.dtype.numpy)
+        identity = lowest(t.dtype) if op == "max" else highest(t.dtype)
+        if t.dtype in _NARROW_FLOATS:
+            x = x.astype(np.float32)
+        if 0 in (x.shape[a] for a in axes):
+            return np.full(self.shape(t.shape), identity).astype(t.dtype.numpy)
+        return np.asarray((np.max if op == "max" else np.min)(x, axis=axes)).astype(t.dtype.numpy)
+
+    def _argreduce(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        op, axis, last = t.attrs
+        x = args[0].astype(np.float32) if t.args[0].dtype in _NARROW_FLOATS else args[0]
+        find = np.argmax if op == "max" else np.argmin
+        if not last:
+            return np.asarray(find(x, axis), np.int64)
+        return np.asarray(x.shape[axis] - 1 - find(np.flip(x, axis), axis), np.int64)
+
+    def _scan(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        op, axis, exclusive, reverse = t.attrs
+        x = np.flip(args[0], axis) if reverse else args[0]
+        wide = np.float32 if t.dtype in _NARROW_FLOATS else x.dtype
+        out = (np.cumsum if op == "sum" else np.cumprod)(x, axis=axis, dtype=wide)
+        if exclusive:
+            first = np.full([1 if i == axis else d for i, d in enumerate(out.shape)], op == "prod", out.dtype)
+            kept = (slice(None),) * axis + (slice(0, out.shape[axis]),)
+            out = np.concatenate([first, out], axis)[kept]
+        out = out.astype(t.dtype.numpy)
+        return np.flip(out, axis) if reverse else out
+
+    def _dot(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        a, b = args
+        wide = np.float32 if t.dtype in _NARROW_FLOATS else t.dtype.numpy
+        return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(t.dtype.numpy)
+
+    def _sort(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.take_along_axis(args[0], self._argsort(t, args), t.attrs[0])
+
+    def _argsort(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        axis, descending = t.attrs
+        x = args[0].astype(np.float32) if t.args[0].dtype in _NARROW_FLOATS else args[0]
+        if not descending:
+            return np.argsort(x, axis, kind="stable")
+        flipped = np.argsort(np.flip(x, axis), axis, kind="stable")
+        return np.asarray(np.flip(x.shape[axis] - 1 - flipped, axis), np.int64)
+
+    def _cast(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return cast_array(args[0], t.dtype, t.attrs[0])
+
+    def _bitcast(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.ascontiguousarray(args[0]).view(t.dtype.numpy)
+
+    def _select(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return np.where(*args)
+
+
+def lowest(dtype: DType) -> Any:
+    """The identity of `max` in `dtype`: minus infinity, or the smallest value."""
+    if dtype is DType.BOOL:
+        return False
+    return -np.inf if dtype.is_floating else np.iinfo(dtype.numpy).min
+
+
+def highest(dtype: DType) -> Any:
+    """The identity of `min` in `dtype`: infinity, or the largest value."""
+    if dtype is DType.BOOL:
+        return True
+    return np.inf if dtype.is_floating else np.iinfo(dtype.numpy).max
+
+
+# Largest finite value, and whether the type has an infinity: what Cast to float8 does out of range (ONNX Cast, table).
+_FLOAT8 = {
+    DType.FLOAT8E4M3FN: (448.0, False), DType.FLOAT8E4M3FNUZ: (240.0, False),
+    DType.FLOAT8E5M2: (57344.0, True), DType.FLOAT8E5M2FNUZ: (57344.0, False),
+}  # fmt: skip
+
+
+def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray:
+    """`x` converted as ONNX's Cast does."""
+    source = DType.of(x.dtype)
+    if dtype in _FLOAT8 and saturate:
+        largest, has_infinity = _FLOAT8[dtype]
+        wide = x.astype(np.float32)
+        keep = ~np.isnan(wide) if not has_infinity else np.isfinite(wide) | np.isinf(wide)
+        return np.where(keep, np.clip(wide, -largest, largest), wide).astype(np.float32).astype(dtype.numpy)
+    if dtype is DType.BOOL:
+        return x.astype(np.float32) != 0 if source in _NARROW_FLOATS else x != 0
+    if source in _NARROW_FLOATS and not dtype.is_floating:
+        x = x.astype(np.float32)
+        source = DType.FLOAT
+    if dtype.bits < 8 and dtype.is_integer:
+        return _to_narrow_integer(x, dtype)
+    if source.is_floating and dtype.is_integer:
+        return np.trunc(x).astype(np.int64).astype(dtype.numpy) if dtype is not DType.UINT64 else np.trunc(x).astype(np.uint64)
+    if source.bits < 8:
+        x = x.astype(np.float32 if source.is_floating else np.int8)
+    if dtype in _NARROW_FLOATS and x.dtype.kind not in "f":
+        x = x.astype(np.float32)
+    return x.astype(dtype.numpy)
+
+
+def _to_narrow_integer(x: np.ndarray, dtype: DType) -> np.ndarray:
+    wide = x.astype(np.float64 if x.dtype.kind not in "iub" else np.int64)
+    bits = dtype.bits
+    low = np.trunc(wide).astype(np.int64) & ((1 << bits) - 1)
+    if dtype.is_signed_integer:
+        low = np.where(low >= 1 << (bits - 1), low - (1 << bits), low)
+    return low.astype(np.int8).astype(dtype.numpy)
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind not in "iu":
+        return np.asarray(np.divide(a, b))
+    safe = np.where(b == 0, 1, b)
+    quotient = np.floor_divide(a, safe)
+    if a.dtype.kind == "i":
+        quotient = quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0)))
+    return np.asarray(np.where(b == 0, 0, quotient))
+
+
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind in "iu":
+        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype) if (b < 0).any() else np.power(a, b)
+    return np.asarray(np.power(a, b))
+
+
+def _shift(op: Callable[..., np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda a, b: np.where(b < 8 * a.dtype.itemsize, op(a, np.minimum(b, 8 * a.dtype.itemsize - 1)), 0)
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    """erf to double precision: a Maclaurin-like series below 2.5, a continued fraction of erfc above (Abramowitz 7.1.6, 7.1.14)."""
+    a = np.abs(x.astype(np.float64))
+    small = np.minimum(a, 2.5)
+    term = small.copy()
+    total = small.copy()
+    for n in range(1, 60):
+        term = term * (2 * small * small) / (2 * n + 1)
+        total = total + term
+    series = 2 / np.sqrt(np.pi) * np.exp(-small * small) * total
+    large = np.maximum(a, 2.5)
+    fraction = np.zeros_like(large)
+    for n in range(60, 0, -1):
+        fraction = (n / 2) / (large + fraction)
+    tail = 1 - np.exp(-large * large) / (np.sqrt(np.pi) * (large + fraction))
+    out = np.where(a < 2.5, series, tail)
+    return np.asarray(np.where(np.isnan(x), np.nan, np.copysign(out, x))).astype(x.dtype)
+
+
+ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "round": np.rint,
+    "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
+    "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "not": np.logical_not, "bitnot": np.invert,
+    "isnan": np.isnan, "isinf": np.isinf, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide,
+    "mod": np.mod, "fmod": np.fmod, "pow": _power, "min": np.minimum, "max": np.maximum, "and": np.logical_and,
+    "or": np.logical_or, "xor": np.logical_xor, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
+    "bitxor": np.bitwise_xor, "shl": _shift(np.left_shift), "shr": _shift(np.right_shift), "eq": np.equal,
+    "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "atan2": np.arctan2,
+}  # fmt: skip
+

@@ -1,0 +1,70 @@
+"""Run one node with NumPy by its definition: the reference provider, constant folding, host steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import Fail, InvalidGraph, NotImplemented
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import interpret
+from intarsia.ops.infer import call, trace
+from intarsia.ops.registry import OpRecord, Registry
+
+RunGraph = Callable[[Graph, Sequence[Any]], list[Any]]
+
+
+def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_graph: RunGraph | None = None) -> list[Any]:
+    """Outputs of `node` (one per name in `node.outputs`, None where the name is empty).
+
+    Args:
+        node: with its version resolved (`ops.infer`), or any version that the newest record covers.
+        inputs: arrays (lists for sequences, None for omitted inputs), in the node's order.
+        run_graph: runs a subgraph body on inputs; needed by control flow.
+
+    Raises:
+        NotImplemented: the operator has no record.
+        InvalidGraph: the inputs do not fit the operator's definition.
+        Fail: the definition failed on these values.
+    """
+    record = registry.find(node.domain, node.op_type, node.version or 10_000)
+    if record is None:
+        raise NotImplemented(f"operator {node.qualified_op} version {node.version} of node {node.name!r} is not implemented")
+    return evaluate_record(record, node, inputs, run_graph)
+
+
+def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None) -> list[Any]:
+    try:
+        if record.host:
+            arguments = list(inputs)
+            out = call(record, node, arguments, run_graph=run_graph)
+            results = list(out) if isinstance(out, (tuple, list)) and not _single_sequence(record, node, out) else [out]
+            return (results + [None] * len(node.outputs))[: len(node.outputs)]
+        return _evaluate_definition(record, node, inputs)
+    except k.DefinitionError as error:
+        raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
+        shapes = ", ".join("-" if x is None else str(getattr(x, "shape", type(x).__name__)) for x in inputs)
+        raise Fail(f"node {node.name!r} ({node.qualified_op}) failed on inputs of shapes {shapes}: {error}") from error
+
+
+def _single_sequence(record: OpRecord, node: Node, out: Any) -> bool:
+    """A list returned by an operator is one sequence value; several outputs come as a tuple."""
+    return isinstance(out, list)
+
+
+def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) -> list[Any]:
+    arrays = [None if x is None else np.asarray(x) for x in inputs]
+    operands = [None if x is None else k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(arrays)]
+    values: dict[int, np.ndarray | None] = {}
+    for i in record.value_indices:
+        array = arrays[i] if i < len(arrays) else None
+        values[i] = None if array is None else array.astype(object)
+    roots = trace(record, node, operands, values)
+    wanted = [r for r in roots if r is not None]
+    found = iter(interpret(wanted, arrays))
+    return [None if r is None else np.ascontiguousarray(next(found)).reshape([int(d) for d in r.shape]) for r in roots]  # type: ignore[call-overload]

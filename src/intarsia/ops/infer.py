@@ -1,0 +1,258 @@
+"""Types of all values of a graph, and the small integer tensors (shapes, axes) whose elements are known as dimensions.
+
+Inference is tracing: a node's definition is called on symbolic tensors, and the result's shape and dtype are the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import InvalidGraph, NotImplemented
+from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
+from intarsia.kernel import lang as k
+from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
+from intarsia.ops.symbolic import Unknown, evaluate_symbolic
+
+VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
+_INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
+
+
+@dataclass
+class Inference:
+    """What is known of each value by name.
+
+    Attributes:
+        types: type of every value that could be inferred.
+        values: object arrays of `Dim`s for small integer tensors whose elements are known before the model runs.
+        traces: per node (by its first output's name), its primitives: one root per output.
+        unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
+    """
+
+    graph: Graph
+    types: dict[str, ValueType] = field(default_factory=dict)
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    traces: dict[str, list[k.Tensor | None]] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+
+def resolve_version(graph: Graph, node: Node, registry: Registry) -> OpRecord | None:
+    """The record that `node` means: by its own version where it has one, else by the graph's opset import."""
+    version = node.version or graph.opset_imports.get(node.domain, 0 if node.domain else graph.opset_imports.get("ai.onnx", 1))
+    return registry.find(node.domain, node.op_type, version or 1)
+
+
+def infer(
+    graph: Graph,
+    registry: Registry,
+    outer_types: Mapping[str, ValueType] | None = None,
+    outer_values: Mapping[str, np.ndarray] | None = None,
+    strict: bool = True,
+) -> Inference:
+    """Infer types through `graph`. The result's graph is a clone whose nodes have their versions resolved.
+
+    Args:
+        outer_types, outer_values: what is known of names that a subgraph captures.
+        strict: raise for operators without a record; otherwise their outputs stay unknown.
+
+    Raises:
+        NotImplemented: an operator has no record (names domain, operator, version, node).
+        InvalidGraph: a node's inputs do not fit its definition.
+    """
+    result = Inference(graph.clone())
+    result.types.update(outer_types or {})
+    result.values.update(outer_values or {})
+    for value in graph.inputs:
+        if value.type is not None:
+            result.types[value.name] = value.type
+    for name, constant in graph.constants.items():
+        result.types[name] = constant.type
+        if constant.dtype in _INTEGERS and constant.size <= VALUE_LIMIT:
+            result.values[name] = constant.numpy().astype(object)
+        elif constant.dtype is DType.FLOAT and constant.size <= 16:
+            result.values[name] = constant.numpy().astype(object)
+    for node in result.graph.nodes:
+        infer_node(result, node, registry, strict)
+    result.graph.types = {**result.types}
+    return result
+
+
+def infer_node(result: Inference, node: Node, registry: Registry, strict: bool = True) -> None:
+    record = resolve_version(result.graph, node, registry)
+    if record is None:
+        if strict:
+            version = result.graph.opset_imports.get(node.domain, 0)
+            raise NotImplemented(
+                f"operator {node.domain or 'ai.onnx'}::{node.op_type} (opset {version}) of node {node.name!r} is not implemented"
+            )
+        _declare(result, node)
+        return
+    node.version = record.since
+    try:
+        outputs = _outputs_of(result, node, record, registry)
+    except k.SymbolicValueError as error:
+        result.unknown[node.outputs[0]] = str(error)
+        outputs = None
+    except k.DefinitionError as error:
+        raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    if outputs is None:
+        _declare(result, node)
+        return
+    for name, found in zip(node.outputs, outputs, strict=False):
+        if name and found is not None:
+            result.types[name] = found
+
+
+def _declare(result: Inference, node: Node) -> None:
+    """Fall back on the types the model declares; sizes become fresh symbols where they are not known."""
+    for name in node.outputs:
+        declared = result.graph.type_of(name) if name else None
+        if declared is not None and name not in result.types:
+            result.types[name] = declared
+
+
+def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> list[ValueType | None] | None:
+    inputs = [result.types.get(n) if n else None for n in node.inputs]
+    if any(n and t is None for n, t in zip(node.inputs, inputs, strict=True)):
+        missing = next(n for n, t in zip(node.inputs, inputs, strict=True) if n and t is None)
+        result.unknown[node.outputs[0]] = f"the type of its input {missing!r} is known only at run time"
+        return None
+    if record.host:
+        return _infer_host(result, node, record, inputs, registry)
+    if any(isinstance(t, TensorType) and t.shape is None for t in inputs):
+        result.unknown[node.outputs[0]] = "the rank of an input is known only at run time"
+        return None
+    values = {i: result.values.get(n) for i, n in enumerate(node.inputs) if n}
+    operands = [
+        None if t is None else k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)
+    ]
+    bound = _data_symbols(record, node, inputs, values, result)
+    roots = trace(record, node, operands, bound)
+    result.traces[node.outputs[0]] = roots
+    _follow_values(result, node, roots, values)
+    return [None if r is None else TensorType(r.dtype, r.shape) for r in roots]
+
+
+def _data_symbols(
+    record: OpRecord, node: Node, inputs: Sequence[ValueType | None], values: dict[int, np.ndarray | None], result: Inference
+) -> dict[int, np.ndarray | None]:
+    """Give the elements of an integer input that only a run knows names, so that shapes can be written in terms of them."""
+    for i in record.value_indices:
+        kind = inputs[i] if i < len(inputs) else None
+        if i >= len(node.inputs) or values.get(i) is not None or not isinstance(kind, TensorType) or kind.shape is None:
+            continue
+        count = product(kind.shape)
+        if kind.dtype in (DType.INT64, DType.INT32) and isinstance(count, int) and count <= 16:
+            named = np.array([symbol(f"{node.inputs[i]}[{j}]") for j in range(count)], object).reshape([int(d) for d in kind.shape])  # type: ignore[arg-type]
+            values[i] = result.values[node.inputs[i]] = named
+    return values
+
+
+def trace(
+    record: OpRecord, node: Node, operands: Sequence[Any], values: Mapping[int, np.ndarray | None]
+) -> list[k.Tensor | None]:
+    """The node's primitive graph: its definition called on `operands` (tensors; None: omitted).
+
+    `values` has, by input position, the elements of integer inputs; the definition's `values` inputs receive them.
+
+    Raises:
+        SymbolicValueError: an input is needed as integers and is not known.
+        DefinitionError: the operands do not fit.
+    """
+    arguments: list[Any] = list(operands)
+    for i in record.value_indices:
+        if i < len(arguments) and arguments[i] is not None:
+            known = values.get(i)
+            if known is None:
+                raise k.SymbolicValueError(f"its input {record.input_names[i]!r} ({node.inputs[i]!r}) is known only at run time")
+            arguments[i] = known
+    out = call(record, node, arguments)
+    roots = list(out) if isinstance(out, (tuple, list)) else [out]
+    return roots[: len(node.outputs)] + [None] * (len(node.outputs) - len(roots))
+
+
+def call(record: OpRecord, node: Node, arguments: Sequence[Any], **context: Any) -> Any:
+    """Call a record's function with the node's inputs and attributes.
+
+    Raises:
+        DefinitionError: a required input or attribute is missing, or one is unknown.
+    """
+    args = list(arguments)
+    if not record.variadic:
+        while args and args[-1] is None:
+            args.pop()
+        if len(args) > len(record.input_names):
+            raise k.DefinitionError(f"takes at most {len(record.input_names)} inputs, got {len(args)}")
+    missing = [n for i, n in enumerate(record.input_names[: record.required_inputs]) if i >= len(args) or args[i] is None]
+    if missing:
+        raise k.DefinitionError(f"required input {missing[0]!r} is missing")
+    attributes = dict(node.attributes)
+    for name, default in record.attributes.items():
+        if default is REQUIRED and name not in attributes:
+            raise k.DefinitionError(f"required attribute {name!r} is missing")
+    extra = set(attributes) - set(record.attributes)
+    for name in extra:
+        if not name.startswith("_"):
+            raise k.DefinitionError(f"attribute {name!r} is not known to version {record.since} of the operator")
+        del attributes[name]
+    if record.wants_context:
+        wanted = tuple(bool(o) for o in node.outputs)
+        attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, **context)
+    return record.function(*args, **attributes)
+
+
+def _infer_host(
+    result: Inference, node: Node, record: OpRecord, inputs: list[ValueType | None], registry: Registry
+) -> list[ValueType | None]:
+    assert record.infer is not None
+
+    def infer_graph(graph: Graph, types: Sequence[ValueType | None]) -> list[ValueType | None]:
+        inner = graph.clone()
+        inner.opset_imports = graph.opset_imports or result.graph.opset_imports
+        inner.inputs = [Value(v.name, t if t is not None else v.type) for v, t in zip(graph.inputs, types, strict=True)]
+        found = infer(inner, registry, result.types, result.values)
+        return [found.types.get(v.name, v.type) for v in graph.outputs]
+
+    attributes = {a: b for a, b in node.attributes.items() if not a.startswith("_")}
+    if "node" in _keyword_names(record.infer):
+        wanted = tuple(bool(o) for o in node.outputs)
+        attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, infer_graph=infer_graph)
+    args: list[Any] = list(inputs)
+    for i in record.value_indices:
+        if i < len(args) and args[i] is not None:
+            args[i] = result.values.get(node.inputs[i])
+    out = record.infer(*args, **{a: b for a, b in attributes.items() if a in _keyword_names(record.infer) or _takes_any(record.infer)})
+    roots = list(out) if isinstance(out, (tuple, list)) else [out]
+    return roots[: len(node.outputs)]
+
+
+def _keyword_names(function: Any) -> set[str]:
+    code = function.__code__
+    return set(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+
+
+def _takes_any(function: Any) -> bool:
+    return bool(function.__code__.co_flags & 0x08)
+
+
+def _follow_values(result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]) -> None:
+    """Evaluate integer outputs on dimensions, where all that they depend on is known."""
+    for name, root in zip(node.outputs, roots, strict=True):
+        if not name or root is None or root.dtype not in _INTEGERS:
+            continue
+        count = product(root.shape)
+        if isinstance(count, int) and count <= VALUE_LIMIT and is_static(root.shape):
+            try:
+                result.values[name] = evaluate_symbolic(root, values)
+            except Unknown:
+                pass
+
+
+def fresh_shape(rank: int, hint: str) -> tuple[Expr, ...]:
+    """A shape of `rank` sizes that only a run knows."""
+    return tuple(fresh_symbol(f"{hint}_d{i}") for i in range(rank))

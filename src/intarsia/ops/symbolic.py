@@ -1,0 +1,189 @@
+"""Integer primitives evaluated on dimensions: how shape arithmetic is followed before sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, mod
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import Tensor, walk
+
+
+class Unknown(Exception):
+    """The value depends on data, or on a comparison of sizes that are not known."""
+
+
+def evaluate_symbolic(root: Tensor, operands: Mapping[int, np.ndarray | None]) -> np.ndarray:
+    """The elements of `root` as an object array of ints, bools or `Expr`s.
+
+    Raises:
+        Unknown: an operand is not known, or a primitive cannot be evaluated on symbolic sizes.
+    """
+    values: dict[int, np.ndarray] = {}
+    for t in walk([root]):
+        rule = _RULES.get(t.prim)
+        if rule is None:
+            raise Unknown(t.prim)
+        values[id(t)] = rule(t, [values[id(a)] for a in t.args], operands)
+    return values[id(root)]
+
+
+def _input(t: Tensor, args: list[np.ndarray], operands: Mapping[int, np.ndarray | None]) -> np.ndarray:
+    value = operands.get(t.attrs[0])
+    if value is None:
+        raise Unknown("operand")
+    return value
+
+
+def _object(value: Any, shape: tuple[Any, ...]) -> np.ndarray:
+    out = np.empty(shape, object)
+    out[...] = value
+    return out
+
+
+def _static(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    if any(isinstance(d, Expr) for d in shape):
+        raise Unknown("shape")
+    return shape
+
+
+def _elementwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    def rule(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+        out = np.empty(_static(t.shape), object)
+        flat = [np.broadcast_to(a, out.shape) for a in args]
+        for i in np.ndindex(out.shape):
+            out[i] = function(*(a[i] for a in flat))
+        return out
+
+    return rule
+
+
+def _compare(function: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
+    def rule(a: Any, b: Any) -> bool:
+        if not isinstance(a, Expr) and not isinstance(b, Expr):
+            return function(a - b) if not isinstance(a, bool) else function(int(a) - int(b))
+        difference = a - b
+        if isinstance(difference, Expr):
+            low = _lower_bound(difference)
+            if low is not None and low >= 1:  # sizes are at least 1 where a model is written for them
+                return function(1)
+            high = _lower_bound(-difference)
+            if high is not None and high >= 1:
+                return function(-1)
+            raise Unknown("comparison")
+        return function(difference)
+
+    return rule
+
+
+def _lower_bound(d: Any) -> int | None:
+    """A bound of a polynomial with non-negative coefficients over plain sizes, each taken as at least 1."""
+    if not isinstance(d, Expr):
+        return int(d)
+    total = 0
+    for mono, coeff in d.terms.items():
+        if not mono:
+            total += coeff
+        elif coeff < 0 or any(atom.args or "[" in atom.name for atom, _ in mono):
+            return None
+        else:
+            total += coeff
+    return total
+
+
+def _divide(a: Any, b: Any) -> Any:
+    if isinstance(a, float) or isinstance(b, float):
+        return a / b
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        return floordiv(a, b)
+    if b == 0:
+        return 0
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _select(condition: Any, a: Any, b: Any) -> Any:
+    return a if condition else b
+
+
+def _cast(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+    if t.dtype.is_integer:
+        return _elementwise(lambda x: x if isinstance(x, Expr) else int(x))(t, args, operands)
+    if t.dtype is DType.BOOL:
+        return _elementwise(_compare(lambda d: d != 0))(t, [args[0], _object(0, args[0].shape)], operands)
+    if any(isinstance(x, Expr) for x in args[0].flat):
+        raise Unknown("float")
+    return _elementwise(float)(t, args, operands)
+
+
+def _reduce(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+    op, axes = t.attrs
+    fold = {"sum": lambda a, b: a + b, "prod": lambda a, b: a * b, "max": dim_max, "min": dim_min}.get(op)
+    if fold is None:
+        raise Unknown(op)
+    x = args[0]
+    keep = [i for i in range(x.ndim) if i not in axes]
+    rows = x.transpose(*keep, *axes).reshape([*(x.shape[i] for i in keep), -1])
+    out = np.empty(rows.shape[:-1], object)
+    for i in np.ndindex(out.shape):
+        total = {"sum": 0, "prod": 1}.get(op)
+        for value in rows[i]:
+            total = value if total is None else fold(total, value)
+        if total is None:
+            raise Unknown("empty")
+        out[i] = total
+    return out
+
+
+def _slice(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+    starts, steps = t.attrs
+    _static((*starts, *t.shape))
+    grid = np.ix_(*[[s + i * p for i in range(n)] for s, p, n in zip(starts, steps, t.shape, strict=True)])
+    return args[0][grid]
+
+
+def _take(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+    if any(isinstance(i, Expr) for i in args[1].flat):
+        raise Unknown("index")
+    return np.asarray(np.take(args[0], args[1].astype(np.int64), t.attrs[0]), object)
+
+
+def _iota(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+    return np.indices(_static(t.shape))[t.attrs[0]].astype(object)
+
+
+_RULES: dict[str, Callable[..., np.ndarray]] = {
+    "input": _input,
+    "scalar": lambda t, args, operands: _object(t.attrs[0], ()),
+    "size": lambda t, args, operands: _object(t.attrs[0], ()),
+    "table": lambda t, args, operands: np.frombuffer(t.attrs[0], t.dtype.numpy).reshape(t.attrs[1]).astype(object),
+    "iota": _iota,
+    "broadcast": lambda t, args, operands: np.broadcast_to(args[0], _static(t.shape)),
+    "reshape": lambda t, args, operands: args[0].reshape(_static(t.shape)),
+    "transpose": lambda t, args, operands: args[0].transpose(t.attrs),
+    "concat": lambda t, args, operands: np.concatenate(args, t.attrs[0]),
+    "slice": _slice,
+    "take": _take,
+    "reduce": _reduce,
+    "cast": _cast,
+    "neg": _elementwise(lambda a: -a),
+    "abs": _elementwise(lambda a: a if isinstance(a, Expr) else abs(a)),
+    "add": _elementwise(lambda a, b: a + b),
+    "sub": _elementwise(lambda a, b: a - b),
+    "mul": _elementwise(lambda a, b: a * b),
+    "div": _elementwise(_divide),
+    "mod": _elementwise(mod),
+    "min": _elementwise(dim_min),
+    "max": _elementwise(dim_max),
+    "eq": _elementwise(_compare(lambda d: d == 0)),
+    "ne": _elementwise(_compare(lambda d: d != 0)),
+    "lt": _elementwise(_compare(lambda d: d < 0)),
+    "le": _elementwise(_compare(lambda d: d <= 0)),
+    "and": _elementwise(lambda a, b: a and b),
+    "or": _elementwise(lambda a, b: a or b),
+    "not": _elementwise(lambda a: not a),
+    "select": _elementwise(_select),
+}
