@@ -1,0 +1,202 @@
+"""The provider protocol: what a kind of hardware or a library implements to run parts of a model.
+
+A provider needs a `name`, either `supports` and `compile`, or only a kernel registry; and, when its tensors are not in host
+memory, a `device` and a `DataTransfer`. Everything else has a default here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from intarsia.errors import EPFail, Fail
+from intarsia.graph.model import Graph, Node
+from intarsia.partition.capability import (
+    ComputeCapability,
+    Kernel,
+    KernelEntry,
+    KernelLookup,
+    KernelRegistry,
+    Support,
+)
+from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
+
+__all__ = [
+    "HOST",
+    "Allocator",
+    "CompileContext",
+    "ComputeCapability",
+    "DataTransfer",
+    "Device",
+    "DeviceTensor",
+    "ExecutionProvider",
+    "HostAllocator",
+    "Kernel",
+    "KernelEntry",
+    "KernelLookup",
+    "KernelRegistry",
+    "NoOptions",
+    "NodeReport",
+    "Program",
+    "RunContext",
+    "Support",
+]
+
+
+@dataclass(frozen=True)
+class CompileContext:
+    """What the session asks of a compiled part.
+
+    Attributes:
+        intra_op_num_threads: threads one run may use; 0: as many as the machine gives this process.
+        allow_spinning: whether waiting threads may spin for a while before they sleep.
+        deterministic: only kernels whose result does not depend on timing or thread count.
+        config: session configuration entries (`SessionOptions.add_session_config_entry`).
+    """
+
+    intra_op_num_threads: int = 0
+    allow_spinning: bool = True
+    deterministic: bool = False
+    config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class RunContext:
+    """One call of `run`: the caller's wish to stop, and its run configuration entries."""
+
+    __slots__ = ("config", "options")
+
+    def __init__(self, options: Any = None, config: Mapping[str, str] | None = None) -> None:
+        self.options = options
+        self.config: Mapping[str, str] = config if config is not None else {}
+
+    @property
+    def terminated(self) -> bool:
+        return self.options is not None and bool(self.options.terminate)
+
+    def check(self) -> None:
+        """Raise Fail where the caller set `RunOptions.terminate`; long programs call it now and then."""
+        if self.terminated:
+            raise Fail("the run was stopped: Exiting due to terminate flag being set to true.")
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """How a program runs one node of its graph.
+
+    Attributes:
+        output: the node's first named output, which identifies it.
+        kind: "compiled" (machine code or a vendor's compiler), "host" (a function on NumPy arrays), "view" (no work at
+            run time) or "folded" (computed when the model was compiled).
+        kernel: name of the kernel or fused group that contains it.
+        reason: why it is not compiled, where it is not.
+    """
+
+    output: str
+    kind: str
+    kernel: str = ""
+    reason: str = ""
+
+
+class Program:
+    """A compiled part of a graph: shared by all callers, safe to run from several threads at once.
+
+    `run` gets one value per name in `inputs` and returns one per name in `outputs`, all in the memory of the provider's
+    device. On the host, inputs are C-contiguous arrays in native byte order, and results are the caller's own: they share
+    no memory with inputs, constants or each other. `run` may be called with no context, which means one that never stops.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def describe(self, stage: str = "program") -> str:
+        """The program as text at one stage of its compilation ("" for a stage it does not have)."""
+        return ""
+
+    def nodes(self) -> list[NodeReport]:
+        """How each node runs, as far as the provider can say."""
+        return []
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """For providers without options."""
+
+
+class ExecutionProvider:
+    """Base class of all providers. See the module's text for what to override.
+
+    Attributes:
+        name: the name users give in `providers=[...]`; by custom it ends in "ExecutionProvider".
+        Options: a frozen dataclass; its fields are the options, their types and defaults what is accepted.
+        copy_latency_us, copy_gbyte_per_s, gflop_per_s: rough speed of this device, for deciding whether a few nodes are worth
+            their copies.
+    """
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Any]] = NoOptions
+    copy_latency_us: float = 15.0
+    copy_gbyte_per_s: float = 10.0
+    gflop_per_s: float = 2000.0
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options if options is not None else self.Options()
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """What is missing for this provider to work on this machine, and what to install; "" where nothing is."""
+        return ""
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        """The devices of this machine that it can use."""
+        return [HOST]
+
+    @property
+    def device(self) -> Device:
+        """The memory that this instance's programs read and write."""
+        return HOST
+
+    def supports(self, node: Node, graph: Graph) -> Support:
+        """Whether this provider can run `node`, and if not, why. By default: whether a kernel is registered for it."""
+        registry = self.get_kernel_registry()
+        if registry is None:
+            return Support.no(f"{self.name} has no kernels and does not say what it supports", code="no-kernel")
+        found = registry.find(node, graph)
+        return found if isinstance(found, Support) else Support.yes()
+
+    def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
+        """The nodes this provider offers to run. By default every free node that it `supports`, to be grouped freely."""
+        return [
+            ComputeCapability((i,))
+            for i, node in enumerate(graph.nodes)
+            if kernel_lookup.is_free(i) and self.supports(node, graph)
+        ]
+
+    def get_kernel_registry(self) -> KernelRegistry | None:
+        """The kernels of a provider that runs node by node."""
+        return None
+
+    def get_data_transfer(self) -> DataTransfer:
+        """How tensors enter and leave this provider's memory."""
+        raise EPFail(f"{self.name} works in the memory of {self.device} but has no DataTransfer: override get_data_transfer()")
+
+    def get_allocator(self) -> Allocator:
+        """The allocator of `device`'s memory."""
+        if self.device.host:
+            return HostAllocator()
+        raise EPFail(f"{self.name} has no allocator for {self.device}: override get_allocator()")
+
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        """Compile one part. By default: run its nodes one by one with the registered kernels.
+
+        Raises:
+            EPFail: the part cannot be compiled; the next provider gets its nodes where the user allowed that.
+        """
+        from intarsia.partition.node_program import kernel_program
+
+        return kernel_program(self, graph)
