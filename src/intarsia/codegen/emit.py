@@ -1,0 +1,431 @@
+"""Element-wise primitives as LLVM IR, for one element or for a vector of them.
+
+Elements are held in *compute* types: float16 and bfloat16 as float32 (rounded when stored), booleans as one bit, all
+others as themselves. float32 exp, log, tanh and erf are polynomials that need no call; other functions call libm.
+
+Largest errors seen over all of float32's range (units in the last place): exp 1, log 1, tanh 6, erf 6.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+
+import llvmlite.ir as ir
+
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import Tensor, walk
+
+F32, F64 = ir.FloatType(), ir.DoubleType()
+I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+PTR = ir.PointerType()
+
+_INTEGER_BITS = {
+    DType.INT8: 8, DType.INT16: 16, DType.INT32: 32, DType.INT64: 64,
+    DType.UINT8: 8, DType.UINT16: 16, DType.UINT32: 32, DType.UINT64: 64,
+}  # fmt: skip
+_WIDE = {DType.FLOAT: F32, DType.DOUBLE: F64, DType.FLOAT16: F32, DType.BFLOAT16: F32, DType.BOOL: I1}
+
+SUPPORTED_DTYPES = frozenset((*_INTEGER_BITS, *_WIDE))
+
+
+def compute_type(dtype: DType) -> ir.Type:
+    """The LLVM type in which one element is computed."""
+    return _WIDE.get(dtype) or ir.IntType(_INTEGER_BITS[dtype])
+
+
+def storage_type(dtype: DType) -> ir.Type:
+    """The LLVM type of one element in memory."""
+    if dtype is DType.BOOL:
+        return I8
+    if dtype is DType.FLOAT16:
+        return ir.HalfType()
+    return I16 if dtype is DType.BFLOAT16 else compute_type(dtype)
+
+
+def _is_float(dtype: DType) -> bool:
+    return dtype.is_floating
+
+
+class Emitter:
+    """Emits primitives at the end of `builder`'s block; `lanes` > 1 makes every value a vector of so many elements."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int = 1) -> None:
+        self.builder, self.lanes = builder, lanes
+
+    # --- types and constants ---
+
+    def shaped(self, element: ir.Type) -> ir.Type:
+        return element if self.lanes == 1 else ir.VectorType(element, self.lanes)
+
+    def constant(self, value: float | int | bool, element: ir.Type) -> ir.Value:
+        if isinstance(element, ir.FloatType):
+            value = _as_float32(value)
+        one = ir.Constant(element, value)
+        return one if self.lanes == 1 else ir.Constant(ir.VectorType(element, self.lanes), [one] * self.lanes)
+
+    def splat(self, value: ir.Value) -> ir.Value:
+        """A scalar repeated in every lane."""
+        if self.lanes == 1:
+            return value
+        vector = ir.VectorType(value.type, self.lanes)
+        first = self.builder.insert_element(ir.Constant(vector, ir.Undefined), value, I32(0))
+        return self.builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes))
+
+    def intrinsic(self, name: str, args: Sequence[ir.Value], result: ir.Type | None = None) -> ir.Value:
+        """Call `llvm.NAME` overloaded on the type of its (first) argument."""
+        kind = args[0].type
+        element = kind.element if isinstance(kind, ir.VectorType) else kind
+        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(str(element), str(element))
+        if isinstance(kind, ir.VectorType):
+            suffix = f"v{kind.count}{suffix}"
+        out = result or kind
+        return self.builder.call(self._declare(f"llvm.{name}.{suffix}", out, [a.type for a in args]), args)
+
+    def _declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
+        module = self.builder.module
+        found = module.globals.get(name)
+        return found if found is not None else ir.Function(module, ir.FunctionType(result, list(args)), name)
+
+    # --- memory ---
+
+    def load(self, pointer: ir.Value, dtype: DType, align: int | None = None) -> ir.Value:
+        """`lanes` consecutive elements of `dtype` in memory, as compute values."""
+        stored = self.builder.load(pointer, typ=self.shaped(storage_type(dtype)), align=align or max(1, dtype.bits // 8))
+        return self.from_storage(stored, dtype)
+
+    def store(self, value: ir.Value, pointer: ir.Value, dtype: DType, align: int | None = None) -> None:
+        self.builder.store(self.to_storage(value, dtype), pointer, align=align or max(1, dtype.bits // 8))
+
+    def from_storage(self, stored: ir.Value, dtype: DType) -> ir.Value:
+        b = self.builder
+        if dtype is DType.FLOAT16:
+            return b.fpext(stored, self.shaped(F32))
+        if dtype is DType.BFLOAT16:
+            wide = b.shl(b.zext(stored, self.shaped(I32)), self.constant(16, I32))
+            return b.bitcast(wide, self.shaped(F32))
+        return b.icmp_unsigned("!=", stored, self.constant(0, I8)) if dtype is DType.BOOL else stored
+
+    def to_storage(self, value: ir.Value, dtype: DType) -> ir.Value:
+        b = self.builder
+        if dtype is DType.FLOAT16:
+            return b.fptrunc(value, self.shaped(ir.HalfType()))
+        if dtype is DType.BFLOAT16:
+            return self._to_bfloat16(value)
+        return b.zext(value, self.shaped(I8)) if dtype is DType.BOOL else value
+
+    def _to_bfloat16(self, value: ir.Value) -> ir.Value:
+        """Round to nearest even on the upper 16 bits; NaN stays NaN."""
+        b = self.builder
+        bits = b.bitcast(value, self.shaped(I32))
+        odd = b.and_(b.lshr(bits, self.constant(16, I32)), self.constant(1, I32))
+        rounded = b.add(b.add(bits, odd), self.constant(0x7FFF, I32))
+        kept = b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, self.constant(0x400000, I32)), rounded)
+        return b.trunc(b.lshr(kept, self.constant(16, I32)), self.shaped(I16))
+
+    # --- primitives ---
+
+    def evaluate(self, root: Tensor, leaves: Mapping[int, ir.Value]) -> ir.Value:
+        """Emit a graph of element-wise primitives; `leaves[i]` is the value of `input(i)` at this element.
+
+        Broadcasts and reshapes are passed through: a leaf already is the value that belongs to this element.
+        """
+        values: dict[int, ir.Value] = {}
+        for t in walk([root]):
+            if t.prim == "input":
+                values[id(t)] = leaves[t.attrs[0]]
+            elif t.prim == "scalar":
+                values[id(t)] = self.constant(t.attrs[0], compute_type(t.dtype))
+            elif t.prim in ("broadcast", "reshape"):
+                values[id(t)] = values[id(t.args[0])]
+            else:
+                args = [values[id(a)] for a in t.args]
+                values[id(t)] = self.primitive(t.prim, args, t.args[-1].dtype if t.prim == "select" else t.args[0].dtype, t.dtype)
+        return values[id(root)]
+
+    def primitive(self, op: str, args: Sequence[ir.Value], dtype: DType, out: DType) -> ir.Value:
+        """One element-wise primitive on operands of `dtype`, giving a compute value of `out`."""
+        b = self.builder
+        if op == "cast":
+            return self.cast(args[0], dtype, out)
+        if op == "bitcast":
+            return b.bitcast(args[0], self.shaped(compute_type(out)))
+        if op == "select":
+            return b.select(*args)
+        if dtype is DType.BOOL:
+            return self._boolean(op, args)
+        if _is_float(dtype):
+            return self._float(op, args, dtype)
+        return self._integer(op, args, dtype)
+
+    def cast(self, x: ir.Value, source: DType, target: DType) -> ir.Value:
+        b, to = self.builder, self.shaped(compute_type(target))
+        if _is_float(source):
+            if target is DType.BOOL:
+                return b.fcmp_unordered("!=", x, self.constant(0.0, compute_type(source)))
+            if _is_float(target):
+                return self._cast_float(x, source, target)
+            if target is DType.UINT64:
+                return b.fptoui(x, to)
+            wide = b.fptosi(x, self.shaped(I64)) if target.bits != 32 or target is DType.UINT32 else b.fptosi(x, self.shaped(I32))
+            return wide if wide.type == to else b.trunc(wide, to)
+        if target is DType.BOOL:
+            return x if source is DType.BOOL else b.icmp_unsigned("!=", x, self.constant(0, compute_type(source)))
+        signed = source.is_signed_integer
+        if _is_float(target):
+            wide = b.sitofp(x, to) if signed else b.uitofp(x, to)
+            return self._round_narrow(wide, target)
+        have, want = compute_type(source).width, compute_type(target).width
+        if have == want:
+            return x
+        if have > want:
+            return b.trunc(x, to)
+        return b.sext(x, to) if signed else b.zext(x, to)
+
+    def _cast_float(self, x: ir.Value, source: DType, target: DType) -> ir.Value:
+        have, want = compute_type(source), compute_type(target)
+        if have is F64 and want is F32:
+            x = self.builder.fptrunc(x, self.shaped(F32))
+        elif have is F32 and want is F64:
+            return self.builder.fpext(x, self.shaped(F64))
+        return self._round_narrow(x, target)
+
+    def _round_narrow(self, x: ir.Value, dtype: DType) -> ir.Value:
+        """A cast to a 16-bit type rounds, even where the value goes on in float32."""
+        return self.from_storage(self.to_storage(x, dtype), dtype) if dtype in (DType.FLOAT16, DType.BFLOAT16) else x
+
+    def _boolean(self, op: str, args: Sequence[ir.Value]) -> ir.Value:
+        b = self.builder
+        if op == "not":
+            return b.not_(args[0])
+        if op in ("and", "mul", "min", "bitand"):
+            return b.and_(*args)
+        if op in ("or", "add", "max", "bitor"):
+            return b.or_(*args)
+        if op in ("xor", "ne", "bitxor"):
+            return b.xor(*args)
+        if op == "eq":
+            return b.not_(b.xor(*args))
+        if op == "lt":
+            return b.and_(b.not_(args[0]), args[1])
+        if op == "le":
+            return b.or_(b.not_(args[0]), args[1])
+        raise UnsupportedPrimitive(f"{op} of booleans")
+
+    def _integer(self, op: str, args: Sequence[ir.Value], dtype: DType) -> ir.Value:
+        b, signed, kind = self.builder, dtype.is_signed_integer, compute_type(dtype)
+        plain: dict[str, Callable[..., ir.Value]] = {
+            "add": b.add, "sub": b.sub, "mul": b.mul, "bitand": b.and_, "bitor": b.or_, "bitxor": b.xor, "neg": b.neg,
+            "bitnot": b.not_,
+        }  # fmt: skip
+        if op in plain:
+            return plain[op](*args)
+        compare = b.icmp_signed if signed else b.icmp_unsigned
+        if op in _COMPARE:
+            return compare(_COMPARE[op], *args)
+        if op in ("min", "max"):
+            return b.select(compare("<" if op == "min" else ">", *args), *args)
+        if op == "abs":
+            return b.select(compare("<", args[0], self.constant(0, kind)), b.neg(args[0]), args[0]) if signed else args[0]
+        if op == "sign":
+            zero, one = self.constant(0, kind), self.constant(1, kind)
+            positive = b.select(compare(">", args[0], zero), one, zero)
+            return b.select(compare("<", args[0], zero), self.constant(-1, kind), positive) if signed else positive
+        if op in ("floor", "ceil", "round"):
+            return args[0]
+        if op in ("shl", "shr"):
+            inside = b.icmp_unsigned("<", args[1], self.constant(kind.width, kind))
+            shifted = (b.shl if op == "shl" else b.ashr if signed else b.lshr)(args[0], b.and_(args[1], self.constant(kind.width - 1, kind)))
+            return b.select(inside, shifted, self.constant(0, kind))
+        if op in ("div", "mod", "fmod"):
+            return self._integer_division(op, args[0], args[1], dtype)
+        if op in ("isnan", "isinf"):
+            return self.constant(False, I1)
+        raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
+
+    def _integer_division(self, op: str, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
+        """Division truncates; by zero it gives 0 (remainder: the dividend) instead of a trap; MIN / -1 wraps."""
+        b, signed, kind = self.builder, dtype.is_signed_integer, compute_type(dtype)
+        zero, one = self.constant(0, kind), self.constant(1, kind)
+        by_zero = b.icmp_unsigned("==", y, zero)
+        unsafe = by_zero
+        if signed:
+            minus_one = b.icmp_signed("==", y, self.constant(-1, kind))
+            unsafe = b.or_(by_zero, minus_one)
+        divisor = b.select(unsafe, one, y)
+        quotient = b.sdiv(x, divisor) if signed else b.udiv(x, divisor)
+        if op == "div":
+            if signed:
+                quotient = b.select(minus_one, b.neg(x), quotient)
+            return b.select(by_zero, zero, quotient)
+        remainder = b.sub(x, b.mul(quotient, divisor))
+        if signed and op == "mod":
+            wrong = b.and_(b.icmp_signed("!=", remainder, zero), b.icmp_signed("<", b.xor(remainder, y), zero))
+            remainder = b.select(wrong, b.add(remainder, y), remainder)
+        return b.select(by_zero, x if op == "fmod" else zero, remainder)
+
+    def _float(self, op: str, args: Sequence[ir.Value], dtype: DType) -> ir.Value:
+        b, kind = self.builder, compute_type(dtype)
+        if op in _FLOAT_ARITHMETIC:
+            return getattr(b, _FLOAT_ARITHMETIC[op])(*args, flags=("contract", "nsz") if op != "div" else ("nsz",))
+        if op in _COMPARE:
+            return b.fcmp_unordered("!=", *args) if op == "ne" else b.fcmp_ordered(_COMPARE[op], *args)
+        if op in ("min", "max"):
+            return self.extremum(op, args[0], args[1])
+        if op == "neg":
+            return b.fneg(args[0])
+        if op in _FLOAT_INTRINSICS:
+            return self.intrinsic(_FLOAT_INTRINSICS[op], args)
+        if op == "isnan":
+            return b.fcmp_unordered("uno", args[0], args[0])
+        if op == "isinf":
+            return b.fcmp_ordered("==", self.intrinsic("fabs", args), self.constant(float("inf"), kind))
+        if op == "sign":
+            return self._sign(args[0], kind)
+        if op == "mod":
+            return self._float_modulus(args[0], args[1], dtype)
+        if kind is F32 and op in ("exp", "log", "tanh", "erf"):
+            return getattr(self, "_" + op)(args[0])
+        if op in _LIBM:
+            return self._library_call(_LIBM[op], args, kind)
+        raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
+
+    def extremum(self, op: str, x: ir.Value, y: ir.Value) -> ir.Value:
+        """min or max that gives NaN where either operand is NaN, as NumPy and ONNX have it."""
+        b = self.builder
+        picked = b.select(b.fcmp_ordered("<" if op == "min" else ">", x, y), x, y)
+        return b.select(b.fcmp_unordered("uno", x, x), x, picked)
+
+    def _sign(self, x: ir.Value, kind: ir.Type) -> ir.Value:
+        b, zero = self.builder, self.constant(0.0, kind)
+        positive = b.select(b.fcmp_ordered(">", x, zero), self.constant(1.0, kind), x)
+        return b.select(b.fcmp_ordered("<", x, zero), self.constant(-1.0, kind), positive)
+
+    def _float_modulus(self, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
+        """The remainder with the divisor's sign."""
+        b, kind = self.builder, compute_type(dtype)
+        remainder = self._library_call("fmod", [x, y], kind)
+        zero = self.constant(0.0, kind)
+        opposite = b.xor(b.fcmp_ordered("<", remainder, zero), b.fcmp_ordered("<", y, zero))
+        wrong = b.and_(b.fcmp_unordered("!=", remainder, zero), opposite)
+        return b.select(wrong, b.fadd(remainder, y), remainder)
+
+    def _library_call(self, name: str, args: Sequence[ir.Value], kind: ir.Type) -> ir.Value:
+        function = self._declare(name + ("f" if kind is F32 else ""), kind, [kind] * len(args))
+        if "readnone" not in function.attributes:
+            function.attributes.add("nounwind")
+        if self.lanes == 1:
+            return self.builder.call(function, args)
+        out: ir.Value = ir.Constant(args[0].type, ir.Undefined)
+        for lane in range(self.lanes):
+            element = self.builder.call(function, [self.builder.extract_element(a, I32(lane)) for a in args])
+            out = self.builder.insert_element(out, element, I32(lane))
+        return out
+
+    # --- float32 functions without calls ---
+
+    def _fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+        return self.intrinsic("fma", [x, y, z])
+
+    def _polynomial(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+        """c0 + c1 x + c2 x^2 + ... by Horner's rule."""
+        out = self.constant(coefficients[-1], F32)
+        for c in reversed(coefficients[:-1]):
+            out = self._fma(out, x, self.constant(c, F32))
+        return out
+
+    def _clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+        b, lo, hi = self.builder, self.constant(low, F32), self.constant(high, F32)
+        x = b.select(b.fcmp_ordered("<", x, lo), lo, x)
+        return b.select(b.fcmp_ordered(">", x, hi), hi, x)
+
+    def _exp(self, x: ir.Value) -> ir.Value:
+        """exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; n is read off x / ln 2 + 1.5 * 2^23 (no conversion)."""
+        b = self.builder
+        x = self._clamp(x, -105.0, 89.0)
+        magic = self.constant(12582912.0, F32)
+        shifted = self._fma(x, self.constant(1.4426950408889634, F32), magic)
+        n = b.fsub(shifted, magic)
+        r = self._fma(n, self.constant(-0.693145751953125, F32), x)
+        r = self._fma(n, self.constant(-1.428606765330187e-06, F32), r)
+        tail = self._polynomial(r, _EXP)  # (exp(r) - 1 - r) / r^2
+        p = self._fma(b.fmul(r, r), tail, b.fadd(r, self.constant(1.0, F32)))
+        bits = b.sub(b.bitcast(shifted, self.shaped(I32)), self.constant(0x4B400000, I32))
+        half = b.ashr(bits, self.constant(1, I32))
+        for part in (half, b.sub(bits, half)):  # two factors, so that neither over- nor underflows
+            scale = b.shl(b.add(part, self.constant(127, I32)), self.constant(23, I32))
+            p = b.fmul(p, b.bitcast(scale, self.shaped(F32)))
+        return p
+
+    def _log(self, x: ir.Value) -> ir.Value:
+        """log(x) = n ln 2 + log(1 + f), x = 2^n (1 + f), sqrt(1/2) <= 1 + f < sqrt(2)."""
+        b = self.builder
+        tiny = b.fcmp_ordered("<", x, self.constant(1.1754944e-38, F32))
+        scaled = b.select(tiny, b.fmul(x, self.constant(8388608.0, F32)), x)
+        bits = b.bitcast(scaled, self.shaped(I32))
+        shifted = b.sub(bits, self.constant(0x3F3504F3, I32))
+        exponent = b.ashr(shifted, self.constant(23, I32))
+        mantissa = b.bitcast(b.sub(bits, b.shl(exponent, self.constant(23, I32))), self.shaped(F32))
+        n = b.fsub(b.sitofp(exponent, self.shaped(F32)), b.select(tiny, self.constant(23.0, F32), self.constant(0.0, F32)))
+        f = b.fsub(mantissa, self.constant(1.0, F32))
+        square = b.fmul(f, f)
+        tail = b.fmul(b.fmul(square, f), self._polynomial(f, _LOG))  # log(1+f) - f + f^2/2
+        tail = self._fma(n, self.constant(-0.00021219444, F32), tail)
+        tail = self._fma(square, self.constant(-0.5, F32), tail)
+        out = self._fma(n, self.constant(0.693359375, F32), b.fadd(f, tail))
+        out = b.select(b.fcmp_ordered("==", x, self.constant(float("inf"), F32)), x, out)
+        out = b.select(b.fcmp_ordered("==", x, self.constant(0.0, F32)), self.constant(float("-inf"), F32), out)
+        return b.select(b.fcmp_unordered(">=", x, self.constant(0.0, F32)), b.select(b.fcmp_unordered("uno", x, x), x, out), self.constant(float("nan"), F32))
+
+    def _tanh(self, x: ir.Value) -> ir.Value:
+        return self._odd_rational(x, 9.02, _TANH)
+
+    def _erf(self, x: ir.Value) -> ir.Value:
+        return self._odd_rational(x, 3.93, _ERF)
+
+    def _odd_rational(self, x: ir.Value, limit: float, table: tuple[tuple[float, ...], tuple[float, ...]]) -> ir.Value:
+        """x P(x^2) / Q(x^2), which is 1 to float32's precision at `limit`; |result| <= 1."""
+        b = self.builder
+        inside = self._clamp(x, -limit, limit)
+        square = b.fmul(inside, inside)
+        quotient = b.fdiv(b.fmul(inside, self._polynomial(square, table[0])), self._polynomial(square, table[1]))
+        return self._clamp(quotient, -1.0, 1.0)
+
+
+class UnsupportedPrimitive(NotImplementedError):
+    """The CPU code generator has no code for a primitive on these types."""
+
+
+def _as_float32(value: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+_COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
+_FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FLOAT_INTRINSICS = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "roundeven", "sqrt": "sqrt"}
+_LIBM = {
+    "exp": "exp", "log": "log", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+    "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh", "erf": "erf",
+    "pow": "pow", "fmod": "fmod", "atan2": "atan2",
+}  # fmt: skip
+
+# Minimax coefficients fitted for this file (weighted least squares, relative error).
+_EXP = (0.5, 0.1666666567325592, 0.04166629537940025, 0.008333496749401093, 0.0013944627717137337, 0.00019790473743341863)
+_LOG = (
+    0.3333331048488617, -0.24999986588954926, 0.20002225041389465, -0.16669246554374695, 0.14218692481517792,
+    -0.1238444596529007, 0.11872801184654236, -0.1178915947675705, 0.06915001571178436,
+)  # fmt: skip
+_TANH = (
+    (1.0, 0.1409921944141388, 0.0044259619899094105, 4.2274052248103544e-05, 1.1117769105339903e-07, 3.6745228387813356e-11),
+    (1.0, 0.4743255376815796, 0.029201138764619827, 0.000500836584251374, 2.6038826490548672e-06, 2.9512325916414284e-09),
+)
+_ERF = (
+    (
+        1.1283791065216064, 0.190770223736763, 0.05278827250003815, 0.0037789710331708193, 0.00028478537569753826,
+        2.041957259280025e-06,
+    ),
+    (1.0, 0.5023984313011169, 0.11425170302391052, 0.014996160753071308, 0.0011650417000055313, 3.8002723158570006e-05),
+)  # fmt: skip
