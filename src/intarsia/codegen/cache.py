@@ -1,0 +1,245 @@
+"""A disk cache of generated code and plans: content-addressed, checked, safe among concurrent processes.
+
+One file per entry, `<directory>/<last two characters of the key>/<key>`: a header (magic, checksum, payload length) and the
+payload. Files are written beside their place and moved there atomically, so a reader sees a whole entry or none,
+whatever process dies when. An entry whose checksum is wrong is removed and reported as absent. Entries are never
+changed in place: a key is the hash of all that its payload depends on.
+
+Directory: INTARSIA_CACHE_DIR, else the user's cache directory (XDG_CACHE_HOME/intarsia or ~/.cache/intarsia;
+~/Library/Caches/intarsia on macOS; %LOCALAPPDATA%\\intarsia\\cache on Windows). INTARSIA_CACHE=0 turns it off.
+A directory that cannot be written is reported once, and work goes on without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from intarsia.errors import InvalidArgument
+
+logger = logging.getLogger("intarsia")
+
+CACHE_VERSION = 1
+DEFAULT_MAX_BYTES = 1 << 30
+_MAGIC = b"INTARS01"
+_HEADER = struct.Struct("<8s16sQ")
+_KEY_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.")
+# A temporary file older than this was left by a process that died.
+_STALE_SECONDS = 3600.0
+# An entry's time of use is renewed at most this often, to spare the disk.
+_TOUCH_SECONDS = 3600.0
+
+
+def cache_directory() -> Path:
+    """Where the cache lies for this user, by environment and platform."""
+    if explicit := os.environ.get("INTARSIA_CACHE_DIR"):
+        return Path(explicit).expanduser()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA")
+        return (Path(base) if base else Path.home() / "AppData" / "Local") / "intarsia" / "cache"
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg) / "intarsia"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "intarsia"
+    return Path.home() / ".cache" / "intarsia"
+
+
+def cache_enabled() -> bool:
+    """False where INTARSIA_CACHE says 0, off, false or no."""
+    return os.environ.get("INTARSIA_CACHE", "1").strip().lower() not in ("0", "off", "false", "no")
+
+
+def content_key(*parts: str | bytes) -> str:
+    """32 hex digits: the hash of the parts, which are kept apart by their lengths."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One file of the cache: its key, its size with header, and when it was last used (seconds since the epoch)."""
+
+    key: str
+    nbytes: int
+    last_used: float
+
+
+class DiskCache:
+    """get and put of bytes by key. `directory` None is a cache that holds nothing."""
+
+    def __init__(self, directory: Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self.directory = directory
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._writable = directory is not None
+        self._pruned = False
+
+    def get(self, key: str) -> bytes | None:
+        """The payload stored under `key`, or None. A damaged entry is removed and counts as absent."""
+        if self.directory is None:
+            return None
+        path = self._path(key)
+        try:
+            with path.open("rb") as file:
+                data = file.read()
+                used = os.fstat(file.fileno()).st_mtime
+        except OSError:
+            return None
+        payload = _payload(data)
+        if payload is None:
+            logger.warning("the cache entry %s is damaged: it is removed and will be made anew", path)
+            _remove(path)
+            return None
+        if time.time() - used > _TOUCH_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> bool:
+        """Store `payload` under `key`; False where the cache is off or cannot be written (reported once)."""
+        if self.directory is None or not self._writable:
+            return False
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
+            temporary = Path(name)
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_HEADER.pack(_MAGIC, _checksum(payload), len(payload)))
+                    file.write(payload)
+                temporary.replace(path)
+            except BaseException as error:
+                _remove(temporary)
+                # Windows refuses to replace a file that another process reads: the same content is there already.
+                if not (isinstance(error, PermissionError) and path.exists()):
+                    raise
+        except OSError as error:
+            self._give_up(error)
+            return False
+        self._prune_once()
+        return True
+
+    def entries(self) -> list[CacheEntry]:
+        """All entries, least recently used first."""
+        found = []
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append(CacheEntry(path.name, status.st_size, max(status.st_mtime, status.st_atime)))
+        return sorted(found, key=lambda entry: (entry.last_used, entry.key))
+
+    def size(self) -> int:
+        """Bytes that the entries take."""
+        return sum(entry.nbytes for entry in self.entries())
+
+    def clear(self) -> int:
+        """Remove every entry; returns how many were removed."""
+        return sum(_remove(path) for path in list(self._files()))
+
+    def verify(self) -> list[str]:
+        """Read every entry, remove the damaged ones, and return their keys."""
+        damaged = []
+        for path in list(self._files()):
+            try:
+                data = path.read_bytes()
+            except OSError:
+                continue
+            if _payload(data) is None:
+                damaged.append(path.name)
+                _remove(path)
+        return damaged
+
+    def prune(self, max_bytes: int | None = None) -> int:
+        """Remove least recently used entries until `max_bytes` are kept, and what dead processes left; returns the number."""
+        limit = self.max_bytes if max_bytes is None else max_bytes
+        for path in self._files(temporary=True):
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                    _remove(path)
+        entries = self.entries()
+        total, removed = sum(entry.nbytes for entry in entries), 0
+        for entry in entries:
+            if total <= limit:
+                break
+            total -= entry.nbytes
+            removed += _remove(self._path(entry.key))
+        return removed
+
+    def _path(self, key: str) -> Path:
+        assert self.directory is not None
+        if not key or key[0] == "." or not _KEY_CHARACTERS.issuperset(key):
+            raise InvalidArgument(f"a cache key is letters, digits, '_', '-' and '.', and does not begin with '.'; got {key!r}")
+        return self.directory / key[-2:] / key
+
+    def _files(self, temporary: bool = False) -> Iterator[Path]:
+        if self.directory is None:
+            return
+        with contextlib.suppress(OSError):
+            for folder in self.directory.iterdir():
+                if len(folder.name) <= 2 and folder.is_dir():
+                    yield from (path for path in folder.iterdir() if path.name.startswith(".tmp-") == temporary)
+
+    def _give_up(self, error: OSError) -> None:
+        with self._lock:
+            first, self._writable = self._writable, False
+        if first:
+            logger.warning(
+                "the code cache %s cannot be written (%s): compiled code is not kept; set INTARSIA_CACHE_DIR to a "
+                "writable directory, or INTARSIA_CACHE=0 to silence this",
+                self.directory,
+                error,
+            )
+
+    def _prune_once(self) -> None:
+        with self._lock:
+            first, self._pruned = not self._pruned, True
+        if first:
+            self.prune()
+
+
+def get_cache() -> DiskCache:
+    """The process's cache for the directory and the switch that the environment names now."""
+    return _cache(cache_directory() if cache_enabled() else None)
+
+
+@functools.cache
+def _cache(directory: Path | None) -> DiskCache:
+    return DiskCache(directory)
+
+
+def _checksum(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def _payload(data: bytes) -> bytes | None:
+    if len(data) < _HEADER.size:
+        return None
+    magic, checksum, length = _HEADER.unpack_from(data)
+    payload = data[_HEADER.size :]
+    if magic != _MAGIC or length != len(payload) or checksum != _checksum(payload):
+        return None
+    return payload
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True

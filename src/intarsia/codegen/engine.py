@@ -1,0 +1,337 @@
+"""LLVM IR text to machine code in this process, through an object-code cache.
+
+A kernel is a `KernelText`: a self-contained LLVM module that defines `void @symbol(ptr args, i64 tid, i64 nthreads)`.
+`Engine.load` gives the address of each: from this process, from the disk cache, or by compiling what is missing,
+each kernel in a module and an LLVM context of its own, on all cores.
+
+The cache holds an entry per kernel, shared by all models that use it, and a pack per group of kernels loaded together,
+so that a warm start reads one file. Loaded code lives as long as the process: an `Engine` is never unloaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import re
+import struct
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.codegen.cache import CACHE_VERSION, DiskCache, content_key, get_cache
+from intarsia.codegen.target import Target, llvm
+from intarsia.cores import available_cores
+from intarsia.errors import EPFail, InvalidArgument
+
+logger = logging.getLogger("intarsia")
+
+SYMBOL_PLACEHOLDER = "__SYMBOL__"
+_PACK_HEADER = struct.Struct("<I")
+_PACK_ROW = struct.Struct("<HQ")
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """LLVM IR that defines `void @symbol(ptr args, i64 tid, i64 nthreads)` and needs nothing beyond libc and libm.
+
+    Make it with `kernel_text`, so that the symbol is the content's hash.
+    """
+
+    symbol: str
+    ir: str
+
+    @property
+    def key(self) -> str:
+        """What identifies the content: the symbol if it is a content hash, else the symbol and the hash of the text."""
+        if _HASHED.search(self.symbol):
+            return self.symbol
+        return f"{self.symbol}_{_digest(self.ir)}"
+
+
+_HASHED = re.compile(r"_[0-9a-f]{32}$")
+
+
+def kernel_symbol(prefix: str, ir_with_placeholder: str) -> str:
+    """A symbol that follows from the content: `prefix`, "_" and 32 hex digits of the text's hash."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", prefix):
+        raise InvalidArgument(f"the prefix of a kernel symbol is letters, digits and '_'; got {prefix!r}")
+    if SYMBOL_PLACEHOLDER not in ir_with_placeholder:
+        raise InvalidArgument(f"the text of kernel {prefix!r} does not contain {SYMBOL_PLACEHOLDER} where its symbol belongs")
+    return f"{prefix}_{_digest(ir_with_placeholder)}"
+
+
+def kernel_text(prefix: str, ir_with_placeholder: str) -> KernelText:
+    """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs."""
+    symbol = kernel_symbol(prefix, ir_with_placeholder)
+    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol))
+
+
+class Engine:
+    """Loads kernels for one target into this process. Thread-safe; see `get_engine`.
+
+    `compiled` and `loaded_from_cache` count kernels since the process began.
+    """
+
+    def __init__(self, target: Target, cache: DiskCache) -> None:
+        self.target = target
+        self.cache = cache
+        self.compiled = 0
+        self.loaded_from_cache = 0
+        self._addresses: dict[str, int] = {}
+        self._trackers: list[Any] = []
+        self._jit: Any = None
+
+    def load(self, kernels: Sequence[KernelText], optimize: bool = True) -> dict[str, int]:
+        """The address of every kernel, by symbol. Raises EPFail where LLVM rejects a text."""
+        by_key = {kernel.key: kernel for kernel in kernels}
+        with _lock:
+            missing = [key for key in by_key if key not in self._addresses]
+            if missing:
+                objects = self._from_cache(list(by_key), missing, optimize)
+                self.loaded_from_cache += len(objects)
+                absent = [by_key[key] for key in missing if key not in objects]
+                if absent:
+                    compiled = self._compile(absent, optimize)
+                    for key, code in compiled.items():
+                        self.cache.put(self._entry_key(key, optimize), code)
+                    objects |= compiled
+                    if len(by_key) > 1:
+                        self._write_pack(list(by_key), objects, optimize)
+                self._add(objects, {key: by_key[key].symbol for key in missing})
+            return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
+
+    def load_cached(self, symbols: Sequence[str], optimize: bool = True) -> dict[str, int] | None:
+        """As `load`, by content-hashed symbols alone, or None where one is in neither this process nor the disk cache.
+
+        So a cached plan starts without generating kernel text.
+        """
+        names = list(dict.fromkeys(symbols))
+        if not all(_HASHED.search(name) for name in names):
+            raise InvalidArgument("load_cached takes symbols made by kernel_symbol, which end in a content hash")
+        with _lock:
+            missing = [name for name in names if name not in self._addresses]
+            objects = self._from_cache(names, missing, optimize) if missing else {}
+            if len(objects) < len(missing):
+                return None
+            if missing:
+                self.loaded_from_cache += len(missing)
+                self._add(objects, {name: name for name in missing})
+            return {name: self._addresses[name] for name in names}
+
+    def _from_cache(self, keys: list[str], missing: list[str], optimize: bool) -> dict[str, bytes]:
+        pack: dict[str, bytes] = {}
+        if len(keys) > 1 and (data := self.cache.get(self._pack_key(keys, optimize))) is not None:
+            pack = _unpack(data)
+        objects = {key: pack[key] for key in missing if key in pack}
+        single = {}
+        for key in missing:
+            if key not in objects and (code := self.cache.get(self._entry_key(key, optimize))) is not None:
+                single[key] = code
+        objects |= single
+        if single and len(keys) > 1 and len(objects) == len(missing):
+            self._write_pack(keys, pack | objects, optimize)
+        return objects
+
+    def _write_pack(self, keys: list[str], objects: dict[str, bytes], optimize: bool) -> None:
+        have = dict(objects)
+        for key in keys:
+            if key not in have and (code := self.cache.get(self._entry_key(key, optimize))) is not None:
+                have[key] = code
+        self.cache.put(self._pack_key(keys, optimize), _pack({key: have[key] for key in keys if key in have}))
+
+    def _compile(self, kernels: list[KernelText], optimize: bool) -> dict[str, bytes]:
+        start = time.perf_counter()
+        ordered = sorted(kernels, key=lambda kernel: -len(kernel.ir))
+        job = functools.partial(_compile_kernel, target=self.target, optimize=optimize)
+        workers = min(available_cores(), len(ordered))
+        if workers > 1:
+            with ThreadPoolExecutor(workers, thread_name_prefix="intarsia-compile") as threads:
+                codes = list(threads.map(job, ordered))
+        else:
+            codes = [job(kernel) for kernel in ordered]
+        self.compiled += len(ordered)
+        logger.debug("compiled %d kernels in %.2f s on %d threads", len(ordered), time.perf_counter() - start, workers)
+        return {kernel.key: code for kernel, code in zip(ordered, codes, strict=True)}
+
+    def _add(self, objects: dict[str, bytes], symbols: dict[str, str]) -> None:
+        binding = llvm()
+        if self._jit is None:
+            # JITLink has no COFF backend that reads llvmlite's objects on Windows.
+            self._jit = binding.create_lljit_compiler(
+                self.target.target_machine(), use_jit_link=os.name != "nt", suppress_errors=True
+            )
+        builder = binding.JITLibraryBuilder().add_current_process()
+        for key, symbol in symbols.items():
+            builder.add_object_img(objects[key]).export_symbol(symbol)
+        try:
+            tracker = builder.link(self._jit, f"intarsia{len(self._trackers)}")
+        except RuntimeError as error:
+            raise EPFail(f"kernels {sorted(symbols.values())} could not be linked into this process: {error}") from error
+        self._trackers.append(tracker)
+        self._addresses |= {key: int(tracker[symbol]) for key, symbol in symbols.items()}
+
+    def _entry_key(self, key: str, optimize: bool) -> str:
+        return f"obj-{content_key(key, *_code_version(self.target, optimize))}"
+
+    def _pack_key(self, keys: list[str], optimize: bool) -> str:
+        return f"pack-{content_key(*sorted(keys), *_code_version(self.target, optimize))}"
+
+
+# One lock for all engines: held across a fork, so that no child starts in the middle of a compilation.
+_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+
+_engines: dict[tuple[Target, DiskCache], Engine] = {}
+
+
+def get_engine(target: Target | None = None) -> Engine:
+    """The process's engine for `target` (default: this machine) and the cache that the environment names now."""
+    key = (target or Target.host(), get_cache())
+    with _lock:
+        if key not in _engines:
+            _engines[key] = Engine(*key)
+        return _engines[key]
+
+
+def emit_assembly(ir: str, target: Target, optimize: bool = True) -> str:
+    """The assembly text of an IR module for any target."""
+    module = _parse("module", ir, llvm().create_context())
+    machine = target.target_machine()
+    if optimize:
+        _optimize(module, machine)
+    return str(machine.emit_assembly(module))
+
+
+def emit_object(ir: str, target: Target, optimize: bool = True) -> bytes:
+    """The object file of an IR module for any target."""
+    module = _parse("module", ir, llvm().create_context())
+    machine = target.target_machine()
+    if optimize:
+        _optimize(module, machine)
+    return _emit(machine, module)
+
+
+def _compile_kernel(kernel: KernelText, target: Target, optimize: bool) -> bytes:
+    module = _parse(kernel.symbol, kernel.ir, llvm().create_context())
+    _check_symbols(kernel, module)
+    machine = target.target_machine()
+    if optimize:
+        _optimize(module, machine)
+    return _emit(machine, module)
+
+
+def _parse(name: str, ir: str, context: Any) -> Any:
+    try:
+        module = llvm().parse_assembly(ir, context)
+        module.verify()
+    except RuntimeError as error:
+        raise EPFail(f"LLVM rejects the text of kernel {name!r}: {str(error).strip()}") from error
+    return module
+
+
+def _check_symbols(kernel: KernelText, module: Any) -> None:
+    defined = {function.name: not function.is_declaration for function in module.functions}
+    if not defined.get(kernel.symbol):
+        raise EPFail(f"the text of kernel {kernel.symbol!r} defines no function of that name; it defines {sorted(defined)}")
+    for name, has_body in defined.items():
+        if not has_body and not name.startswith("llvm.") and not _in_process(name):
+            raise EPFail(f"kernel {kernel.symbol!r} calls {name!r}, which neither it nor this process's libraries define")
+
+
+@functools.cache
+def _in_process(name: str) -> bool:
+    return bool(llvm().address_of_symbol(name)) or (os.name != "nt" and hasattr(ctypes.CDLL(None), name))
+
+
+@dataclass(frozen=True)
+class _Unlocked:
+    """The two long calls into LLVM, without llvmlite's process-wide lock around them.
+
+    They are safe to run at once because every compilation has its own context, target machine and pass manager.
+    """
+
+    run_passes: Any
+    emit_to_memory: Any
+
+
+@functools.cache
+def _unlocked() -> _Unlocked:
+    from llvmlite.binding import ffi
+
+    llvm()
+    locked = (ffi.lib.LLVMPY_RunNewModulePassManager, ffi.lib.LLVMPY_TargetMachineEmitToMemory)
+    library = ctypes.CDLL(ffi.lib._name)
+    functions = (library.LLVMPY_RunNewModulePassManager, library.LLVMPY_TargetMachineEmitToMemory)
+    for function, model in zip(functions, locked, strict=True):
+        function.argtypes, function.restype = model.argtypes, model.restype
+    return _Unlocked(*functions)
+
+
+def _optimize(module: Any, machine: Any) -> None:
+    binding = llvm()
+    options = binding.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = True
+    builder = binding.create_pass_builder(machine, options)
+    _unlocked().run_passes(builder.getModulePassManager(), module, builder)
+
+
+def _emit(machine: Any, module: Any) -> bytes:
+    from llvmlite.binding import ffi
+
+    with ffi.OutputString() as message:
+        buffer = _unlocked().emit_to_memory(machine, module, 1, message)
+        if not buffer:
+            raise EPFail(f"LLVM could not emit an object file: {message}")
+    try:
+        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+@functools.cache
+def _code_version(target: Target, optimize: bool) -> tuple[str, ...]:
+    import llvmlite
+
+    llvm_version = ".".join(map(str, llvm().llvm_version_info))
+    versions = f"llvm {llvm_version}, llvmlite {llvmlite.__version__}, cache {CACHE_VERSION}, O{3 * optimize}"
+    return (target.triple, target.cpu, target.features, versions)
+
+
+def _pack(objects: dict[str, bytes]) -> bytes:
+    head, body = [_PACK_HEADER.pack(len(objects))], []
+    for key, code in objects.items():
+        name = key.encode()
+        head.append(_PACK_ROW.pack(len(name), len(code)) + name)
+        body.append(code)
+    return b"".join([*head, *body])
+
+
+def _unpack(data: bytes) -> dict[str, bytes]:
+    (count,) = _PACK_HEADER.unpack_from(data)
+    position, rows = _PACK_HEADER.size, []
+    for _ in range(count):
+        name_length, length = _PACK_ROW.unpack_from(data, position)
+        position += _PACK_ROW.size
+        rows.append((data[position : position + name_length].decode(), length))
+        position += name_length
+    objects = {}
+    for name, length in rows:
+        objects[name] = data[position : position + length]
+        position += length
+    return objects
+
+
+def symbols_of(kernels: Iterable[KernelText]) -> list[str]:
+    """The symbols of `kernels`, each once, in order: what `Engine.load_cached` takes."""
+    return list(dict.fromkeys(kernel.symbol for kernel in kernels))

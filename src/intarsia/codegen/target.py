@@ -1,0 +1,164 @@
+"""What code is generated for: triple, CPU, features, vector width.
+
+A `Target` is always passed explicitly, so the same generator serves this machine (`Target.host()`) and a cross
+compilation (`Target.create("aarch64-unknown-linux-gnu", "cortex-a76", "+neon,+dotprod")`).
+
+The environment variable INTARSIA_CPU_FEATURES replaces what the host reports, for tests and for comparing code paths:
+
+- a level (`x86-64`, `x86-64-v2`, `x86-64-v3` or `avx2`, `x86-64-v4` or `avx512`), optionally followed by changes
+  (`avx2,+avxvnni`), or
+- changes alone (`-avx512f`): the host's features with these added or removed. Removing a feature removes all that
+  rest on it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.errors import EPFail, InvalidArgument, nearest
+
+FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
+
+_V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
+_V2 = (*_V1, "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+# x86-64 psABI, table 3.1 "Micro-Architecture Levels"; the short names are aliases.
+_LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "x86-64": ("x86-64", _V1),
+    "x86-64-v2": ("x86-64-v2", _V2),
+    "x86-64-v3": ("x86-64-v3", _V3),
+    "x86-64-v4": ("x86-64-v4", _V4),
+    "sse2": ("x86-64", _V1),
+    "avx2": ("x86-64-v3", _V3),
+    "avx512": ("x86-64-v4", _V4),
+}
+# Features whose names begin so rest on the key; LLVM knows the same implications, `has` must agree with it.
+_DEPENDENTS: dict[str, tuple[str, ...]] = {
+    "avx512f": ("avx512", "avx10"),
+    "avx2": ("avx512", "avx10", "avxvnni", "avxifma", "avxneconvert"),
+    "avx": ("avx", "fma", "f16c", "vaes", "vpclmulqdq"),
+}
+
+
+@functools.cache
+def llvm() -> Any:
+    """llvmlite.binding with the host's code generator initialised; raises EPFail where llvmlite is missing."""
+    try:
+        from llvmlite import binding
+    except (ImportError, OSError) as error:
+        raise EPFail(
+            f"the CPU provider compiles with llvmlite, which cannot be imported here ({error}): "
+            "`pip install llvmlite`, or use the NumPy provider, which needs no compiler"
+        ) from error
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@functools.cache
+def _all_targets() -> None:
+    llvm().initialize_all_targets()
+    llvm().initialize_all_asmprinters()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine to generate code for. `features` is LLVM's list, `+name` or `-name`, comma separated."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+
+    @classmethod
+    def create(cls, triple: str, cpu: str = "", features: str = "") -> Target:
+        """A target whose vector width follows from its architecture and features."""
+        enabled = _enabled(features)
+        if "avx512f" in enabled and "avx512vl" in enabled:
+            vector_bytes = 64
+        elif "avx2" in enabled:
+            vector_bytes = 32
+        else:
+            vector_bytes = 16
+        return cls(triple, cpu, features, vector_bytes)
+
+    @classmethod
+    def host(cls) -> Target:
+        """This machine, as LLVM sees it, or as INTARSIA_CPU_FEATURES says."""
+        return _host(os.environ.get(FEATURES_VARIABLE, "").strip())
+
+    @property
+    def arch(self) -> str:
+        """The architecture by LLVM's name: "x86_64", "aarch64", "arm", "wasm32", ..."""
+        arch = self.triple.split("-", 1)[0]
+        if arch.startswith(("armv", "thumb")):
+            return "arm"
+        return {"arm64": "aarch64", "amd64": "x86_64"}.get(arch, arch)
+
+    def has(self, feature: str) -> bool:
+        """Whether `feature` (LLVM's name, such as "avx512bf16") is switched on explicitly."""
+        return feature in _enabled(self.features)
+
+    @property
+    def function_attributes(self) -> str:
+        """Attributes that every generated function carries: no unwind tables, and the full vector width.
+
+        LLVM's tuning for some AVX-512 CPUs prefers 256-bit vectors in loops; the attribute overrides that.
+        """
+        if self.arch == "x86_64":
+            return f'nounwind "prefer-vector-width"="{self.vector_bytes * 8}"'
+        return "nounwind"
+
+    def target_machine(self, opt: int = 3) -> Any:
+        """A new llvmlite TargetMachine: position-independent code, small code model, at level `opt` (0 to 3).
+
+        Raises InvalidArgument where this LLVM has no code generator for the triple.
+        """
+        binding = llvm()
+        if self.triple != binding.get_process_triple():
+            _all_targets()
+        try:
+            target = binding.Target.from_triple(self.triple)
+        except RuntimeError as error:
+            raise InvalidArgument(
+                f"no code generator for the target triple {self.triple!r}: {error}; "
+                "give a triple such as 'x86_64-unknown-linux-gnu', 'aarch64-unknown-linux-gnu' or 'wasm32-unknown-unknown'"
+            ) from error
+        reloc = "static" if self.arch in ("wasm32", "wasm64") else "pic"
+        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=opt, reloc=reloc, codemodel="small")
+
+
+def _enabled(features: str) -> frozenset[str]:
+    enabled: set[str] = set()
+    for item in filter(None, features.split(",")):
+        if item[0] == "+":
+            enabled.add(item[1:])
+        else:
+            prefixes = _DEPENDENTS.get(item[1:], ())
+            enabled = {name for name in enabled if name != item[1:] and not (prefixes and name.startswith(prefixes))}
+    return frozenset(enabled)
+
+
+@functools.cache
+def _host(override: str) -> Target:
+    binding = llvm()
+    triple = binding.get_process_triple()
+    if not override:
+        return Target.create(triple, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
+    first, *changes = [item.strip() for item in override.split(",")]
+    if first[0] in "+-":
+        cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+        changes = [first, *changes]
+    elif first in _LEVELS:
+        cpu, names = _LEVELS[first]
+        features = ",".join(f"+{name}" for name in names)
+    else:
+        raise InvalidArgument(f"{FEATURES_VARIABLE} begins with {first!r}, which is no known level; {nearest(first, _LEVELS)}")
+    for change in changes:
+        if len(change) < 2 or change[0] not in "+-":
+            raise InvalidArgument(f"{FEATURES_VARIABLE} holds {change!r}; expected '+feature' or '-feature', comma separated")
+    return Target.create(triple, cpu, ",".join([features, *changes]))
