@@ -148,7 +148,27 @@ class Constant:
         return f"Constant({self.name!r}, {self.type})"
 
 
-Attribute = Any  # int, float, str, bytes, np.ndarray, Graph, ValueType, SparseTensor parts, or a list of one of these
+Attribute = Any  # int, float, str, bytes, np.ndarray, Graph, ValueType, SparseTensor, AttributeRef, or a list of one of these
+
+
+@dataclass(frozen=True)
+class AttributeRef:
+    """In a function's node: the value that the caller gives to the function's attribute `name`.
+
+    `kind` is the number in `AttributeProto.AttributeType` that the model declares.
+    """
+
+    name: str
+    kind: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SparseTensor:
+    """`values` [nnz] at `indices` [nnz] (row-major positions) or [nnz, rank] of a tensor of zeros with sizes `dims`."""
+
+    values: np.ndarray
+    indices: np.ndarray
+    dims: tuple[int, ...]
 
 
 @dataclass

@@ -1,0 +1,122 @@
+"""Node attributes as ONNX stores them: AttributeProto."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from intarsia.errors import InvalidModelError, InvalidProtobuf
+from intarsia.graph.external import ExternalFiles
+from intarsia.graph.model import Attribute, AttributeRef, Graph
+from intarsia.graph.tensor import read_sparse, read_tensor
+from intarsia.graph.types import TypeReader
+from intarsia.graph.wire import Buffer, fields, float32, packed_floats, packed_ints, signed, text, text_or_bytes
+
+FLOAT, INT, STRING, TENSOR, GRAPH = 1, 2, 3, 4, 5  # AttributeProto.AttributeType
+FLOATS, INTS, STRINGS, TENSORS, GRAPHS = 6, 7, 8, 9, 10
+SPARSE_TENSOR, SPARSE_TENSORS, TYPE_PROTO, TYPE_PROTOS = 11, 12, 13, 14
+
+_SINGLE_MESSAGE = {0x2A: TENSOR, 0x32: GRAPH, 0xB2: SPARSE_TENSOR, 0x72: TYPE_PROTO}
+_MANY_MESSAGES = {0x52: TENSORS, 0x5A: GRAPHS, 0xBA: SPARSE_TENSORS, 0x7A: TYPE_PROTOS}
+_ELEMENT = {TENSORS: TENSOR, GRAPHS: GRAPH, SPARSE_TENSORS: SPARSE_TENSOR, TYPE_PROTOS: TYPE_PROTO}
+_SCALARS = (FLOAT, INT, STRING)
+_LISTS = (FLOATS, INTS, STRINGS)
+_NOTHING: dict[int, Any] = {FLOAT: 0.0, INT: 0, STRING: "", **dict.fromkeys((*_LISTS, *_ELEMENT))}  # protobuf's defaults
+
+
+class AttributeReader:
+    """Reads attributes into Python values. `in_function` allows references to a function's own attributes."""
+
+    def __init__(
+        self, buffer: Buffer, label: str, files: ExternalFiles, types: TypeReader, graph: Callable[[int, int, int], Graph]
+    ) -> None:
+        self.buffer, self.label, self.files, self.types, self.graph = buffer, label, files, types, graph
+        self.in_function = False
+
+    def attribute(self, start: int, end: int, depth: int, lazy: bool = False) -> tuple[str, Attribute]:
+        """The name and value of the AttributeProto in `buffer[start:end]`; a `lazy` tensor stays a `StoredTensor`."""
+        buffer = self.buffer
+        name = reference = ""
+        kind = seen = 0
+        single: dict[int, Any] = {}
+        many: dict[int, list[Any]] = {}
+        for tag, a, b in fields(buffer, start, end, "AttributeProto"):
+            if tag == 0x0A:
+                name = buffer[a:b].decode()
+            elif tag == 0xA0:
+                kind = a
+            elif tag == 0x18:
+                single[INT] = signed(a)
+                seen = INT
+            elif tag == 0x40:
+                many.setdefault(INTS, []).append(signed(a))
+                seen = INTS
+            elif tag == 0x15:
+                single[FLOAT] = float32(buffer, a)
+                seen = FLOAT
+            elif tag == 0x22:
+                single[STRING] = text_or_bytes(buffer, a, b)
+                seen = STRING
+            elif tag in _SINGLE_MESSAGE:
+                seen = _SINGLE_MESSAGE[tag]
+                single[seen] = (a, b)
+            elif tag == 0xAA:
+                reference = text(buffer, a, b)
+            else:
+                seen = self._list_item(tag, a, b, many) or seen
+        if not name:
+            raise InvalidProtobuf(f"the AttributeProto at byte {start} has no name")
+        if reference:
+            if not self.in_function:
+                raise InvalidModelError(
+                    f"{self.label}: attribute {name!r} at byte {start} refers to the attribute {reference!r}, "
+                    "which is possible in functions only"
+                )
+            return name, AttributeRef(reference, kind)
+        kind = kind or seen
+        given = single if kind in single else many if kind in many else None
+        if given is None:
+            if single or many or kind not in _NOTHING:
+                raise self._mismatch(name, kind, seen)
+            return name, _NOTHING[kind] if kind in _SCALARS else []
+        if kind in _SCALARS or kind in _LISTS:
+            return name, given[kind]
+        if kind in _ELEMENT:
+            return name, [self._message(name, _ELEMENT[kind], *span, depth, False) for span in given[kind]]
+        return name, self._message(name, kind, *given[kind], depth, lazy)
+
+    def _list_item(self, tag: int, a: int, b: int, many: dict[int, list[Any]]) -> int:
+        """Add an item of one of the rarer list fields to `many`; the attribute type it stands for, 0 if unknown."""
+        buffer = self.buffer
+        if tag == 0x3D:
+            kind = FLOATS
+            many.setdefault(kind, []).append(float32(buffer, a))
+        elif tag == 0x3A:
+            kind = FLOATS
+            many.setdefault(kind, []).extend(packed_floats(buffer, a, b))
+        elif tag == 0x42:
+            many.setdefault(INTS, []).extend(packed_ints(buffer, a, b))
+            kind = INTS
+        elif tag == 0x4A:
+            kind = STRINGS
+            many.setdefault(kind, []).append(text_or_bytes(buffer, a, b))
+        elif tag in _MANY_MESSAGES:
+            kind = _MANY_MESSAGES[tag]
+            many.setdefault(kind, []).append((a, b))
+        else:
+            kind = 0
+        return kind
+
+    def _mismatch(self, name: str, kind: int, seen: int) -> InvalidModelError:
+        given = f"a value of type {seen}" if seen else "no value"
+        return InvalidModelError(f"{self.label}: attribute {name!r} declares type {kind} (AttributeProto.AttributeType) and has {given}")
+
+    def _message(self, name: str, kind: int, start: int, end: int, depth: int, lazy: bool) -> Attribute:
+        if kind == TENSOR:
+            tensor = read_tensor(self.buffer, start, end, self.files, self.label)
+            return tensor if lazy else tensor.array()
+        if kind == GRAPH:
+            return self.graph(start, end, depth + 1)
+        if kind == SPARSE_TENSOR:
+            return read_sparse(self.buffer, start, end, self.files, self.label)[1]
+        return self.types.type(start, end, name, depth + 1)

@@ -1,0 +1,104 @@
+"""External tensor data: files beside the model, mapped once each, never outside the model's folder."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from pathlib import Path
+
+from intarsia.errors import ExternalDataError
+from intarsia.graph.wire import Buffer
+
+
+class ExternalFiles:
+    """The weight files of one model. A mapping lives as long as an array that views it.
+
+    Args:
+        folder: what locations are relative to; None where it is not known (a model given as bytes).
+        model_path: the model file where there is one. If it is a symbolic link, the folder it points to counts as the
+            model's folder too (as in content-addressed caches, where model and weights are links into one store).
+    """
+
+    def __init__(self, folder: Path | None, model_path: str = "") -> None:
+        self.folder = folder
+        self._roots: list[Path] = []
+        if folder is not None:
+            self._roots = [folder.resolve()]
+            if model_path:
+                self._roots.append(Path(model_path).resolve().parent)
+        self._mapped: dict[str, Buffer] = {}
+
+    def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:
+        """The mapped file and the byte at which the data of `tensor` begins in it.
+
+        Args:
+            tensor: the tensor's name, for messages.
+            properties: its `external_data` entries: location, offset, length (a checksum is not checked).
+            needed_nbytes: size of the data by the tensor's shape and element type.
+
+        Raises:
+            ExternalDataError: no location, a bad offset or length, or the file is missing, outside the folder or too short.
+        """
+        location = properties.get("location", "")
+        where = f"external data of tensor {tensor!r}"
+        if not location:
+            raise ExternalDataError(f"{where}: it has no 'location', expected a file name relative to the model's folder")
+        offset = self._number(where, properties, "offset", 0)
+        length = self._number(where, properties, "length", needed_nbytes)
+        if length != needed_nbytes:
+            raise ExternalDataError(f"{where} in {location!r}: length is {length} bytes, but its type and shape need {needed_nbytes}")
+        data = self._mapped.get(location)
+        if data is None:
+            data = self._mapped[location] = self._map(where, location)
+        if offset + length > len(data):
+            raise ExternalDataError(
+                f"{where}: needs bytes {offset} to {offset + length} of {location!r} in folder {str(self.folder)!r}, "
+                f"but the file has {len(data)}: it is cut short or belongs to another version of the model"
+            )
+        return data, offset
+
+    @staticmethod
+    def _number(where: str, properties: dict[str, str], key: str, default: int) -> int:
+        given = properties.get(key)
+        if not given:
+            return default
+        if not (given.isascii() and given.isdecimal() and len(given) < 20):
+            raise ExternalDataError(f"{where}: {key} is {given!r}, expected a number of bytes")
+        return int(given)
+
+    def _map(self, where: str, location: str) -> Buffer:
+        if self.folder is None:
+            raise ExternalDataError(
+                f"{where} is in the file {location!r}, but the model was given as bytes: pass base_dir, the folder of that file"
+            )
+        path = self._resolved(where, location)
+        missing = f"{where}: file {location!r} is missing in folder {str(self.folder)!r}"
+        try:
+            # O_NONBLOCK: opening a pipe that poses as a weight file must not wait for a writer.
+            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+        except FileNotFoundError:
+            raise ExternalDataError(f"{missing}: copy it there together with the model") from None
+        except OSError as error:
+            raise ExternalDataError(f"{where}: file {location!r} in folder {str(self.folder)!r} cannot be read: {error.strerror}") from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ExternalDataError(f"{where}: {location!r} in folder {str(self.folder)!r} is not a regular file")
+            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
+        finally:
+            os.close(descriptor)
+
+    def _resolved(self, where: str, location: str) -> Path:
+        assert self.folder is not None
+        try:
+            path = (self._roots[0] / location).resolve()
+        except (ValueError, OSError, RuntimeError) as error:  # null characters, names too long, loops of links
+            raise ExternalDataError(f"{where}: location {location!r} is not a valid file name: {error}") from None
+        absolute = os.path.isabs(location) or location.startswith(("/", "\\"))
+        if absolute or not any(path.is_relative_to(root) for root in self._roots):
+            raise ExternalDataError(
+                f"{where}: location {location!r} leads out of the model's folder {str(self.folder)!r}; "
+                "for safety only files in that folder are read"
+            )
+        return path

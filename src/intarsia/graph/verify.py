@@ -1,0 +1,143 @@
+"""Whether a graph is one: every name written once, before it is read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from intarsia.errors import InvalidGraph
+from intarsia.graph.model import AttributeRef, Function, Graph, Node
+from intarsia.graph.order import sorted_nodes
+
+_COMPARED_NAMES = 5000  # looking for similar names is quadratic; larger graphs get no suggestion
+
+
+def verify(graph: Graph) -> None:
+    """Check names and order of a graph, its subgraphs and functions.
+
+    Raises:
+        InvalidGraph: a value is written twice, is read but never written (or only later), an inner name hides an outer
+            one, the nodes form a cycle, or a function does not fit itself.
+    """
+    _verify(graph, f"graph {graph.name!r}", frozenset())
+    for function in graph.functions.values():
+        _verify_function(function)
+    _verify_calls(graph)
+
+
+def _verify(graph: Graph, where: str, outer: frozenset[str] | set[str]) -> None:
+    visible = set(outer)
+    inner: set[str] = set()
+
+    def define(name: str, by: str) -> None:
+        if name in inner:
+            raise InvalidGraph(f"{where}: the value {name!r} is written twice, the second time by {by}: rename one of them")
+        if name in outer:
+            raise InvalidGraph(f"{where}: the value {name!r} of {by} hides the value of that name around this graph: rename one of them")
+        inner.add(name)
+        visible.add(name)
+
+    for value in graph.inputs:
+        if not value.name:
+            raise InvalidGraph(f"{where}: an input has no name")
+        if value.name in inner:
+            raise InvalidGraph(f"{where}: the input {value.name!r} is listed twice")
+        define(value.name, "a graph input")
+    for name in graph.constants:
+        define(name, "a constant (initializer)")
+    for name in graph.overridable:
+        if name not in graph.constants:
+            raise InvalidGraph(f"{where}: the overridable input {name!r} has no constant of that name as its default")
+    for node in graph.nodes:
+        _verify_node(graph.nodes, node, where, visible)
+        for name in filter(None, node.outputs):
+            define(name, f"node {node.name!r} ({node.op_type})")
+    for value in graph.outputs:
+        if value.name and value.name not in visible:
+            raise InvalidGraph(f"{where}: nothing computes the graph output {value.name!r}{_similar(value.name, visible)}")
+
+
+def _verify_node(nodes: list[Node], node: Node, where: str, visible: set[str]) -> None:
+    at = f"{where}, node {node.name!r} ({node.op_type})"
+    for name in node.inputs:
+        if name and name not in visible:
+            writer = next((n for n in nodes if name in n.outputs), None)
+            if writer is None:
+                raise InvalidGraph(f"{at}: nothing computes its input {name!r}{_similar(name, visible)}")
+            sorted_nodes(nodes, where)  # raises where there is a cycle
+            raise InvalidGraph(
+                f"{at}: its input {name!r} is computed later, by node {writer.name!r} ({writer.op_type}): "
+                "bring the nodes into order with intarsia.graph.order.sort_nodes"
+            )
+    for key, value in node.attributes.items():
+        for sub in value if isinstance(value, list) else [value]:
+            if isinstance(sub, Graph):
+                if sub.captured_names() & set(node.outputs) - visible:
+                    sorted_nodes(nodes, where)
+                _verify(sub, f"{at}, attribute {key!r}", visible)
+
+
+def _similar(name: str, names: Iterable[str]) -> str:
+    known = [n for n in names if n]
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6) if len(known) <= _COMPARED_NAMES else []
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _verify_function(function: Function) -> None:
+    where = f"function {_qualified(function.domain, function.name, function.overload)!r}"
+    for kind, names in (("input", function.inputs), ("output", function.outputs)):
+        twice = {n for n in names if names.count(n) > 1}
+        if twice:
+            raise InvalidGraph(f"{where}: the {kind} {min(twice)!r} is listed twice")
+    visible = set(function.inputs)
+    for node in function.nodes:
+        _verify_node(function.nodes, node, where, visible)
+        _verify_references(function, node, where)
+        for name in filter(None, node.outputs):
+            if name in visible:
+                raise InvalidGraph(f"{where}: the value {name!r} is written twice, the second time by node {node.name!r} ({node.op_type})")
+            visible.add(name)
+    for name in function.outputs:
+        if name not in visible:
+            raise InvalidGraph(f"{where}: nothing computes the function output {name!r}{_similar(name, visible)}")
+
+
+def _verify_references(function: Function, node: Node, where: str) -> None:
+    for key, value in node.attributes.items():
+        if isinstance(value, AttributeRef) and value.name not in function.attributes:
+            raise InvalidGraph(
+                f"{where}, node {node.name!r} ({node.op_type}): attribute {key!r} refers to {value.name!r}, "
+                f"which the function does not declare{_similar(value.name, function.attributes)}"
+            )
+    for sub in node.subgraphs:
+        for inner in sub.nodes:
+            _verify_references(function, inner, where)
+
+
+def _verify_calls(graph: Graph) -> None:
+    """Functions must not call each other in a circle (they are expanded where they are called)."""
+    done: set[tuple[str, str, str]] = set()
+
+    def visit(key: tuple[str, str, str], path: tuple[tuple[str, str, str], ...]) -> None:
+        if key in path:
+            names = " -> ".join(repr(_qualified(*k)) for k in (*path[path.index(key) :], key))
+            raise InvalidGraph(f"functions call each other in a circle: {names}")
+        if key in done or key not in graph.functions:
+            return
+        for node in _all_nodes(graph.functions[key].nodes):
+            visit((node.domain, node.op_type, node.overload), (*path, key))
+        done.add(key)
+
+    for key in graph.functions:
+        visit(key, ())
+
+
+def _all_nodes(nodes: list[Node]) -> Iterable[Node]:
+    for node in nodes:
+        yield node
+        for sub in node.subgraphs:
+            yield from _all_nodes(sub.nodes)
+
+
+def _qualified(domain: str, name: str, overload: str) -> str:
+    return "::".join(filter(None, (domain, name, overload)))
