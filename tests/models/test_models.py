@@ -1,0 +1,84 @@
+"""Whole models against torch: every provider, mixed providers, other sizes without a new compile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import intarsia as ort
+
+pytestmark = pytest.mark.models
+
+FAMILIES = ["bert_base", "vit_base", "resnet50", "mobilenet_v2", "gpt2", "vgg16", "lstm_text", "mlp_tabular"]
+VARIABLE = [name for name in FAMILIES if name != "lstm_text"]
+TOLERANCE = 1e-4  # of torch's largest output
+
+
+class Exported:
+    """One exported model with the calls that torch answered."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / f"{name}.onnx"
+        if not self.path.exists():
+            pytest.skip(f"{self.path.name} is not in the folder of models")
+        with np.load(self.path.with_suffix(".npz")) as arrays:
+            self.arrays = dict(arrays)
+
+    def session(self, *providers: str) -> ort.InferenceSession:
+        return ort.InferenceSession(self.path, providers=list(providers))
+
+    def check(self, session: ort.InferenceSession, call: str = "") -> None:
+        """Run one call and compare with torch's answer."""
+        feeds = {k.removeprefix(f"{call}in_"): v for k, v in self.arrays.items() if k.startswith(f"{call}in_")}
+        outputs = session.run(None, feeds)
+        for i, output in enumerate(outputs):
+            expected = self.arrays[f"{call}out_{i}"]
+            assert output.shape == expected.shape
+            assert output.dtype == expected.dtype
+            error = np.abs(output.astype(np.float64) - expected).max() / np.abs(expected).max()
+            assert error < TOLERANCE, f"output {i} differs by {error:.2e} of torch's largest"
+
+
+@pytest.fixture
+def exported(models: Path, request: pytest.FixtureRequest) -> Exported:
+    return Exported(models, request.param)
+
+
+@pytest.mark.parametrize("exported", FAMILIES, indirect=True)
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_provider_agrees_with_torch(exported: Exported, provider: str) -> None:
+    session = exported.session(provider)
+    assert session.get_providers()[0] == provider
+    exported.check(session)
+
+
+@pytest.mark.parametrize("exported", VARIABLE, indirect=True)
+def test_other_sizes_compile_nothing(exported: Exported) -> None:
+    from intarsia.codegen.engine import get_engine
+
+    session = exported.session("CPUExecutionProvider")
+    exported.check(session)
+    if not any(k.startswith("other_in_") for k in exported.arrays):
+        pytest.skip("this model was exported for one size only")
+    engine = get_engine()
+    before = engine.compiled
+    exported.check(session, "other_")
+    exported.check(session)
+    assert engine.compiled == before, "a new input size compiled kernels"
+
+
+@pytest.mark.parametrize("exported", FAMILIES, indirect=True)
+def test_every_optimization_level_agrees(exported: Exported) -> None:
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        exported.check(ort.InferenceSession(exported.path, options, providers=["CPUExecutionProvider"]))
+
+
+@pytest.mark.parametrize("exported", FAMILIES, indirect=True)
+def test_plugin_with_every_second_node(exported: Exported, every_second_provider: str) -> None:
+    session = exported.session(every_second_provider, "CPUExecutionProvider")
+    assert every_second_provider in session.get_providers()
+    exported.check(session)
