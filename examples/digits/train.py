@@ -27,15 +27,16 @@ def network() -> nn.Module:
     )  # fmt: skip
 
 
-def train(images: torch.Tensor, labels: torch.Tensor, epochs: int = 60) -> nn.Module:
+def train(images: torch.Tensor, labels: torch.Tensor, rng: np.random.Generator, epochs: int = 60) -> nn.Module:
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=1e-3)
     steps = epochs * -(-len(images) // 64)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     for _ in range(epochs):
         for batch in torch.randperm(len(images)).split(64):
-            dy, dx = np.random.randint(-1, 2, 2)
-            shifted = torch.roll(images[batch], (int(dy), int(dx)), (2, 3)) if np.random.random() < 0.3 else images[batch]
+            dy, dx = rng.integers(-1, 2, 2)
+            picked = images[batch]
+            shifted = torch.roll(picked, (int(dy), int(dx)), (2, 3)) if rng.random() < 0.3 else picked
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(shifted), labels[batch]).backward()
             optimizer.step()
@@ -45,7 +46,7 @@ def train(images: torch.Tensor, labels: torch.Tensor, epochs: int = 60) -> nn.Mo
 
 def main() -> None:
     torch.manual_seed(0)
-    np.random.seed(0)
+    rng = np.random.default_rng(0)
     torch.set_num_threads(1)
     data = load_digits()
     pixels = np.round(data.images * (255 / 16)).astype(np.uint8)  # as the PNG files hold them
@@ -54,14 +55,15 @@ def main() -> None:
     def tensor(x: np.ndarray) -> torch.Tensor:
         return torch.tensor(x[:, None] / 255, dtype=torch.float32)
 
-    model = train(tensor(seen), torch.tensor(seen_labels))
+    model = train(tensor(seen), torch.tensor(seen_labels), rng)
     with torch.no_grad():
         right = (model(tensor(held)).argmax(1).numpy() == held_labels).mean()
     print(f"held-out accuracy: {right:.2%} of {len(held)}")
 
+    batch = torch.export.Dim("batch", min=1, max=1024)
     program = torch.onnx.export(
         nn.Sequential(model, nn.Softmax(-1)).eval(), (tensor(held[:2]),), dynamo=True, verbose=False,
-        input_names=["image"], output_names=["probabilities"], dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=1024)},),
+        input_names=["image"], output_names=["probabilities"], dynamic_shapes=({0: batch},),
     )  # fmt: skip
     assert program is not None
     for node in program.model.graph:
@@ -69,7 +71,7 @@ def main() -> None:
     program.save(HERE / "digits.onnx", external_data=False)
 
     labels = {}
-    picked = [int(np.flatnonzero(held_labels == digit)[3]) for digit in np.random.permutation(10)[:SAMPLES]]
+    picked = [int(np.flatnonzero(held_labels == digit)[3]) for digit in rng.permutation(10)[:SAMPLES]]
     for position, index in enumerate(picked):
         name = f"{position}.png"
         Image.fromarray(held[index]).save(HERE / "images" / name)
