@@ -20,13 +20,12 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, content_key, get_cache
+from intarsia.codegen.cores import available_cores
 from intarsia.codegen.target import Target, llvm
-from intarsia.cores import available_cores
 from intarsia.errors import EPFail, InvalidArgument
 
 logger = logging.getLogger("intarsia")
@@ -151,6 +150,8 @@ class Engine:
         job = functools.partial(_compile_kernel, target=self.target, optimize=optimize)
         workers = min(available_cores(), len(ordered))
         if workers > 1:
+            from concurrent.futures import ThreadPoolExecutor
+
             with ThreadPoolExecutor(workers, thread_name_prefix="intarsia-compile") as threads:
                 codes = list(threads.map(job, ordered))
         else:

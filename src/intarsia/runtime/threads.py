@@ -1,5 +1,5 @@
 """How many threads a run may use."""
 
-from intarsia.cores import available_cores, cpu_quota
+from intarsia.codegen.cores import available_cores, cpu_quota
 
 __all__ = ["available_cores", "cpu_quota"]

@@ -1,0 +1,359 @@
+"""SPMD execution of step tables: threads parked in native code, woken once a run, with native barriers between steps.
+
+A run walks a table of rows of four int64: function address, argument address, flags, 0. Every step function has the ABI
+
+    void f(int64_t *args, int64_t tid, int64_t nthreads)
+
+raises nothing, and does its share tid of nthreads for *any* nthreads >= 1.
+
+Flags (`SERIAL` 1, `NO_BARRIER` 2):
+
+- A parallel step (flags bit 0 clear) is called by every thread with its tid; a serial step by thread 0 alone, with
+  tid 0 and nthreads 1.
+- After a step all threads meet, unless the step has NO_BARRIER: then no later step up to the next barrier needs its
+  results. Between a serial step and a serial step there is no barrier, since thread 0 runs both; the barrier that the
+  first one owes is taken after the last of them, even if that has NO_BARRIER.
+- Serial steps at the beginning and at the end run on the calling thread alone, and a table of serial steps only wakes
+  nobody. When `run` returns, every thread has finished with the table, its arguments and its buffers.
+
+Patches are rows of three int64 (address of a slot, index, byte offset): before the first step,
+`*slot = externals[index] + offset`. The flag, an int64 that another thread may set, is looked at between steps; once it
+is not 0 the run returns TERMINATED (1), all threads having left at the same barrier; otherwise OK (0). `times`, if its
+address is not 0, receives nsteps + 1 stamps in nanoseconds of `time.perf_counter_ns`: the start, and after each step
+with its barrier as thread 0 saw it.
+
+A pool runs one table at a time. A caller that finds it busy runs its table alone, as thread 0 of 1, or waits its turn
+if it said so: either way nothing can deadlock, and tables with their own arguments do not disturb each other.
+
+Waiting threads spin for about 10 microseconds, then go on for about 100 giving their core away in between (so that two
+threads on one core hand over quickly), then sleep (futex on Linux, __ulock on
+macOS, WaitOnAddress on Windows, usleep elsewhere); with spinning=False they sleep at once. The threads are Python
+daemon threads inside a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after
+a fork, and stopped at interpreter exit; Ctrl-C during a run is raised when the run returns.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import logging
+import os
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.codegen.engine import get_engine
+from intarsia.codegen.target import Target
+from intarsia.errors import InvalidArgument
+from intarsia.runtime import spmd_text as word
+from intarsia.runtime.threads import available_cores
+
+logger = logging.getLogger("intarsia")
+
+SERIAL = 1
+NO_BARRIER = 2
+OK = 0
+TERMINATED = 1
+MAX_THREADS = 1024
+SPIN_MICROSECONDS = 10.0
+
+_WAIT_IF_BUSY = 1
+_ALONE = 2
+_YIELDS = 100
+_EXIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """Rows for `Pool.run`: `rows` int64 [nsteps, 4], `patches` int64 [npatches, 3]. Made by `StepTableBuilder.build`."""
+
+    rows: np.ndarray
+    patches: np.ndarray
+
+
+class StepTableBuilder:
+    """Collects steps and patches."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._patches: list[tuple[int, int, int]] = []
+
+    def step(self, function: int, args: int, *, serial: bool = False, barrier: bool = True) -> int:
+        """Append a step: addresses of its function and its arguments; returns its index."""
+        if not function:
+            raise InvalidArgument(f"step {len(self._rows)} has function address 0; load the kernel with Engine.load first")
+        self._rows.append((function, args, SERIAL * serial | NO_BARRIER * (not barrier), 0))
+        return len(self._rows) - 1
+
+    def patch(self, slot: int, external: int, offset_bytes: int = 0) -> None:
+        """Before each run, store externals[external] + offset_bytes at address `slot`."""
+        self._patches.append((slot, external, offset_bytes))
+
+    def build(self) -> StepTable:
+        """The table; the builder may go on and build a longer one."""
+        rows = np.array(self._rows, dtype=np.int64).reshape(-1, 4)
+        return StepTable(rows, np.array(self._patches, dtype=np.int64).reshape(-1, 3))
+
+
+class CallBlock:
+    """The arguments of one caller's runs as eight int64 words in memory, for `Pool.run_block`.
+
+    Words: table, nsteps, patches, npatches, externals, flag, times, mode. It keeps the arrays alive that it points to.
+    One block serves one run at a time.
+    """
+
+    def __init__(
+        self,
+        table: StepTable,
+        externals: np.ndarray | None = None,
+        *,
+        flag: np.ndarray | None = None,
+        times: np.ndarray | None = None,
+        wait_if_busy: bool = False,
+    ) -> None:
+        """`externals` int64 [n], `flag` int64 [1], `times` int64 [nsteps + 1], each C-contiguous."""
+        nsteps, npatches = len(table.rows), len(table.patches)
+        needed = int(table.patches[:, 1].max()) + 1 if npatches else 0
+        _check("externals", externals, needed)
+        _check("flag", flag, 1)
+        _check("times", times, nsteps + 1)
+        if npatches and externals is None:
+            raise InvalidArgument(f"the table has {npatches} patches that read {needed} externals, but no externals were given")
+        self._kept = (table, externals, flag, times)
+        arrays = (table.patches, externals, flag, times)
+        patches, *others = (0 if array is None else array.ctypes.data for array in arrays)
+        mode = _WAIT_IF_BUSY if wait_if_busy else 0
+        self.words = np.array([table.rows.ctypes.data, nsteps, patches, npatches, *others, mode], dtype=np.int64)
+        self.address = int(self.words.ctypes.data)
+
+
+class Pool:
+    """`num_threads` threads that run one step table at a time: the caller and num_threads - 1 workers. See `get_pool`."""
+
+    def __init__(self, num_threads: int, spinning: bool) -> None:
+        self.num_threads = num_threads
+        self.spinning = spinning
+        self._native = _native()
+        self._state = _aligned_words(word.FLAGS + num_threads * word.LINE)
+        self._address = int(self._state.ctypes.data)
+        self._run = self._native.run
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._reset()
+
+    def run(  # noqa: PLR0917 - the words of a call block, in order
+        self,
+        table: int,
+        nsteps: int,
+        patches: int = 0,
+        npatches: int = 0,
+        externals: int = 0,
+        flag: int = 0,
+        times: int = 0,
+        *,
+        wait_if_busy: bool = False,
+    ) -> int:
+        """Run a table given by addresses (0: none); returns OK or TERMINATED. See the module's text for their layout."""
+        block = array("q", (table, nsteps, patches, npatches, externals, flag, times, wait_if_busy))
+        return self.run_block(block.buffer_info()[0])
+
+    def run_block(self, block: int) -> int:
+        """As `run`, with the arguments in the `CallBlock` at address `block`: half the cost of a call."""
+        status = self._run(self._address, block)
+        if status == word.WORKERS_MISSING:
+            return self._run_first(block)
+        return status
+
+    @property
+    def parallel_runs(self) -> int:
+        """Runs in which workers took part, since this process began or was forked."""
+        return int(self._state[word.PARALLEL_RUNS])
+
+    @property
+    def busy_runs(self) -> int:
+        """Runs that went on one thread because the pool was busy."""
+        return int(self._state[word.BUSY_RUNS])
+
+    @property
+    def wake_calls(self) -> int:
+        """Runs that had to wake sleeping workers."""
+        return int(self._state[word.WAKE_CALLS])
+
+    def _run_first(self, block: int) -> int:
+        status: int = word.WORKERS_MISSING
+        if self._start():
+            status = self._run(self._address, block)
+        if status != word.WORKERS_MISSING:
+            return status
+        words = (ctypes.c_int64 * 8).from_address(block)
+        alone = array("q", (*words[:7], _ALONE))
+        return self._run(self._address, alone.buffer_info()[0])
+
+    def _start(self) -> bool:
+        """Start the workers; False where that cannot be, as at interpreter exit."""
+        with _lock:
+            if self._state[word.STARTED]:
+                return True
+            if self._closed:
+                return False
+            generation = int(self._state[word.GENERATION])
+            try:
+                for tid in range(1, self.num_threads):
+                    thread = threading.Thread(
+                        target=self._native.worker,
+                        args=(self._address, tid, generation),
+                        name=f"intarsia-{self.num_threads}-{tid}",
+                        daemon=True,
+                    )
+                    thread.start()
+                    self._threads.append(thread)
+            except RuntimeError as error:
+                logger.warning(
+                    "only %d of %d worker threads could be started (%s): runs go on one thread",
+                    len(self._threads),
+                    self.num_threads - 1,
+                    error,
+                )
+                self._close()
+                return False
+            self._state[word.STARTED] = 1
+            return True
+
+    def _close(self) -> None:
+        self._closed = True
+        deadline = time.monotonic() + _EXIT_SECONDS
+        while not self._native.halt(self._address):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.001)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _reset(self) -> None:
+        """The state of a pool without workers: at the start, and in a forked child."""
+        self._state[:] = 0
+        self._state[word.THREADS] = self.num_threads
+        self._state[word.SPINS] = _spins() if self.spinning else 0
+        self._state[word.YIELDS] = _YIELDS if self.spinning else 0
+        self._state[word.WAIT : word.CLOCK_SCALE + 1] = _system_functions()
+        self._threads = []
+
+
+@dataclass(frozen=True)
+class _Native:
+    run: Callable[[int, int], int]
+    worker: Callable[[int, int, int], int]
+    spin: Callable[[int, int], int]
+    halt: Callable[[int], int]
+
+
+_lock = threading.RLock()
+_pools: dict[tuple[int, bool], Pool] = {}
+
+
+def get_pool(num_threads: int = 0, *, spinning: bool = True) -> Pool:
+    """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who ask for it."""
+    if not 0 <= num_threads <= MAX_THREADS:
+        raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {num_threads}")
+    key = (num_threads or available_cores(), spinning)
+    with _lock:
+        if key not in _pools:
+            _pools[key] = Pool(*key)
+        return _pools[key]
+
+
+@functools.cache
+def _native() -> _Native:
+    target = Target.host()
+    kernel = word.executor_text(target)
+    entry = get_engine(target).load([kernel])[kernel.symbol]
+    functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
+    int64, pointer = ctypes.c_int64, ctypes.c_void_p
+    ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
+    run, worker, spin, halt = (int(address or 0) for address in functions)
+    return _Native(
+        ctypes.CFUNCTYPE(int64, pointer, pointer)(run),
+        ctypes.CFUNCTYPE(int64, pointer, int64, int64)(worker),
+        ctypes.CFUNCTYPE(int64, pointer, int64)(spin),
+        ctypes.CFUNCTYPE(int64, pointer)(halt),
+    )
+
+
+@functools.cache
+def _spins() -> int:
+    """Rounds of the waiting loop that take SPIN_MICROSECONDS; a pause takes 10 to 140 cycles, by CPU."""
+    spin, count = _native().spin, 500
+    scratch = _aligned_words(word.LINE)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        spin(int(scratch.ctypes.data), count)
+        best = min(best, time.perf_counter() - start)
+    return max(1, int(SPIN_MICROSECONDS * 1e-6 / best * count))
+
+
+@functools.cache
+def _system_functions() -> tuple[int, int, int, int, int]:
+    """Addresses of the system's wait, wake, yield and clock, and the clock's nanoseconds per count."""
+    if sys.platform == "win32":
+        sync = ctypes.WinDLL("api-ms-win-core-synch-l1-2-0")
+        kernel = ctypes.WinDLL("kernel32")
+        frequency = ctypes.c_int64()
+        kernel.QueryPerformanceFrequency(ctypes.byref(frequency))
+        scale = max(1, 1_000_000_000 // frequency.value)
+        names = (sync.WaitOnAddress, sync.WakeByAddressAll, kernel.SwitchToThread, kernel.QueryPerformanceCounter)
+        wait, wake, give, clock = (_address_of(function) for function in names)
+        return wait, wake, give, clock, scale
+    libc = ctypes.CDLL(None)
+    if sys.platform == "darwin":
+        wait, wake = _address_of(libc["__ulock_wait"]), _address_of(libc["__ulock_wake"])
+    elif sys.platform == "linux":
+        wait = wake = _address_of(libc["syscall"])
+    else:
+        wait = wake = _address_of(libc["usleep"])
+    return wait, wake, _address_of(libc["sched_yield"]), _address_of(libc["clock_gettime"]), 1
+
+
+def _address_of(function: object) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
+
+def _aligned_words(count: int) -> np.ndarray:
+    """Zeroed int64 words on a line boundary that are never freed: threads may look at them until the process ends."""
+    line_bytes = word.LINE * 8
+    raw = np.zeros(count + word.LINE, dtype=np.int64)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(raw))
+    skip = -raw.ctypes.data % line_bytes // 8
+    return raw[skip : skip + count]
+
+
+def _check(name: str, array: np.ndarray | None, minimum: int) -> None:
+    if array is None:
+        return
+    if array.dtype != np.int64 or not array.flags.c_contiguous or array.size < minimum:
+        raise InvalidArgument(
+            f"{name} must be a C-contiguous int64 array of at least {minimum} elements; "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+
+
+def _restart_in_child() -> None:
+    for pool in _pools.values():
+        pool._reset()
+    _lock.release()
+
+
+@atexit.register
+def _close_all() -> None:
+    for pool in list(_pools.values()):
+        pool._close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_restart_in_child)

@@ -1,0 +1,723 @@
+"""The native code of the SPMD executor as LLVM IR text: threads that walk one step table with barriers in between.
+
+`executor_text(target)` is a kernel in the engine's sense; calling it once writes the addresses of its functions
+(`run`, `worker`, `spin`, `halt`) into its first argument. What they do is told in `intarsia.runtime.executor`.
+
+State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the neighbour-line prefetcher).
+Word numbers are the constants below.
+
+Barrier: dissemination (Hensgen, Finkel, Manber 1988). In round r, thread t publishes the barrier's number in its own
+word and waits for the word of thread t - 2^r (mod n); log2(n) rounds, no atomic read-modify-write, numbers only grow.
+"""
+
+from __future__ import annotations
+
+from intarsia.codegen.engine import KernelText, kernel_text
+from intarsia.codegen.target import Target
+from intarsia.errors import EPFail
+
+LINE = 16
+GENERATION = 0 * LINE  # counts parallel runs; idle workers wait for it to change
+IDLE_SLEEPERS, STOPPING = 1 * LINE, 1 * LINE + 1
+BARRIER_SLEEPERS = 2 * LINE
+# Fixed while the pool runs: thread count, spin budgets, whether workers exist, and addresses of the system's functions.
+THREADS, SPINS, YIELDS, STARTED, WAIT, WAKE, YIELD, CLOCK, CLOCK_SCALE = range(3 * LINE, 3 * LINE + 9)
+# One parallel run, written by thread 0 before it changes GENERATION.
+TABLE, FIRST, END, EPOCH = range(4 * LINE, 4 * LINE + 4)
+STOP_EPOCH = 5 * LINE  # the barrier at which all threads leave because the run was terminated
+LOCK = 6 * LINE  # 0 free, 1 held, 2 held and waited for
+PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 7 * LINE, 7 * LINE + 1, 7 * LINE + 2
+FLAGS = 8 * LINE  # a line per thread: a word per barrier round
+
+FUNCTIONS = ("run", "worker", "spin", "halt")
+WORKERS_MISSING = 2
+SPINS_PER_YIELD = 32
+
+# Linux system call numbers of futex, by architecture.
+_FUTEX = {"x86_64": 202, "aarch64": 98, "arm": 240, "riscv64": 98, "i686": 240}
+
+_PAUSE = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "i686": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("", 'call void asm sideeffect "yield", "~{memory}"()'),
+    "arm": ("", 'call void asm sideeffect "yield", "~{memory}"()'),
+}
+
+
+def executor_text(target: Target) -> KernelText:
+    """The executor for `target`; raises EPFail where the platform has no threads (WebAssembly)."""
+    if target.arch.startswith("wasm"):
+        raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
+    declaration, pause = _PAUSE.get(target.arch, ("", 'call void asm sideeffect "", "~{memory}"()'))
+    wait, wake, clock = _system(target)
+    text = "\n".join([_ENTRY, wait, wake, clock, _WAITING, _BARRIER, _SOLO, _TEAM, _LOCK, _RUN, _WORKER, declaration])
+    for name in _WORDS:
+        text = text.replace(f"${name}$", str(globals()[name]))
+    return kernel_text("spmd", text.replace("$PAUSE$", pause))
+
+
+_WORDS = """SPINS_PER_YIELD GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS YIELDS STARTED WAIT WAKE YIELD
+CLOCK CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS WORKERS_MISSING""".split()
+
+
+def _system(target: Target) -> tuple[str, str, str]:
+    """Wait for a word to change, wake who waits, and read the clock, by operating system."""
+    triple = target.triple
+    if "linux" in triple or "android" in triple:
+        futex = _FUTEX.get(target.arch)
+        wait, wake = (_SLEEP_WAIT, _NO_WAKE) if futex is None else (_FUTEX_WAIT, _FUTEX_WAKE)
+        return wait.replace("$FUTEX$", str(futex)), wake.replace("$FUTEX$", str(futex)), _GETTIME.replace("$CLOCK_ID$", "1")
+    if "darwin" in triple or "macos" in triple or "ios" in triple:
+        return _ULOCK_WAIT, _ULOCK_WAKE, _GETTIME.replace("$CLOCK_ID$", "8")
+    if "windows" in triple:
+        return _ADDRESS_WAIT, _ADDRESS_WAKE, _PERFORMANCE_COUNTER
+    return _SLEEP_WAIT, _NO_WAKE, _GETTIME.replace("$CLOCK_ID$", "1")
+
+
+# wait(state, address, value, timeout in microseconds, -1 for none): returns when woken, timed out, interrupted, or
+# at once if the 32 bits at the address are not `value`.
+_FUTEX_WAIT = """
+define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
+  %time = alloca { i64, i64 }
+  %forever = icmp slt i64 %timeout, 0
+  %nanoseconds = mul i64 %timeout, 1000
+  store i64 0, ptr %time
+  %np = getelementptr i64, ptr %time, i64 1
+  store i64 %nanoseconds, ptr %np
+  %tp = select i1 %forever, ptr null, ptr %time
+  %fp = getelementptr i64, ptr %state, i64 $WAIT$
+  %f = load ptr, ptr %fp
+  %r = call i64 (i64, ...) %f(i64 $FUTEX$, ptr %address, i64 128, i32 %value, ptr %tp, ptr null, i64 0)
+  ret void
+}"""
+
+_FUTEX_WAKE = """
+define internal void @wake(ptr %state, ptr %address) noinline nounwind {
+  %fp = getelementptr i64, ptr %state, i64 $WAKE$
+  %f = load ptr, ptr %fp
+  %r = call i64 (i64, ...) %f(i64 $FUTEX$, ptr %address, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
+  ret void
+}"""
+
+# __ulock_wait(UL_COMPARE_AND_WAIT | ULF_NO_ERRNO, address, value, microseconds or 0), as libc++ waits on macOS.
+_ULOCK_WAIT = """
+define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
+  %forever = icmp slt i64 %timeout, 0
+  %t = trunc i64 %timeout to i32
+  %microseconds = select i1 %forever, i32 0, i32 %t
+  %v = zext i32 %value to i64
+  %fp = getelementptr i64, ptr %state, i64 $WAIT$
+  %f = load ptr, ptr %fp
+  %r = call i32 %f(i32 16777217, ptr %address, i64 %v, i32 %microseconds)
+  ret void
+}"""
+
+_ULOCK_WAKE = """
+define internal void @wake(ptr %state, ptr %address) noinline nounwind {
+  %fp = getelementptr i64, ptr %state, i64 $WAKE$
+  %f = load ptr, ptr %fp
+  %r = call i32 %f(i32 16777473, ptr %address, i64 0)
+  ret void
+}"""
+
+# WaitOnAddress(address, &value, 4, milliseconds or INFINITE), WakeByAddressAll(address).
+_ADDRESS_WAIT = """
+define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
+  %expected = alloca i32
+  store i32 %value, ptr %expected
+  %forever = icmp slt i64 %timeout, 0
+  %whole = udiv i64 %timeout, 1000
+  %some = add i64 %whole, 1
+  %t = trunc i64 %some to i32
+  %milliseconds = select i1 %forever, i32 -1, i32 %t
+  %fp = getelementptr i64, ptr %state, i64 $WAIT$
+  %f = load ptr, ptr %fp
+  %r = call i32 %f(ptr %address, ptr %expected, i64 4, i32 %milliseconds)
+  ret void
+}"""
+
+_ADDRESS_WAKE = """
+define internal void @wake(ptr %state, ptr %address) noinline nounwind {
+  %fp = getelementptr i64, ptr %state, i64 $WAKE$
+  %f = load ptr, ptr %fp
+  call void %f(ptr %address)
+  ret void
+}"""
+
+# Where the system has no wait by address: poll, with usleep(50) in between.
+_SLEEP_WAIT = """
+define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
+  %fp = getelementptr i64, ptr %state, i64 $WAIT$
+  %f = load ptr, ptr %fp
+  %r = call i32 %f(i32 50)
+  ret void
+}"""
+
+_NO_WAKE = """
+define internal void @wake(ptr %state, ptr %address) nounwind {
+  ret void
+}"""
+
+# Nanoseconds on the clock of Python's time.perf_counter_ns.
+_GETTIME = """
+define internal void @stamp(ptr %state, ptr %times, i64 %i) noinline nounwind {
+  %time = alloca { i64, i64 }
+  %fp = getelementptr i64, ptr %state, i64 $CLOCK$
+  %f = load ptr, ptr %fp
+  %r = call i32 %f(i32 $CLOCK_ID$, ptr %time)
+  %s = load i64, ptr %time
+  %np = getelementptr i64, ptr %time, i64 1
+  %n = load i64, ptr %np
+  %sn = mul i64 %s, 1000000000
+  %now = add i64 %sn, %n
+  %p = getelementptr i64, ptr %times, i64 %i
+  store i64 %now, ptr %p
+  ret void
+}"""
+
+_PERFORMANCE_COUNTER = """
+define internal void @stamp(ptr %state, ptr %times, i64 %i) noinline nounwind {
+  %time = alloca i64
+  %fp = getelementptr i64, ptr %state, i64 $CLOCK$
+  %f = load ptr, ptr %fp
+  %r = call i32 %f(ptr %time)
+  %count = load i64, ptr %time
+  %sp = getelementptr i64, ptr %state, i64 $CLOCK_SCALE$
+  %scale = load i64, ptr %sp
+  %now = mul i64 %count, %scale
+  %p = getelementptr i64, ptr %times, i64 %i
+  store i64 %now, ptr %p
+  ret void
+}"""
+
+_ENTRY = """
+define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
+  store ptr @run, ptr %functions
+  %p1 = getelementptr ptr, ptr %functions, i64 1
+  store ptr @worker, ptr %p1
+  %p2 = getelementptr ptr, ptr %functions, i64 2
+  store ptr @spin, ptr %p2
+  %p3 = getelementptr ptr, ptr %functions, i64 3
+  store ptr @halt, ptr %p3
+  ret void
+}"""
+
+# spin(state, count): `count` rounds as the waiting loops have them, for calibration.
+_WAITING = """
+define internal i64 @spin(ptr %state, i64 %count) nounwind {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  %v = load atomic i64, ptr %state monotonic, align 8
+  $PAUSE$
+  %i1 = add i64 %i, 1
+  %more = icmp ult i64 %i1, %count
+  br i1 %more, label %loop, label %out
+out:
+  ret i64 %v
+}
+
+; true if the run was asked to stop: flag is null or the address of a word that another thread may set
+define internal i1 @flagged(ptr %flag) alwaysinline nounwind {
+entry:
+  %none = icmp eq ptr %flag, null
+  br i1 %none, label %out, label %look
+look:
+  %v = load atomic i64, ptr %flag monotonic, align 8
+  %set = icmp ne i64 %v, 0
+  br label %out
+out:
+  %r = phi i1 [ false, %entry ], [ %set, %look ]
+  ret i1 %r
+}"""
+
+_BARRIER = """
+; Return when the word at %p has reached %goal: spin, then give the core away in between, then sleep, counted in
+; %sleepers, until woken or for %timeout microseconds (-1: for ever) at a time.
+define internal void @await(ptr %state, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) alwaysinline nounwind {
+entry:
+  %sp = getelementptr i64, ptr %state, i64 $SPINS$
+  %spins = load i64, ptr %sp
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %entry ], [ %i1, %pause ]
+  %v = load atomic i64, ptr %p acquire, align 8
+  %there = icmp uge i64 %v, %goal
+  br i1 %there, label %out, label %wait, !prof !0
+wait:
+  %i1 = add i64 %i, 1
+  %left = icmp ult i64 %i, %spins
+  br i1 %left, label %pause, label %sleep, !prof !0
+pause:
+  $PAUSE$
+  br label %spin
+sleep:
+  call void @sleep_until(ptr %state, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout)
+  br label %out
+out:
+  ret void
+}
+
+define internal void @sleep_until(ptr %state, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) noinline cold nounwind {
+entry:
+  %yp = getelementptr i64, ptr %state, i64 $YIELDS$
+  %yields = load i64, ptr %yp
+  %fp = getelementptr i64, ptr %state, i64 $YIELD$
+  %f = load ptr, ptr %fp
+  br label %look
+look:
+  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
+  %j = phi i64 [ 0, %entry ], [ %j2, %next ]
+  %v0 = load atomic i64, ptr %p acquire, align 8
+  %ok0 = icmp uge i64 %v0, %goal
+  br i1 %ok0, label %out, label %more
+more:
+  %left = icmp ult i64 %i, %yields
+  br i1 %left, label %brief, label %asleep
+brief:
+  $PAUSE$
+  %j1 = add i64 %j, 1
+  %again = icmp ult i64 %j1, $SPINS_PER_YIELD$
+  br i1 %again, label %next, label %yield
+yield:
+  %r = call i32 %f()
+  %i2 = add i64 %i, 1
+  br label %next
+next:
+  %i1 = phi i64 [ %i, %brief ], [ %i2, %yield ]
+  %j2 = phi i64 [ %j1, %brief ], [ 0, %yield ]
+  br label %look
+asleep:
+  %s0 = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  %v1 = load atomic i64, ptr %p seq_cst, align 8
+  %ok1 = icmp uge i64 %v1, %goal
+  br i1 %ok1, label %awake, label %wait
+wait:
+  %low = trunc i64 %v1 to i32
+  call void @wait(ptr %state, ptr %p, i32 %low, i64 %timeout)
+  br label %awake
+awake:
+  %s1 = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  %v2 = load atomic i64, ptr %p acquire, align 8
+  %ok2 = icmp uge i64 %v2, %goal
+  br i1 %ok2, label %out, label %asleep
+out:
+  ret void
+}
+
+; The sleep in a barrier is bounded to 1 ms, because an arriving thread that spins looks for sleepers without a fence.
+define internal void @barrier(ptr %state, i64 %epoch, i64 %tid, i64 %n) noinline nounwind {
+entry:
+  %sp = getelementptr i64, ptr %state, i64 $SPINS$
+  %spins = load i64, ptr %sp
+  %patient = icmp ne i64 %spins, 0
+  %sleepers = getelementptr i64, ptr %state, i64 $BARRIER_SLEEPERS$
+  %flags = getelementptr i64, ptr %state, i64 $FLAGS$
+  %t16 = shl i64 %tid, 4
+  %mine0 = getelementptr i64, ptr %flags, i64 %t16
+  br label %round
+round:
+  %r = phi i64 [ 0, %entry ], [ %r1, %next ]
+  %distance = phi i64 [ 1, %entry ], [ %distance1, %next ]
+  %mine = getelementptr i64, ptr %mine0, i64 %r
+  store atomic i64 %epoch, ptr %mine release, align 8
+  br i1 %patient, label %look, label %fence
+fence:
+  fence seq_cst
+  br label %look
+look:
+  %s = load atomic i64, ptr %sleepers monotonic, align 8
+  %quiet = icmp eq i64 %s, 0
+  br i1 %quiet, label %find, label %rouse
+rouse:
+  call void @wake(ptr %state, ptr %mine)
+  br label %find
+find:
+  %back = sub i64 %tid, %distance
+  %negative = icmp slt i64 %back, 0
+  %around = add i64 %back, %n
+  %partner = select i1 %negative, i64 %around, i64 %back
+  %p16 = shl i64 %partner, 4
+  %theirs0 = getelementptr i64, ptr %flags, i64 %p16
+  %theirs = getelementptr i64, ptr %theirs0, i64 %r
+  call void @await(ptr %state, ptr %theirs, i64 %epoch, ptr %sleepers, i64 1000)
+  br label %next
+next:
+  %r1 = add i64 %r, 1
+  %distance1 = shl i64 %distance, 1
+  %another = icmp slt i64 %distance1, %n
+  br i1 %another, label %round, label %out
+out:
+  ret void
+}
+!0 = !{!"branch_weights", i32 1000, i32 1}"""
+
+# solo(state, table, from, to, flag, times): one thread runs the rows with tid 0 of 1; returns 1 if stopped.
+_SOLO = """
+define internal i64 @solo(ptr %state, ptr %table, i64 %from, i64 %to, ptr %flag, ptr %times) noinline nounwind {
+entry:
+  %timed = icmp ne ptr %times, null
+  br label %test
+test:
+  %i = phi i64 [ %from, %entry ], [ %i1, %after ]
+  %left = icmp slt i64 %i, %to
+  br i1 %left, label %check, label %done
+check:
+  %stop = call i1 @flagged(ptr %flag)
+  br i1 %stop, label %stopped, label %step
+step:
+  %i4 = shl i64 %i, 2
+  %row = getelementptr i64, ptr %table, i64 %i4
+  %f = load ptr, ptr %row
+  %ap = getelementptr i64, ptr %row, i64 1
+  %a = load ptr, ptr %ap
+  call void %f(ptr %a, i64 0, i64 1)
+  %i1 = add i64 %i, 1
+  br i1 %timed, label %clock, label %after
+clock:
+  call void @stamp(ptr %state, ptr %times, i64 %i1)
+  br label %after
+after:
+  br label %test
+done:
+  ret i64 0
+stopped:
+  ret i64 1
+}"""
+
+# team(...): one thread's walk over the rows [first, end) of a parallel run; all threads take the same barriers, because
+# `owed` and the rows' flags are the same for all. Returns the number of the last barrier; thread 0 writes 1 to
+# %result if the run was stopped. %main is a constant after inlining.
+_TEAM = """
+define internal i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch0, i64 %tid, i64 %n,
+                          i1 %main, ptr %flag, ptr %times) alwaysinline nounwind {
+entry:
+  %stop_word = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
+  br label %step
+step:
+  %i = phi i64 [ %first, %entry ], [ %i1, %onward ]
+  %epoch = phi i64 [ %epoch0, %entry ], [ %epoch2, %onward ]
+  %owed = phi i1 [ false, %entry ], [ %owed2, %onward ]
+  %skip = phi i1 [ false, %entry ], [ %skip2, %onward ]
+  %i4 = shl i64 %i, 2
+  %row = getelementptr i64, ptr %table, i64 %i4
+  %f = load ptr, ptr %row
+  %ap = getelementptr i64, ptr %row, i64 1
+  %a = load ptr, ptr %ap
+  %bp = getelementptr i64, ptr %row, i64 2
+  %bits = load i64, ptr %bp
+  %bit0 = and i64 %bits, 1
+  %serial = icmp ne i64 %bit0, 0
+  %bit1 = and i64 %bits, 2
+  %free = icmp ne i64 %bit1, 0
+  %away = xor i1 %main, true
+  %idle = and i1 %serial, %away
+  %pass = or i1 %idle, %skip
+  br i1 %pass, label %after, label %call
+call:
+  %width = select i1 %serial, i64 1, i64 %n
+  call void %f(ptr %a, i64 %tid, i64 %width)
+  br label %after
+after:
+  %i1 = add i64 %i, 1
+  %last = icmp eq i64 %i1, %end
+  br i1 %last, label %meet, label %middle
+middle:
+  %nbp = getelementptr i64, ptr %row, i64 6
+  %nbits = load i64, ptr %nbp
+  %both = and i64 %nbits, %bits
+  %both0 = and i64 %both, 1
+  %serials = icmp ne i64 %both0, 0
+  %bound = xor i1 %free, true
+  %owed1 = or i1 %owed, %bound
+  %apart = xor i1 %serials, true
+  %need = and i1 %owed1, %apart
+  br i1 %main, label %ask, label %decide
+ask:
+  %asked = call i1 @flagged(ptr %flag)
+  %skip1 = or i1 %skip, %asked
+  br label %decide
+decide:
+  %skip3 = phi i1 [ %skip, %middle ], [ %skip1, %ask ]
+  br i1 %need, label %meet, label %mark
+meet:
+  %skip4 = phi i1 [ %skip, %after ], [ %skip3, %decide ]
+  %epoch1 = add i64 %epoch, 1
+  br i1 %skip4, label %call_off, label %arrive
+call_off:
+  store atomic i64 %epoch1, ptr %stop_word monotonic, align 8
+  br label %arrive
+arrive:
+  call void @barrier(ptr %state, i64 %epoch1, i64 %tid, i64 %n)
+  %stop = load atomic i64, ptr %stop_word monotonic, align 8
+  %leave = icmp eq i64 %stop, %epoch1
+  %finished = or i1 %leave, %last
+  br label %mark
+mark:
+  %epoch2 = phi i64 [ %epoch, %decide ], [ %epoch1, %arrive ]
+  %owed2 = phi i1 [ %owed1, %decide ], [ false, %arrive ]
+  %skip2 = phi i1 [ %skip3, %decide ], [ %skip4, %arrive ]
+  %over = phi i1 [ false, %decide ], [ %finished, %arrive ]
+  br i1 %main, label %timing, label %onward
+timing:
+  %untimed = icmp eq ptr %times, null
+  br i1 %untimed, label %onward, label %clock
+clock:
+  call void @stamp(ptr %state, ptr %times, i64 %i1)
+  br label %onward
+onward:
+  br i1 %over, label %out, label %step
+out:
+  ret i64 %epoch2
+}"""
+
+_LOCK = """
+; 1 if the lock was free and is now held, else 0
+define internal i1 @try_lock(ptr %lock) alwaysinline nounwind {
+  %pair = cmpxchg ptr %lock, i64 0, i64 1 acquire monotonic
+  %won = extractvalue { i64, i1 } %pair, 1
+  ret i1 %won
+}
+
+define internal void @lock_slowly(ptr %state, ptr %lock) noinline cold nounwind {
+entry:
+  br label %claim
+claim:
+  %old = atomicrmw xchg ptr %lock, i64 2 acquire
+  %won = icmp eq i64 %old, 0
+  br i1 %won, label %out, label %asleep
+asleep:
+  call void @wait(ptr %state, ptr %lock, i32 2, i64 -1)
+  br label %claim
+out:
+  ret void
+}
+
+define internal void @unlock(ptr %state, ptr %lock) alwaysinline nounwind {
+  %old = atomicrmw xchg ptr %lock, i64 0 release
+  %contended = icmp eq i64 %old, 2
+  br i1 %contended, label %rouse, label %out
+rouse:
+  call void @wake(ptr %state, ptr %lock)
+  br label %out
+out:
+  ret void
+}
+
+; halt(state): 1 if the workers were told to leave (later runs find none), 0 if a run is under way
+define internal i64 @halt(ptr %state) nounwind {
+  %lock = getelementptr i64, ptr %state, i64 $LOCK$
+  %won = call i1 @try_lock(ptr %lock)
+  br i1 %won, label %stop, label %busy
+stop:
+  %wp = getelementptr i64, ptr %state, i64 $STARTED$
+  store i64 0, ptr %wp
+  %sp = getelementptr i64, ptr %state, i64 $STOPPING$
+  store atomic i64 1, ptr %sp seq_cst, align 8
+  %gp = getelementptr i64, ptr %state, i64 $GENERATION$
+  %g = atomicrmw add ptr %gp, i64 1 seq_cst
+  call void @wake(ptr %state, ptr %gp)
+  call void @unlock(ptr %state, ptr %lock)
+  ret i64 1
+busy:
+  ret i64 0
+}"""
+
+# run(state, call): see executor.CallBlock for the words of `call`.
+_RUN = """
+define internal void @patch(ptr %patches, i64 %count, ptr %externals) alwaysinline nounwind {
+entry:
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %body ]
+  %left = icmp slt i64 %i, %count
+  br i1 %left, label %body, label %out
+body:
+  %i3 = mul i64 %i, 3
+  %row = getelementptr i64, ptr %patches, i64 %i3
+  %slot = load ptr, ptr %row
+  %xp = getelementptr i64, ptr %row, i64 1
+  %index = load i64, ptr %xp
+  %op = getelementptr i64, ptr %row, i64 2
+  %offset = load i64, ptr %op
+  %ep = getelementptr i64, ptr %externals, i64 %index
+  %base = load i64, ptr %ep
+  %address = add i64 %base, %offset
+  store i64 %address, ptr %slot
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+  ret void
+}
+
+; the first row at or after %i, going by %direction, that is parallel; %limit if there is none
+define internal i64 @parallel_row(ptr %table, i64 %start, i64 %limit, i64 %direction) alwaysinline nounwind {
+entry:
+  br label %test
+test:
+  %i = phi i64 [ %start, %entry ], [ %i1, %next ]
+  %over = icmp eq i64 %i, %limit
+  br i1 %over, label %out, label %look
+look:
+  %i4 = shl i64 %i, 2
+  %i4b = add i64 %i4, 2
+  %bp = getelementptr i64, ptr %table, i64 %i4b
+  %bits = load i64, ptr %bp
+  %bit0 = and i64 %bits, 1
+  %parallel = icmp eq i64 %bit0, 0
+  br i1 %parallel, label %out, label %next
+next:
+  %i1 = add i64 %i, %direction
+  br label %test
+out:
+  ret i64 %i
+}
+
+define internal i64 @run(ptr %state, ptr %call) nounwind {
+entry:
+  %table = load ptr, ptr %call
+  %c1 = getelementptr i64, ptr %call, i64 1
+  %nsteps = load i64, ptr %c1
+  %c2 = getelementptr i64, ptr %call, i64 2
+  %patches = load ptr, ptr %c2
+  %c3 = getelementptr i64, ptr %call, i64 3
+  %npatches = load i64, ptr %c3
+  %c4 = getelementptr i64, ptr %call, i64 4
+  %externals = load ptr, ptr %c4
+  %c5 = getelementptr i64, ptr %call, i64 5
+  %flag = load ptr, ptr %c5
+  %c6 = getelementptr i64, ptr %call, i64 6
+  %times = load ptr, ptr %c6
+  %c7 = getelementptr i64, ptr %call, i64 7
+  %mode = load i64, ptr %c7
+  %np = getelementptr i64, ptr %state, i64 $THREADS$
+  %n = load i64, ptr %np
+  %lock = getelementptr i64, ptr %state, i64 $LOCK$
+  call void @patch(ptr %patches, i64 %npatches, ptr %externals)
+  %untimed = icmp eq ptr %times, null
+  br i1 %untimed, label %start, label %clock
+clock:
+  call void @stamp(ptr %state, ptr %times, i64 0)
+  br label %start
+start:
+  %first = call i64 @parallel_row(ptr %table, i64 0, i64 %nsteps, i64 1)
+  %serial = icmp eq i64 %first, %nsteps
+  %one = icmp eq i64 %n, 1
+  %bit1 = and i64 %mode, 2
+  %told = icmp ne i64 %bit1, 0
+  %few = or i1 %serial, %one
+  %lonely = or i1 %few, %told
+  br i1 %lonely, label %alone, label %claim
+claim:
+  %won = call i1 @try_lock(ptr %lock)
+  br i1 %won, label %held, label %busy
+busy:
+  %waiting = and i64 %mode, 1
+  %will = icmp ne i64 %waiting, 0
+  br i1 %will, label %queue, label %count
+queue:
+  call void @lock_slowly(ptr %state, ptr %lock)
+  br label %held
+count:
+  %bp = getelementptr i64, ptr %state, i64 $BUSY_RUNS$
+  %b = atomicrmw add ptr %bp, i64 1 monotonic
+  br label %alone
+alone:
+  %ra = call i64 @solo(ptr %state, ptr %table, i64 0, i64 %nsteps, ptr %flag, ptr %times)
+  ret i64 %ra
+held:
+  %sp = getelementptr i64, ptr %state, i64 $STARTED$
+  %started = load i64, ptr %sp
+  %ready = icmp ne i64 %started, 0
+  br i1 %ready, label %before, label %unready
+unready:
+  call void @unlock(ptr %state, ptr %lock)
+  ret i64 $WORKERS_MISSING$
+before:
+  %rb = call i64 @solo(ptr %state, ptr %table, i64 0, i64 %first, ptr %flag, ptr %times)
+  %asked = call i1 @flagged(ptr %flag)
+  %stopped = icmp ne i64 %rb, 0
+  %no = or i1 %asked, %stopped
+  br i1 %no, label %off, label %publish
+off:
+  call void @unlock(ptr %state, ptr %lock)
+  ret i64 1
+publish:
+  %tail = sub i64 %nsteps, 1
+  %final = call i64 @parallel_row(ptr %table, i64 %tail, i64 %first, i64 -1)
+  %end = add i64 %final, 1
+  %tp = getelementptr i64, ptr %state, i64 $TABLE$
+  store ptr %table, ptr %tp
+  %fp = getelementptr i64, ptr %state, i64 $FIRST$
+  store i64 %first, ptr %fp
+  %ep = getelementptr i64, ptr %state, i64 $END$
+  store i64 %end, ptr %ep
+  %kp = getelementptr i64, ptr %state, i64 $EPOCH$
+  %epoch = load i64, ptr %kp
+  %pp = getelementptr i64, ptr %state, i64 $PARALLEL_RUNS$
+  %p0 = load i64, ptr %pp
+  %p1 = add i64 %p0, 1
+  store i64 %p1, ptr %pp
+  %gp = getelementptr i64, ptr %state, i64 $GENERATION$
+  %g = atomicrmw add ptr %gp, i64 1 seq_cst
+  %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
+  %idle = load atomic i64, ptr %ip seq_cst, align 8
+  %awake = icmp eq i64 %idle, 0
+  br i1 %awake, label %together, label %rouse
+rouse:
+  %wp = getelementptr i64, ptr %state, i64 $WAKE_CALLS$
+  %w0 = load i64, ptr %wp
+  %w1 = add i64 %w0, 1
+  store i64 %w1, ptr %wp
+  call void @wake(ptr %state, ptr %gp)
+  br label %together
+together:
+  %epoch1 = call i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch, i64 0, i64 %n,
+                           i1 true, ptr %flag, ptr %times)
+  store i64 %epoch1, ptr %kp
+  %cp = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
+  %cut = load atomic i64, ptr %cp monotonic, align 8
+  call void @unlock(ptr %state, ptr %lock)
+  %ended = icmp eq i64 %cut, %epoch1
+  br i1 %ended, label %short, label %behind
+short:
+  ret i64 1
+behind:
+  %rc = call i64 @solo(ptr %state, ptr %table, i64 %end, i64 %nsteps, ptr %flag, ptr %times)
+  ret i64 %rc
+}"""
+
+# worker(state, tid, generation): returns when the pool is halted. `generation` is what GENERATION was before the start.
+_WORKER = """
+define internal i64 @worker(ptr %state, i64 %tid, i64 %generation) nounwind {
+entry:
+  %gp = getelementptr i64, ptr %state, i64 $GENERATION$
+  %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
+  %hp = getelementptr i64, ptr %state, i64 $STOPPING$
+  %np = getelementptr i64, ptr %state, i64 $THREADS$
+  %tp = getelementptr i64, ptr %state, i64 $TABLE$
+  %fp = getelementptr i64, ptr %state, i64 $FIRST$
+  %ep = getelementptr i64, ptr %state, i64 $END$
+  %kp = getelementptr i64, ptr %state, i64 $EPOCH$
+  br label %idle
+idle:
+  %seen = phi i64 [ %generation, %entry ], [ %g, %work ]
+  %goal = add i64 %seen, 1
+  call void @await(ptr %state, ptr %gp, i64 %goal, ptr %ip, i64 -1)
+  %g = load atomic i64, ptr %gp acquire, align 8
+  %halt = load atomic i64, ptr %hp acquire, align 8
+  %halted = icmp ne i64 %halt, 0
+  br i1 %halted, label %out, label %work
+work:
+  %n = load i64, ptr %np
+  %table = load ptr, ptr %tp
+  %first = load i64, ptr %fp
+  %end = load i64, ptr %ep
+  %epoch = load i64, ptr %kp
+  %last = call i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch, i64 %tid, i64 %n,
+                         i1 false, ptr null, ptr null)
+  br label %idle
+out:
+  ret i64 0
+}"""
