@@ -10,7 +10,7 @@ from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import Attribute, AttributeRef, Graph
 from intarsia.graph.tensor import read_sparse, read_tensor
 from intarsia.graph.types import TypeReader
-from intarsia.graph.wire import Buffer, fields, float32, packed_floats, packed_ints, signed, text, text_or_bytes
+from intarsia.graph.wire import Buffer, Span, fields, float32, packed_floats, packed_ints, signed, text, text_or_bytes
 
 FLOAT, INT, STRING, TENSOR, GRAPH = 1, 2, 3, 4, 5  # AttributeProto.AttributeType
 FLOATS, INTS, STRINGS, TENSORS, GRAPHS = 6, 7, 8, 9, 10
@@ -33,7 +33,7 @@ class AttributeReader:
         self.buffer, self.label, self.files, self.types, self.graph = buffer, label, files, types, graph
         self.in_function = False
 
-    def attribute(self, start: int, end: int, depth: int, lazy: bool = False) -> tuple[str, Attribute]:
+    def attribute(self, start: int, end: int, depth: int, *, lazy: bool = False) -> tuple[str, Attribute]:
         """The name and value of the AttributeProto in `buffer[start:end]`; a `lazy` tensor stays a `StoredTensor`."""
         buffer = self.buffer
         name = reference = ""
@@ -74,16 +74,16 @@ class AttributeReader:
                 )
             return name, AttributeRef(reference, kind)
         kind = kind or seen
-        given = single if kind in single else many if kind in many else None
+        given: Any = single.get(kind, many.get(kind))
         if given is None:
             if single or many or kind not in _NOTHING:
                 raise self._mismatch(name, kind, seen)
             return name, _NOTHING[kind] if kind in _SCALARS else []
         if kind in _SCALARS or kind in _LISTS:
-            return name, given[kind]
+            return name, given
         if kind in _ELEMENT:
-            return name, [self._message(name, _ELEMENT[kind], *span, depth, False) for span in given[kind]]
-        return name, self._message(name, kind, *given[kind], depth, lazy)
+            return name, [self._message(name, _ELEMENT[kind], span, depth) for span in given]
+        return name, self._message(name, kind, given, depth, lazy=lazy)
 
     def _list_item(self, tag: int, a: int, b: int, many: dict[int, list[Any]]) -> int:
         """Add an item of one of the rarer list fields to `many`; the attribute type it stands for, 0 if unknown."""
@@ -109,9 +109,12 @@ class AttributeReader:
 
     def _mismatch(self, name: str, kind: int, seen: int) -> InvalidModelError:
         given = f"a value of type {seen}" if seen else "no value"
-        return InvalidModelError(f"{self.label}: attribute {name!r} declares type {kind} (AttributeProto.AttributeType) and has {given}")
+        return InvalidModelError(
+            f"{self.label}: attribute {name!r} declares type {kind} (AttributeProto.AttributeType) and has {given}"
+        )
 
-    def _message(self, name: str, kind: int, start: int, end: int, depth: int, lazy: bool) -> Attribute:
+    def _message(self, name: str, kind: int, span: Span, depth: int, *, lazy: bool = False) -> Attribute:
+        start, end = span
         if kind == TENSOR:
             tensor = read_tensor(self.buffer, start, end, self.files, self.label)
             return tensor if lazy else tensor.array()

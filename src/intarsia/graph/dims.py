@@ -7,7 +7,8 @@ opaque atom. Two expressions are equal exactly when their normal forms are, so `
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Union
 
@@ -49,8 +50,20 @@ def _broadcast(a: int, b: int) -> int:
     raise ValueError(f"dimensions {a} and {b} do not broadcast")
 
 
+def _reshape_dim(index: int, allowzero: int, rank: int, *sizes: int) -> int:
+    shape, target = sizes[:rank], sizes[rank:]
+    out = [shape[i] if t == 0 and not allowzero and i < rank else t for i, t in enumerate(target)]
+    if out[index] != -1:
+        return out[index]
+    rest = math.prod(d for i, d in enumerate(out) if i != index)
+    return math.prod(shape) // rest if rest else 0
+
+
 _OPAQUE: dict[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b,
+    "quotient": lambda a, b: a // b if b else 0,
+    "wrap": lambda i, n: i + n if i < 0 else i,
+    "reshape_dim": _reshape_dim,
     "mod": lambda a, b: a % b,
     "max": max,
     "min": min,
@@ -230,6 +243,104 @@ def dim_min(a: Dim, b: Dim) -> Dim:
     if a == b:
         return a
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else _opaque("min", a, b)
+
+
+def lower_bound(d: Dim) -> int | None:
+    """A number that `d` is not below whatever its sizes are (each at least 0); None where that cannot be told.
+
+    Symbols that stand for elements of integer tensors ("name[0]") may have any sign.
+    """
+    if not isinstance(d, Expr):
+        return int(d)
+    for mono, coeff in d.terms.items():
+        if mono and (coeff < 0 or not all(_is_size(atom) for atom, _ in mono)):
+            return None
+    return d.terms.get((), 0)
+
+
+def _is_size(atom: Atom) -> bool:
+    """Whether the atom is known to be 0 or more."""
+    if not atom.args:
+        return "[" not in atom.name
+    if atom.name == "reshape_dim":
+        return True
+    test = any if atom.name == "max" else all
+    return test(is_nonnegative(a) for a in atom.args)
+
+
+def is_nonnegative(d: Dim) -> bool:
+    """Whether `d` is known to be 0 or more."""
+    bound = lower_bound(d)
+    return bound is not None and bound >= 0
+
+
+SLICE_END = 2**31 - 1  # a slice bound this far out means "to the end" (exporters write INT32_MAX or INT64_MAX)
+
+
+def slice_bounds(start: Dim, stop: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
+    """First index and number of elements of `[start:stop:step]` on an axis of size `extent`, as Python and ONNX have it.
+
+    Negative bounds count from the end, bounds outside are clamped. The first index matters only where the number is not 0.
+    """
+    if step > 0:
+        first = _at_least(_wrapped(start, extent), 0)
+        span = _at_most(_wrapped(stop, extent), extent) - first
+    else:
+        first = _at_most(_wrapped(start, extent), extent - 1)
+        span = first - _at_least(_wrapped(stop, extent), -1)
+    return first, _at_least(floordiv(span + (abs(step) - 1), abs(step)), 0)
+
+
+def _wrapped(index: Dim, extent: Dim) -> Dim:
+    if isinstance(index, int):
+        if index >= 0:
+            return extent if index >= SLICE_END else index
+        return -1 if index < -SLICE_END + 1 else index + extent
+    if is_nonnegative(index):
+        return index
+    return index + extent if is_nonnegative(-index - 1) else _opaque("wrap", index, extent)
+
+
+def _at_least(d: Dim, low: int) -> Dim:
+    return d if is_nonnegative(d - low) else dim_max(d, low)
+
+
+def _at_most(d: Dim, high: Dim) -> Dim:
+    return d if is_nonnegative(high - d) else dim_min(d, high)
+
+
+def reshape_dims(shape: Sequence[Dim], target: Sequence[Dim], allowzero: bool = False) -> Shape:
+    """The shape that ONNX's Reshape gives: 0 copies the input's size (unless `allowzero`), one -1 takes what is left.
+
+    Elements of `target` that only a run knows may turn out as 0 or -1 then.
+
+    Raises:
+        ValueError: more than one -1, or a 0 beyond the input's rank.
+    """
+    out: list[Dim] = []
+    for i, t in enumerate(target):
+        if isinstance(t, Expr) and lower_bound(t) is None:
+            out.append(_opaque("reshape_dim", i, int(allowzero), len(shape), *shape, *target))
+        elif t == 0 and not allowzero:
+            if i >= len(shape):
+                raise ValueError(f"element {i} of the target {format_shape(target)} is 0 but the input {format_shape(shape)} has no such axis")
+            out.append(shape[i])
+        else:
+            out.append(t)
+    free = [i for i, t in enumerate(out) if t == -1]
+    if len(free) > 1:
+        raise ValueError(f"the target {format_shape(target)} has more than one -1")
+    if free:
+        out[free[0]] = quotient(product(shape), product(d for d in out if d != -1))
+    return tuple(out)
+
+
+def quotient(a: Dim, b: Dim) -> Dim:
+    """a // b, and 0 where b is 0."""
+    if isinstance(b, int):
+        return floordiv(a, b) if b else 0
+    exact = _divide_monomial(a, b)
+    return exact if exact is not None else _opaque("quotient", a, b)
 
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim:

@@ -48,7 +48,8 @@ class DType(enum.IntEnum):
         if name in _ML_DTYPES:
             import ml_dtypes
 
-            return np.dtype(getattr(ml_dtypes, name))
+            found: np.dtype = np.dtype(getattr(ml_dtypes, name))
+            return found
         return np.dtype(name)
 
     @cached_property

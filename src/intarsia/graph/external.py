@@ -47,7 +47,9 @@ class ExternalFiles:
         offset = self._number(where, properties, "offset", 0)
         length = self._number(where, properties, "length", needed_nbytes)
         if length != needed_nbytes:
-            raise ExternalDataError(f"{where} in {location!r}: length is {length} bytes, but its type and shape need {needed_nbytes}")
+            raise ExternalDataError(
+                f"{where} in {location!r}: length is {length} bytes, but its type and shape need {needed_nbytes}"
+            )
         data = self._mapped.get(location)
         if data is None:
             data = self._mapped[location] = self._map(where, location)
@@ -80,7 +82,9 @@ class ExternalFiles:
         except FileNotFoundError:
             raise ExternalDataError(f"{missing}: copy it there together with the model") from None
         except OSError as error:
-            raise ExternalDataError(f"{where}: file {location!r} in folder {str(self.folder)!r} cannot be read: {error.strerror}") from error
+            raise ExternalDataError(
+                f"{where}: file {location!r} in folder {str(self.folder)!r} cannot be read: {error.strerror}"
+            ) from error
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -95,7 +99,7 @@ class ExternalFiles:
             path = (self._roots[0] / location).resolve()
         except (ValueError, OSError, RuntimeError) as error:  # null characters, names too long, loops of links
             raise ExternalDataError(f"{where}: location {location!r} is not a valid file name: {error}") from None
-        absolute = os.path.isabs(location) or location.startswith(("/", "\\"))
+        absolute = Path(location).is_absolute() or location.startswith(("/", "\\"))
         if absolute or not any(path.is_relative_to(root) for root in self._roots):
             raise ExternalDataError(
                 f"{where}: location {location!r} leads out of the model's folder {str(self.folder)!r}; "

@@ -15,7 +15,7 @@ from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf
 from intarsia.graph.attribute import AttributeReader
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
-from intarsia.graph.model import DEFAULT_DOMAIN, Constant, Function, Graph, Metadata, Node, SparseTensor, Value
+from intarsia.graph.model import DEFAULT_DOMAIN, Constant, Function, Graph, Metadata, Node, SparseTensor
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.source import ModelSource, Source, is_model_proto, open_source, recognise
 from intarsia.graph.tensor import StoredTensor, densified, read_entry, read_sparse, read_tensor
@@ -66,13 +66,15 @@ def _read(source: Source, left_out: dict[str, Constant], *, external_root: bool 
 
 
 def _load_proto(proto: Any, base_dir: str | os.PathLike[str] | None) -> Graph:
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
     folder = Path(base_dir) if base_dir is not None else None
     left_out: dict[str, Constant] = {}
     try:
         data = proto.SerializeToString()
         if len(data) > _PROTO_LIMIT_NBYTES:
             raise ValueError("too large to be parsed by others")
-    except Exception:  # ValueError or protobuf's EncodeError, by its version: over 2 GB
+    except (ValueError, EncodeError):  # over 2 GB; protobuf's versions differ in what they raise
         data = _without_large_tensors(proto, left_out)
     return _read(Source(data, "ModelProto", folder), left_out)
 
@@ -118,9 +120,11 @@ def _proto_constant(tensor: Any, nbytes: int) -> Constant:
     class InProto(ExternalFiles):
         """The proto's own bytes in the place of an external file."""
 
-        def view(self, tensor_name: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:
+        def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:  # noqa: ARG002
             if needed_nbytes != nbytes:
-                raise InvalidModelError(f"ModelProto: tensor {tensor_name!r} needs {needed_nbytes} bytes of raw_data, it has {nbytes}")
+                raise InvalidModelError(
+                    f"ModelProto: tensor {tensor!r} needs {needed_nbytes} bytes of raw_data, it has {nbytes}"
+                )
             return b"", 0
 
     stored = read_tensor(encoded, 0, len(encoded), InProto(None), "ModelProto")
@@ -200,7 +204,9 @@ class _Reader:
             raise InvalidModelError(f"{self.label}: the model gives IR version {ir_version}, expected 1 to {MAX_IR_VERSION}")
         if not opsets:
             if ir_version >= 3:
-                raise InvalidModelError(f"{self.label}: the model imports no operator set (opset_import), required since IR version 3")
+                raise InvalidModelError(
+                    f"{self.label}: the model imports no operator set (opset_import), required since IR version 3"
+                )
             opsets[DEFAULT_DOMAIN] = 1
 
     def _opset(self, start: int, end: int) -> tuple[str, int]:
@@ -256,7 +262,8 @@ class _Reader:
             raise InvalidGraph(f"{self.label}: the constant from {constant.source} has no name")
         if constant.name in constants:
             raise InvalidGraph(
-                f"{self.label}: the constant {constant.name!r} is defined twice: {constants[constant.name].source} and {constant.source}"
+                f"{self.label}: the constant {constant.name!r} is defined twice: "
+                f"{constants[constant.name].source} and {constant.source}"
             )
         constants[constant.name] = constant
 
@@ -314,7 +321,8 @@ class _Reader:
             return densified(output, value, where)
         dtype = _CONSTANT_DTYPES.get(key)
         if dtype is None:
-            raise InvalidGraph(f"{where} has the attribute {key!r}, expected one of {['value', 'sparse_value', *_CONSTANT_DTYPES]}")
+            allowed = ["value", "sparse_value", *_CONSTANT_DTYPES]
+            raise InvalidGraph(f"{where} has the attribute {key!r}, expected one of {allowed}")
         try:
             array = np.array(value, dtype.numpy)
         except (ValueError, TypeError, OverflowError):

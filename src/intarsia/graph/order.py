@@ -55,7 +55,8 @@ def sorted_nodes(nodes: list[Node], where: str = "graph") -> list[Node]:
             if waiting[reader] == 0:
                 heapq.heappush(ready, reader)
     if len(out) < len(nodes):
-        raise InvalidGraph(f"{where}: the nodes {_describe(nodes, _cycle(needs, waiting))} form a cycle: each needs the one before")
+        cycle = _describe(nodes, _cycle(needs, waiting))
+        raise InvalidGraph(f"{where}: the nodes {cycle} form a cycle: each needs the one before")
     return out
 
 

@@ -43,7 +43,7 @@ def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = N
     folder = Path(base_dir) if base_dir is not None else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        found = Source(map_file(path), path, folder if folder is not None else Path(path).parent, os.path.abspath(path))
+        found = Source(map_file(path), path, folder if folder is not None else Path(path).parent, str(Path(path).absolute()))
     elif isinstance(source, bytes):
         found = Source(source, "model bytes", folder)
     elif isinstance(source, (bytearray, memoryview)):
@@ -65,7 +65,8 @@ def _read_stream(stream: BinaryIO, folder: Path | None) -> Source:
     name = getattr(stream, "name", None)
     label = name if isinstance(name, str) else "model stream"
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise InvalidArgument(f"{label}: the model's file object must be opened in binary mode ('rb'), it gave {type(data).__name__}")
+        given = type(data).__name__
+        raise InvalidArgument(f"{label}: the model's file object must be opened in binary mode ('rb'), it gave {given}")
     if folder is None and isinstance(name, str):
         folder = Path(name).parent
     return Source(bytes(data), label, folder)
@@ -74,7 +75,7 @@ def _read_stream(stream: BinaryIO, folder: Path | None) -> Source:
 def map_file(path: str) -> Buffer:
     """The file's bytes, mapped read-only (small files and pipes are read)."""
     try:
-        with open(path, "rb") as file:
+        with Path(path).open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_size < MAPPED_NBYTES or not stat.S_ISREG(status.st_mode):
                 return file.read()
@@ -82,11 +83,11 @@ def map_file(path: str) -> Buffer:
     except FileNotFoundError:
         parent = Path(path).parent
         where = f"its folder {str(parent)!r} does not exist either" if not parent.is_dir() else "check the name"
-        raise NoSuchFile(f"model file {path!r} does not exist: {where} (current folder: {os.getcwd()!r})") from None
+        raise NoSuchFile(f"model file {path!r} does not exist: {where} (current folder: {str(Path.cwd())!r})") from None
     except (IsADirectoryError, NotADirectoryError):
         raise NoSuchFile(f"model file {path!r} is a folder or lies under a file: give the path of the .onnx file") from None
     except (PermissionError, OSError) as error:
-        if os.path.isdir(path):  # Windows refuses to open a folder with PermissionError
+        if Path(path).is_dir():  # Windows refuses to open a folder with PermissionError
             raise NoSuchFile(f"model file {path!r} is a folder: give the path of the .onnx file in it") from None
         raise InvalidArgument(f"model file {path!r} cannot be read: {error.strerror or error}") from error
     except ValueError:  # embedded null character

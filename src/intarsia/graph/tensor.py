@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import cast
 
 import numpy as np
 
@@ -77,7 +76,7 @@ class StoredTensor:
             return unpack_bits(packed, dtype, self.count).reshape(self.shape)
         if dtype is DType.BOOL:
             codes = np.frombuffer(self.buffer, np.uint8, self.count, start)
-            return (codes.view(np.bool_) if int(codes.max()) <= 1 else codes != 0).reshape(self.shape)
+            return np.reshape(codes.view(np.bool_) if int(codes.max()) <= 1 else codes != 0, self.shape)
         return np.frombuffer(self.buffer, dtype.numpy, self.count, start).reshape(self.shape)
 
     def _strings(self) -> np.ndarray:
@@ -98,7 +97,7 @@ class StoredTensor:
             parts = [packed_varints(self.buffer, start, end) for start, end in self.spans]
             values = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if dtype is DType.BOOL:
-            return (values != 0).reshape(self.shape)
+            return np.not_equal(values, 0).reshape(self.shape)
         if dtype.bits in (2, 4):
             return unpack_bits(values.astype(np.uint8), dtype, self.count).reshape(self.shape)
         width = max(1, dtype.bits // 8)
@@ -279,13 +278,14 @@ def pack_bits(values: np.ndarray, dtype: DType) -> np.ndarray:
     codes = np.ascontiguousarray(values).reshape(-1).view(np.uint8) & np.uint8((1 << bits) - 1)
     per_group = 4 if bits == 6 else 8 // bits
     nbytes = (codes.size * bits + 7) // 8
-    groups = np.zeros((-(-codes.size // per_group), per_group), np.uint32)
-    groups.reshape(-1)[: codes.size] = codes
-    words = np.zeros(len(groups), "<u4")
-    for i in range(per_group):
-        words |= groups[:, i] << np.uint32(bits * i)
-    width = 3 if bits == 6 else 1
-    return cast(np.ndarray, words.view(np.uint8).reshape(-1, 4)[:, :width].reshape(-1)[:nbytes])
+    lanes = np.zeros((-(-codes.size // per_group), per_group), np.uint8)
+    lanes.reshape(-1)[: codes.size] = codes
+    if bits == 6:
+        a, b, c, d = lanes.T
+        out = np.stack([a | b << 6, b >> 2 | c << 4, c >> 4 | d << 2], axis=-1)
+    else:
+        out = np.bitwise_or.reduce(lanes << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
+    return out.reshape(-1)[:nbytes]
 
 
 def read_sparse(buffer: Buffer, start: int, end: int, files: ExternalFiles, label: str) -> tuple[str, SparseTensor]:
@@ -316,7 +316,8 @@ def _check_sparse(values: StoredTensor, indices: np.ndarray, dims: list[int]) ->
         raise values.error(f"sparse tensor dimensions are {format_shape(dims)}, expected one or more sizes")
     size = math.prod(dims)
     if values.dtype is DType.STRING or len(values.shape) != 1:
-        raise values.error(f"sparse tensor values are {values.dtype.onnx_name}{format_shape(values.shape)}, expected numbers in one dimension")
+        given = f"{values.dtype.onnx_name}{format_shape(values.shape)}"
+        raise values.error(f"sparse tensor values are {given}, expected numbers in one dimension")
     if size * max(8, values.dtype.bits) // 8 > MAX_DENSIFIED_NBYTES:
         raise values.error(f"sparse tensor {format_shape(dims)} is over {MAX_DENSIFIED_NBYTES} bytes when dense")
     nnz, rank = values.count, len(dims)

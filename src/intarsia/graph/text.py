@@ -42,7 +42,8 @@ def format_graph(graph: Graph, indent: str = "") -> str:
     if graph.metadata.ir_version:
         lines.append(f"{inner}# IR version {graph.metadata.ir_version}{_produced_by(graph)}")
     if graph.opset_imports:
-        lines.append(f"{inner}# opsets: " + ", ".join(f"{domain or 'ai.onnx'} {v}" for domain, v in graph.opset_imports.items()))
+        opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in graph.opset_imports.items())
+        lines.append(f"{inner}# opsets: {', '.join(opsets)}")
     lines += [f"{inner}input {_value(v)}" for v in graph.inputs]
     lines += [f"{inner}output {_value(v)}" for v in graph.outputs]
     overridable = set(graph.overridable)

@@ -10,6 +10,7 @@ from intarsia.graph.model import AttributeRef, Function, Graph, Node
 from intarsia.graph.order import sorted_nodes
 
 _COMPARED_NAMES = 5000  # looking for similar names is quadratic; larger graphs get no suggestion
+_NESTED_CALLS = 200
 
 
 def verify(graph: Graph) -> None:
@@ -33,7 +34,9 @@ def _verify(graph: Graph, where: str, outer: frozenset[str] | set[str]) -> None:
         if name in inner:
             raise InvalidGraph(f"{where}: the value {name!r} is written twice, the second time by {by}: rename one of them")
         if name in outer:
-            raise InvalidGraph(f"{where}: the value {name!r} of {by} hides the value of that name around this graph: rename one of them")
+            raise InvalidGraph(
+                f"{where}: the value {name!r} of {by} hides the value of that name around this graph: rename one of them"
+            )
         inner.add(name)
         visible.add(name)
 
@@ -45,7 +48,9 @@ def _verify(graph: Graph, where: str, outer: frozenset[str] | set[str]) -> None:
         define(value.name, "a graph input")
     for name in graph.constants:
         define(name, "a constant (initializer)")
-    for name in graph.overridable:
+    for i, name in enumerate(graph.overridable):
+        if name in graph.overridable[:i]:
+            raise InvalidGraph(f"{where}: the input {name!r} is listed twice")
         if name not in graph.constants:
             raise InvalidGraph(f"{where}: the overridable input {name!r} has no constant of that name as its default")
     for node in graph.nodes:
@@ -95,7 +100,8 @@ def _verify_function(function: Function) -> None:
         _verify_references(function, node, where)
         for name in filter(None, node.outputs):
             if name in visible:
-                raise InvalidGraph(f"{where}: the value {name!r} is written twice, the second time by node {node.name!r} ({node.op_type})")
+                by = f"node {node.name!r} ({node.op_type})"
+                raise InvalidGraph(f"{where}: the value {name!r} is written twice, the second time by {by}")
             visible.add(name)
     for name in function.outputs:
         if name not in visible:
@@ -122,6 +128,8 @@ def _verify_calls(graph: Graph) -> None:
         if key in path:
             names = " -> ".join(repr(_qualified(*k)) for k in (*path[path.index(key) :], key))
             raise InvalidGraph(f"functions call each other in a circle: {names}")
+        if len(path) > _NESTED_CALLS:
+            raise InvalidGraph(f"the calls of function {_qualified(*path[0])!r} are nested over {_NESTED_CALLS} deep")
         if key in done or key not in graph.functions:
             return
         for node in _all_nodes(graph.functions[key].nodes):

@@ -52,7 +52,7 @@ def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> It
                     size, position = varint(buffer, position - 1)
                 stop = position + size
                 if stop > end:
-                    raise _overrun(message, tag, at, size, end - position, end, len(buffer))
+                    raise _overrun(message, tag, at, size, end - position, last=end == len(buffer))
                 yield tag, position, stop
                 position = stop
             elif kind == 0:
@@ -61,12 +61,12 @@ def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> It
                 if value > 0x7F:
                     value, position = varint(buffer, position - 1)
                 if position > end:
-                    raise _overrun(message, tag, at, position - at, end - at, end, len(buffer))
+                    raise _overrun(message, tag, at, position - at, end - at, last=end == len(buffer))
                 yield tag, value, 0
             elif kind == 5 or kind == 1:
                 stop = position + (4 if kind == 5 else 8)
                 if stop > end:
-                    raise _overrun(message, tag, at, stop - position, end - position, end, len(buffer))
+                    raise _overrun(message, tag, at, stop - position, end - position, last=end == len(buffer))
                 yield tag, position, stop
                 position = stop
             else:
@@ -79,8 +79,8 @@ def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> It
         raise InvalidProtobuf(f"{message} is cut short: it ends at byte {len(buffer)} inside the field at byte {at}") from None
 
 
-def _overrun(message: str, tag: int, at: int, size: int, left: int, end: int, total: int) -> InvalidProtobuf:
-    if end == total:
+def _overrun(message: str, tag: int, at: int, size: int, left: int, *, last: bool) -> InvalidProtobuf:
+    if last:
         return InvalidProtobuf(
             f"{message} is cut short: its field {tag >> 3} at byte {at} needs {size} bytes, but the data ends after {left}"
         )
@@ -180,7 +180,8 @@ def packed_ints(buffer: Buffer, start: int, end: int) -> list[int]:
     """A packed `repeated int64` field."""
     if end - start <= _SMALL_PACKED:
         return [v - (1 << 64) if v >= _PAYLOAD_LIMIT else v for v in _varints(buffer, start, end)]
-    return packed_varints(buffer, start, end).view(np.int64).tolist()
+    numbers: list[int] = packed_varints(buffer, start, end).view(np.int64).tolist()
+    return numbers
 
 
 def packed_floats(buffer: Buffer, start: int, end: int) -> list[float]:
