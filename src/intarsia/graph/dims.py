@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Union
@@ -42,6 +43,10 @@ class Atom:
         return _OPAQUE[self.name](*(evaluate(a, env) for a in self.args))
 
 
+def _float32(x: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", x))[0])
+
+
 def _broadcast(a: int, b: int) -> int:
     if a == b or b == 1:
         return a
@@ -68,6 +73,7 @@ _OPAQUE: dict[str, Callable[..., int]] = {
     "max": max,
     "min": min,
     "broadcast": _broadcast,
+    "scaled": lambda n, numerator, denominator: math.floor(_float32(_float32(n) * (numerator / denominator))),
 }
 
 Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power), ...), sorted by the atom's text
@@ -231,6 +237,18 @@ def mod(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int) and all(c % b == 0 for c in _terms(a).values()):
         return 0
     return _opaque("mod", a, b)
+
+
+def scaled(a: Dim, factor: float) -> Dim:
+    """floor(a * factor), the product rounded to float32 as Resize has it; `factor` is a float32 number."""
+    numerator, denominator = factor.as_integer_ratio()
+    if isinstance(a, int):
+        return _OPAQUE["scaled"](a, numerator, denominator)
+    if denominator == 1:
+        return a * numerator
+    if numerator == 1:
+        return floordiv(a, denominator)
+    return _opaque("scaled", a, numerator, denominator)
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:

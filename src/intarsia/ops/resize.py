@@ -1,0 +1,293 @@
+"""Resize and Upsample: one resampling per axis, each a few gathered neighbours times their weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, Expr, scaled
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import interpret
+from intarsia.ops.registry import op
+
+TRANSFORMS = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",
+    "tf_crop_and_resize",
+)  # fmt: skip
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
+_EIGHT_BITS = {DType.UINT8: (0.0, 255.0), DType.INT8: (-128.0, 127.0)}
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one axis is resampled. `scale` None: output size by input size."""
+
+    axis: int
+    length: Dim
+    out: Dim
+    scale: float | None
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def factor(self) -> k.Tensor:
+        return number(self.out) / number(self.length) if self.scale is None else k.scalar(self.scale, DType.FLOAT)
+
+    @property
+    def ideal_out(self) -> k.Tensor:
+        """The output's length before it is rounded down to an integer."""
+        return number(self.out) if self.scale is None else number(self.length) * self.scale
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Resize's attributes that say where and how neighbours are taken."""
+
+    mode: str = "nearest"
+    transform: str = "half_pixel"
+    nearest_mode: str = "round_prefer_floor"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: bool = False
+    extrapolation_value: float = 0.0
+    antialias: bool = False
+
+    def check(self) -> None:
+        if self.mode not in ("nearest", "linear", "cubic"):
+            raise k.DefinitionError(f"mode is {self.mode!r}; expected nearest, linear or cubic")
+        if self.transform not in TRANSFORMS:
+            raise k.DefinitionError(f"coordinate_transformation_mode is {self.transform!r}; expected one of {', '.join(TRANSFORMS)}")
+        if self.nearest_mode not in NEAREST:
+            raise k.DefinitionError(f"nearest_mode is {self.nearest_mode!r}; expected one of {', '.join(NEAREST[:4])}")
+
+
+@op("Upsample", since=(7,))
+def upsample_7(X: k.Tensor, *, scales: Sequence[float], mode: str = "nearest") -> k.Tensor:
+    return upsample(X, scales, mode=mode)
+
+
+@op("Upsample", since=(9, 10), values=("scales",))
+def upsample(X: k.Tensor, scales: Sequence[float], *, mode: str = "nearest") -> k.Tensor:
+    mode = "linear" if mode in ("bilinear", "trilinear") else mode
+    return resample(X, _scaled_axes(X, range(X.rank), scales), Sampling(mode, "asymmetric", "floor"))
+
+
+@op("Resize", since=10, values=("scales",))
+def resize_10(X: k.Tensor, scales: Sequence[float], *, mode: str = "nearest") -> k.Tensor:
+    return resample(X, _scaled_axes(X, range(X.rank), scales), Sampling(mode, "asymmetric", "simple"))
+
+
+@op("Resize", since=(11, 13, 18, 19), values=("roi", "scales", "sizes"))
+def resize(
+    X: k.Tensor, roi: Sequence[float] | None = None, scales: Sequence[float] | None = None, sizes: Sequence[Dim] | None = None, *,
+    antialias: int = 0, axes: Sequence[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
+) -> k.Tensor:  # fmt: skip
+    where = [a + X.rank if a < 0 else int(a) for a in axes] if axes is not None else list(range(X.rank))
+    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+    region = [float(r) for r in roi] if cropped and roi is not None and len(roi) else None
+    given_scales, given_sizes = scales is not None and len(scales) > 0, sizes is not None and len(sizes) > 0
+    if given_scales == given_sizes:
+        raise k.DefinitionError("Resize needs exactly one of scales and sizes")
+    if region is not None and len(region) != 2 * len(where):
+        raise k.DefinitionError(f"roi has {len(region)} values; expected {2 * len(where)} for {len(where)} axes")
+    if given_scales:
+        assert scales is not None
+        plan = _scaled_axes(X, where, scales, region)
+    else:
+        assert sizes is not None
+        plan = _sized_axes(X, where, sizes, keep_aspect_ratio_policy, region)
+    sampling = Sampling(
+        mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(exclude_outside), extrapolation_value, bool(antialias)
+    )
+    return resample(X, plan, sampling)
+
+
+def _scaled_axes(x: k.Tensor, axes: Sequence[int], scales: Sequence[float], roi: Sequence[float] | None = None) -> list[Axis]:
+    if len(scales) != len(axes):
+        raise k.DefinitionError(f"scales has {len(scales)} values; expected {len(axes)}")
+    plan = []
+    for i, (axis, factor) in enumerate(zip(axes, scales, strict=True)):
+        start, end = (roi[i], roi[len(axes) + i]) if roi is not None else (0.0, 1.0)
+        scale = float(np.float32(factor))
+        if not scale > 0:
+            raise k.DefinitionError(f"scales has {scale} for axis {axis}; expected a number greater than 0")
+        plan.append(Axis(axis, x.shape[axis], scaled(x.shape[axis], scale * (end - start)), scale, start, end))
+    return plan
+
+
+def _sized_axes(
+    x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: str, roi: Sequence[float] | None
+) -> list[Axis]:
+    if len(sizes) != len(axes):
+        raise k.DefinitionError(f"sizes has {len(sizes)} values; expected {len(axes)}")
+    scale: float | None = None
+    out = list(sizes)
+    if policy != "stretch":
+        if policy not in ("not_larger", "not_smaller"):
+            raise k.DefinitionError(f"keep_aspect_ratio_policy is {policy!r}; expected stretch, not_larger or not_smaller")
+        lengths = [x.shape[a] for a in axes]
+        if any(isinstance(d, Expr) for d in (*lengths, *sizes)):
+            raise k.SymbolicValueError(f"keep_aspect_ratio_policy {policy} needs the input's sizes, which only a run gives")
+        ratios = [int(s) / int(d) for s, d in zip(sizes, lengths, strict=True)]  # type: ignore[arg-type]
+        scale = min(ratios) if policy == "not_larger" else max(ratios)
+        out = [math.floor(scale * int(d) + 0.5) for d in lengths]  # type: ignore[arg-type]
+    plan = []
+    for i, axis in enumerate(axes):
+        start, end = (roi[i], roi[len(axes) + i]) if roi is not None else (0.0, 1.0)
+        plan.append(Axis(axis, x.shape[axis], out[i], scale, start, end))
+    return plan
+
+
+def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
+    """`x` with every axis of the plan brought to its new size."""
+    sampling.check()
+    crop = sampling.transform == "tf_crop_and_resize"
+    active = [a for a in axes if a.length != a.out or (a.scale not in (None, 1.0)) or (crop and (a.start, a.end) != (0.0, 1.0))]
+    if sampling.mode == "nearest":
+        out = x
+        for a in active:
+            out = k.take(out, _fold(_nearest(a, sampling)), a.axis)
+    else:
+        out = k.cast(x, DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT)
+        for a in active:
+            out = _interpolate(out, a, sampling)
+        if x.dtype in _EIGHT_BITS:
+            low, high = _EIGHT_BITS[x.dtype]
+            out = k.minimum(k.maximum(out, low), high)
+    if crop and active:
+        outside = _outside(active, out, sampling)
+        out = k.select(outside, sampling.extrapolation_value, out)
+    return k.cast(out, x.dtype)
+
+
+def coordinates(a: Axis, transform: str) -> k.Tensor:
+    """x_original of every output index along the axis (ONNX Resize, coordinate_transformation_mode), float32."""
+    i = k.iota((a.out,), 0, DType.FLOAT)
+    one = a.out == 1
+    if transform == "align_corners":
+        return i * number(a.length - 1) / (k.maximum(a.ideal_out - 1.0, 1.0) if not one else k.scalar(1.0, DType.FLOAT))
+    if transform == "asymmetric":
+        return i / a.factor
+    if transform == "tf_half_pixel_for_nn":
+        return (i + 0.5) / a.factor
+    if transform == "tf_crop_and_resize":
+        last = number(a.length - 1)
+        if one:
+            return i + 0.5 * (a.start + a.end) * last
+        return last * a.start + i * (last * (a.end - a.start)) / k.maximum(number(a.out - 1), 1.0)
+    half = (i + 0.5) / a.factor - 0.5
+    if transform == "pytorch_half_pixel":
+        return half * 0.0 if one else half
+    if transform == "half_pixel_symmetric":
+        return half + number(a.length) * 0.5 * (1.0 - number(a.out) / a.ideal_out)
+    return half
+
+
+def _nearest(a: Axis, sampling: Sampling) -> k.Tensor:
+    x = coordinates(a, sampling.transform)
+    mode = sampling.nearest_mode
+    if mode == "simple":  # Resize-10: towards the input's start when enlarging, its end when shrinking
+        mode = "ceil" if a.scale is not None and a.scale < 1 else "floor"
+    if mode == "round_prefer_floor":
+        x = k.unary("ceil", x - 0.5)
+    elif mode == "round_prefer_ceil":
+        x = k.unary("floor", x + 0.5)
+    else:
+        x = k.unary(mode, x)
+    return _clamp(k.cast(x, DType.INT64), a.length)
+
+
+def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
+    """Weighted neighbours along one axis: weights come from a linear or cubic filter, widened where antialiasing shrinks."""
+    place = coordinates(a, sampling.transform)
+    below = k.unary("floor", place)
+    ratio = place - below
+    support = 1 if sampling.mode == "linear" else 2
+    shrink = _shrink(a) if sampling.antialias else 1.0
+    first = math.floor(-support / shrink) + 1
+    taps = [float(j) for j in range(first, 2 - first)]
+    kernel = _filter(sampling)
+    weights = [kernel(k.absolute(j - ratio) * shrink) for j in taps]
+    indices = [k.cast(below, DType.INT64) + int(j) for j in taps]
+    if sampling.exclude_outside:
+        weights = [k.select((i < 0) | (i >= k.size(a.length)), 0.0, w) for i, w in zip(indices, weights, strict=True)]
+    if sampling.exclude_outside or sampling.antialias:
+        total = weights[0]
+        for w in weights[1:]:
+            total = total + w
+        weights = [w / total for w in weights]
+    indices = [_clamp(i, a.length) for i in indices]
+    if len(taps) <= 4:
+        column = [a.out if i == a.axis else 1 for i in range(x.rank)]
+        parts = [
+            k.take(x, _fold(i), a.axis) * k.reshape(k.cast(_fold(w), x.dtype), column) for i, w in zip(indices, weights, strict=True)
+        ]
+        out = parts[0]
+        for part in parts[1:]:
+            out = out + part
+        return out
+    table = _fold(k.concat([k.expand_dims(i, [1]) for i in indices], 1))
+    factors = k.cast(_fold(k.concat([k.expand_dims(w, [1]) for w in weights], 1)), x.dtype)
+    gathered = k.take(x, table, a.axis)
+    shape = [a.out if i == a.axis else len(taps) if i == a.axis + 1 else 1 for i in range(gathered.rank)]
+    return k.reduce_sum(gathered * k.reshape(factors, shape), [a.axis + 1])
+
+
+def _shrink(a: Axis) -> float:
+    if a.scale is not None:
+        return min(1.0, a.scale)
+    if isinstance(a.out, Expr) or isinstance(a.length, Expr):
+        raise k.SymbolicValueError("antialias needs the input's and the output's sizes, which only a run gives")
+    return min(1.0, a.out / a.length)
+
+
+def _filter(sampling: Sampling) -> Callable[[k.Tensor], k.Tensor]:
+    """Weight of a neighbour at distance d >= 0: the triangle 1 - d, or Keys's cubic (equation 4 of IEEE 1163711)."""
+    if sampling.mode == "linear":
+        return lambda d: k.maximum(1.0 - d, 0.0)
+    c = sampling.cubic_coeff_a
+    return lambda d: cubic_weight(d, c)
+
+
+def cubic_weight(d: k.Tensor, c: float) -> k.Tensor:
+    inner = ((c + 2) * d - (c + 3)) * d * d + 1.0
+    outer = ((c * d - 5 * c) * d + 8 * c) * d - 4 * c
+    return k.select(d <= 1.0, inner, k.select(d < 2.0, outer, 0.0))
+
+
+def _outside(axes: Sequence[Axis], out: k.Tensor, sampling: Sampling) -> k.Tensor:
+    """Output elements whose place lies outside the input on some axis."""
+    found: k.Tensor | None = None
+    for a in axes:
+        x = coordinates(a, sampling.transform)
+        here = k.reshape((x < 0.0) | (x > number(a.length - 1)), [a.out if i == a.axis else 1 for i in range(out.rank)])
+        found = here if found is None else found | here
+    assert found is not None
+    return k.broadcast(found, out.shape)
+
+
+def _clamp(i: k.Tensor, length: Dim) -> k.Tensor:
+    return k.minimum(k.maximum(i, 0), k.size(length - 1))
+
+
+def number(d: Dim) -> k.Tensor:
+    """A dimension as float32."""
+    return k.cast(k.size(d), DType.FLOAT) if isinstance(d, Expr) else k.scalar(float(d), DType.FLOAT)
+
+
+def _fold(t: k.Tensor) -> k.Tensor:
+    """A table instead of arithmetic on indices, where all sizes are known."""
+    if any(_symbolic(part) for part in k.walk([t])):
+        return t
+    return k.constant(interpret([t], [])[0])
+
+
+def _symbolic(t: k.Tensor) -> bool:
+    parts: list[Any] = [*t.shape, *t.attrs]
+    return t.prim in ("input", "size") or any(isinstance(p, Expr) for p in parts)

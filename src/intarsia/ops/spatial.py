@@ -1,0 +1,127 @@
+"""Where sliding windows lie: kernel shape, strides, dilations, pads and auto_pad of convolutions and pools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+
+AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+HALF_TYPES = (DType.FLOAT16, DType.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over the spatial axes: per axis their size, step, and how far the input is padded on either side.
+
+    `out` is the number of windows; `ceil` says that the last one may reach over the padded input's end.
+    """
+
+    sizes: tuple[Dim, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: tuple[Dim, ...]
+    high: tuple[Dim, ...]
+    out: tuple[Dim, ...]
+    ceil: bool = False
+
+    @property
+    def spans(self) -> tuple[Dim, ...]:
+        """Elements from a window's first to its last, dilation included."""
+        return tuple((n - 1) * d + 1 for n, d in zip(self.sizes, self.dilations, strict=True))
+
+    @property
+    def unpadded(self) -> bool:
+        return not self.ceil and all(p == 0 for p in (*self.low, *self.high))
+
+
+def place_windows(
+    extents: Sequence[Dim],
+    sizes: Sequence[Dim],
+    strides: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> Windows:
+    """Resolve padding for spatial sizes `extents` (ONNX Conv and MaxPool, attribute auto_pad).
+
+    Raises:
+        DefinitionError: a list has the wrong length, or auto_pad is not one of its values.
+    """
+    rank = len(extents)
+    steps = per_axis("strides", strides, rank)
+    spread = per_axis("dilations", dilations, rank)
+    if len(sizes) != rank:
+        raise k.DefinitionError(f"kernel_shape has {len(sizes)} sizes; the input has {rank} spatial axes")
+    if auto_pad not in AUTO_PAD:
+        raise k.DefinitionError(f"auto_pad is {auto_pad!r}; expected one of {', '.join(AUTO_PAD)}")
+    if pads is not None and len(pads) != 2 * rank:
+        raise k.DefinitionError(f"pads has {len(pads)} values; expected {2 * rank} for {rank} spatial axes")
+    explicit = tuple(pads) if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * rank)
+    low: list[Dim] = []
+    high: list[Dim] = []
+    out: list[Dim] = []
+    for i, extent in enumerate(extents):
+        span = (sizes[i] - 1) * spread[i] + 1
+        if auto_pad.startswith("SAME"):
+            count = ceildiv(extent, steps[i])
+            total = dim_max((count - 1) * steps[i] + span - extent, 0) if not _fits(span, steps[i]) else span - steps[i]
+            half = floordiv(total, 2)
+            before, after = (half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half)
+        else:
+            before, after = explicit[i], explicit[rank + i]
+            slack = extent + before + after - span
+            count = (ceildiv(slack, steps[i]) if ceil_mode else floordiv(slack, steps[i])) + 1
+            if ceil_mode:  # a window that would start in the padding behind the input is dropped
+                count = dim_min(count, floordiv(extent + before - 1, steps[i]) + 1)
+        low.append(before)
+        high.append(after)
+        out.append(count)
+    ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")
+    return Windows(tuple(sizes), steps, spread, tuple(low), tuple(high), tuple(out), ceil)
+
+
+def slide(x: k.Tensor, windows: Windows, fill: k.Operand, first: int = 2) -> k.Tensor:
+    """Windows over the axes from `first` on: [..., *out, *sizes], with `fill` where they reach over the input."""
+    lead = (0,) * first
+    axes = range(first, x.rank)
+    padded = k.pad(x, (*lead, *windows.low), (*lead, *windows.high), fill)
+    if windows.ceil:
+        padded = _fit(padded, windows, fill, first)
+    return k.windows(padded, axes, windows.sizes, windows.strides, windows.dilations)
+
+
+def _fit(x: k.Tensor, windows: Windows, fill: k.Operand, first: int) -> k.Tensor:
+    """Lengthen or shorten the spatial axes to what the windows cover exactly."""
+    cover = [(n - 1) * s + span for n, s, span in zip(windows.out, windows.strides, windows.spans, strict=True)]
+    lead = (0,) * first
+    more = [dim_max(c - d, 0) for c, d in zip(cover, x.shape[first:], strict=True)]
+    x = k.pad(x, (0,) * x.rank, (*lead, *more), fill)
+    return k.strided_slice(x, (0,) * x.rank, (1,) * x.rank, (*x.shape[:first], *cover))
+
+
+def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The attribute's values, 1 per axis where it is not given."""
+    if values is None or len(values) == 0:
+        return (1,) * rank
+    if len(values) != rank:
+        raise k.DefinitionError(f"{name} has {len(values)} values; expected {rank} for {rank} spatial axes")
+    return tuple(int(v) for v in values)
+
+
+def ceildiv(a: Dim, b: int) -> Dim:
+    return floordiv(a + (b - 1), b)
+
+
+def widen(x: k.Tensor) -> k.Tensor:
+    """float16 and bfloat16 as float32: the precision in which sums are formed."""
+    return k.cast(x, DType.FLOAT) if x.dtype in HALF_TYPES else x
+
+
+def _fits(span: Dim, stride: int) -> bool:
+    """The padding total does not depend on the extent: ceil(n / 1) = n."""
+    return stride == 1 and isinstance(span, int)
