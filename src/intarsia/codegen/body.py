@@ -1,0 +1,370 @@
+"""Structured code in LLVM IR: loops, branches, mutable cells and masked vectors over llvmlite's IRBuilder.
+
+A template builds one module: `Module(target)`, in it functions (`module.function(...)`), each with a `Body` to write
+into. Addresses are opaque pointers moved by bytes; all integers are i64. The text that comes out is `KernelText`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Union
+
+import llvmlite.ir as ir
+
+from intarsia.codegen.emit import storage_type
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText, kernel_text
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+Value = Any
+Index = Union[int, Any]
+
+_I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_POINTER = ir.PointerType()
+
+# Loops are scheduled by hand and small code compiles fast: no unrolling, no vectorizing. A loop's metadata must refer to
+# itself, which llvmlite cannot say, so its node is written with this mark and completed in the text.
+_LOOP_MARK = "intarsia.loop"
+_LOOP_PROPERTIES = ('!{!"llvm.loop.unroll.disable"}', '!{!"llvm.loop.vectorize.enable", i1 false}')
+
+
+_LOOP_NODE = re.compile(rf'^!(\d+) = !\{{ !"{_LOOP_MARK}" \}}$', re.MULTILINE)
+
+
+def _complete_loop(match: re.Match[str]) -> str:
+    node = match[1]
+    first = 1000 + int(node)
+    names = [f"!{first + i}" for i in range(len(_LOOP_PROPERTIES))]
+    lines = [f"{name} = {value}" for name, value in zip(names, _LOOP_PROPERTIES, strict=True)]
+    return "\n".join([f"!{node} = distinct !{{!{node}, {', '.join(names)}}}", *lines])
+
+
+class Module:
+    """One LLVM module that becomes one kernel; `lanes(dtype)` elements fill a vector of the target."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.ir = ir.Module("kernel")
+        self.ir.triple = target.triple
+        self.attributes = target.function_attributes
+        self._functions: list[Any] = []
+
+    def lanes(self, dtype: DType) -> int:
+        return self.target.vector_bytes * 8 // dtype.bits
+
+    def kernel(self) -> Body:
+        """The entry `void @symbol(ptr args, i64 tid, i64 nthreads)`."""
+        return self.function(SYMBOL_PLACEHOLDER, ("p", "i", "i"), internal=False)
+
+    def function(self, name: str, parameters: Sequence[str], internal: bool = True) -> Body:
+        """A void function of pointers ("p") and 64-bit integers ("i")."""
+        kinds = {"p": _POINTER, "i": ir.IntType(64)}
+        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), [kinds[p] for p in parameters]), name)
+        if internal:
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+        self._functions.append(function)
+        return Body(self, function)
+
+    def text(self, prefix: str) -> KernelText:
+        text = str(self.ir).replace('target datalayout = ""\n', "")
+        marked = text.replace("\n{\n", f" {self.attributes}\n{{\n")
+        return kernel_text(prefix, _LOOP_NODE.sub(_complete_loop, marked))
+
+
+class _Callee:
+    """A function at a run-time address, as llvmlite's call instruction wants to see it."""
+
+    def __init__(self, address: Value, function_type: Any) -> None:
+        self.type, self.function_type = address.type, function_type
+        self.get_reference = address.get_reference
+
+
+class Cell:
+    """A mutable local variable (promoted to a register by LLVM)."""
+
+    def __init__(self, body: Body, typ: Any, name: str) -> None:
+        self._body, self._type = body, typ
+        with body.b.goto_entry_block():
+            self.address = body.b.alloca(typ, name=name)
+
+    def get(self) -> Value:
+        return self._body.b.load(self.address, typ=self._type)
+
+    def set(self, value: Index) -> None:
+        self._body.b.store(self._body.i(value) if isinstance(value, int) else value, self.address)
+
+    def add(self, value: Index) -> None:
+        self.set(self._body.add(self.get(), value))
+
+
+class Body:
+    """Writes one function. `b` is the IRBuilder, always positioned at the end of the current block."""
+
+    def __init__(self, module: Module, function: Any) -> None:
+        self.module, self.function = module, function
+        self.args = function.args
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+
+    # --- integers and addresses -----------------------------------------------------------------------------------
+
+    def i(self, value: Index) -> Value:
+        return ir.Constant(_I64, value) if isinstance(value, int) else value
+
+    def add(self, a: Index, b: Index) -> Value:
+        if isinstance(a, int) and a == 0:
+            return self.i(b)
+        return self.i(a) if isinstance(b, int) and b == 0 else self.b.add(self.i(a), self.i(b))
+
+    def sub(self, a: Index, b: Index) -> Value:
+        return self.i(a) if isinstance(b, int) and b == 0 else self.b.sub(self.i(a), self.i(b))
+
+    def mul(self, a: Index, b: Index) -> Value:
+        if isinstance(b, int) and b == 1:
+            return self.i(a)
+        return self.b.mul(self.i(a), self.i(b))
+
+    def div(self, a: Index, b: Index) -> Value:
+        """Quotient of non-negative integers."""
+        return self.b.udiv(self.i(a), self.i(b))
+
+    def rem(self, a: Index, b: Index) -> Value:
+        return self.b.urem(self.i(a), self.i(b))
+
+    def less(self, a: Index, b: Index) -> Value:
+        return self.b.icmp_signed("<", self.i(a), self.i(b))
+
+    def equal(self, a: Index, b: Index) -> Value:
+        return self.b.icmp_signed("==", self.i(a), self.i(b))
+
+    def select(self, condition: Value, a: Index, b: Index) -> Value:
+        return self.b.select(condition, self.i(a), self.i(b))
+
+    def min(self, a: Index, b: Index) -> Value:
+        return self.select(self.less(a, b), a, b)
+
+    def max(self, a: Index, b: Index) -> Value:
+        return self.select(self.less(a, b), b, a)
+
+    def at(self, pointer: Value, *offset_bytes: Index) -> Value:
+        """The address `offset_bytes` (summed) behind `pointer`."""
+        for offset in offset_bytes:
+            if not (isinstance(offset, int) and offset == 0):
+                pointer = self.b.gep(pointer, [self.i(offset)], source_etype=_I8)
+        return pointer
+
+    def pointer(self, address: Value) -> Value:
+        return self.b.inttoptr(address, _POINTER)
+
+    def alloca(self, nbytes: int) -> Value:
+        """Memory on the stack for the whole function, aligned to 64 bytes."""
+        with self.b.goto_entry_block():
+            memory = self.b.alloca(ir.ArrayType(_I8, nbytes))
+        memory.align = 64
+        memory.type = _POINTER
+        return memory
+
+    def call_pointer(self, function: Value, parameters: Sequence[str], arguments: Sequence[Index]) -> None:
+        """Call the void function at an address; `parameters` as in `Module.function`."""
+        kinds = {"p": _POINTER, "i": _I64}
+        typ = ir.FunctionType(ir.VoidType(), [kinds[p] for p in parameters])
+        self.b.call(_Callee(function, typ), [self.i(a) for a in arguments])
+
+    def load_i64(self, pointer: Value, index: Index = 0) -> Value:
+        return self.b.load(self.at(pointer, self.mul(index, 8) if not isinstance(index, int) else index * 8), typ=_I64)
+
+    def load_pointer(self, pointer: Value, index: int) -> Value:
+        return self.pointer(self.load_i64(pointer, index))
+
+    # --- control flow ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def loop(self, start: Index, stop: Index, step: Index = 1) -> Iterator[Value]:
+        """for index in range(start, stop, step), step > 0."""
+        first, stop = self.i(start), self.i(stop)
+        before = self.b.block
+        body = self.b.append_basic_block("loop")
+        after = self.b.append_basic_block("after")
+        self.b.cbranch(self.less(first, stop), body, after)
+        self.b.position_at_end(body)
+        index = self.b.phi(_I64)
+        index.add_incoming(first, before)
+        yield index
+        following = self.add(index, step)
+        index.add_incoming(following, self.b.block)
+        branch = self.b.cbranch(self.less(following, stop), body, after)
+        branch.set_metadata("llvm.loop", self._loop_metadata())
+        self.b.position_at_end(after)
+
+    @contextmanager
+    def carry(self, start: Index, stop: Index, step: Index, values: list[Value]) -> Iterator[Value]:
+        """As `loop`, with values carried in registers: the list holds a round's, and after the loop the last ones.
+
+        The block replaces the list's elements by the next round's. (Cells do the same but take longer to compile.)
+        """
+        first, stop = self.i(start), self.i(stop)
+        before = self.b.block
+        body = self.b.append_basic_block("loop")
+        after = self.b.append_basic_block("after")
+        self.b.cbranch(self.less(first, stop), body, after)
+        self.b.position_at_end(body)
+        index = self.b.phi(_I64)
+        index.add_incoming(first, before)
+        initial = list(values)
+        phis = [self.b.phi(value.type) for value in values]
+        values[:] = phis
+        yield index
+        following = self.add(index, step)
+        index.add_incoming(following, self.b.block)
+        end = self.b.block
+        for phi, before_value, value in zip(phis, initial, values, strict=True):
+            phi.add_incoming(before_value, before)
+            phi.add_incoming(value, end)
+        branch = self.b.cbranch(self.less(following, stop), body, after)
+        branch.set_metadata("llvm.loop", self._loop_metadata())
+        self.b.position_at_end(after)
+        last = list(values)
+        values[:] = [self.b.phi(value.type) for value in last]
+        for phi, before_value, value in zip(values, initial, last, strict=True):
+            phi.add_incoming(before_value, before)
+            phi.add_incoming(value, end)
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        then = self.b.append_basic_block("then")
+        after = self.b.append_basic_block("endif")
+        self.b.cbranch(condition, then, after)
+        self.b.position_at_end(then)
+        yield
+        self.b.branch(after)
+        self.b.position_at_end(after)
+
+    @contextmanager
+    def either(self, condition: Value) -> Iterator[tuple[Any, Any]]:
+        """with body.either(c) as (then, otherwise): with then: ...; with otherwise: ..."""
+        with self.b.if_else(condition) as branches:
+            yield branches
+
+    @contextmanager
+    def repeat_while(self, condition: Any) -> Iterator[None]:
+        """while condition(): ..., where `condition` emits the test."""
+        head = self.b.append_basic_block("while")
+        body = self.b.append_basic_block("do")
+        after = self.b.append_basic_block("done")
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        self.b.cbranch(condition(), body, after)
+        self.b.position_at_end(body)
+        yield
+        branch = self.b.branch(head)
+        branch.set_metadata("llvm.loop", self._loop_metadata())
+        self.b.position_at_end(after)
+
+    def cell(self, value: Index, name: str = "") -> Cell:
+        cell = Cell(self, _I64 if isinstance(value, int) else value.type, name)
+        cell.set(value)
+        return cell
+
+    def share(self, total: Value, tid: Value, nthreads: Value) -> tuple[Value, Value]:
+        """This thread's part [first, last) of `total` units, even to one unit."""
+        return self.div(self.mul(total, tid), nthreads), self.div(self.mul(total, self.add(tid, 1)), nthreads)
+
+    def _loop_metadata(self) -> Any:
+        module = self.module.ir
+        return module.add_metadata([ir.MetaDataString(module, _LOOP_MARK)])
+
+    # --- vectors --------------------------------------------------------------------------------------------------
+
+    def vector_type(self, dtype: DType, lanes: int) -> Any:
+        return ir.VectorType(storage_type(dtype), lanes) if lanes > 1 else storage_type(dtype)
+
+    def zero(self, dtype: DType, lanes: int) -> Value:
+        typ = self.vector_type(dtype, lanes)
+        return _short_constant(typ, 0, "zeroinitializer") if lanes > 1 else ir.Constant(typ, 0)
+
+    def constant(self, value: float, dtype: DType, lanes: int) -> Value:
+        typ = self.vector_type(dtype, lanes)
+        return ir.Constant(typ, [value] * lanes if lanes > 1 else value)
+
+    def load(self, pointer: Value, dtype: DType, lanes: int) -> Value:
+        """Element-aligned load of `lanes` contiguous elements."""
+        return self.b.load(pointer, typ=self.vector_type(dtype, lanes), align=dtype.bits // 8)
+
+    def store(self, value: Value, pointer: Value, dtype: DType) -> None:
+        self.b.store(value, pointer, align=dtype.bits // 8)
+
+    def splat(self, value: Value, lanes: int) -> Value:
+        if lanes == 1:
+            return value
+        vector = ir.VectorType(value.type, lanes)
+        poison = _short_constant(vector, ir.Undefined, "poison")
+        zeros = _short_constant(ir.VectorType(ir.IntType(32), lanes), 0, "zeroinitializer")
+        first = self.b.insert_element(poison, value, ir.Constant(ir.IntType(32), 0))
+        return self.b.shuffle_vector(first, poison, zeros)
+
+    def broadcast(self, pointer: Value, dtype: DType, lanes: int) -> Value:
+        """One element in all lanes."""
+        return self.splat(self.b.load(pointer, typ=storage_type(dtype), align=dtype.bits // 8), lanes)
+
+    def mask(self, count: Value, lanes: int) -> Value:
+        """The mask of the lanes below `count` (which may be larger than `lanes` or negative)."""
+        i32 = ir.IntType(32)
+        narrow = self.b.trunc(self.min(self.max(count, 0), lanes), i32)
+        iota = ir.Constant(ir.VectorType(i32, lanes), list(range(lanes)))
+        return self.b.icmp_signed("<", iota, self.splat(narrow, lanes))
+
+    def load_masked(self, pointer: Value, mask: Value, dtype: DType, lanes: int) -> Value:
+        """`lanes` elements, zero (and memory not touched) where the mask is off."""
+        vector = self.vector_type(dtype, lanes)
+        f = self._intrinsic(f"llvm.masked.load.{_suffix(dtype, lanes)}.p0", vector, [pointer.type, _I32, mask.type, vector])
+        return self.b.call(f, [pointer, self._const32(dtype.bits // 8), mask, self.zero(dtype, lanes)])
+
+    def store_masked(self, value: Value, pointer: Value, mask: Value, dtype: DType) -> None:
+        lanes = value.type.count
+        name = f"llvm.masked.store.{_suffix(dtype, lanes)}.p0"
+        f = self._intrinsic(name, ir.VoidType(), [value.type, pointer.type, _I32, mask.type])
+        self.b.call(f, [value, pointer, self._const32(dtype.bits // 8), mask])
+
+    def fma(self, a: Value, b: Value, c: Value, dtype: DType, lanes: int) -> Value:
+        """a * b + c: one rounding where the target has it, else multiply and add."""
+        vector = self.vector_type(dtype, lanes)
+        f = self._intrinsic(f"llvm.fmuladd.{_suffix(dtype, lanes)}", vector, [vector] * 3)
+        return self.b.call(f, [a, b, c])
+
+    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+        return self.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes)))
+
+    def prefetch(self, pointer: Value, locality: int = 3) -> None:
+        """Fetch a line for reading; locality 3: into all caches, 2: from the second level on."""
+        f = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+        self.b.call(f, [pointer, self._const32(0), self._const32(locality), self._const32(1)])
+
+    def _const32(self, value: int) -> Value:
+        return ir.Constant(ir.IntType(32), value)
+
+    def _intrinsic(self, name: str, result: Any, parameters: list[Any]) -> Any:
+        module = self.module.ir
+        if name in module.globals:
+            return module.globals[name]
+        return ir.Function(module, ir.FunctionType(result, parameters), name)
+
+
+@functools.cache
+def _short_constant(typ: Any, element: Any, text: str) -> Any:
+    """A vector of equal elements that prints as `text`: llvmlite would print every element, many thousand times."""
+    class Short(ir.Constant):  # type: ignore[misc]
+        def _to_string(self) -> str:
+            return f"{self.type} {text}"
+
+        def _get_reference(self) -> str:
+            return text
+
+    return Short(typ, [element] * typ.count)
+
+
+def _suffix(dtype: DType, lanes: int) -> str:
+    letter = {DType.FLOAT: "f32", DType.DOUBLE: "f64", DType.FLOAT16: "f16"}.get(dtype, f"i{dtype.bits}")
+    return f"v{lanes}{letter}" if lanes > 1 else letter

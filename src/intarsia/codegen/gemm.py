@@ -1,0 +1,357 @@
+"""Matrix products: C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]), batched, with B packed or not.
+
+The kernel is more general than a plain product, so that convolutions are calls of it (see `codegen.conv`): the rows of A
+are `images` x `lines` x `m` rows, each level with its own stride, and the sum also runs over `taps`, displacements of A.
+
+Work is cut into units, one register tile of C each, in the order batch, chunk of tiles, panel of B, tile; every thread takes
+a contiguous share. Inside a chunk each panel of B is read once and meets all tiles of A, which stay in the second-level
+cache; so B (a model's weights) comes from memory once for every chunk of A.
+
+Large K: the sum is not cut into blocks, tiles are accumulated in registers over all of K. B streams at nine bytes a cycle
+(14 x 32 tiles), which second-level caches deliver.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from intarsia.codegen.body import Body, Cell, Module, Value
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.finish import Finish, itemsize
+from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
+from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+B_LAYOUTS = ("packed", "rows", "columns")
+_A_RESIDENT_NBYTES = 1 << 20  # A's chunk: half of a second-level cache of 2 MiB
+_FIELDS = (
+    "micro a lda b ldb c ldc m lines images n k taps ntaps batch0 batch1 a_line a_image a_batch0 a_batch1 "
+    "c_line c_image c_batch0 c_batch1 b_batch0 b_batch1 tiles rows extra chunk panels panel_nbytes scratch scratch_nbytes copy"
+).split()
+_INDEX = {name: i for i, name in enumerate(_FIELDS)}
+_OPERAND_FIELDS = 6  # address, bytes between rows, lines, images, batch0, batch1
+
+
+@dataclass(frozen=True)
+class GemmSpec:
+    """What is compiled in.
+
+    Attributes:
+        dtype: FLOAT or DOUBLE, of A, B and the accumulators (C's is the epilogue's).
+        b_layout: "packed" (`pack.pack_matrix`), "rows" ([K, N]) or "columns" ([N, K], the transpose).
+        epilogue: applied to every element before it is stored; None stores the sums.
+    """
+
+    dtype: DType = DType.FLOAT
+    b_layout: str = "packed"
+    epilogue: Epilogue | None = None
+
+    def __post_init__(self) -> None:
+        if self.b_layout not in B_LAYOUTS:
+            raise ValueError(f"b_layout is one of {', '.join(B_LAYOUTS)}; got {self.b_layout!r}")
+
+
+class Operand(NamedTuple):
+    """Where an epilogue operand lies: its address and the bytes between its rows, lines, images and batches.
+
+    A "column" operand needs no more than its address, except batch strides; "row" operands are indexed by the row like C.
+    """
+
+    address: int
+    row: int = 0
+    line: int = 0
+    image: int = 0
+    batch0: int = 0
+    batch1: int = 0
+
+
+def matrix_args(
+    spec: GemmSpec,
+    target: Target,
+    *,
+    micro: int,
+    a: int,
+    b: int,
+    c: int,
+    m: int,
+    n: int,
+    k: int,
+    lda: int | None = None,
+    ldb: int | None = None,
+    ldc: int | None = None,
+    batch: tuple[int, int] = (1, 1),
+    a_batch: tuple[int, int] = (0, 0),
+    b_batch: tuple[int, int] = (0, 0),
+    c_batch: tuple[int, int] = (0, 0),
+    operands: Sequence[Operand] = (),
+    scratch: int = 0,
+    taps: int = 0,
+) -> list[int]:
+    """The kernel's arguments for C[batch, M, N] = A[batch, M, K] B[batch, K, N].
+
+    Addresses are those of the first element; `lda`, `ldb`, `ldc` are the bytes between rows (default: dense), the
+    `*_batch` pairs the bytes between matrices along the two batch axes (0: the same one again). `micro` is the
+    micro-kernel's address, `taps` that of one int64 0, `scratch` that of `scratch_nbytes` bytes for every thread.
+    """
+    size = itemsize(spec.dtype)
+    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else size
+    ldb = ldb if ldb is not None else size * (k if spec.b_layout == "columns" else n)
+    ldc = ldc if ldc is not None else out_size * n
+    lda = lda if lda is not None else size * k
+    return general_args(
+        spec, target, micro=micro, a=a, lda=lda, b=b, ldb=ldb, c=c, ldc=ldc, m=m, n=n, k=k, taps=taps, ntaps=1, batch=batch,
+        a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, operands=operands, scratch=scratch,
+    )  # fmt: skip
+
+
+def general_args(
+    spec: GemmSpec,
+    target: Target,
+    *,
+    micro: int,
+    a: int,
+    lda: int,
+    b: int,
+    ldb: int,
+    c: int,
+    ldc: int,
+    m: int,
+    n: int,
+    k: int,
+    taps: int,
+    ntaps: int,
+    lines: int = 1,
+    images: int = 1,
+    batch: tuple[int, int] = (1, 1),
+    a_outer: tuple[int, int] = (0, 0),
+    c_outer: tuple[int, int] = (0, 0),
+    a_batch: tuple[int, int] = (0, 0),
+    b_batch: tuple[int, int] = (0, 0),
+    c_batch: tuple[int, int] = (0, 0),
+    operands: Sequence[Operand] = (),
+    scratch: int = 0,
+) -> list[int]:
+    """As `matrix_args`, for rows on three levels and several taps.
+
+    `a_outer` and `c_outer` are the bytes between lines and between images, `taps` the address of `ntaps` int64
+    displacements of A in bytes. B has `ntaps * k` rows.
+    """
+    tile = tile_of(spec.dtype, target)
+    tiles = -(-m // tile.rows)
+    panels = -(-n // tile.width)
+    all_tiles = tiles * lines * images
+    chunk = all_tiles
+    if panels > 1 and m > 0:
+        rows_nbytes = max(1, k * ntaps * tile.itemsize * m // max(1, tiles))
+        chunk = max(1, min(all_tiles, _A_RESIDENT_NBYTES // rows_nbytes))
+        chunk = -(-all_tiles // -(-all_tiles // chunk)) if all_tiles else 1
+    if spec.b_layout == "packed":
+        panel_nbytes = k * ntaps * tile.width * tile.itemsize
+    else:
+        panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
+    copy = 1 if spec.b_layout == "rows" and m * lines * images > 2 * tile.rows else 0
+    args = [
+        micro, a, lda, b, ldb, c, ldc, m, lines, images, n, k, taps, ntaps, *batch, *a_outer, *a_batch, *c_outer, *c_batch,
+        *b_batch, tiles, m // max(1, tiles), m % max(1, tiles), max(1, chunk), panels, panel_nbytes, scratch,
+        scratch_nbytes(spec, target, k), copy,
+    ]  # fmt: skip
+    for operand in operands:
+        args.extend(operand)
+    return args
+
+
+def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
+    """Bytes of scratch a thread needs: a packed panel where B is not packed already."""
+    tile = tile_of(spec.dtype, target)
+    return 0 if spec.b_layout == "packed" else -(-k * tile.width * tile.itemsize // 64) * 64
+
+
+@functools.lru_cache(maxsize=1024)
+def kernel_text(spec: GemmSpec, target: Target) -> KernelText:
+    """The kernel of a spec; it takes the arguments that `matrix_args` or `general_args` lists."""
+    return _Gemm(spec, target).text()
+
+
+class _Gemm:
+    """Writes one kernel; `v[name]` is the argument of that name."""
+
+    def __init__(self, spec: GemmSpec, target: Target) -> None:
+        self.spec = spec
+        self.module = Module(target)
+        self.tile: Tile = tile_of(spec.dtype, target)
+        self.pack: Any = None
+        if spec.b_layout != "packed":
+            emit = emit_pack_columns if spec.b_layout == "columns" else emit_pack_rows
+            self.pack = emit(self.module, spec.dtype).function
+        self.body = self.module.kernel()
+        self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.tile.lanes)
+
+    def text(self) -> KernelText:
+        body = self.body
+        args, tid, nthreads = body.args
+        self.v: dict[str, Value] = {}
+        for name, index in _INDEX.items():
+            pointer = name in ("micro", "a", "b", "c", "taps", "scratch")
+            self.v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
+        self.operands = [
+            [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, _OPERAND_FIELDS))]
+            for at in range(len(_FIELDS), len(_FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
+        ]
+        v = self.v
+        self.buffer = body.alloca(self.tile.nbytes)
+        self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+        self.all_tiles = body.mul(body.mul(v["images"], v["lines"]), v["tiles"])
+        per_batch = body.mul(self.all_tiles, v["panels"])
+        first, last = body.share(body.mul(body.mul(v["batch0"], v["batch1"]), per_batch), tid, nthreads)
+        unit = body.cell(first, "unit")
+        with body.repeat_while(lambda: body.less(unit.get(), last)):
+            count = self._panel(unit.get(), last, per_batch)
+            unit.add(count)
+        body.b.ret_void()
+        return self.module.text("gemm")
+
+    def _panel(self, unit: Value, last: Value, per_batch: Value) -> Value:
+        """The tiles of one panel from `unit` on; returns how many."""
+        body, v, tile = self.body, self.v, self.tile
+        batch, inside = body.div(unit, per_batch), body.rem(unit, per_batch)
+        batch0, batch1 = body.div(batch, v["batch1"]), body.rem(batch, v["batch1"])
+        chunk_units = body.mul(v["chunk"], v["panels"])
+        chunk, inside = body.div(inside, chunk_units), body.rem(inside, chunk_units)
+        first_tile = body.mul(chunk, v["chunk"])
+        tiles = body.min(v["chunk"], body.sub(self.all_tiles, first_tile))
+        panel, start = body.div(inside, tiles), body.rem(inside, tiles)
+        count = body.min(body.sub(tiles, start), body.sub(last, unit))
+
+        def of_batch(pointer: Value, stride0: Value, stride1: Value) -> Value:
+            return body.at(pointer, body.mul(batch0, stride0), body.mul(batch1, stride1))
+
+        column = body.mul(panel, tile.width)
+        self.columns = body.min(body.sub(v["n"], column), tile.width)
+        self.vectors = body.div(body.add(self.columns, tile.lanes - 1), tile.lanes)
+        self.a = of_batch(v["a"], v["a_batch0"], v["a_batch1"])
+        self.c = body.at(of_batch(v["c"], v["c_batch0"], v["c_batch1"]), body.mul(column, self.finish.itemsize))
+        self.bases = []
+        for kind, dtype, (pointer, _, _, _, s0, s1) in zip(self.finish.kinds, self.finish.dtypes, self.operands, strict=True):
+            offset = body.mul(column, itemsize(dtype)) if kind in ("column", "full") else 0
+            self.bases.append(body.at(of_batch(pointer, s0, s1), offset))
+        self._find_b(of_batch(v["b"], v["b_batch0"], v["b_batch1"]), panel)
+        self._tiles(body.add(first_tile, start), count)
+        return count
+
+    def _find_b(self, b: Value, panel: Value) -> None:
+        """Sets `b` and `ldb` of a panel; packs it into scratch where it is not fit to be read in place."""
+        body, v, tile = self.body, self.v, self.tile
+        source = body.at(b, body.mul(panel, v["panel_nbytes"]))
+        width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
+        if self.spec.b_layout == "packed":
+            self.b, self.ldb = source, width_nbytes
+            return
+        call = [source, v["ldb"], v["k"], self.columns, self.scratch, self.vectors]
+        if self.spec.b_layout == "columns":
+            body.b.call(self.pack, call)
+            self.b, self.ldb = self.scratch, width_nbytes
+            return
+        narrow = body.less(self.columns, tile.width)
+        copied = body.b.or_(narrow, body.b.icmp_signed("!=", v["copy"], body.i(0)))
+        with body.when(copied):
+            body.b.call(self.pack, call)
+        self.b = body.b.select(copied, self.scratch, source)
+        self.ldb = body.select(copied, width_nbytes, v["ldb"])
+
+    def _tiles(self, first: Value, count: Value) -> None:
+        body, v = self.body, self.v
+        line_index, at = body.div(first, v["tiles"]), body.rem(first, v["tiles"])
+        image = body.cell(body.div(line_index, v["lines"]), "image")
+        line = body.cell(body.rem(line_index, v["lines"]), "line")
+        along = body.cell(at, "along")
+        with body.loop(0, count):
+            w = along.get()
+            row = body.add(body.mul(w, v["rows"]), body.min(w, v["extra"]))
+            rows = body.add(v["rows"], body.select(body.less(w, v["extra"]), 1, 0))
+            self._one(image.get(), line.get(), row, rows)
+            self._advance(image, line, along)
+
+    def _advance(self, image: Cell, line: Cell, along: Cell) -> None:
+        body, v = self.body, self.v
+        along.add(1)
+        with body.when(body.equal(along.get(), v["tiles"])):
+            along.set(0)
+            line.add(1)
+            with body.when(body.equal(line.get(), v["lines"])):
+                line.set(0)
+                image.add(1)
+
+    def _one(self, image: Value, line: Value, row: Value, rows: Value) -> None:
+        """One register tile: the sums into the buffer, then the epilogue row by row."""
+        body, v, tile = self.body, self.v, self.tile
+
+        def place(pointer: Value, row_stride: Value, line_stride: Value, image_stride: Value) -> Value:
+            return body.at(pointer, body.mul(image, image_stride), body.mul(line, line_stride), body.mul(row, row_stride))
+
+        a = place(self.a, v["lda"], v["a_line"], v["a_image"])
+        body.call_pointer(
+            v["micro"], PARAMETERS, [a, v["lda"], self.b, self.ldb, v["k"], v["taps"], v["ntaps"], self.buffer, 0, rows, self.vectors]
+        )
+        c = place(self.c, v["ldc"], v["c_line"], v["c_image"])
+        places = []
+        for kind, base, (_, row_stride, line_stride, image_stride, _, _) in zip(
+            self.finish.kinds, self.bases, self.operands, strict=True
+        ):
+            places.append(place(base, row_stride, line_stride, image_stride) if kind in ("row", "full") else base)
+        full = body.equal(self.columns, tile.width)
+        with body.either(full) as (whole, partial):
+            with whole:
+                self._rows_whole(c, places, rows)
+            with partial:
+                self._rows_partial(c, places, rows)
+
+    def _rows_whole(self, c: Value, places: list[Value], rows: Value) -> None:
+        body, tile, finish = self.body, self.tile, self.finish
+        fixed = {}
+        for index, kind in enumerate(finish.kinds):
+            if kind in ("column", "scalar"):
+                step = tile.lanes * itemsize(finish.dtypes[index]) if kind == "column" else 0
+                fixed[index] = [finish.operand(index, body.at(places[index], j * step)) for j in range(tile.vectors)]
+        with body.loop(0, rows) as i:
+            self._row_operands = self._at_row(places, i)
+            line = body.at(self.buffer, body.mul(i, tile.width * tile.itemsize))
+            out = body.at(c, body.mul(i, self.v["ldc"]))
+            for j in range(tile.vectors):
+                values = [fixed[x][j] if x in fixed else self._moving(x, j) for x in range(len(places))]
+                sums = body.load(body.at(line, j * tile.lanes * tile.itemsize), self.spec.dtype, tile.lanes)
+                finish.store(sums, values, body.at(out, j * tile.lanes * finish.itemsize))
+
+    def _at_row(self, places: list[Value], i: Value) -> list[Value]:
+        body = self.body
+        return [
+            body.at(place, body.mul(i, operand[1])) if kind in ("row", "full") else place
+            for kind, place, operand in zip(self.finish.kinds, places, self.operands, strict=True)
+        ]
+
+    def _moving(self, index: int, j: int) -> Value:
+        """Vector `j` of a "full" operand in the current row, or the row's element of a "row" operand."""
+        step = self.tile.lanes * itemsize(self.finish.dtypes[index]) if self.finish.kinds[index] == "full" else 0
+        return self.finish.operand(index, self.body.at(self._row_operands[index], j * step))
+
+    def _rows_partial(self, c: Value, places: list[Value], rows: Value) -> None:
+        body, tile, finish = self.body, self.tile, self.finish
+        width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
+        with body.loop(0, self.vectors) as j:
+            column = body.mul(j, tile.lanes)
+            mask = body.mask(body.sub(self.columns, column), tile.lanes)
+            with body.loop(0, rows) as i:
+                at_row = self._at_row(places, i)
+                values = []
+                for index, kind in enumerate(finish.kinds):
+                    vector = kind in ("column", "full")
+                    offset = body.mul(column, itemsize(finish.dtypes[index])) if vector else 0
+                    values.append(finish.operand(index, body.at(at_row[index], offset), mask if vector else None))
+                line = body.at(self.buffer, body.mul(i, width_nbytes), body.mul(column, tile.itemsize))
+                sums = body.load(line, self.spec.dtype, tile.lanes)
+                out = body.at(c, body.mul(i, self.v["ldc"]), body.mul(column, finish.itemsize))
+                finish.store(sums, values, out, mask)

@@ -1,0 +1,149 @@
+"""The register-tile micro-kernels that all matrix products rest on, as one function for each element type and target.
+
+    void micro(ptr a, i64 lda, ptr b, i64 ldb, i64 k, ptr taps, i64 ntaps, ptr tile, i64 accumulate, i64 rows, i64 vectors)
+
+computes, for i < rows (1..MR) and j < vectors * lanes (vectors 1..NV),
+
+    tile[i][j] (+)= sum over t < ntaps, p < k of a[taps[t] + i * lda + p] * b[(t * k + p) * ldb + j]
+
+with all strides and the table `taps` in bytes and `tile` a dense, vector-aligned [rows][vectors * lanes] array. A is read in
+place (its rows must be contiguous along p), B along vectors. The products are accumulated in registers. Kernels take the
+function's address as an argument, so it is compiled once and every product, convolution and Winograd kernel stays small.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.engine import KernelText, get_engine
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "i", "i")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The register tile of a target: at most `rows` by `vectors` vectors of `lanes` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    itemsize: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a full panel of packed B (NR)."""
+        return self.vectors * self.lanes
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.width * self.itemsize
+
+
+@functools.cache
+def tile_of(dtype: DType, target: Target) -> Tile:
+    """The tile for accumulators of `dtype`: 28 of 32 or 12 of 16 vector registers, the rest for B and a broadcast."""
+    lanes = target.vector_bytes * 8 // dtype.bits
+    many = target.vector_bytes == 64 or target.arch == "aarch64"
+    return Tile(14 if many else 6, 2, lanes, dtype.bits // 8)
+
+
+@functools.cache
+def micro_text(dtype: DType, target: Target) -> KernelText:
+    """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature."""
+    module = Module(target)
+    tile = tile_of(dtype, target)
+    variants = {}
+    for vectors in range(1, tile.vectors + 1):
+        for rows in range(1, tile.rows + 1):
+            body = module.function(f"tile_{rows}x{vectors}", PARAMETERS[:9])
+            _Micro(body, dtype, tile.lanes, rows, vectors).emit()
+            variants[rows, vectors] = body.function
+    entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
+    _dispatch(entry, variants, tile)
+    return module.text(f"micro_{dtype.name.lower()}")
+
+
+def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> None:
+    b = entry.b
+    rows, vectors = entry.args[9], entry.args[10]
+    done = b.append_basic_block("done")
+    case = entry.add(entry.mul(entry.sub(vectors, 1), tile.rows), rows)
+    switch = b.switch(case, done)
+    for (r, v), function in variants.items():
+        block = b.append_basic_block(f"case_{r}_{v}")
+        switch.add_case((v - 1) * tile.rows + r, block)
+        b.position_at_end(block)
+        call = b.call(function, entry.args[:9])
+        call.tail = "tail"
+        b.ret_void()
+    b.position_at_end(done)
+    b.ret_void()
+
+
+class _Micro:
+    """One variant. Few rows are unrolled along k, the fewest with several sets of accumulators to hide the latency."""
+
+    def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
+        self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
+        self.itemsize = dtype.bits // 8
+        self.unroll = 4 if rows * vectors < 8 else 2 if rows * vectors < 14 else 1
+        self.sets = min(self.unroll, max(1, 8 // (rows * vectors)))
+
+    def emit(self) -> None:
+        body, b = self.body, self.body.b
+        a, _, pb, ldb, k, taps, ntaps, tile, accumulate = body.args
+        cells = self.rows * self.vectors
+        state = [body.zero(self.dtype, self.lanes)] * cells * self.sets
+        with body.carry(0, accumulate, 1, state):
+            vector = body.vector_type(self.dtype, self.lanes)
+            state[:cells] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
+        whole = b.and_(k, body.i(-self.unroll))
+        state.append(pb)
+        with body.carry(0, ntaps, 1, state) as t:
+            state.append(body.at(a, body.load_i64(taps, t)))
+            with body.carry(0, whole, self.unroll, state):
+                self._steps(state, ldb, self.unroll)
+            if self.unroll > 1:
+                with body.carry(whole, k, 1, state):
+                    self._steps(state, ldb, 1)
+            state.pop()
+        for index in range(cells):
+            parts = state[index : cells * self.sets : cells]
+            while len(parts) > 1:
+                parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            b.store(parts[0], self._tile(tile, index))
+        b.ret_void()
+
+    def _tile(self, tile: Value, index: int) -> Value:
+        return self.body.at(tile, index * self.lanes * self.itemsize)
+
+    def _steps(self, state: list[Value], ldb: Value, count: int) -> None:
+        """`count` steps along k; the state is the sets of accumulators, B's address, A's address."""
+        body = self.body
+        lda = body.args[1]
+        a, pb = state[-1], state[-2]
+        # Addresses a, a + lda, a + 2 lda of every third row fit x86's base + index * scale: 14 rows need 5 registers.
+        bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
+        cells, vector_bytes = self.rows * self.vectors, self.lanes * self.itemsize
+        for u in range(count):
+            columns = [body.load(body.at(pb, j * vector_bytes), self.dtype, self.lanes) for j in range(self.vectors)]
+            for i in range(self.rows):
+                row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0, u * self.itemsize)
+                scalar = body.broadcast(row, self.dtype, self.lanes)
+                for j in range(self.vectors):
+                    at = u % self.sets * cells + i * self.vectors + j
+                    state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
+            pb = body.at(pb, ldb)
+        state[-1] = body.at(a, count * self.itemsize)
+        state[-2] = pb
+
+
+def micro_address(dtype: DType, target: Target) -> int:
+    """The micro-kernel of this machine, compiled or from the cache. Its text is final: optimizing would only take longer."""
+    text = micro_text(dtype, target)
+    return get_engine(target).load([text], optimize=False)[text.symbol]

@@ -1,0 +1,163 @@
+"""Layouts that the templates read: matrices as panels, images with borders, and the weights of a model in both.
+
+Packed B of a K x N product is a row of panels of `width` (NR) columns, each [K][width]; the last panel is as narrow as whole
+vectors allow, its columns beyond N are zero. One panel follows the other, so panel j begins at element j * K * width.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.microkernel import Tile, tile_of
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+
+def padded_columns(n: int, tile: Tile) -> int:
+    """N rounded up to whole vectors: the columns of packed B."""
+    return -(-n // tile.lanes) * tile.lanes
+
+
+def packed_nbytes(k: int, n: int, tile: Tile) -> int:
+    """Bytes of one packed [K, N] matrix."""
+    return k * padded_columns(n, tile) * tile.itemsize
+
+
+def pack_matrix(b: np.ndarray, tile: Tile) -> np.ndarray:
+    """Pack [..., K, N] (any strides) into panels: [..., K * padded N] of the same dtype, contiguous and 64-byte aligned."""
+    *batch, k, n = b.shape
+    out = aligned_zeros((*batch, k * padded_columns(n, tile)), b.dtype)
+    full = n // tile.width
+    head = out[..., : full * k * tile.width].reshape(*batch, full, k, tile.width)
+    head[...] = np.moveaxis(b[..., : full * tile.width].reshape(*batch, k, full, tile.width), -3, -2)
+    rest = n - full * tile.width
+    if rest:
+        width = padded_columns(rest, tile)
+        out[..., full * k * tile.width :].reshape(*batch, k, width)[..., :rest] = b[..., full * tile.width :]
+    return out
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A zeroed C-contiguous array whose data begins at a multiple of 64 bytes."""
+    dtype = np.dtype(dtype)
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.zeros(nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+# --- code that packs at run time ----------------------------------------------------------------------------------
+
+
+def emit_pack_rows(module: Module, dtype: DType) -> Body:
+    """An internal function: pack one panel of row-major B.
+
+    (ptr source, i64 ld, i64 k, i64 columns, ptr panel, i64 vectors): panel[p][j] = source[p * ld + j], zero for j >= columns.
+    """
+    body = module.function("pack_rows", ("p", "i", "i", "i", "p", "i"))
+    lanes = module.lanes(dtype)
+    vector_bytes = module.target.vector_bytes
+    source, ld, k, columns, panel, vectors = body.args
+    row_bytes = body.mul(vectors, vector_bytes)
+    with body.loop(0, vectors) as j:
+        mask = body.mask(body.sub(columns, body.mul(j, lanes)), lanes)
+        offset = body.mul(j, vector_bytes)
+        with body.loop(0, k) as p:
+            value = body.load_masked(body.at(source, offset, body.mul(p, ld)), mask, dtype, lanes)
+            body.store(value, body.at(panel, offset, body.mul(p, row_bytes)), dtype)
+    body.b.ret_void()
+    return body
+
+
+def emit_pack_columns(module: Module, dtype: DType) -> Body:
+    """An internal function: pack one panel of B given as its transpose, [N, K] with rows `ld` bytes apart.
+
+    (ptr source, i64 ld, i64 k, i64 columns, ptr panel, i64 vectors): panel[p][j] = source[j * ld + p]; columns beyond
+    `columns` repeat the last one.
+    """
+    body = module.function("pack_columns", ("p", "i", "i", "i", "p", "i"))
+    lanes = module.lanes(dtype)
+    itemsize = dtype.bits // 8
+    vector_bytes = module.target.vector_bytes
+    source, ld, k, columns, panel, vectors = body.args
+    row_bytes = body.mul(vectors, vector_bytes)
+    whole = body.b.and_(k, body.i(-lanes))
+    with body.loop(0, vectors) as j:
+        first = body.mul(j, lanes)
+        rows = [
+            body.at(source, body.mul(body.min(body.add(first, i), body.sub(columns, 1)), ld)) for i in range(lanes)
+        ]
+        target = body.at(panel, body.mul(j, vector_bytes))
+        with body.loop(0, whole, lanes) as p:
+            offset = body.mul(p, itemsize)
+            block = transposed(body, [body.load(body.at(row, offset), dtype, lanes) for row in rows])
+            for i, value in enumerate(block):
+                body.store(value, body.at(target, body.mul(body.add(p, i), row_bytes)), dtype)
+        with body.loop(whole, k) as p:
+            offset = body.mul(p, itemsize)
+            out = body.at(target, body.mul(p, row_bytes))
+            for i, row in enumerate(rows):
+                body.store(body.load(body.at(row, offset), dtype, 1), body.at(out, i * itemsize), dtype)
+    body.b.ret_void()
+    return body
+
+
+def transposed(body: Body, rows: list[Value]) -> list[Value]:
+    """Transpose a square of vectors in registers: log2(lanes) rounds that exchange halves, quarters, ..."""
+    lanes = len(rows)
+    distance = lanes // 2
+    while distance:
+        first = [x - distance + lanes if x & distance else x for x in range(lanes)]
+        second = [x + lanes if x & distance else x + distance for x in range(lanes)]
+        pairs = [(i, i + distance) for i in range(lanes) if not i & distance]
+        exchanged = {i: body.shuffle(rows[i], rows[j], first) for i, j in pairs}
+        exchanged |= {j: body.shuffle(rows[i], rows[j], second) for i, j in pairs}
+        rows = [exchanged[i] for i in range(lanes)]
+        distance //= 2
+    return rows
+
+
+# --- packing as a step --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackSpec:
+    """Pack B at run time, for a product whose B is no constant. `transposed`: the source is [N, K], not [K, N]."""
+
+    dtype: DType
+    transposed: bool = False
+
+
+@functools.cache
+def kernel_text(spec: PackSpec, target: Target) -> KernelText:
+    """The step that packs; see `pack_args`."""
+    module = Module(target)
+    tile = tile_of(spec.dtype, target)
+    pack = (emit_pack_columns if spec.transposed else emit_pack_rows)(module, spec.dtype)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    source, ld, packed = body.load_pointer(args, 0), body.load_i64(args, 1), body.load_pointer(args, 2)
+    k, n, batch, stride = (body.load_i64(args, i) for i in range(3, 7))
+    panels = body.div(body.add(n, tile.width - 1), tile.width)
+    matrix_nbytes = body.mul(body.mul(k, body.div(body.add(n, tile.lanes - 1), tile.lanes)), target.vector_bytes)
+    first, last = body.share(body.mul(batch, panels), tid, nthreads)
+    with body.loop(first, last) as unit:
+        b, panel = body.div(unit, panels), body.rem(unit, panels)
+        columns = body.min(body.sub(n, body.mul(panel, tile.width)), tile.width)
+        vectors = body.div(body.add(columns, tile.lanes - 1), tile.lanes)
+        step = ld if spec.transposed else tile.itemsize
+        origin = body.at(source, body.mul(b, stride), body.mul(panel, body.mul(step, tile.width)))
+        out = body.at(packed, body.mul(b, matrix_nbytes), body.mul(panel, body.mul(k, tile.width * tile.itemsize)))
+        body.b.call(pack.function, [origin, ld, k, columns, out, vectors])
+    body.b.ret_void()
+    return module.text("pack")
+
+
+def pack_args(source: int, ld_nbytes: int, packed: int, k: int, n: int, batch: int = 1, batch_nbytes: int = 0) -> list[int]:
+    """The packing step's arguments: addresses, bytes between rows of the source, sizes, bytes between matrices."""
+    return [source, ld_nbytes, packed, k, n, batch, batch_nbytes]
