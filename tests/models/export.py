@@ -116,7 +116,8 @@ def vgg16(small: bool) -> Case:
         layers += [nn.Conv2d(channels, width // shrink, 3, padding=1), nn.ReLU()]
         channels = width // shrink
     side = 2 if small else 7
-    head = [nn.Linear(channels * side * side, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, classes)]
+    features = channels * side * side
+    head = [nn.Linear(features, wide), nn.ReLU(), nn.Linear(wide, wide), nn.ReLU(), nn.Linear(wide, classes)]
     model = nn.Sequential(*layers, nn.Flatten(), *head)
     return Case(model, ("image",), images(side * 32), ("batch",))
 
@@ -152,7 +153,8 @@ def export(name: str, folder: Path, small: bool) -> None:
     torch.manual_seed(0)
     case = FAMILIES[name](small)
     model = case.model.eval()
-    limits = {"batch": torch.export.Dim("batch", min=1, max=64), "seq": torch.export.Dim("seq", min=2, max=128 if small else 512)}
+    longest = 128 if small else 512
+    limits = {"batch": torch.export.Dim("batch", min=1, max=64), "seq": torch.export.Dim("seq", min=2, max=longest)}
     axes = {axis: limits[dim] for axis, dim in enumerate(case.dynamic)}
     arrays: dict[str, np.ndarray] = {}
     with torch.no_grad():

@@ -1,0 +1,172 @@
+"""Models in Intarsia beside onnxruntime and OpenVINO: python benchmarks/models.py FOLDER [--what run,create,import,memory]
+
+FOLDER holds NAME.onnx with NAME.npz (`in_*` inputs), as tests/models/export.py writes them.
+benchmarks/README.md says how it measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.cli.timing import Runner, intarsia_runner, interleave, largest_difference, peer_runner
+
+RUNTIMES = ("intarsia", "onnxruntime", "openvino")
+
+
+def feeds_of(model: Path) -> dict[str, np.ndarray]:
+    with np.load(model.with_suffix(".npz")) as arrays:
+        return {key.removeprefix("in_"): arrays[key] for key in arrays if key.startswith("in_")}
+
+
+def create(runtime: str, model: Path, threads: int) -> Runner:
+    feeds = feeds_of(model)
+    return intarsia_runner(model, feeds, threads) if runtime == "intarsia" else peer_runner(runtime, model, feeds, threads)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A Markdown table that is also readable in a terminal."""
+    widths = [max(len(row[i]) for row in [columns, *rows]) for i in range(len(columns))]
+    print(f"\n### {title}\n")
+    for row in [columns, ["-" * w for w in widths], *rows]:
+        print("| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |", flush=True)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values))) if values else math.nan
+
+
+def with_ratios(title: str, unit: str, values: dict[str, dict[str, float]], runtimes: Sequence[str]) -> None:
+    """A row per model: each runtime's value, and each peer's relative to Intarsia's (above 1: Intarsia is ahead)."""
+    first, *peers = runtimes
+    rows = []
+    for name, row in values.items():
+        rows.append([name, *(f"{row[r]:.3f}" for r in runtimes), *(f"{row[p] / row[first]:.2f}" for p in peers)])
+    means = [geometric_mean([row[p] / row[first] for row in values.values()]) for p in peers]
+    rows.append(["geometric mean", *("" for _ in runtimes), *(f"{m:.2f}" for m in means)])
+    print_table(title, ["model", *(f"{r} {unit}" for r in runtimes), *(f"{p} / {first}" for p in peers)], rows)
+
+
+def measure_run(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
+    medians: dict[str, dict[str, float]] = {}
+    for model in models:
+        runners = [create(runtime, model, options.threads) for runtime in runtimes]
+        timings = interleave(runners, options.runs, options.seconds)
+        medians[model.stem] = {r.name: t.median for r, t in zip(runners, timings, strict=True)}
+        reference = runners[-1].run()
+        differences = [f"{r.name} {largest_difference(r.run(), reference):.0e}" for r in runners[:-1]]
+        times = " ".join(f"{r}={ms:.3f}" for r, ms in medians[model.stem].items())
+        note = f"# {model.stem}: {times} ms; differs from {runners[-1].name}: {', '.join(differences)}"
+        print(note, file=sys.stderr, flush=True)
+        del runners
+    with_ratios(f"One run, median, {options.threads} threads", "ms", medians, runtimes)
+
+
+def child(arguments: Sequence[str], environment: dict[str, str] | None = None) -> dict[str, float]:
+    """Run this file in a process of its own and return what it reports."""
+    call = [sys.executable, __file__, "--child", *arguments]
+    done = subprocess.run(call, env=os.environ | (environment or {}), check=True, capture_output=True, text=True)
+    report: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+def measure_create(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
+    threads, times = str(options.threads), {}
+    for model in models:
+        row: dict[str, float] = {}
+        for runtime in runtimes:
+            with tempfile.TemporaryDirectory() as folder:
+                call = ["create", runtime, str(model), threads]
+                samples = [child(call, {"INTARSIA_CACHE_DIR": folder})["seconds"] for _ in range(4)]
+            row[runtime] = statistics.median(samples[1:])
+            if runtime == "intarsia":
+                row["cold"] = samples[0]
+        times[model.stem] = row
+    with_ratios("Session creation in a new process (Intarsia: kernels in the disk cache)", "s", times, runtimes)
+    if "intarsia" in runtimes:
+        rows = [[name, f"{row['cold']:.2f}", f"{row['intarsia']:.3f}"] for name, row in times.items()]
+        print_table("Intarsia's session creation", ["model", "cold cache s", "warm cache s"], rows)
+
+
+def measure_import(_: Sequence[Path], runtimes: Sequence[str], __: argparse.Namespace) -> None:
+    rows = []
+    for runtime in runtimes:
+        samples = [child(["import", runtime])["seconds"] for _ in range(5)]
+        rows.append([runtime, f"{statistics.median(samples) * 1e3:.0f}"])
+    print_table("Import (NumPy's included)", ["runtime", "ms"], rows)
+
+
+def measure_memory(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
+    peaks = {}
+    for model in models:
+        peaks[model.stem] = {r: child(["memory", r, str(model), str(options.threads)])["peak_mb"] for r in runtimes}
+    with_ratios("Peak memory of a process that loads the model and runs it three times", "MB", peaks, runtimes)
+
+
+MEASURES: dict[str, Callable[[Sequence[Path], Sequence[str], argparse.Namespace], None]] = {
+    "run": measure_run,
+    "create": measure_create,
+    "import": measure_import,
+    "memory": measure_memory,
+}
+
+
+def report_child(what: str, runtime: str, *rest: str) -> None:
+    """The measured process: prints one line of JSON."""
+    report: dict[str, Any]
+    if what == "import":
+        start = time.perf_counter()
+        __import__(runtime)
+        report = {"seconds": time.perf_counter() - start}
+    else:
+        model, threads = rest
+        with contextlib.redirect_stdout(sys.stderr):
+            __import__(runtime)
+            runner = create(runtime, Path(model), int(threads))
+            if what == "memory":
+                for _ in range(3):
+                    runner.run()
+        report = {"seconds": runner.created_s, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    print(json.dumps(report))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        report_child(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description="Measure models in several runtimes.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", help="models to measure (default: all in the folder)")
+    parser.add_argument("--what", default="run", help=f"separated by commas: {', '.join(MEASURES)}")
+    parser.add_argument("--against", default="onnxruntime,openvino", help="peers, separated by commas; '' for none")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=100, help="timed runs of each")
+    parser.add_argument("--seconds", type=float, default=30.0, help="per model, about")
+    options = parser.parse_args()
+    models = [m for m in sorted(options.folder.glob("*.onnx")) if not options.names or m.stem in options.names]
+    if not models:
+        parser.error(f"no such models in {options.folder}")
+    what = options.what.split(",")
+    if unknown := set(what) - set(MEASURES):
+        parser.error(f"--what: unknown {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    runtimes = ["intarsia", *filter(None, options.against.split(","))]
+    for name in what:
+        MEASURES[name](models, runtimes, options)
+
+
+if __name__ == "__main__":
+    main()

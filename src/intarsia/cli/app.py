@@ -1,0 +1,191 @@
+"""The commands, with the options that several share."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from intarsia.cli import bench, cache, dump, explain, providers, run
+from intarsia.cli.feeds import FeedOptions, parse_dims
+from intarsia.cli.show import errors
+from intarsia.errors import IntarsiaError, InvalidArgument
+
+FAILED, MISUSED = 1, 2
+
+EPILOG = (
+    "Exit codes: 0 done; 1 the model, a provider or a run failed; 2 the command was not understood; "
+    "3 the extra 'cli' is missing."
+)
+
+app = typer.Typer(
+    name="intarsia",
+    help="Run ONNX models on whatever hardware is there, and see how.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+Providers = Annotated[
+    list[str] | None,
+    typer.Option("--provider", "-p", help="Execution provider; repeat in order of priority.", show_default="CPU"),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        help="NAME=FORM. Forms: FILE.npy, FILE.npz[:KEY], a picture, @random[:LOW:HIGH], @zeros, @ones, a JSON literal. "
+        "A model with one input needs no NAME; FILE.npz alone gives every input it has an array for. Default: @random.",
+    ),
+]
+Dims = Annotated[list[str] | None, typer.Option("--dim", "-d", help="Size of a symbolic dimension, e.g. batch=2. Default: 1.")]
+Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
+Threads = Annotated[int, typer.Option("--threads", "-t", min=0, help="Threads of one run; 0: as many as there are cores.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import intarsia
+
+        print(f"intarsia {intarsia.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def configure(
+    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Print the log; -vv: its details.")] = 0,
+    _version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Set up the log."""
+    if verbose:
+        level = logging.INFO if verbose == 1 else logging.DEBUG
+        logging.basicConfig(level=level, format="%(levelname).1s %(name)s: %(message)s", stream=sys.stderr)
+        logging.getLogger("intarsia").setLevel(level)
+
+
+def _numbers(text: str, option: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidArgument(f"{option} expects numbers separated by commas; got {text!r}") from None
+
+
+@app.command("run")
+def run_model(
+    model: Model,
+    inputs: Inputs = None,
+    provider: Providers = None,
+    dim: Dims = None,
+    top: Annotated[int, typer.Option("--top", "-k", min=0, help="Show the K largest values along the last axis.")] = 0,
+    labels: Annotated[Path | None, typer.Option(help="Names for --top: a text file with one a line, or a JSON list.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write outputs: FILE.npz, or a folder of .npy.")] = None,
+    threads: Threads = 0,
+    seed: Seed = 0,
+    mean: Annotated[str, typer.Option(help="Pictures become (pixel / 255 - mean) / std.")] = "0",
+    std: Annotated[str, typer.Option(help="See --mean; one number or one per channel.")] = "1",
+) -> None:
+    """Run a model once and print its outputs.
+
+    Examples:
+
+    `intarsia run model.onnx` runs on random input
+
+    `intarsia run net.onnx -i photo.jpg --top 5 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225`
+
+    `intarsia run bert.onnx -i 'input_ids=[[101, 2023, 102]]' -i attention_mask=@ones -d seq=3 -o out.npz`
+    """
+    feed_options = FeedOptions(parse_dims(dim or []), seed, _numbers(mean, "--mean"), _numbers(std, "--std"))
+    run.run_model(model, inputs or [], provider or [], feed_options, threads, run.OutputOptions(top, labels, output))
+
+
+@app.command("explain")
+def explain_model(
+    model: Model,
+    provider: Providers = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say which provider runs each node, and why each other refused it.
+
+    Examples:
+
+    `intarsia explain model.onnx`
+
+    `intarsia explain model.onnx -p CUDAExecutionProvider -p CPUExecutionProvider --json`
+    """
+    explain.explain_model(model, provider or [], as_json)
+
+
+@app.command("bench")
+def bench_model(
+    model: Model,
+    inputs: Inputs = None,
+    provider: Providers = None,
+    dim: Dims = None,
+    threads: Threads = 0,
+    compare: Annotated[str, typer.Option(help="Other runtimes, separated by commas: onnxruntime, openvino.")] = "",
+    runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="Timed runs of each runtime.")] = 200,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Stop after about so long.")] = 30.0,
+    seed: Seed = 0,
+) -> None:
+    """Time a model, beside other runtimes where asked, in turn in one process.
+
+    Examples:
+
+    `intarsia bench model.onnx --threads 2`
+
+    `intarsia bench bert.onnx -d batch=1 -d seq=128 --compare onnxruntime,openvino`
+    """
+    names = [name.strip() for name in compare.split(",") if name.strip()]
+    effort = bench.Effort(runs, seconds)
+    bench.bench_model(model, inputs or [], provider or [], FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
+
+
+@app.command("dump")
+def dump_model(
+    model: Model,
+    stage: Annotated[str, typer.Option("--stage", "-s", help=f"One of: {', '.join(dump.STAGES)}.")] = "optimized",
+    provider: Providers = None,
+    dim: Dims = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+) -> None:
+    """Print what a stage made of a model: the graph, its partition, kernels, generated source, the plan.
+
+    Examples:
+
+    `intarsia dump model.onnx --stage graph`
+
+    `intarsia dump model.onnx --stage source -o kernels.ll`
+
+    `intarsia dump model.onnx --stage plan --dim batch=8`
+    """
+    dump.dump_model(model, stage, provider or [], FeedOptions(parse_dims(dim or [])), output)
+
+
+@app.command("providers")
+def list_providers() -> None:
+    """List the execution providers: what works here, and what is missing for the others."""
+    providers.list_providers()
+
+
+app.add_typer(cache.app, name="cache")
+
+
+def run_command(arguments: Sequence[str] | None) -> int:
+    """Run one command; errors that Intarsia raises on purpose become one message. Returns the exit code."""
+    try:
+        result: Any = app(args=None if arguments is None else list(arguments), prog_name="intarsia", standalone_mode=True)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
+    except (InvalidArgument, IntarsiaError) as error:
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return MISUSED if isinstance(error, InvalidArgument) else FAILED
+    return int(result or 0)

@@ -1,0 +1,75 @@
+"""`intarsia bench`: how long a model takes, beside other runtimes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from intarsia.cli.feeds import FeedOptions, build_feeds
+from intarsia.cli.run import open_session
+from intarsia.cli.show import errors, note, table, working
+from intarsia.cli.timing import Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
+
+
+@dataclass(frozen=True)
+class Effort:
+    """When to stop: timed runs of each runtime, seconds in all."""
+
+    runs: int
+    seconds: float
+
+
+def bench_model(
+    model: Path,
+    specs: Sequence[str],
+    providers: Sequence[str],
+    feed_options: FeedOptions,
+    threads: int,
+    compare: Sequence[str],
+    effort: Effort,
+) -> None:
+    """Time the model and print median, 90th and 99th percentile, and the ratio to each peer.
+
+    Raises:
+        IntarsiaError: the model, an option or a run; UnknownOption for a peer that is not there.
+    """
+    session = open_session(model, providers, threads)
+    feeds = build_feeds(session.get_inputs(), specs, feed_options).arrays
+    del session
+    runners = []
+    for name in ["intarsia", *compare]:
+        with working(f"creating a session in {name}"):
+            first = name == "intarsia"
+            runners.append(
+                intarsia_runner(model, feeds, threads, providers) if first else peer_runner(name, model, feeds, threads)
+            )
+    with progress_bar(f"timing {model.name}") as progress:
+        timings = interleave(runners, effort.runs, effort.seconds, progress)
+    report(model, runners, timings)
+
+
+def report(model: Path, runners: Sequence[Runner], timings: Sequence[Timing]) -> None:
+    """Print a row per runtime."""
+    reference = runners[0].run()
+    rows = []
+    for runner, timing in zip(runners, timings, strict=True):
+        ratio = timing.median / timings[0].median
+        difference = "" if runner is runners[0] else f"{largest_difference(runner.run(), reference):.1e}"
+        times = [f"{t:.3f}" for t in (timing.median, timing.percentile(90), timing.percentile(99))]
+        rows.append([runner.name, *times, f"{ratio:.2f}", f"{len(timing.samples)}", f"{runner.created_s:.2f}", difference])
+    columns = ["runtime", "median ms", "p90 ms", "p99 ms", "ratio", "runs", "create s", "difference"]
+    table(model.name, columns, rows, numeric=columns[1:])
+    note("ratio: median / intarsia's; difference: largest, of the output's largest magnitude")
+
+
+@contextlib.contextmanager
+def progress_bar(message: str) -> Iterator[Callable[[float], None]]:
+    """A bar on the error stream of a terminal; yields a function that takes the part done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
+        task = progress.add_task(message, total=1.0)
+        yield lambda done: progress.update(task, completed=done)

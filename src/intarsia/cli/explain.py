@@ -1,0 +1,25 @@
+"""`intarsia explain`: where each node runs, and why not elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+
+from intarsia.cli.run import open_session
+from intarsia.cli.show import screen
+
+
+def explain_model(model: Path, providers: Sequence[str], as_json: bool) -> None:
+    """Print the placement of every node as a table, or as JSON.
+
+    Raises:
+        IntarsiaError: the model or a provider.
+    """
+    explanation = open_session(model, providers).explain()
+    if as_json:
+        print(json.dumps(explanation.to_dict(), indent=1))
+    else:
+        screen.print(escape(str(explanation)), highlight=False)

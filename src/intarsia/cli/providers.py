@@ -1,0 +1,42 @@
+"""`intarsia providers`: what works on this machine, and what is missing for the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from intarsia.cli.show import note, table
+from intarsia.errors import IntarsiaError
+from intarsia.providers.field import KNOWN_ELSEWHERE
+from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider
+
+
+def obstacle(name: str) -> str:
+    """What is missing for the provider `name` to work here; "" where nothing is."""
+    try:
+        return load_provider(name).unavailable()
+    except IntarsiaError as error:
+        return str(error)
+
+
+def is_installed(name: str) -> bool:
+    """Whether Intarsia or an installed package has the provider."""
+    return name in BUILTIN or bool(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name))
+
+
+def list_providers() -> None:
+    """Print every installed provider with its devices or what it lacks, then those that no installed package provides."""
+    available, lacking, absent = [], [], []
+    for name in get_all_providers():
+        missing = obstacle(name)
+        if not missing:
+            available.append((name, ", ".join(map(str, load_provider(name).devices()))))
+        elif name in KNOWN_ELSEWHERE and not is_installed(name):
+            absent.append((name, KNOWN_ELSEWHERE[name]))
+        else:
+            lacking.append((name, missing))
+    table("available", ["provider", "devices"], available)
+    if lacking:
+        table("\ninstalled, but not working here", ["provider", "what is missing"], lacking)
+    if absent:
+        table("\nnot part of this version, and no installed package provides them", ["provider", "for"], absent)
+        note(f"a package provides one with an entry point in the group {ENTRY_POINT_GROUP!r}")

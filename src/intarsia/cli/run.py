@@ -1,0 +1,106 @@
+"""`intarsia run`: one run of a model, its outputs shown or written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+
+import intarsia
+from intarsia.cli.feeds import FeedOptions, build_feeds
+from intarsia.cli.show import describe_value, format_value, note, screen, top_scores, working
+from intarsia.errors import InvalidArgument
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What to do with outputs: show the `top` largest scores with names from `labels`, write them to `path`."""
+
+    top: int = 0
+    labels: Path | None = None
+    path: Path | None = None
+
+
+def open_session(model: Path, providers: Sequence[str], threads: int = 0) -> intarsia.InferenceSession:
+    """A session of the model; warns on the error stream while it takes its time."""
+    options = intarsia.SessionOptions()
+    options.intra_op_num_threads = threads
+    with working(f"compiling {model.name}"):
+        return intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
+
+
+def run_model(
+    model: Path, specs: Sequence[str], providers: Sequence[str], feed_options: FeedOptions, threads: int, show: OutputOptions
+) -> None:
+    """Run the model once on inputs made from `specs` and show or write what it answers.
+
+    Raises:
+        IntarsiaError: the model, an option or the run.
+    """
+    labels = read_labels(show.labels) if show.labels else []
+    session = open_session(model, providers, threads)
+    feeds = build_feeds(session.get_inputs(), specs, feed_options)
+    for name, array in feeds.arrays.items():
+        note(f"input {name}: {describe_value(array)} from {feeds.origins[name]}")
+    with working(f"running {model.name}"):
+        values = session.run(None, feeds.arrays)
+    outputs = dict(zip([info.name for info in session.get_outputs()], values, strict=True))
+    for name, value in outputs.items():
+        show_output(name, value, show.top, labels)
+    if show.path:
+        write_outputs(outputs, show.path)
+        note(f"written to {show.path}")
+
+
+def show_output(name: str, value: Any, top: int, labels: Sequence[str]) -> None:
+    """Print one output: its kind, and its values or the largest scores."""
+    screen.print(f"[bold]{escape(name)}[/]  {escape(describe_value(value))}", highlight=False)
+    scores = isinstance(value, np.ndarray) and value.ndim > 0 and value.dtype.kind in "fiu" and value.size > 0
+    if not (top and scores):
+        screen.print(escape(format_value(value)), highlight=False)
+        return
+    for i, row in enumerate(top_scores(value, top, labels)):
+        width = max(len(label) for label, _ in row)
+        prefix = f"[{i}] " if value.size > value.shape[-1] else ""
+        for label, score in row:
+            screen.print(escape(f"  {prefix}{label:<{width}}  {score:.5g}"), highlight=False)
+
+
+def read_labels(path: Path) -> list[str]:
+    """Class names from a JSON list or a text file with one a line.
+
+    Raises:
+        InvalidArgument: the file cannot be read, or is JSON but no list.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"--labels: cannot read {str(path)!r}: {error.strerror}") from error
+    if path.suffix != ".json":
+        return text.splitlines()
+    names = json.loads(text)
+    if not isinstance(names, list):
+        raise InvalidArgument(f"--labels: expected a JSON list in {str(path)!r}; got {type(names).__name__}")
+    return [str(name) for name in names]
+
+
+def write_outputs(outputs: Mapping[str, Any], path: Path) -> None:
+    """Write tensors to one .npz, or to a folder with a .npy for each.
+
+    Raises:
+        InvalidArgument: an output is no tensor.
+    """
+    for name, value in outputs.items():
+        if not isinstance(value, np.ndarray):
+            raise InvalidArgument(f"--output: {name!r} is a {type(value).__name__}; only tensors can be written")
+    if path.suffix == ".npz":
+        np.savez(path, **outputs)
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    for name, value in outputs.items():
+        np.save(path / f"{name.replace('/', '_')}.npy", value)

@@ -1,0 +1,69 @@
+"""What the commands print: arrays, class scores, tables; the consoles they print to."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+screen = Console(soft_wrap=True)
+errors = Console(stderr=True)
+
+SHOWN_ELEMENTS = 60
+
+
+@contextlib.contextmanager
+def working(message: str) -> Iterator[None]:
+    """A spinner on a terminal's error stream while something takes its time."""
+    with errors.status(escape(message)) if errors.is_terminal else contextlib.nullcontext():
+        yield
+
+
+def note(message: str) -> None:
+    """A remark beside the results, on the error stream."""
+    errors.print(f"[dim]{escape(message)}[/]", highlight=False, soft_wrap=True)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = ()) -> None:
+    """A table; columns in `numeric` are aligned to the right."""
+    grid = Table(title=escape(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        grid.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    screen.print(grid, soft_wrap=False)
+
+
+def describe_value(value: Any) -> str:
+    """The kind of an output: `float32 [1, 10]`, or the Python type of sequences and maps."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype.name if value.dtype != object else 'string'} {list(value.shape)}"
+    return f"{type(value).__name__} of {len(value)}" if isinstance(value, (list, dict)) else type(value).__name__
+
+
+def format_value(value: Any) -> str:
+    """An output's values, shortened in the middle where there are many."""
+    if not isinstance(value, np.ndarray):
+        return repr(value)
+    text = np.array2string(value, threshold=SHOWN_ELEMENTS, edgeitems=3, precision=5, suppress_small=True, max_line_width=120)
+    if value.dtype.kind not in "fiu" or value.size <= SHOWN_ELEMENTS:
+        return text
+    finite = value[np.isfinite(value)] if value.dtype.kind == "f" else value
+    if not finite.size:
+        return f"{text}\nno finite value"
+    bad = value.size - finite.size
+    range_ = f"min {finite.min():.5g}, max {finite.max():.5g}, mean {finite.mean(dtype=np.float64):.5g}"
+    return f"{text}\n{range_}{f', {bad} not finite' if bad else ''}"
+
+
+def top_scores(scores: np.ndarray, count: int, labels: Sequence[str]) -> list[list[tuple[str, float]]]:
+    """For each row along the last axis the `count` largest values with their index or label, largest first."""
+    rows = scores.reshape(-1, scores.shape[-1]).astype(np.float64)
+    order = np.argsort(-rows, axis=-1, kind="stable")[:, :count]
+    names = [*labels, *map(str, range(len(labels), rows.shape[-1]))]
+    return [[(names[i], float(row[i])) for i in best] for row, best in zip(rows, order, strict=True)]

@@ -1,0 +1,157 @@
+"""Timing of one model in several runtimes, in turn, in one process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import UnknownOption, nearest
+
+BURST_SECONDS = 0.05
+PAUSE_SECONDS = 0.01  # so that threads of the runtime before, which may spin for a while, have gone to sleep
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A model ready to run: `run` answers all outputs; creating it took `created_s` seconds."""
+
+    name: str
+    run: Callable[[], Sequence[Any]]
+    created_s: float
+
+
+@dataclass
+class Timing:
+    """Milliseconds of every timed run."""
+
+    samples: list[float] = field(default_factory=list)
+
+    def percentile(self, q: float) -> float:
+        """The time that `q` percent of the runs do not exceed, in ms."""
+        return float(np.percentile(self.samples, q))
+
+    @property
+    def median(self) -> float:
+        """The median run, in ms."""
+        return self.percentile(50)
+
+
+def intarsia_runner(model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str] = ()) -> Runner:
+    """The model in Intarsia; `threads` 0 leaves the choice to it."""
+    import intarsia
+
+    start = time.perf_counter()
+    options = intarsia.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
+    created = time.perf_counter() - start
+    arrays = dict(feeds)
+    return Runner("intarsia", lambda: session.run(None, arrays), created)
+
+
+def onnxruntime_runner(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Runner:
+    """The model in onnxruntime's CPU provider, with its defaults."""
+    import onnxruntime
+
+    start = time.perf_counter()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    created = time.perf_counter() - start
+    arrays = dict(feeds)
+    return Runner("onnxruntime", lambda: session.run(None, arrays), created)
+
+
+def openvino_runner(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Runner:
+    """The model in OpenVINO on the CPU: float32 arithmetic (its default may be bfloat16), latency hint, fixed shapes."""
+    import openvino
+
+    start = time.perf_counter()
+    core = openvino.Core()
+    network = core.read_model(str(model))
+    network.reshape({name: array.shape for name, array in feeds.items()})
+    config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    if threads:
+        config["INFERENCE_NUM_THREADS"] = threads
+    request = core.compile_model(network, "CPU", config).create_infer_request()
+    created = time.perf_counter() - start
+    arrays = dict(feeds)
+
+    def run() -> list[Any]:
+        result = request.infer(arrays, share_inputs=True, share_outputs=True)
+        return [result[i] for i in range(len(result))]
+
+    return Runner("openvino", run, created)
+
+
+PEERS: dict[str, Callable[[Path, Mapping[str, np.ndarray], int], Runner]] = {
+    "onnxruntime": onnxruntime_runner,
+    "openvino": openvino_runner,
+}
+
+
+def peer_runner(name: str, model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Runner:
+    """The model in the runtime `name`.
+
+    Raises:
+        UnknownOption: there is no such peer, or it is not installed.
+    """
+    if name not in PEERS:
+        raise UnknownOption(f"no runtime {name!r} to compare with; {nearest(name, PEERS)}")
+    try:
+        return PEERS[name](model, feeds, threads)
+    except ModuleNotFoundError as error:
+        raise UnknownOption(f"comparing with {name} needs it installed: pip install 'intarsia[bench]' ({error})") from error
+
+
+def interleave(
+    runners: Sequence[Runner], runs: int, seconds: float, progress: Callable[[float], None] = lambda _: None
+) -> list[Timing]:
+    """Time the runners in turn: rounds of one burst each, until everyone has `runs` timed runs or `seconds` have passed.
+
+    A burst is a pause, one untimed run, and as many timed ones as fit in 50 ms, at least one.
+
+    Args:
+        progress: told the part done, 0 to 1, after each round.
+    """
+    timings = [Timing() for _ in runners]
+    for runner in runners:
+        runner.run()
+    begin = time.perf_counter()
+    while True:
+        for runner, timing in zip(runners, timings, strict=True):
+            _burst(runner, timing, runs)
+        fewest = min(len(t.samples) for t in timings)
+        spent = time.perf_counter() - begin
+        progress(min(1.0, max(fewest / runs, spent / seconds)))
+        if fewest >= runs or (spent > seconds and fewest >= 3):
+            return timings
+
+
+def _burst(runner: Runner, timing: Timing, runs: int) -> None:
+    time.sleep(PAUSE_SECONDS)
+    runner.run()
+    burst_end = time.perf_counter() + BURST_SECONDS
+    while len(timing.samples) < runs:
+        start = time.perf_counter()
+        runner.run()
+        end = time.perf_counter()
+        timing.samples.append((end - start) * 1e3)
+        if end > burst_end:
+            return
+
+
+def largest_difference(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
+    """The largest difference between numeric outputs, relative to the reference's largest magnitude."""
+    worst = 0.0
+    for got, expected in zip(outputs, reference, strict=True):
+        if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "fiub" or not expected.size:
+            continue
+        scale = float(np.abs(expected.astype(np.float64)).max()) or 1.0
+        worst = max(worst, float(np.abs(np.asarray(got, np.float64) - expected).max()) / scale)
+    return worst

@@ -1,0 +1,64 @@
+"""Timing in turn, with runners that only count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intarsia.cli.timing import Runner, Timing, interleave, largest_difference, peer_runner
+from intarsia.errors import UnknownOption
+
+
+class Counting:
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name = log, name
+
+    def __call__(self) -> list[np.ndarray]:
+        self.log.append(self.name)
+        return []
+
+
+def test_runners_alternate_and_all_get_their_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia.cli.timing.BURST_SECONDS", 0.0)
+    log: list[str] = []
+    done: list[float] = []
+    timings = interleave([Runner(n, Counting(log, n), 0.0) for n in "ab"], 5, 60.0, done.append)
+    assert [len(t.samples) for t in timings] == [5, 5]
+    assert log == ["a", "b", *["a", "a", "b", "b"] * 5]
+    assert done == sorted(done)
+    assert done[-1] == 1.0
+
+
+def test_a_short_limit_still_times_three_runs() -> None:
+    def slow() -> list[np.ndarray]:
+        import time
+
+        time.sleep(0.06)
+        return []
+
+    (timing,) = interleave([Runner("slow", slow, 0.0)], 1000, 1e-6)
+    assert len(timing.samples) == 3
+
+
+def test_percentiles() -> None:
+    timing = Timing([4.0, 1.0, 3.0, 2.0, 5.0])
+    assert timing.median == 3.0
+    assert timing.percentile(100) == 5.0
+
+
+def test_differences_are_relative_to_the_largest() -> None:
+    assert largest_difference([np.array([1.0, 9.0])], [np.array([1.0, 10.0])]) == pytest.approx(0.1)
+    assert largest_difference([["text"]], [["text"]]) == 0.0
+
+
+def test_unknown_peer() -> None:
+    with pytest.raises(UnknownOption, match="no runtime 'onnxruntim' to compare with; did you mean 'onnxruntime'"):
+        peer_runner("onnxruntim", Path("m.onnx"), {}, 1)
+
+
+def test_absent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "openvino", None)
+    with pytest.raises(UnknownOption, match=r"comparing with openvino needs it installed: pip install 'intarsia\[bench\]'"):
+        peer_runner("openvino", Path("m.onnx"), {}, 1)
