@@ -67,6 +67,10 @@ class KernelEntry:
     until: int | None = None
     types: frozenset[DType] | None = None
 
+    def covers(self, version: int) -> bool:
+        """Whether the kernel is for this version of the operator (0: not resolved, any)."""
+        return not version or (self.since <= version and (self.until is None or version <= self.until))
+
 
 @dataclass
 class KernelRegistry:
@@ -93,7 +97,7 @@ class KernelRegistry:
         entries = self.entries.get((node.domain, node.op_type))
         if not entries:
             return Support.no(f"no kernel for {node.qualified_op}", code="no-kernel")
-        fitting = [e for e in entries if not node.version or e.since <= node.version and (e.until is None or node.version <= e.until)]
+        fitting = [e for e in entries if e.covers(node.version)]
         if not fitting:
             spans = ", ".join(f"{e.since}-{e.until if e.until is not None else ''}" for e in entries)
             return Support.no(f"kernels of {node.qualified_op} are for versions {spans}, not {node.version}", code="no-kernel")

@@ -6,6 +6,7 @@ to read: a copy that is missing between two memory spaces is an error and never 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -114,3 +115,22 @@ class DataTransfer:
     def copy_across(self, tensor: DeviceTensor, device: Device) -> DeviceTensor:
         """A tensor of this provider on another `device` of this provider."""
         return self.copy_in(self.copy_out(tensor), device)
+
+
+def detached(value: Any, others: Sequence[Any]) -> Any:
+    """`value` (a list element by element) as the caller's own: copied where it may share memory with one of `others`."""
+    if isinstance(value, list):
+        return [detached(element, others) for element in value]
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.base is None and value.flags.c_contiguous and not any(value is other for other in _arrays(others)):
+        return value
+    return value.copy(order="C")
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, list):
+            yield from _arrays(value)
+        else:
+            yield value

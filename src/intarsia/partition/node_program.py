@@ -8,6 +8,7 @@ from typing import Any
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.capability import KernelEntry
+from intarsia.partition.device import detached
 from intarsia.partition.provider import ExecutionProvider, NodeReport, Program, RunContext
 
 NodeFunction = Callable[[Node, Sequence[Any]], Sequence[Any]]
@@ -46,12 +47,13 @@ class NodeProgram(Program):
             if run is not None:
                 run.check()
             results = self._call(node, function, [values[n] for n in reads])
-            for name, result in zip(node.outputs, results, strict=False):
-                if name:
-                    values[name] = result
+            values.update((n, result) for n, result in zip(node.outputs, results, strict=False) if n)
             for name in free:
                 values.pop(name, None)
-        return [values[n] for n in self.outputs]
+        results = []
+        for name in self.outputs:
+            results.append(detached(values[name], [*inputs, *self._constants.values(), *results]))
+        return results
 
     def _call(self, node: Node, function: NodeFunction, operands: list[Any]) -> Sequence[Any]:
         try:
@@ -92,7 +94,9 @@ def kernel_program(provider: ExecutionProvider, graph: Graph) -> NodeProgram:
         found = registry.find(node, graph) if registry is not None else None
         if not isinstance(found, KernelEntry):
             why = found.reason if found is not None else "it has no kernel registry and does not override compile()"
-            raise EPFail(f"{provider.name} took node {node.name or node.outputs[0]!r} ({node.qualified_op}) but cannot run it: {why}")
+            raise EPFail(
+                f"{provider.name} took node {node.name or node.outputs[0]!r} ({node.qualified_op}) but cannot run it: {why}"
+            )
         functions.append(found.kernel)
     arrays = {name: constant.numpy() for name, constant in graph.constants.items()}
     if provider.device.host:

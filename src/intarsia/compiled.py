@@ -1,0 +1,230 @@
+"""A compiled model: the programs of a partition and the copies between them, run in order.
+
+Values are kept per memory space in numbered slots; a slot is emptied after its last reader. Nothing of a run is kept, so
+any number of threads may run one compiled model.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import EPFail, InvalidArgument, nearest
+from intarsia.graph.model import Graph
+from intarsia.partition.device import HOST, DeviceTensor, detached
+from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
+from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, RunContext
+from intarsia.profile import Profile
+
+_Run = Callable[[Sequence[Any], RunContext | None], list[Any]]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One call: its slots read and written, and the slots to empty after it."""
+
+    name: str
+    provider: str
+    call: _Run
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...] = ()
+
+
+class CompiledModel:
+    """Runs a partition. `run(inputs, run=None)` takes and returns host values in the graph's order.
+
+    Where one program in host memory is the whole model, `run` is that program's own method.
+    """
+
+    run: _Run
+
+    def __init__(self, split: Partition, programs: Sequence[Program], profile: Profile | None = None) -> None:
+        self.partition, self.programs, self.profile = split, tuple(programs), profile
+        self.inputs = tuple(split.graph.input_names())
+        self.outputs = tuple(split.graph.output_names())
+        self._slots: dict[tuple[str, str], int] = {}
+        for name in self.inputs:
+            self._slot(name, str(HOST))
+        self._constants = {n: split.graph.constants[n].numpy() for n in self.outputs if n in split.graph.constants}
+        by_part = iter(self.programs)
+        steps = [self._copy_step(s) if isinstance(s, Copy) else self._program_step(s, next(by_part)) for s in split.steps]
+        self._steps = steps
+        self._selected: dict[tuple[str, ...], tuple[_Step, ...]] = {}
+        direct = profile is None and self._is_direct()
+        self.run = self.programs[0].run if direct else self._run_all
+
+    def _is_direct(self) -> bool:
+        if len(self.programs) != 1 or len(self._steps) != 1:
+            return False
+        program = self.programs[0]
+        return (program.inputs, program.outputs) == (self.inputs, self.outputs)
+
+    def _slot(self, name: str, space: str) -> int:
+        return self._slots.setdefault((name, space), len(self._slots))
+
+    def _program_step(self, part: Part, program: Program) -> _Step:
+        space = str(part.provider.device)
+        reads = tuple(self._slot(n, str(HOST) if n in part.host_inputs else space) for n in program.inputs)
+        writes = tuple(self._slot(n, space) for n in program.outputs)
+        return _Step(f"part {part.index}", part.provider.name, program.run, reads, writes)
+
+    def _copy_step(self, copy: Copy) -> _Step:
+        reads = (self._slot(copy.value, str(copy.source)),)
+        writes = (self._slot(copy.value, str(copy.target)),)
+        provider = copy.writer if copy.writer is not None else copy.reader
+        assert provider is not None
+        return _Step(str(copy), provider.name, _copy_call(copy), reads, writes)
+
+    def steps_for(self, wanted: tuple[str, ...]) -> tuple[_Step, ...]:
+        """The steps that the outputs `wanted` need, with what can be freed after each."""
+        found = self._selected.get(wanted)
+        if found is None:
+            found = self._selected[wanted] = tuple(self._select(wanted))
+        return found
+
+    def _select(self, wanted: tuple[str, ...]) -> list[_Step]:
+        space = str(HOST)
+        keep = {self._slots[n, space] for n in wanted if (n, space) in self._slots}
+        needed, kept = set(keep), []
+        for step in reversed(self._steps):
+            if needed.isdisjoint(step.writes):
+                continue
+            frees = tuple(s for s in {*step.reads, *step.writes} if s not in needed)
+            kept.append(_Step(step.name, step.provider, step.call, step.reads, step.writes, frees))
+            needed.update(step.reads)
+        return kept[::-1]
+
+    def _run_all(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        return self.run_some(self.outputs, inputs, run)
+
+    def run_some(self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        """Run what the outputs `wanted` need and return them.
+
+        Raises:
+            InvalidArgument: a name is not an output.
+            Fail: the caller asked to stop.
+        """
+        for name in wanted:
+            if name not in self.outputs:
+                raise InvalidArgument(f"Invalid output name: {name!r}; {nearest(name, self.outputs)}")
+        values: list[Any] = [*inputs, *([None] * (len(self._slots) - len(inputs)))]
+        for step in self.steps_for(wanted):
+            if run is not None:
+                run.check()
+            start = time.perf_counter_ns() if self.profile is not None else 0
+            results = step.call([values[s] for s in step.reads], run)
+            if self.profile is not None:
+                self.profile.add("Node", step.name, start, {"provider": step.provider})
+            for slot, result in zip(step.writes, results, strict=True):
+                values[slot] = result
+            for slot in step.frees:
+                values[slot] = None
+        results = []
+        for name in wanted:
+            value = self._constants[name] if name in self._constants else values[self._slots[name, str(HOST)]]
+            results.append(_own(value, inputs, results, name in self._constants))
+        return results
+
+
+def _own(value: Any, inputs: Sequence[Any], results: Sequence[Any], constant: bool) -> Any:
+    """Programs' results are the caller's already; a model output that is an input, a constant or listed twice is copied."""
+    if constant or any(value is other for other in (*inputs, *results)):
+        return detached(value, [value])
+    return value
+
+
+def _copy_call(copy: Copy) -> _Run:
+    def move(value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return [move(element) for element in value]
+        if copy.shape_only:
+            return np.empty(value.shape, value.dtype.numpy)
+        if copy.source.host:
+            assert copy.reader is not None
+            return copy.reader.get_data_transfer().copy_in(value, copy.target)
+        return _leave(copy, value)
+
+    def call(inputs: Sequence[Any], _run: RunContext | None = None) -> list[Any]:
+        return [move(inputs[0])]
+
+    return call
+
+
+def _leave(copy: Copy, value: Any) -> Any:
+    """A device tensor's way to the host or another device."""
+    if not isinstance(value, DeviceTensor):
+        raise EPFail(f"{copy}: expected a DeviceTensor from the provider that wrote it, got {type(value).__name__}")
+    assert copy.writer is not None
+    transfer = copy.writer.get_data_transfer()
+    if copy.target.host:
+        return transfer.copy_out(value)
+    if copy.reader is None or copy.reader.name == copy.writer.name:
+        return transfer.copy_across(value, copy.target)
+    return copy.reader.get_data_transfer().copy_in(transfer.copy_out(value), copy.target)
+
+
+def compile_model(
+    graph: Graph,
+    providers: Sequence[ExecutionProvider],
+    context: CompileContext,
+    options: PartitionOptions,
+    log: logging.Logger,
+    profile: Profile | None = None,
+) -> CompiledModel:
+    """Partition `graph` and compile its parts.
+
+    A provider that fails to compile a part gives its nodes to the next one in the list, with a warning that says why.
+
+    Raises:
+        NotImplemented: no provider takes a node.
+        EPFail: the last provider that could take a part failed to compile it.
+    """
+    failed: dict[tuple[str, str], str] = {}
+    done: dict[tuple[str, tuple[int, ...]], Program] = {}
+    while True:
+        split = partition(graph, providers, options, failed)
+        try:
+            return CompiledModel(split, list(_compiled(split.parts, context, done)), profile)
+        except _CompileFailure as failure:
+            part, error = failure.part, failure.error
+            if part.provider.name == providers[-1].name:
+                raise error from None
+            log.warning(
+                "%s could not compile %d nodes, the next provider gets them: %s", part.provider.name, len(part.nodes), error
+            )
+            for i in part.nodes:
+                output = next((n for n in graph.nodes[i].outputs if n), "")
+                failed[part.provider.name, output] = f"compilation failed: {error}"
+
+
+class _CompileFailure(Exception):
+    def __init__(self, part: Part, error: EPFail) -> None:
+        self.part, self.error = part, error
+
+
+def _compiled(
+    parts: Sequence[Part], context: CompileContext, done: dict[tuple[str, tuple[int, ...]], Program]
+) -> Iterable[Program]:
+    for part in parts:
+        key = (part.provider.name, part.nodes)
+        if key not in done:
+            try:
+                done[key] = part.provider.compile(part.graph, context)
+            except EPFail as error:
+                raise _CompileFailure(part, error) from error
+        program = done[key]
+        if set(program.inputs) - set(part.graph.input_names()) or set(part.graph.output_names()) - set(program.outputs):
+            raise EPFail(
+                f"{part.provider.name}: the program of part {part.index} (first node {label(part.graph.nodes[0])!r}) takes "
+                f"{program.inputs} and gives {program.outputs}; "
+                f"expected {part.graph.input_names()} and {part.graph.output_names()}"
+            )
+        yield program

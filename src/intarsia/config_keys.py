@@ -1,0 +1,168 @@
+"""Session and run configuration entries: every key that is known, its default, and whether it has an effect here.
+
+onnxruntime takes any key, misspelt ones included. Here an unknown key is an error. Keys of onnxruntime that steer a part of
+it that Intarsia does not have are accepted, so that programs run as they are; `effect` is False for those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intarsia.errors import InvalidArgument, UnknownOption, nearest
+
+
+@dataclass(frozen=True)
+class ConfigKey:
+    """One entry: its default, what it does, whether it does it here, and its values ("flag": "0" or "1", "int", "text")."""
+
+    default: str
+    doc: str
+    effect: bool = False
+    kind: str = "text"
+
+    def check(self, key: str, value: str) -> None:
+        if self.kind == "flag" and value not in ("0", "1"):
+            raise InvalidArgument(f"configuration entry {key!r}: expected '0' or '1', got {value!r}")
+        if self.kind == "int" and not value.lstrip("-").isdigit():
+            raise InvalidArgument(f"configuration entry {key!r}: expected an integer in text, got {value!r}")
+
+
+def _flag(default: str, doc: str, effect: bool = False) -> ConfigKey:
+    return ConfigKey(default, doc, effect, "flag")
+
+
+def _text(doc: str, default: str = "", effect: bool = False) -> ConfigKey:
+    return ConfigKey(default, doc, effect)
+
+
+def _int(default: str, doc: str) -> ConfigKey:
+    return ConfigKey(default, doc, kind="int")
+
+
+PROPERTY_KEYS: dict[str, str] = {
+    "session.intra_op_num_threads": "intra_op_num_threads",
+    "session.inter_op_num_threads": "inter_op_num_threads",
+    "session.enable_cpu_mem_arena": "enable_cpu_mem_arena",
+    "session.enable_mem_pattern": "enable_mem_pattern",
+    "session.log_id": "logid",
+    "session.log_severity_level": "log_severity_level",
+    "session.log_verbosity_level": "log_verbosity_level",
+    "session.enable_profiling": "enable_profiling",
+    "session.graph_optimization_level": "graph_optimization_level",
+    "session.optimized_model_filepath": "optimized_model_filepath",
+    "session.execution_mode": "execution_mode",
+    "session.use_per_session_threads": "use_per_session_threads",
+    "session.use_deterministic_compute": "use_deterministic_compute",
+}
+"""Entries that set a property of `SessionOptions` in text."""
+
+SESSION_KEYS: dict[str, ConfigKey] = {
+    "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
+    "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
+    "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
+    "session.intra_op.allow_spinning": _flag("1", "waiting threads spin before they sleep", True),
+    "session.model_external_initializers_file_folder_path": _text("the folder of external data files", effect=True),
+    "session.record_ep_graph_assignment_info": _flag("0", "placements are always recorded: see InferenceSession.explain", True),
+    "optimization.disable_specified_optimizers": _text("names of rewrite rules to leave out, separated by ;", effect=True),
+    "session.disable_prepacking": _flag("0", "no prepacked weights"),
+    "session.use_env_allocators": _flag("0", "allocators of the environment"),
+    "session.load_model_format": _text("ONNX or ORT", "ONNX"),
+    "session.save_model_format": _text("ONNX or ORT", "ONNX"),
+    "session.set_denormal_as_zero": _flag("0", "flush denormal numbers"),
+    "session.disable_quant_qdq": _flag("0", "no rewriting of quantize/dequantize pairs"),
+    "session.disable_qdq_constant_folding": _flag("0", "keep DequantizeLinear of constants"),
+    "session.disable_double_qdq_remover": _flag("0", "keep repeated quantize/dequantize pairs"),
+    "session.enable_quant_qdq_cleanup": _flag("0", "drop quantize/dequantize pairs that are left"),
+    "optimization.enable_gelu_approximation": _flag("0", "Gelu through tanh"),
+    "optimization.enable_cast_chain_elimination": _flag("0", "drop Casts that may lose precision"),
+    "optimization.constant_folding_max_output_size_in_bytes": _int("1073741824", "largest folded constant"),
+    "optimization.minimal_build_optimizations": _text("for minimal builds"),
+    "session.graph_optimizations_loop_level": _int("1", "repeat optimisation levels"),
+    "session.disable_aot_function_inlining": _flag("0", "keep model-local functions"),
+    "session.use_device_allocator_for_initializers": _flag("0", "weights outside the arena"),
+    "session.inter_op.allow_spinning": _flag("1", "spinning between parallel nodes"),
+    "session.intra_op.spin_duration_us": _int("-1", "how long threads spin"),
+    "session.inter_op.spin_duration_us": _int("-1", "how long threads spin"),
+    "session.intra_op.spin_backoff_max": _int("1", "pauses between spins"),
+    "session.inter_op.spin_backoff_max": _int("1", "pauses between spins"),
+    "session.force_spinning_stop": _flag("0", "stop spinning when no run is going on"),
+    "session.dynamic_block_base": _int("0", "work stealing block size"),
+    "session.intra_op_thread_affinities": _text("logical processors per thread: '1,2;3,4'"),
+    "session.use_ort_model_bytes_directly": _flag("0", ".ort models"),
+    "session.use_ort_model_bytes_for_initializers": _flag("0", ".ort models"),
+    "session.use_memory_mapped_ort_model": _flag("0", ".ort models"),
+    "session.strict_shape_type_inference": _flag("0", "inference is always strict"),
+    "session.allow_released_opsets_only": _flag("1", "released operator sets"),
+    "session.optimized_model_external_initializers_file_name": _text("weights file of the optimised model"),
+    "session.optimized_model_external_initializers_min_size_in_bytes": _int("1024", "smallest external weight"),
+    "session.save_external_prepacked_constant_initializers": _flag("0", "prepacked weights in the optimised model"),
+    "session.collect_node_memory_stats_to_file": _text("memory statistics"),
+    "session.resource_cuda_partitioning_settings": _text("memory budget of CUDA"),
+    "session.layer_assignment_settings": _text("placement by layer annotation"),
+    "session.name_based_layer_assignment": _text("placement by node name"),
+    "session.max_shape_override": _text("largest shapes, for estimates"),
+    "session.disable_model_compile": _flag("0", "refuse models that need compilation"),
+    "session.fail_on_suboptimal_compiled_model": _flag("0", "refuse compiled models for other hardware"),
+    "session.qdq_matmulnbits_accuracy_level": _int("4", "MatMulNBits accuracy"),
+    "session.qdq_matmulnbits_block_size": _int("32", "MatMulNBits block size"),
+    "session.enable_dq_matmulnbits_fusion": _flag("0", "DequantizeLinear + MatMul"),
+    "session.x64quantprecision": _flag("0", "8-bit products without saturation"),
+    "session.qdqisint8allowed": _flag("0", "int8 activations"),
+    "session.debug_layout_transformation": _flag("0", "write models around layout changes"),
+    "session.node_partition_config_file": _text("streams of nodes"),
+    "mlas.enable_gemm_fastmath_arm64_bfloat16": _flag("0", "bfloat16 products on ARM64"),
+    "mlas.use_lut_gemm": _flag("0", "table look-up products"),
+    "mlas.disable_kleidiai": _flag("0", "KleidiAI kernels"),
+    "ep.context_enable": _flag("0", "write compiled parts into a model"),
+    "ep.context_file_path": _text("where"),
+    "ep.context_embed_mode": _flag("0", "inside the model or beside it"),
+    "ep.context_node_name_prefix": _text("names of those nodes"),
+    "ep.share_ep_contexts": _flag("0", "between sessions"),
+    "ep.stop_share_ep_contexts": _flag("0", "between sessions"),
+    "ep.context_model_external_initializers_file_name": _text("weights file"),
+    "ep.enable_weightless": _flag("0", "compiled parts without weights"),
+    "ep.context_source_model_path": _text("the original model"),
+    "ep.nnapi.partitioning_stop_ops": _text("operators after which NNAPI stops"),
+    "ep.dml.disable_graph_fusion": _flag("0", "DirectML"),
+    "ep.dml.enable_graph_serialization": _flag("0", "DirectML"),
+    "ep.dml.enable_graph_capture": _flag("0", "DirectML"),
+    "ep.dml.enable_cpu_sync_spinning": _flag("0", "DirectML"),
+    "ep.dml.disable_memory_arena": _flag("0", "DirectML"),
+}
+
+RUN_KEYS: dict[str, ConfigKey] = {
+    "memory.enable_memory_arena_shrinkage": _text("devices whose memory pools give back what is free after the run"),
+    "disable_synchronize_execution_providers": _flag("0", "do not wait for devices at the end of the run"),
+    "gpu_graph_id": _int("0", "which captured graph; -1: none"),
+    "qnn.htp_perf_mode": _text("Qualcomm"),
+    "qnn.htp_perf_mode_post_run": _text("Qualcomm"),
+    "qnn.rpc_control_latency": _text("Qualcomm"),
+    "qnn.lora_config": _text("Qualcomm"),
+}
+
+_PROVIDER_PREFIX = "ep."
+
+
+def check_entry(key: str, value: str, known: dict[str, ConfigKey], what: str) -> None:
+    """Raise where `key` is not known or `value` does not fit it. Keys "ep.<provider's name>.<option>" are the providers' own.
+
+    Raises:
+        InvalidArgument: not text, empty, or a value that does not fit.
+        UnknownOption: the key does not exist; names the nearest.
+    """
+    if not isinstance(key, str) or not isinstance(value, str):
+        raise InvalidArgument(
+            f"{what} configuration entries are text: got {key!r} = {value!r}; write {str(key)!r}, {str(value)!r}"
+        )
+    if not key:
+        raise InvalidArgument(f"a {what} configuration entry needs a key, got ''")
+    entry = known.get(key)
+    if entry is not None:
+        entry.check(key, value)
+    elif not (known is SESSION_KEYS and key.startswith(_PROVIDER_PREFIX) and "executionprovider." in key.lower()):
+        raise UnknownOption(f"no {what} configuration entry {key!r}; {_suggestion(key, known)}")
+
+
+def _suggestion(key: str, known: dict[str, ConfigKey]) -> str:
+    names = [*known, *PROPERTY_KEYS] if known is SESSION_KEYS else list(known)
+    return nearest(key, names)

@@ -1,0 +1,112 @@
+"""Which provider runs each node of the model, how, and why the others do not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from intarsia.compiled import CompiledModel
+from intarsia.graph.model import Graph
+from intarsia.partition.partition import label
+from intarsia.partition.table import format_table
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A provider's no: a stable code, and the reason for people."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NodeExplanation:
+    """One node of the optimised graph, or a model node that is not in it any more.
+
+    Attributes:
+        name: the node's name ("" of an unnamed one is its first output's).
+        op: domain and operator.
+        origin: names of the model's nodes it was made from.
+        provider: who runs it; "" for a folded node.
+        kind: "compiled", "host", "view" or "folded" (gone: computed or removed when the model was optimised).
+        kernel: the kernel or fused group that contains it.
+        note: why it is not compiled, where it is not.
+        refusals: by provider, why each of the others does not run it.
+    """
+
+    name: str
+    op: str
+    origin: tuple[str, ...]
+    provider: str
+    kind: str
+    kernel: str
+    note: str
+    refusals: Mapping[str, Refusal]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Prints itself as a table; `to_dict` and `to_json` give the same as data."""
+
+    nodes: tuple[NodeExplanation, ...]
+    steps: tuple[str, ...]
+    providers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model_nodes: Sequence[tuple[str, str]], compiled: CompiledModel, providers: Sequence[str]) -> Explanation:
+        """From a compiled model and the (name, op) of every node in the model as it was loaded."""
+        split = compiled.partition
+        reports = {r.output: r for program in compiled.programs for r in program.nodes()}
+        rows = []
+        for placement in split.placements:
+            node = placement.node
+            report = reports.get(next((n for n in node.outputs if n), ""))
+            refusals = {name: Refusal(no.code, no.reason) for name, no in placement.refusals.items()}
+            kind, kernel, note = (report.kind, report.kernel, report.reason) if report else ("compiled", "", "")
+            origin = node.origin or (label(node),)
+            rows.append(
+                NodeExplanation(label(node), node.qualified_op, origin, placement.provider, kind, kernel, note, refusals)
+            )
+        alive = {name for row in rows for name in (*row.origin, row.name)}
+        rows += [NodeExplanation(name, op, (name,), "", "folded", "", "", {}) for name, op in model_nodes if name not in alive]
+        return cls(tuple(rows), tuple(map(str, split.steps)), tuple(providers))
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Nodes per provider; folded ones under "folded"."""
+        found: dict[str, int] = {}
+        for node in self.nodes:
+            key = node.provider or node.kind
+            found[key] = found.get(key, 0) + 1
+        return found
+
+    def __str__(self) -> str:
+        rows = [
+            (row.name, row.op, _origins(row), row.provider or "-", row.kind, row.kernel, _remarks(row)) for row in self.nodes
+        ]
+        table = format_table(("node", "op", "from", "provider", "kind", "kernel", "remarks"), rows)
+        summary = ", ".join(f"{name}: {count}" for name, count in self.counts.items())
+        return "\n".join([table, "", f"nodes by provider: {summary}", *(f"{i}. {s}" for i, s in enumerate(self.steps, 1))])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"providers": list(self.providers), "steps": list(self.steps), "nodes": [asdict(n) for n in self.nodes]}
+
+    def to_json(self, indent: int | None = None) -> str:
+        return json.dumps(self.to_dict(), indent=indent)
+
+
+def _origins(row: NodeExplanation) -> str:
+    return "" if row.origin == (row.name,) else " + ".join(row.origin)
+
+
+def _remarks(row: NodeExplanation) -> str:
+    reasons = [f"{name}: {refusal.reason}" for name, refusal in row.refusals.items()]
+    return "; ".join([*([row.note] if row.note else []), *reasons])
+
+
+def node_names(graph: Graph) -> list[tuple[str, str]]:
+    """(name, op) of every node of a graph."""
+    return [(label(node), node.qualified_op) for node in graph.nodes]

@@ -1,0 +1,228 @@
+"""From what callers give to what programs take: names, element types, ranks and sizes checked; C-contiguous native arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import InvalidArgument, nearest
+from intarsia.graph.dims import Expr, format_shape
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
+
+_KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
+
+_Slot = tuple[str, np.dtype | None]
+
+
+class FeedReader:
+    """Reads the feed of a run into one value per model input, in the model's order."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self.values = tuple(values)
+        self._slots: list[_Slot] = [(v.name, _plain_dtype(v.type)) for v in values]
+        self._count = len(self._slots)
+        self._known: set[tuple[tuple[int, ...], ...]] = set()
+
+    def quick(self, feed: Mapping[str, Any]) -> list[Any] | None:
+        """The inputs, where they are arrays that need no conversion and their shapes have been seen before; else None."""
+        if len(feed) != self._count:
+            return None
+        inputs = []
+        shapes = []
+        for name, dtype in self._slots:
+            value = feed.get(name)
+            if type(value) is not np.ndarray or value.dtype is not dtype:
+                return None
+            flags = value.flags
+            if not (flags.carray or (flags.c_contiguous and flags.aligned)):
+                return None
+            inputs.append(value)
+            shapes.append(value.shape)
+        return inputs if tuple(shapes) in self._known else None
+
+    def read(self, feed: Mapping[str, Any]) -> list[Any]:
+        """The inputs, converted and checked.
+
+        Raises:
+            InvalidArgument: an input is missing, not known, or of another type, rank or size; the message names the input,
+                what was expected and what was given.
+        """
+        if not isinstance(feed, Mapping):
+            raise InvalidArgument(f"input_feed: expected a dict of input name to value, got {type(feed).__name__}")
+        names = [v.name for v in self.values]
+        missing = [v.name for v in self.values if v.name not in feed and not isinstance(v.type, OptionalType)]
+        if missing:
+            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({sorted(map(str, feed))}).")
+        for name in feed:
+            if name not in names:
+                raise InvalidArgument(f"Invalid input name: {name!r}; {nearest(str(name), names)}")
+        inputs = [converted(feed.get(v.name), v.type, f"input {v.name!r}") for v in self.values]
+        self._check_sizes(inputs)
+        if None not in (dtype for _, dtype in self._slots):
+            if len(self._known) >= _KNOWN_SHAPES:
+                self._known.clear()
+            self._known.add(tuple(x.shape for x in inputs))
+        return inputs
+
+    def _check_sizes(self, inputs: Sequence[Any]) -> None:
+        sizes: dict[str, tuple[int, str]] = {}
+        for value, array in zip(self.values, inputs, strict=True):
+            if isinstance(value.type, TensorType) and value.type.shape is not None and isinstance(array, np.ndarray):
+                check_shape(array.shape, value.type, f"input {value.name!r}", sizes)
+
+
+def check_shape(shape: tuple[int, ...], expected: TensorType, where: str, sizes: dict[str, tuple[int, str]]) -> None:
+    """Raise InvalidArgument where `shape` is not of the expected type; `sizes` collects symbols (size, where first seen)."""
+    assert expected.shape is not None
+    if len(shape) != len(expected.shape):
+        raise InvalidArgument(
+            f"{where}: Invalid rank: expected {len(expected.shape)} dimensions {format_shape(expected.shape)}, "
+            f"got {len(shape)}: {list(shape)}"
+        )
+    for axis, (given, dim) in enumerate(zip(shape, expected.shape, strict=True)):
+        if isinstance(dim, int):
+            if given != dim:
+                raise InvalidArgument(
+                    f"{where}: Got invalid dimensions: dimension {axis} is {given}, expected {dim} "
+                    f"(expected shape {format_shape(expected.shape)}, got {list(shape)})"
+                )
+        elif _is_name(dim):
+            here = f"dimension {axis} of {where}"
+            first, place = sizes.setdefault(str(dim), (given, here))
+            if first != given:
+                raise InvalidArgument(f"the size {str(dim)!r} is {first} in {place} and {given} in {here}; expected one size")
+
+
+def _is_name(dim: Expr) -> bool:
+    return dim.symbols == {str(dim)}
+
+
+def _plain_dtype(kind: ValueType | None) -> np.dtype | None:
+    """The NumPy dtype of inputs that can be taken as they are; None where every value has to be looked at."""
+    plain = isinstance(kind, TensorType) and kind.dtype not in (DType.STRING, DType.UNDEFINED)
+    return kind.dtype.numpy if plain and isinstance(kind, TensorType) else None
+
+
+def converted(value: Any, kind: ValueType | None, where: str) -> Any:
+    """`value` as a program takes it: a C-contiguous native array, a list of values, a dict, or None for an optional.
+
+    Arrays must have the expected element type already; Python numbers and lists are converted where nothing is lost.
+
+    Raises:
+        InvalidArgument: the value does not fit the type.
+    """
+    value = _unwrapped(value)
+    if isinstance(kind, OptionalType):
+        return None if value is None else converted(value, kind.element, where)
+    if value is None:
+        raise InvalidArgument(f"{where}: expected {_described(kind)}, got None")
+    if isinstance(kind, SequenceType):
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Sequence):
+            raise InvalidArgument(f"{where}: expected a list for {_described(kind)}, got {type(value).__name__}")
+        return [converted(element, kind.element, f"{where}[{i}]") for i, element in enumerate(value)]
+    if isinstance(kind, MapType):
+        if not isinstance(value, Mapping):
+            raise InvalidArgument(f"{where}: expected a dict for {_described(kind)}, got {type(value).__name__}")
+        return dict(value)
+    if kind is None or kind.dtype is DType.UNDEFINED:
+        return _contiguous(np.asarray(value))
+    return _tensor(value, kind, where)
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, list, tuple, int, float, str, type(None))):
+        return value
+    if hasattr(value, "_host_value"):
+        host: Any = value._host_value()
+        return host
+    if isinstance(value, np.generic):
+        return value
+    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value) if hasattr(value, "__array__") else value
+
+
+def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
+    if kind.dtype is DType.STRING:
+        return _strings(value, where)
+    expected = kind.dtype.numpy
+    if not isinstance(value, np.ndarray):
+        return _from_python(value, kind, where)
+    if value.dtype != expected:
+        native = value.dtype.newbyteorder("=")
+        if native != expected:
+            raise InvalidArgument(
+                f"{where}: Unexpected input data type: expected {kind.onnx_name} (NumPy {expected.name}), "
+                f"got {_named(value.dtype)}; convert it with .astype({expected.name!r})"
+            )
+        value = value.astype(native)
+    value = _contiguous(value)
+    same: np.ndarray = value if value.dtype is expected else value.view(expected)
+    return same
+
+
+def _contiguous(value: np.ndarray) -> np.ndarray:
+    if value.flags.c_contiguous and value.flags.aligned and type(value) is np.ndarray:
+        return value
+    return np.array(value, order="C", copy=True, subok=False)
+
+
+def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
+    """A Python number or nested list in the model's element type, where every number can be written in it."""
+    expected = kind.dtype.numpy
+    try:
+        raw = np.asarray(value)
+    except ValueError as error:
+        raise InvalidArgument(f"{where}: expected an array for {_described(kind)}, got a list that is none: {error}") from error
+    if kind.dtype.is_floating or kind.dtype.is_complex:
+        fits = raw.dtype.kind in ("biufc" if kind.dtype.is_complex else "biuf") or raw.dtype == expected
+    else:
+        fits = raw.dtype.kind in "biu" or raw.dtype == expected
+    if not fits and raw.size:
+        raise InvalidArgument(
+            f"{where}: expected values for {_described(kind)}, got {_named(raw.dtype)} values: {_short(value)}"
+        )
+    result = raw.astype(expected)
+    if kind.dtype.is_integer and raw.dtype.kind in "iu" and not np.array_equal(result.astype(raw.dtype), raw):
+        raise InvalidArgument(f"{where}: {_short(value)} does not fit {_described(kind)}")
+    return result
+
+
+def _strings(value: Any, where: str) -> np.ndarray:
+    """An object array of `str`; bytes are decoded as UTF-8."""
+    array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
+    if array.dtype.kind == "U":
+        return np.array(array, dtype=object, order="C")
+    if array.dtype.kind not in "SO":
+        raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")
+    out = np.empty(array.shape, dtype=object)
+    flat = out.reshape(-1)
+    for i, element in enumerate(array.reshape(-1).tolist()):
+        if isinstance(element, bytes):
+            try:
+                element = element.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidArgument(f"{where}: element {i} is not UTF-8: {error}") from error
+        if not isinstance(element, str):
+            raise InvalidArgument(f"{where}: expected strings for tensor(string), got {type(element).__name__} at element {i}")
+        flat[i] = element
+    return out
+
+
+def _described(kind: ValueType | None) -> str:
+    return f"{kind.onnx_name if kind is not None else 'a value'}"
+
+
+def _named(dtype: np.dtype) -> str:
+    try:
+        return f"{dtype.name} (tensor({DType.of(dtype.newbyteorder('=')).onnx_name}))"
+    except TypeError:
+        return dtype.name
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

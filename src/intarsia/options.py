@@ -1,0 +1,256 @@
+"""`SessionOptions` and `RunOptions`: declared properties with defaults; unknown names and values of other types are errors."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
+from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
+from intarsia.errors import InvalidArgument, UnknownOption, nearest
+
+
+@dataclass(frozen=True)
+class Property:
+    """A declared setting: its type is its default's; `low` and `high` bound a number."""
+
+    default: Any
+    doc: str
+    low: int | None = None
+    high: int | None = None
+
+    def check(self, owner: str, name: str, value: Any) -> Any:
+        expected = type(self.default)
+        if expected is int and isinstance(value, int) and not isinstance(value, bool):
+            if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+                bounds = f"from {self.low}" + (f" to {self.high}" if self.high is not None else "")
+                raise InvalidArgument(f"{owner}.{name}: expected an integer {bounds}, got {value}")
+            return value
+        if type(value) is not expected:
+            wanted = expected.__name__
+            if issubclass(expected, enum.Enum):
+                wanted = ", ".join(f"{wanted}.{member}" for member in expected.__members__)
+            raise InvalidArgument(f"{owner}.{name}: expected {wanted}, got {value!r}")
+        return value
+
+
+class Settings:
+    """Base: the class attribute `PROPERTIES` declares what can be set; anything else is an AttributeError."""
+
+    PROPERTIES: ClassVar[Mapping[str, Property]] = {}
+
+    def __init__(self) -> None:
+        for name, declared in self.PROPERTIES.items():
+            object.__setattr__(self, name, declared.default)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        declared = self.PROPERTIES.get(name)
+        if declared is None:
+            raise AttributeError(f"{type(self).__name__} has no property {name!r}; {nearest(name, self.PROPERTIES)}")
+        object.__setattr__(self, name, declared.check(type(self).__name__, name, value))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}; {nearest(name, self.PROPERTIES)}")
+
+    def __repr__(self) -> str:
+        changed = {n: getattr(self, n) for n, p in self.PROPERTIES.items() if getattr(self, n) != p.default}
+        return f"{type(self).__name__}({', '.join(f'{n}={v!r}' for n, v in changed.items())})"
+
+
+class SessionOptions(Settings):
+    """How a session is made. Every property has onnxruntime's name and default; `PROPERTIES` says what each one does here."""
+
+    enable_cpu_mem_arena: bool
+    enable_mem_pattern: bool
+    enable_mem_reuse: bool
+    enable_profiling: bool
+    profile_file_prefix: str
+    execution_mode: ExecutionMode
+    execution_order: ExecutionOrder
+    graph_optimization_level: GraphOptimizationLevel
+    intra_op_num_threads: int
+    inter_op_num_threads: int
+    log_severity_level: int
+    log_verbosity_level: int
+    logid: str
+    optimized_model_filepath: str
+    use_deterministic_compute: bool
+    use_per_session_threads: bool
+
+    PROPERTIES: ClassVar[Mapping[str, Property]] = {
+        "enable_cpu_mem_arena": Property(True, "no effect: memory is planned before the run"),
+        "enable_mem_pattern": Property(True, "no effect: memory is planned before the run"),
+        "enable_mem_reuse": Property(True, "no effect: memory is planned before the run"),
+        "enable_profiling": Property(False, "record what runs when; end_profiling() writes the file"),
+        "profile_file_prefix": Property("onnxruntime_profile_", "the profile's file name begins with this"),
+        "execution_mode": Property(ExecutionMode.ORT_SEQUENTIAL, "no effect: steps run one after another, each on all threads"),
+        "execution_order": Property(ExecutionOrder.DEFAULT, "no effect"),
+        "graph_optimization_level": Property(GraphOptimizationLevel.ORT_ENABLE_ALL, "which rewrites the graph gets"),
+        "intra_op_num_threads": Property(0, "threads of one run; 0: one per physical core this process may use", 0),
+        "inter_op_num_threads": Property(0, "no effect: steps run one after another", 0),
+        "log_severity_level": Property(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal, -1: the default logger's", -1, 4),
+        "log_verbosity_level": Property(0, "no effect"),
+        "logid": Property("", "prefix of this session's log lines"),
+        "optimized_model_filepath": Property("", "write the optimised model there"),
+        "use_deterministic_compute": Property(False, "only kernels whose results do not depend on timing"),
+        "use_per_session_threads": Property(True, "no effect: threads are shared by the process"),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        object.__setattr__(self, "_config", {})
+        object.__setattr__(self, "_dims_by_name", {})
+        object.__setattr__(self, "_dims_by_denotation", {})
+        object.__setattr__(self, "_providers", [])
+        object.__setattr__(self, "_initializers", {})
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Set a configuration entry (see `config_keys.SESSION_KEYS`).
+
+        Raises:
+            UnknownOption: the key does not exist (onnxruntime ignores it).
+            InvalidArgument: not text, or a value that does not fit the key.
+        """
+        if key in PROPERTY_KEYS and isinstance(value, str):
+            setattr(self, PROPERTY_KEYS[key], _from_text(key, value, self.PROPERTIES[PROPERTY_KEYS[key]].default))
+        else:
+            check_entry(key, value, SESSION_KEYS, "session")
+        self._config_entries[key] = value
+
+    def get_session_config_entry(self, key: str) -> str:
+        """The value set for `key`. Raises UnknownOption where it has not been set."""
+        if key not in self._config_entries:
+            raise UnknownOption(
+                f"SessionOptions does not have configuration with key: {key}; set: {sorted(self._config_entries)}"
+            )
+        return self._config_entries[key]
+
+    @property
+    def _config_entries(self) -> dict[str, str]:
+        entries: dict[str, str] = self.__dict__["_config"]
+        return entries
+
+    def config(self, key: str) -> str:
+        """The value of a declared entry, its default where it is not set."""
+        found = self._config_entries.get(key)
+        return found if found is not None else SESSION_KEYS[key].default
+
+    def config_entries(self) -> dict[str, str]:
+        """All entries that were set."""
+        return dict(self._config_entries)
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Fix the symbolic dimension `name` of the model to `size`."""
+        self.__dict__["_dims_by_name"][name] = _checked_size(name, size)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Fix every dimension with this denotation (such as DATA_BATCH) to `size`."""
+        self.__dict__["_dims_by_denotation"][denotation] = _checked_size(denotation, size)
+
+    @property
+    def free_dimension_overrides(self) -> dict[str, int]:
+        """Overrides by symbol name."""
+        return dict(self.__dict__["_dims_by_name"])
+
+    @property
+    def denotation_overrides(self) -> dict[str, int]:
+        """Overrides by denotation."""
+        return dict(self.__dict__["_dims_by_denotation"])
+
+    def add_provider(self, name: str, options: Mapping[str, Any] | None = None) -> None:
+        """Append a provider, for sessions that are made without a `providers` argument."""
+        self.__dict__["_providers"].append((name, dict(options or {})))
+
+    def has_providers(self) -> bool:
+        return bool(self.__dict__["_providers"])
+
+    @property
+    def providers(self) -> list[tuple[str, dict[str, Any]]]:
+        """What `add_provider` was given."""
+        return list(self.__dict__["_providers"])
+
+    def add_initializer(self, name: str, value: Any) -> None:
+        """Give the model's initializer `name` another value (an OrtValue or an array of its dtype and shape)."""
+        self.__dict__["_initializers"][name] = value
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        """`add_initializer` for several."""
+        if len(names) != len(values):
+            raise InvalidArgument(
+                f"add_external_initializers: expected as many values as names, got {len(names)} and {len(values)}"
+            )
+        self.__dict__["_initializers"].update(zip(names, values, strict=True))
+
+    @property
+    def initializers(self) -> dict[str, Any]:
+        """What `add_initializer` was given."""
+        return dict(self.__dict__["_initializers"])
+
+
+def _checked_size(name: str, size: Any) -> int:
+    if not isinstance(name, str) or isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise InvalidArgument(f"a dimension override takes a name and a size from 0, got {name!r} and {size!r}")
+    return size
+
+
+def _from_text(key: str, text: str, default: Any) -> Any:
+    """A property's value from its text form in a configuration entry."""
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool):
+        if text not in ("0", "1"):
+            raise InvalidArgument(f"configuration entry {key!r}: expected '0' or '1', got {text!r}")
+        return text == "1"
+    if isinstance(default, int):
+        if not text.lstrip("-").isdigit():
+            raise InvalidArgument(f"configuration entry {key!r}: expected an integer in text, got {text!r}")
+        return int(text)
+    members = {f"{m.name.removeprefix('ORT_').lower()}": m for m in type(default)}
+    if text.lower() not in members:
+        raise InvalidArgument(f"configuration entry {key!r}: {text!r} is not a value; {nearest(text, members)}")
+    return members[text.lower()]
+
+
+class RunOptions(Settings):
+    """Settings of one `run`. Setting `terminate` from another thread stops runs that use this object."""
+
+    log_severity_level: int
+    log_verbosity_level: int
+    logid: str
+    only_execute_path_to_fetches: bool
+    terminate: bool
+
+    PROPERTIES: ClassVar[Mapping[str, Property]] = {
+        "log_severity_level": Property(-1, "no effect", -1, 4),
+        "log_verbosity_level": Property(0, "no effect"),
+        "logid": Property("", "no effect"),
+        "only_execute_path_to_fetches": Property(False, "leave out parts that the wanted outputs do not need"),
+        "terminate": Property(False, "stop the run with Fail"),
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        object.__setattr__(self, "_config", {})
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Set a run configuration entry (see `config_keys.RUN_KEYS`).
+
+        Raises:
+            UnknownOption: the key does not exist.
+            InvalidArgument: not text, or a value that does not fit the key.
+        """
+        check_entry(key, value, RUN_KEYS, "run")
+        self.__dict__["_config"][key] = value
+
+    def get_run_config_entry(self, key: str) -> str:
+        """The value set for `key`. Raises UnknownOption where it has not been set."""
+        entries: dict[str, str] = self.__dict__["_config"]
+        if key not in entries:
+            raise UnknownOption(f"RunOptions does not have configuration with key: {key}; set: {sorted(entries)}")
+        return entries[key]
+
+    def config_entries(self) -> dict[str, str]:
+        """All entries that were set."""
+        return dict(self.__dict__["_config"])

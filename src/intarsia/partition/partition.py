@@ -1,0 +1,384 @@
+"""Cut a graph into parts, one provider each, in execution order, with the copies between their memories.
+
+Providers are asked in priority order; a node goes to the first that takes it. A device with memory of its own does not get
+integer shape arithmetic (the host has those numbers already), nor an island of nodes that would cost more in copies than
+it saves, unless it takes the whole graph or `PartitionOptions` says so. Every refusal is recorded with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from intarsia import errors
+from intarsia.errors import EPFail
+from intarsia.graph.model import Graph, Node, Value
+from intarsia.partition import cost
+from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
+from intarsia.partition.device import HOST, Device
+from intarsia.partition.grouping import Unit, dependencies, schedule
+from intarsia.partition.host_shapes import READS_ONLY_SHAPE, host_shape_nodes
+from intarsia.partition.provider import ExecutionProvider
+from intarsia.partition.table import format_table
+
+
+@dataclass(frozen=True)
+class PartitionOptions:
+    """How to cut.
+
+    Attributes:
+        keep_islands: give a device every node it takes, however few.
+        shapes_on_host: keep integer shape arithmetic off devices with their own memory.
+    """
+
+    keep_islands: bool = False
+    shapes_on_host: bool = True
+
+
+@dataclass(frozen=True)
+class Part:
+    """A subgraph that one provider compiles. `nodes` are indices into the partitioned graph.
+
+    `host_inputs` are inputs that the part's provider reads on the host (shapes, axes), whatever its memory.
+    """
+
+    index: int
+    provider: ExecutionProvider
+    nodes: tuple[int, ...]
+    graph: Graph = field(repr=False)
+    host_inputs: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        inputs, outputs = ", ".join(self.graph.input_names()), ", ".join(self.graph.output_names())
+        return f"part {self.index}: {self.provider.name}, {len(self.nodes)} nodes ({inputs}) -> ({outputs})"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One value to another memory, from the provider that wrote it to the one that reads it (None: the caller).
+
+    `shape_only`: its reader looks at the shape alone, so no data need be moved.
+    """
+
+    value: str
+    source: Device
+    target: Device
+    writer: ExecutionProvider | None = field(default=None, repr=False)
+    reader: ExecutionProvider | None = field(default=None, repr=False)
+    shape_only: bool = False
+
+    def __str__(self) -> str:
+        return f"copy {self.value}: {self.source} -> {self.target}{' (shape only)' if self.shape_only else ''}"
+
+
+Step = Part | Copy
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where one node runs and what every other provider answered."""
+
+    node: Node = field(repr=False)
+    provider: str
+    refusals: Mapping[str, Support]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The parts and copies of a graph in execution order, and every node's placement. Prints itself as a table."""
+
+    graph: Graph = field(repr=False)
+    steps: tuple[Step, ...]
+    placements: tuple[Placement, ...]
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Part))
+
+    @cached_property
+    def copies(self) -> tuple[Copy, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Copy))
+
+    def __str__(self) -> str:
+        rows = []
+        for placement in self.placements:
+            reasons = "; ".join(f"{name}: {no.reason}" for name, no in placement.refusals.items())
+            rows.append((label(placement.node), placement.node.qualified_op, placement.provider, reasons))
+        table = format_table(("node", "op", "provider", "refused by"), rows)
+        return "\n".join([table, "", *(f"{i}. {step}" for i, step in enumerate(self.steps, 1))])
+
+
+def label(node: Node) -> str:
+    """A node's name for people: its own, or its first output's."""
+    return node.name or next((n for n in node.outputs if n), node.op_type)
+
+
+def partition(
+    graph: Graph,
+    providers: Sequence[ExecutionProvider],
+    options: PartitionOptions | None = None,
+    failed: Mapping[tuple[str, str], str] | None = None,
+) -> Partition:
+    """Cut `graph` (with types inferred) for `providers` in priority order.
+
+    Args:
+        failed: (provider name, a node's first output) -> why the provider could not compile it, from an earlier attempt.
+
+    Raises:
+        NotImplemented: no provider takes a node; names the nodes and each provider's reason.
+    """
+    return _Partitioner(graph, providers, options or PartitionOptions(), failed or {}).cut()
+
+
+class _Partitioner:
+    def __init__(
+        self,
+        graph: Graph,
+        providers: Sequence[ExecutionProvider],
+        options: PartitionOptions,
+        failed: Mapping[tuple[str, str], str],
+    ) -> None:
+        self.graph, self.providers, self.options = graph, providers, options
+        self.needs = dependencies(graph)
+        self.shape_nodes = host_shape_nodes(graph) if options.shapes_on_host else frozenset[int]()
+        self.denied: dict[tuple[int, int], Support] = {}
+        for p, provider in enumerate(providers):
+            for i, node in enumerate(graph.nodes):
+                why = failed.get((provider.name, next((n for n in node.outputs if n), "")))
+                if why is not None:
+                    self.denied[p, i] = Support.no(why, code="compile")
+
+    def cut(self) -> Partition:
+        while True:
+            units, refused = self._assign()
+            order = schedule(units, self.needs)
+            assert order is not None, "capabilities that form a cycle are refused when they are claimed"
+            groups = [(units[g[0]].provider, tuple(sorted(n for u in g for n in units[u].nodes))) for g in order]
+            if not self._evict_islands(groups):
+                return self._result(groups, refused)
+
+    def _assign(self) -> tuple[list[Unit], dict[tuple[int, int], Support]]:
+        """Units that cover the graph, and each refusal of (provider, node)."""
+        units: list[Unit] = []
+        owner: dict[int, int] = {}
+        refused: dict[tuple[int, int], Support] = {}
+        for p, provider in enumerate(self.providers):
+            denied = self._denied(p, owner)
+            registry = provider.get_kernel_registry()
+            lookup = KernelLookup(self.graph, registry, frozenset(owner) | {i for i in denied if i not in owner})
+            for capability in provider.get_capability(self.graph, lookup):
+                units += self._claim(p, capability, units, owner, denied, refused)
+            for i in range(len(self.graph.nodes)):
+                if owner.get(i) != p and (p, i) not in refused:
+                    refused[p, i] = self._answer(p, i, owner, denied)
+        self._require_all(owner, refused)
+        return units, refused
+
+    def _denied(self, p: int, owner: Mapping[int, int]) -> dict[int, Support]:
+        """Nodes that the framework does not offer to provider `p`."""
+        denied = {i: why for (q, i), why in self.denied.items() if q == p}
+        later_host = any(q.device.host for q in self.providers[p + 1 :])
+        if not self.providers[p].device.host and later_host:
+            shape = Support.no("integer shape arithmetic is kept on the host", code="shape")
+            denied |= {i: shape for i in self.shape_nodes if i not in denied and i not in owner}
+        return denied
+
+    def _claim(
+        self,
+        p: int,
+        capability: ComputeCapability,
+        units: list[Unit],
+        owner: dict[int, int],
+        denied: Mapping[int, Support],
+        refused: dict[tuple[int, int], Support],
+    ) -> list[Unit]:
+        name = self.providers[p].name
+        nodes = tuple(sorted(set(capability.nodes)))
+        if not nodes or not 0 <= nodes[0] <= nodes[-1] < len(self.graph.nodes):
+            raise EPFail(f"{name}.get_capability() names nodes {nodes}; the graph has nodes 0 to {len(self.graph.nodes) - 1}")
+        lost = [i for i in nodes if i in owner or i in denied]
+        unit = Unit(nodes, p, whole=len(nodes) > 1)
+        why = ""
+        if lost:
+            why = f"its group of {len(nodes)} nodes needs {label(self.graph.nodes[lost[0]])!r}, which it does not get"
+        elif unit.whole and not self._acyclic([*units, unit]):
+            why = f"its group of {len(nodes)} nodes would depend on its own results through other nodes"
+        if not why:
+            owner.update(dict.fromkeys(nodes, p))
+            return [unit]
+        for i in nodes:
+            if i not in owner and i not in denied:
+                refused[p, i] = Support.no(why, code="group")
+        return []
+
+    def _acyclic(self, units: list[Unit]) -> bool:
+        covered = {i for unit in units for i in unit.nodes}
+        rest = [Unit((i,), -1) for i in range(len(self.graph.nodes)) if i not in covered]
+        return schedule([*units, *rest], self.needs) is not None
+
+    def _answer(self, p: int, i: int, owner: Mapping[int, int], denied: Mapping[int, Support]) -> Support:
+        """Why provider `p` does not run node `i`."""
+        if i in denied:
+            return denied[i]
+        found = self.providers[p].supports(self.graph.nodes[i], self.graph)
+        if not found:
+            return found
+        if i in owner:
+            return Support.no(f"taken by {self.providers[owner[i]].name}, which has higher priority", code="taken")
+        return Support.no("supported, but in none of the groups that the provider offered", code="not-claimed")
+
+    def _require_all(self, owner: Mapping[int, int], refused: Mapping[tuple[int, int], Support]) -> None:
+        missing = [i for i in range(len(self.graph.nodes)) if i not in owner]
+        if not missing:
+            return
+        lines = []
+        for i in missing[:8]:
+            node = self.graph.nodes[i]
+            reasons = "; ".join(f"{p.name}: {refused[q, i].reason}" for q, p in enumerate(self.providers))
+            lines.append(f"  {label(node)!r} ({node.qualified_op} version {node.version}): {reasons}")
+        more = f"\n  and {len(missing) - 8} more" if len(missing) > 8 else ""
+        names = ", ".join(p.name for p in self.providers)
+        raise errors.NotImplemented(
+            f"no provider takes {len(missing)} of the graph's {len(self.graph.nodes)} nodes (asked: {names}); "
+            "add a provider that has these operators, or allow the CPU:\n" + "\n".join(lines) + more
+        )
+
+    def _evict_islands(self, groups: list[tuple[int, tuple[int, ...]]]) -> bool:
+        """Deny groups that are not worth their copies; True where there were any."""
+        if self.options.keep_islands:
+            return False
+        found = False
+        inside = {i: g for g, (_, nodes) in enumerate(groups) for i in nodes}
+        for g, (p, nodes) in enumerate(groups):
+            provider = self.providers[p]
+            rest = [i for i, h in inside.items() if i not in self.shape_nodes and groups[h][0] != p]
+            if provider.device.host or not rest or not any(q.device.host for q in self.providers[p + 1 :]):
+                continue
+            names = self._copied(g, groups, inside)
+            if names is None:
+                continue
+            members = [self.graph.nodes[i] for i in nodes]
+            copies = cost.copy_microseconds(self.graph, names, provider.copy_latency_us, provider.copy_gbyte_per_s)
+            there = cost.device_microseconds(self.graph, members, provider.gflop_per_s) + copies
+            here = cost.host_microseconds(self.graph, members)
+            if here <= there:
+                why = (
+                    f"an island of {len(nodes)} nodes: about {here:.3g} us on the host, {there:.3g} us with {len(names)} copies"
+                )
+                self.denied |= {(p, i): Support.no(why, code="island") for i in nodes}
+                found = True
+        return found
+
+    def _copied(self, g: int, groups: list[tuple[int, tuple[int, ...]]], inside: Mapping[int, int]) -> list[str] | None:
+        """Values copied between the host and group `g`, or None where it exchanges values with another device group."""
+        members = set(groups[g][1])
+        producer = {out: i for i, node in enumerate(self.graph.nodes) for out in node.outputs if out}
+        names: dict[str, None] = {}
+        for i, node in enumerate(self.graph.nodes):
+            for name in node.used_names():
+                source = producer.get(name)
+                if name in self.graph.constants or (i in members) == (source in members):
+                    continue
+                other = source if i in members else i
+                if other is not None and not self.providers[groups[inside[other]][0]].device.host:
+                    return None
+                names[name] = None
+        names.update(dict.fromkeys(n for n in self.graph.output_names() if producer.get(n) in members))
+        return list(names)
+
+    def _result(self, groups: list[tuple[int, tuple[int, ...]]], refused: Mapping[tuple[int, int], Support]) -> Partition:
+        owner = {i: p for p, nodes in groups for i in nodes}
+        placements = tuple(
+            Placement(
+                node,
+                self.providers[owner[i]].name,
+                {p.name: refused[q, i] for q, p in enumerate(self.providers) if q != owner[i]},
+            )
+            for i, node in enumerate(self.graph.nodes)
+        )
+        parts = [
+            _part(k, self.graph, self.providers[p], nodes, _read_later(self.graph, nodes))
+            for k, (p, nodes) in enumerate(groups)
+        ]
+        return Partition(self.graph, tuple(_with_copies(self.graph, parts)), placements)
+
+
+def _read_later(graph: Graph, nodes: tuple[int, ...]) -> set[str]:
+    """Names that nodes outside the part, or the caller, read."""
+    members = set(nodes)
+    read = set(graph.output_names())
+    for i, node in enumerate(graph.nodes):
+        if i not in members:
+            read |= node.used_names()
+    return read
+
+
+def _part(index: int, graph: Graph, provider: ExecutionProvider, nodes: tuple[int, ...], read_outside: set[str]) -> Part:
+    members = [graph.nodes[i] for i in nodes]
+    used: dict[str, None] = {}
+    for node in members:
+        used.update(dict.fromkeys([*(n for n in node.inputs if n), *sorted(node.used_names())]))
+    made = {out: None for node in members for out in node.outputs if out}
+    order = {name: i for i, name in enumerate(graph.input_names())}
+    inputs = sorted((n for n in used if n not in made and n not in graph.constants), key=lambda n: order.get(n, len(order)))
+    rank = {name: i for i, name in reversed(list(enumerate(graph.output_names())))}
+    outputs = sorted((n for n in made if n in read_outside), key=lambda n: rank.get(n, len(rank)))
+    sub = Graph(
+        name=f"{graph.name}/part{index}",
+        inputs=[Value(n, graph.type_of(n)) for n in inputs],
+        outputs=[Value(n, graph.type_of(n)) for n in outputs],
+        nodes=members,
+        constants={n: graph.constants[n] for n in used if n in graph.constants and n not in made},
+        types={n: graph.types[n] for n in (*used, *made) if n in graph.types},
+        opset_imports=graph.opset_imports,
+        functions=graph.functions,
+        metadata=graph.metadata,
+    )
+    host = frozenset(n for n in inputs if not provider.device.host and _read_on_host(provider, members, n))
+    return Part(index, provider, nodes, sub, host)
+
+
+def _read_on_host(provider: ExecutionProvider, nodes: list[Node], name: str) -> bool:
+    """Whether every node of a part reads `name` in host memory."""
+    readers = [(node, i) for node in nodes for i, n in enumerate(node.inputs) if n == name]
+    captured = any(name in sub.captured_names() for node in nodes for sub in node.subgraphs)
+    return bool(readers) and not captured and all(provider.reads_on_host(node, i) for node, i in readers)
+
+
+def _with_copies(graph: Graph, parts: Sequence[Part]) -> Iterator[Step]:
+    """Parts in order, each after the copies of its inputs; last, copies of the graph's outputs to the host."""
+    home: dict[str, tuple[Device, ExecutionProvider | None]] = dict.fromkeys(graph.input_names(), (HOST, None))
+    present: set[tuple[str, Device]] = set()
+    for part in parts:
+        for name in part.graph.input_names():
+            target = HOST if name in part.host_inputs else part.provider.device
+            shape_only = target.host and all(
+                n.op_type in READS_ONLY_SHAPE and not n.domain for n in part.graph.nodes if name in n.used_names()
+            )
+            yield from _copy(name, home[name], target, part.provider, present, shape_only)
+        yield part
+        home.update((n, (part.provider.device, part.provider)) for n in part.graph.output_names())
+    for name in dict.fromkeys(graph.output_names()):
+        if name in home:
+            yield from _copy(name, home[name], HOST, None, present, False)
+
+
+def _copy(
+    name: str,
+    home: tuple[Device, ExecutionProvider | None],
+    target: Device,
+    reader: ExecutionProvider | None,
+    present: set[tuple[str, Device]],
+    shape_only: bool,
+) -> Iterator[Copy]:
+    source, writer = home
+    if source.shares_memory_with(target) or (name, _space(target)) in present:
+        return
+    if not shape_only:
+        present.add((name, _space(target)))
+    yield Copy(name, source, target, writer, reader, shape_only)
+
+
+def _space(device: Device) -> Device:
+    return HOST if device.host else Device(device.kind, device.index)

@@ -1,0 +1,147 @@
+"""The stages before partitioning: load, fix free dimensions, replace initializers, infer types, optimise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import InvalidArgument, nearest
+from intarsia.feeds import converted
+from intarsia.graph.dims import Dim, Expr, symbols_of
+from intarsia.graph.load import load
+from intarsia.graph.model import Constant, Graph, OptionalType, SequenceType, TensorType, Value, ValueType
+from intarsia.options import SessionOptions
+
+
+def load_model(source: Any, options: SessionOptions) -> Graph:
+    """The model as a graph, with the overrides that `options` asks for.
+
+    Raises:
+        InvalidArgument: `source` is nothing that can be loaded, or an override names nothing in the model.
+        NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: as `graph.load`.
+    """
+    folder = options.config("session.model_external_initializers_file_folder_path")
+    graph = load(source, base_dir=folder or None)
+    if graph.metadata.ir_version < 4:  # before IR version 4 every initializer had to be listed as an input too
+        graph.overridable = []
+    sizes = {**_denoted(source, graph, options.denotation_overrides), **options.free_dimension_overrides}
+    graph = with_sizes(graph, sizes) if sizes else graph
+    return with_initializers(graph, options.initializers) if options.initializers else graph
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """A graph in which the symbolic dimensions named in `sizes` have these sizes.
+
+    Raises:
+        InvalidArgument: no input has a dimension of that name.
+    """
+    known = {s for v in graph.inputs for d in _dims(v.type) for s in symbols_of(d)}
+    for name in sizes:
+        if name not in known:
+            shown = [s for s in known if "#" not in s]
+            raise InvalidArgument(f"free dimension override: no input has a dimension {name!r}; {nearest(name, shown)}")
+    fixed = graph.clone()
+    fixed.inputs = [Value(v.name, _sized(v.type, sizes), v.doc) for v in graph.inputs]
+    fixed.outputs = [Value(v.name, _sized(v.type, sizes), v.doc) for v in graph.outputs]
+    fixed.types = {n: t for n, found in graph.types.items() if (t := _sized(found, sizes)) is not None}
+    return fixed
+
+
+def _dims(kind: ValueType | None) -> Sequence[Dim]:
+    return kind.shape if isinstance(kind, TensorType) and kind.shape is not None else ()
+
+
+def _sized(kind: ValueType | None, sizes: Mapping[str, int]) -> ValueType | None:
+    if isinstance(kind, TensorType) and kind.shape is not None:
+        return type(kind)(kind.dtype, tuple(_substituted(d, sizes) for d in kind.shape))
+    if isinstance(kind, (SequenceType, OptionalType)):
+        return type(kind)(_sized(kind.element, sizes))
+    return kind
+
+
+def _substituted(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    if not isinstance(dim, Expr) or not dim.symbols & sizes.keys():
+        return dim
+    return dim.evaluate(sizes) if dim.symbols <= sizes.keys() else dim
+
+
+def _denoted(source: Any, graph: Graph, overrides: Mapping[str, int]) -> dict[str, int]:
+    """Sizes by symbol for the dimensions of `graph`'s inputs that carry one of the denotations in `overrides`."""
+    if not overrides:
+        return {}
+    found: dict[str, int] = {}
+    seen: set[str] = set()
+    types = {v.name: v.type for v in graph.inputs}
+    for name, denotations in _input_denotations(source):
+        for dim, denotation in zip(_dims(types.get(name)), denotations, strict=False):
+            if denotation in overrides and isinstance(dim, Expr):
+                found[str(dim)] = overrides[denotation]
+            seen.add(denotation)
+    for denotation in overrides:
+        if denotation not in seen:
+            valid = nearest(denotation, seen - {""})
+            raise InvalidArgument(f"free dimension override: no input has the denotation {denotation!r}; {valid}")
+    return found
+
+
+def _input_denotations(source: Any) -> list[tuple[str, list[str]]]:
+    import onnx
+
+    if isinstance(source, (str, os.PathLike)):
+        model = onnx.load(os.fspath(source), load_external_data=False)
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        model = onnx.load_from_string(bytes(source))
+    elif hasattr(source, "read"):
+        source.seek(0)
+        model = onnx.load_from_string(source.read())
+    else:
+        model = source
+    return [(v.name, [d.denotation for d in v.type.tensor_type.shape.dim]) for v in model.graph.input]
+
+
+def with_initializers(graph: Graph, values: Mapping[str, Any]) -> Graph:
+    """A graph whose initializers have the given values.
+
+    Raises:
+        InvalidArgument: a name is no initializer, or its value is of another type or shape.
+    """
+    replaced = graph.clone()
+    for name, value in values.items():
+        if name not in graph.constants:
+            raise InvalidArgument(f"add_initializer: the model has no initializer {name!r}; {nearest(name, graph.constants)}")
+        expected = graph.constants[name].type
+        array = converted(value, expected, f"initializer {name!r}")
+        if array.shape != expected.shape:
+            raise InvalidArgument(f"initializer {name!r}: expected shape {list(expected.shape or ())}, got {list(array.shape)}")
+        replaced.constants[name] = Constant(name, expected.dtype, array.shape, np.array(array), "add_initializer")
+    return replaced
+
+
+def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
+    """A graph in which these overridable initializers are inputs, after the others."""
+    opened = graph.clone()
+    for name in names:
+        constant = opened.constants.pop(name)
+        opened.inputs.append(Value(name, constant.type))
+    opened.overridable = [n for n in graph.overridable if n not in names]
+    return opened
+
+
+def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -> Graph:
+    """The graph after the rewrites of the options' level, its types inferred and its nodes' versions resolved."""
+    from intarsia.ops import registry
+    from intarsia.ops.infer import infer
+    from intarsia.passes import optimize
+
+    left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
+    disabled = disabled | {name.strip() for name in left_out if name.strip()}
+    result = optimize(graph, options.graph_optimization_level, disabled=disabled)
+    if options.optimized_model_filepath:
+        from intarsia.graph.save import save
+
+        save(result.graph, Path(options.optimized_model_filepath))
+    return infer(result.graph, registry()).graph

@@ -1,0 +1,92 @@
+"""Provider options: dictionaries from users, checked against the provider's frozen options dataclass."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from intarsia.errors import InvalidArgument, UnknownOption, nearest
+from intarsia.partition.provider import ExecutionProvider
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def parse_options(provider: type[ExecutionProvider], given: Mapping[str, Any]) -> Any:
+    """An instance of `provider.Options` from a dict of values or of their text forms.
+
+    Raises:
+        UnknownOption: a key is not an option of this provider (names the nearest).
+        InvalidArgument: a value does not fit the option's type.
+    """
+    fields = {f.name: f for f in dataclasses.fields(provider.Options)}
+    hints = typing.get_type_hints(provider.Options)
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in fields:
+            raise UnknownOption(f"{provider.name} has no option {key!r}; {nearest(str(key), fields)}")
+        values[key] = _parse(value, hints[key], f"option {key!r} of {provider.name}")
+    try:
+        return provider.Options(**values)
+    except ValueError as error:
+        if isinstance(error, InvalidArgument):
+            raise
+        raise InvalidArgument(f"options of {provider.name}: {error}") from error
+
+
+def option_texts(options: Any) -> dict[str, str]:
+    """All options with their effective values as text, as `InferenceSession.get_provider_options` returns them."""
+    return {f.name: _text(getattr(options, f.name)) for f in dataclasses.fields(options)}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return ("1" if value else "0") if isinstance(value, bool) else str(value)
+
+
+def _parse(value: Any, expected: Any, where: str) -> Any:
+    origin = typing.get_origin(expected)
+    if origin is typing.Literal:
+        return _choice(value, typing.get_args(expected), where)
+    if origin in (typing.Union, types.UnionType):
+        members = [a for a in typing.get_args(expected) if a is not type(None)]
+        if value is None or (value == "" and str not in members):
+            return None
+        return _parse(value, members[0], where)
+    if expected is bool:
+        return _bool(value, where)
+    if expected in (int, float):
+        return _number(value, expected, where)
+    if expected is str:
+        return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else _text(value)
+    return value
+
+
+def _choice(value: Any, choices: tuple[Any, ...], where: str) -> Any:
+    for choice in choices:
+        if value == choice or str(value) == str(choice):
+            return choice
+    raise InvalidArgument(f"{where}: {value!r} is not a valid value; {nearest(str(value), map(str, choices))}")
+
+
+def _bool(value: Any, where: str) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise InvalidArgument(f"{where}: expected a boolean (True, False, '1' or '0'), got {value!r}")
+
+
+def _number(value: Any, expected: type, where: str) -> Any:
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            number = expected(value)
+        except ValueError:
+            number = None
+        if number is not None and (expected is float or isinstance(value, str) or number == value):
+            return number
+    raise InvalidArgument(f"{where}: expected {'an integer' if expected is int else 'a number'}, got {value!r}")

@@ -1,0 +1,266 @@
+"""Which providers there are: built in, installed as packages (entry points), or registered by the program itself."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import logging
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
+from intarsia.partition.provider import ExecutionProvider
+from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE
+from intarsia.providers.options import parse_options
+
+ENTRY_POINT_GROUP = "intarsia.execution_providers"
+CPU = "CPUExecutionProvider"
+REFERENCE = "ReferenceExecutionProvider"
+
+BUILTIN: dict[str, str] = {
+    CPU: "intarsia.providers.cpu:CPUExecutionProvider",
+    REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",
+}
+"""Name -> "module:attribute", in order of priority."""
+
+ProviderName = str | type[ExecutionProvider] | ExecutionProvider
+ProviderArgument = ProviderName | tuple[ProviderName, Mapping[str, Any]]
+
+_logger = logging.getLogger("intarsia.providers")
+_lock = threading.Lock()
+_registered: dict[str, type[ExecutionProvider] | str] = {}
+
+
+class ProviderWarning(UserWarning):
+    """A provider that was asked for is not used, and the session goes on with the others."""
+
+
+@dataclass(frozen=True)
+class ProviderChoice:
+    """A provider class with its checked options, or an instance."""
+
+    provider: type[ExecutionProvider]
+    options: Any
+    instance: ExecutionProvider | None = None
+
+    @property
+    def name(self) -> str:
+        return self.provider.name
+
+    def create(self) -> ExecutionProvider:
+        return self.instance if self.instance is not None else self.provider(self.options)
+
+
+def register_execution_provider(
+    provider: type[ExecutionProvider] | str, location: str | None = None, *, replace: bool = False
+) -> None:
+    """Make a provider known to this process.
+
+    Args:
+        provider: the class, or its name together with `location`.
+        location: "module:attribute" of the class, imported when the provider is first used.
+        replace: allow a name that exists already.
+
+    Raises:
+        InvalidArgument: the name exists, or the arguments do not say where the class is.
+    """
+    if isinstance(provider, str):
+        if not location or ":" not in location:
+            raise InvalidArgument(f"where is {provider!r}? expected location='module:attribute', got {location!r}")
+        name, entry = provider, location
+    else:
+        if not (isinstance(provider, type) and issubclass(provider, ExecutionProvider)):
+            raise InvalidArgument(f"expected a subclass of ExecutionProvider or a name, got {provider!r}")
+        name, entry = _declared_name(provider), provider  # type: ignore[assignment]
+    with _lock:
+        if not replace and (name in BUILTIN or name in _registered):
+            raise InvalidArgument(
+                f"an execution provider named {name!r} is registered already; pass replace=True to replace it"
+            )
+        _registered[name] = entry
+
+
+def unregister_execution_provider(name: str) -> None:
+    """Forget a provider that `register_execution_provider` added. Sessions that use it are not affected.
+
+    Raises:
+        UnknownOption: no such provider was registered.
+    """
+    with _lock:
+        if name not in _registered:
+            raise UnknownOption(f"no execution provider {name!r} was registered; {nearest(name, _registered)}")
+        del _registered[name]
+
+
+def _declared_name(provider: type[ExecutionProvider]) -> str:
+    name = getattr(provider, "name", None)
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{provider.__qualname__} has no name; expected a class attribute name = '...ExecutionProvider'")
+    return name
+
+
+def _sources() -> dict[str, type[ExecutionProvider] | str | importlib.metadata.EntryPoint]:
+    """Every provider that can be loaded, in order of priority: registered, installed, built in."""
+    found: dict[str, type[ExecutionProvider] | str | importlib.metadata.EntryPoint] = {**_registered}
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
+        found.setdefault(entry.name, entry)
+    for name, location in BUILTIN.items():
+        found.setdefault(name, location)
+    return found
+
+
+def load_provider(name: str) -> type[ExecutionProvider]:
+    """The class of an installed provider.
+
+    Raises:
+        UnknownOption: the name does not exist.
+        EPFail: the provider is known but not installed, or its package cannot be imported.
+    """
+    name = ALIASES.get(name, name)
+    sources = _sources()
+    if name not in sources:
+        if name in KNOWN_ELSEWHERE:
+            raise EPFail(
+                f"{name} ({KNOWN_ELSEWHERE[name]}) is not part of this version of intarsia and no installed package has it: "
+                f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. Available: {', '.join(sources)}"
+            )
+        raise UnknownOption(f"no execution provider is named {name!r}; {nearest(name, {*sources, *KNOWN_ELSEWHERE})}")
+    source = sources[name]
+    try:
+        found = _import(source)
+    except Exception as error:
+        where = source if isinstance(source, str) else getattr(source, "value", source)
+        raise EPFail(f"{name} cannot be loaded from {where}: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, ExecutionProvider)):
+        raise EPFail(f"{name} cannot be loaded: expected a subclass of ExecutionProvider, got {found!r}")
+    if _declared_name(found) != name:
+        raise EPFail(f"the provider registered as {name!r} calls itself {found.name!r}: the names must agree")
+    return found
+
+
+def _import(source: Any) -> Any:
+    if isinstance(source, importlib.metadata.EntryPoint):
+        return source.load()
+    if isinstance(source, str):
+        module, _, attribute = source.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    return source
+
+
+def get_available_providers() -> list[str]:
+    """Names of the providers that work on this machine, in order of priority. One that is installed but cannot be loaded is
+    left out with a warning in the log."""
+    names = []
+    for name in _sources():
+        try:
+            missing = load_provider(name).unavailable()
+        except EPFail as error:
+            missing = str(error)
+        if missing:
+            _logger.warning("%s is not available: %s", name, missing)
+        else:
+            names.append(name)
+    return names
+
+
+def get_all_providers() -> list[str]:
+    """Names of all providers that Intarsia or onnxruntime know, installed or not, CPU and reference last."""
+    installed = list(_sources())
+    last = [n for n in installed if n in BUILTIN]
+    return list(dict.fromkeys([*(n for n in installed if n not in BUILTIN), *KNOWN_ELSEWHERE, *last]))
+
+
+def resolve(
+    providers: Sequence[ProviderArgument] | None,
+    provider_options: Sequence[Mapping[str, Any]] | None = None,
+    *,
+    cpu_fallback: bool = True,
+) -> list[ProviderChoice]:
+    """The providers of a session in priority order, each with its options checked.
+
+    None or an empty list means the CPU. The CPU is appended where it is not named (the reference provider where the CPU
+    provider cannot work), unless `cpu_fallback` is False. A name that does not exist is always an error. A provider that
+    exists but cannot work here is an error when none of those named can; otherwise it is left out with a `ProviderWarning`.
+
+    Raises:
+        UnknownOption: a provider or option that does not exist.
+        InvalidArgument: arguments of another form, or an option's value of another type.
+        EPFail: none of the named providers can work on this machine; says what is missing for each.
+    """
+    requests = _requests(providers, provider_options)
+    choices: list[ProviderChoice] = []
+    failures: list[str] = []
+    for name, options in requests:
+        try:
+            choice = _choose(name, options)
+        except EPFail as error:
+            failures.append(str(error))
+            continue
+        if any(c.name == choice.name for c in choices):
+            warnings.warn(f"provider {choice.name!r} is named twice; the first is used", ProviderWarning, stacklevel=4)
+            continue
+        choices.append(choice)
+    if failures and not choices:
+        raise EPFail("none of the execution providers asked for can be used:\n" + "\n".join(f"  {f}" for f in failures))
+    for failure in failures:
+        message = f"{failure} The session goes on with {', '.join(c.name for c in choices)}."
+        warnings.warn(message, ProviderWarning, stacklevel=4)
+        _logger.warning(message)
+    if cpu_fallback and not any(c.name == CPU for c in choices):
+        choices += _last_resort(choices)
+    return choices
+
+
+def _last_resort(choices: Sequence[ProviderChoice]) -> list[ProviderChoice]:
+    try:
+        return [_choose(CPU, {})]
+    except EPFail as error:
+        if any(c.name == REFERENCE for c in choices):
+            return []
+        _logger.warning("%s; nodes that no other provider takes run on %s, which is slow", error, REFERENCE)
+        return [_choose(REFERENCE, {})]
+
+
+def _requests(
+    providers: Sequence[ProviderArgument] | None, provider_options: Sequence[Mapping[str, Any]] | None
+) -> list[tuple[ProviderName, Mapping[str, Any]]]:
+    if isinstance(providers, (str, bytes)) or not isinstance(providers, (Sequence, type(None))):
+        raise InvalidArgument(
+            f"providers: expected a list of names or of (name, options), got {providers!r}; write [{providers!r}]"
+        )
+    given = list(providers or [CPU])
+    if provider_options is None:
+        return [_request(entry) for entry in given]
+    if isinstance(provider_options, (Mapping, str)) or not isinstance(provider_options, Sequence):
+        raise InvalidArgument(f"provider_options: expected a list of dicts, one per provider, got {provider_options!r}")
+    if len(provider_options) != len(given):
+        raise InvalidArgument(f"provider_options: expected {len(given)} dicts, one per provider, got {len(provider_options)}")
+    if any(isinstance(entry, tuple) for entry in given):
+        raise InvalidArgument("give options either as (name, options) in providers or as provider_options, not both")
+    return [_request((entry, options)) for entry, options in zip(given, provider_options, strict=True)]  # type: ignore[arg-type]
+
+
+def _request(entry: ProviderArgument) -> tuple[ProviderName, Mapping[str, Any]]:
+    name, options = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
+    valid = isinstance(name, (str, ExecutionProvider)) or (isinstance(name, type) and issubclass(name, ExecutionProvider))
+    if not valid:
+        raise InvalidArgument(f"providers: expected a name or a pair (name, options), got {entry!r}")
+    if not isinstance(options, Mapping):
+        raise InvalidArgument(f"options of {name!r}: expected a dict, got {options!r}")
+    return name, options
+
+
+def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
+    if isinstance(name, ExecutionProvider):
+        if options:
+            raise InvalidArgument(f"{name.name} is an instance and has its options already, got {dict(options)!r} too")
+        return ProviderChoice(type(name), name.options, name)
+    provider = load_provider(name) if isinstance(name, str) else name
+    choice = ProviderChoice(provider, parse_options(provider, options))
+    missing = provider.unavailable()
+    if missing:
+        raise EPFail(f"{provider.name} cannot be used on this machine: {missing}")
+    return choice
