@@ -29,6 +29,7 @@ from intarsia.graph.dtypes import DType
 
 B_LAYOUTS = ("packed", "rows", "columns")
 _A_RESIDENT_NBYTES = 1 << 20  # A's chunk: half of a second-level cache of 2 MiB
+_AHEAD_NBYTES = 4096  # how far before its use B is fetched where it is used once
 _FIELDS = (
     "micro a lda b ldb c ldc m lines images n k taps ntaps batch0 batch1 a_line a_image a_batch0 a_batch1 "
     "c_line c_image c_batch0 c_batch1 b_batch0 b_batch1 tiles rows extra chunk panels panel_nbytes scratch scratch_nbytes copy"
@@ -240,8 +241,20 @@ class _Gemm:
             offset = body.mul(column, itemsize(dtype)) if kind in ("column", "full") else 0
             self.bases.append(body.at(of_batch(pointer, s0, s1), offset))
         self._find_b(of_batch(v["b"], v["b_batch0"], v["b_batch1"]), panel)
+        self._look_ahead(count, body.less(body.add(unit, count), last))
         self._tiles(body.add(first_tile, start), count)
         return count
+
+    def _look_ahead(self, count: Value, more: Value) -> None:
+        """Sets what the micro-kernel fetches: each of `count` tiles a part of the next panel, a single tile what follows."""
+        body, v, tile = self.body, self.v, self.tile
+        if self.spec.b_layout != "packed":
+            self.ahead, self.pace, self.part = self.b, body.i(0), body.i(0)
+            return
+        single = body.equal(count, 1)
+        self.pace = body.select(body.b.or_(single, more), body.div(body.add(self.ldb, body.sub(count, 1)), count), 0)
+        self.part = body.mul(body.mul(v["k"], v["ntaps"]), self.pace)
+        self.ahead = body.at(self.b, body.select(single, _AHEAD_NBYTES, v["panel_nbytes"]))
 
     def _find_b(self, b: Value, panel: Value) -> None:
         """Sets `b` and `ldb` of a panel; packs it into scratch where it is not fit to be read in place."""
@@ -269,7 +282,8 @@ class _Gemm:
         image = body.cell(body.div(line_index, v["lines"]), "image")
         line = body.cell(body.rem(line_index, v["lines"]), "line")
         along = body.cell(at, "along")
-        with body.loop(0, count):
+        with body.loop(0, count) as number:
+            self.fetch = body.at(self.ahead, body.mul(number, self.part))
             w = along.get()
             row = body.add(body.mul(w, v["rows"]), body.min(w, v["extra"]))
             rows = body.add(v["rows"], body.select(body.less(w, v["extra"]), 1, 0))
@@ -294,8 +308,9 @@ class _Gemm:
             return body.at(pointer, body.mul(image, image_stride), body.mul(line, line_stride), body.mul(row, row_stride))
 
         a = place(self.a, v["lda"], v["a_line"], v["a_image"])
+        place_b = [self.b, self.ldb, v["k"], v["taps"], v["ntaps"]]
         body.call_pointer(
-            v["micro"], PARAMETERS, [a, v["lda"], self.b, self.ldb, v["k"], v["taps"], v["ntaps"], self.buffer, 0, rows, self.vectors]
+            v["micro"], PARAMETERS, [a, v["lda"], *place_b, self.buffer, 0, self.fetch, self.pace, rows, self.vectors]
         )
         c = place(self.c, v["ldc"], v["c_line"], v["c_image"])
         places = []

@@ -1,13 +1,15 @@
 """The register-tile micro-kernels that all matrix products rest on, as one function for each element type and target.
 
-    void micro(ptr a, i64 lda, ptr b, i64 ldb, i64 k, ptr taps, i64 ntaps, ptr tile, i64 accumulate, i64 rows, i64 vectors)
+    void micro(ptr a, i64 lda, ptr b, i64 ldb, i64 k, ptr taps, i64 ntaps, ptr tile, i64 accumulate, ptr ahead, i64 pace,
+               i64 rows, i64 vectors)
 
 computes, for i < rows (1..MR) and j < vectors * lanes (vectors 1..NV),
 
     tile[i][j] (+)= sum over t < ntaps, p < k of a[taps[t] + i * lda + p] * b[(t * k + p) * ldb + j]
 
 with all strides and the table `taps` in bytes and `tile` a dense, vector-aligned [rows][vectors * lanes] array. A is read in
-place (its rows must be contiguous along p), B along vectors. The products are accumulated in registers. Kernels take the
+place (its rows must be contiguous along p), B along vectors. Every step fetches the cache lines at `ahead` (B's width of
+them), which then moves by `pace` bytes: what is to be multiplied next, from memory into the second-level cache. The products are accumulated in registers. Kernels take the
 function's address as an argument, so it is compiled once and every product, convolution and Winograd kernel stays small.
 """
 
@@ -22,7 +24,8 @@ from intarsia.codegen.engine import KernelText, get_engine
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
-PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "i", "i")
+PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
+_VARIANT_PARAMETERS = PARAMETERS[:-2]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def micro_text(dtype: DType, target: Target) -> KernelText:
     variants = {}
     for vectors in range(1, tile.vectors + 1):
         for rows in range(1, tile.rows + 1):
-            body = module.function(f"tile_{rows}x{vectors}", PARAMETERS[:9])
+            body = module.function(f"tile_{rows}x{vectors}", _VARIANT_PARAMETERS)
             _Micro(body, dtype, tile.lanes, rows, vectors).emit()
             variants[rows, vectors] = body.function
     entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
@@ -70,7 +73,7 @@ def micro_text(dtype: DType, target: Target) -> KernelText:
 
 def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> None:
     b = entry.b
-    rows, vectors = entry.args[9], entry.args[10]
+    rows, vectors = entry.args[-2:]
     done = b.append_basic_block("done")
     case = entry.add(entry.mul(entry.sub(vectors, 1), tile.rows), rows)
     switch = b.switch(case, done)
@@ -78,7 +81,7 @@ def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> 
         block = b.append_basic_block(f"case_{r}_{v}")
         switch.add_case((v - 1) * tile.rows + r, block)
         b.position_at_end(block)
-        call = b.call(function, entry.args[:9])
+        call = b.call(function, entry.args[:-2])
         call.tail = "tail"
         b.ret_void()
     b.position_at_end(done)
@@ -96,21 +99,21 @@ class _Micro:
 
     def emit(self) -> None:
         body, b = self.body, self.body.b
-        a, _, pb, ldb, k, taps, ntaps, tile, accumulate = body.args
+        a, _, pb, ldb, k, taps, ntaps, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
         state = [body.zero(self.dtype, self.lanes)] * cells * self.sets
         with body.carry(0, accumulate, 1, state):
             vector = body.vector_type(self.dtype, self.lanes)
             state[:cells] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
         whole = b.and_(k, body.i(-self.unroll))
-        state.append(pb)
+        state += [ahead, pb]
         with body.carry(0, ntaps, 1, state) as t:
             state.append(body.at(a, body.load_i64(taps, t)))
             with body.carry(0, whole, self.unroll, state):
-                self._steps(state, ldb, self.unroll)
+                self._steps(state, ldb, pace, self.unroll)
             if self.unroll > 1:
                 with body.carry(whole, k, 1, state):
-                    self._steps(state, ldb, 1)
+                    self._steps(state, ldb, pace, 1)
             state.pop()
         for index in range(cells):
             parts = state[index : cells * self.sets : cells]
@@ -122,11 +125,11 @@ class _Micro:
     def _tile(self, tile: Value, index: int) -> Value:
         return self.body.at(tile, index * self.lanes * self.itemsize)
 
-    def _steps(self, state: list[Value], ldb: Value, count: int) -> None:
-        """`count` steps along k; the state is the sets of accumulators, B's address, A's address."""
+    def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
+        """`count` steps along k; the state is the sets of accumulators and the addresses to fetch, of B and of A."""
         body = self.body
         lda = body.args[1]
-        a, pb = state[-1], state[-2]
+        ahead, pb, a = state[-3:]
         # Addresses a, a + lda, a + 2 lda of every third row fit x86's base + index * scale: 14 rows need 5 registers.
         bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
         cells, vector_bytes = self.rows * self.vectors, self.lanes * self.itemsize
@@ -138,9 +141,10 @@ class _Micro:
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
-            pb = body.at(pb, ldb)
-        state[-1] = body.at(a, count * self.itemsize)
-        state[-2] = pb
+            for j in range(0, self.vectors * vector_bytes, 64):
+                body.prefetch(body.at(ahead, j), 2)
+            pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
+        state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
 
 
 def micro_address(dtype: DType, target: Target) -> int:

@@ -134,7 +134,7 @@ class PackSpec:
 
 
 @functools.cache
-def kernel_text(spec: PackSpec, target: Target) -> KernelText:
+def pack_text(spec: PackSpec, target: Target) -> KernelText:
     """The step that packs; see `pack_args`."""
     module = Module(target)
     tile = tile_of(spec.dtype, target)

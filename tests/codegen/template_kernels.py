@@ -1,0 +1,84 @@
+"""Run template kernels on NumPy arrays in the tests of `intarsia.codegen`."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+from intarsia.codegen.engine import KernelText, get_engine
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.gemm import Operand
+from intarsia.codegen.microkernel import Tile, micro_address, tile_of
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+
+THREADS = (1, 2, 3, 5)
+ZERO_TAP = np.zeros(1, np.int64)
+_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+@functools.cache
+def host() -> Target:
+    return Target.host()
+
+
+def tile(dtype: DType = DType.FLOAT) -> Tile:
+    return tile_of(dtype, host())
+
+
+def micro(dtype: DType = DType.FLOAT) -> int:
+    return micro_address(dtype, host())
+
+
+def run(text: KernelText, args: Sequence[int], nthreads: int = 1) -> None:
+    """Call the kernel for every thread in turn: their shares must not depend on each other."""
+    call = _SIGNATURE(get_engine(host()).load([text])[text.symbol])
+    block = np.array(args, np.int64)
+    for tid in reversed(range(nthreads)):
+        call(block.ctypes.data, tid, nthreads)
+
+
+def random(rng: np.random.Generator, *shape: int, dtype: type = np.float32) -> np.ndarray:
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def guarded(shape: tuple[int, ...], dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
+    """An array to be written, filled with a marker, inside a larger one whose margin must keep the marker."""
+    size = int(np.prod(shape))
+    whole = np.full(size + 128, 77, dtype)
+    return whole[64 : 64 + size].reshape(shape), whole
+
+
+def check_margin(whole: np.ndarray) -> None:
+    assert (whole[:64] == 77).all(), "written before the output"
+    assert (whole[-64:] == 77).all(), "written behind the output"
+
+
+def relu_bias(dtype: DType = DType.FLOAT) -> Epilogue:
+    accumulator, bias = k.input(0, dtype, ()), k.input(1, dtype, ())
+    return Epilogue(k.maximum(accumulator + bias, 0.0), ("column",), (dtype,))
+
+
+def every_kind() -> Epilogue:
+    """float16 of (x + column) * row + full * scalar, then an exponential: all kinds of operand, another output type."""
+    x, column, row, full, scalar = (k.input(i, DType.FLOAT, ()) for i in range(5))
+    value = (x + column) * row + full * scalar
+    return Epilogue(k.cast(value / (k.exp(-value) + 1.0), DType.FLOAT16), ("column", "row", "full", "scalar"), (DType.FLOAT,) * 4)
+
+
+def every_kind_numpy(x: np.ndarray, column: np.ndarray, row: np.ndarray, full: np.ndarray, scalar: float) -> np.ndarray:
+    value = (x + column) * row + full.astype(np.float64) * scalar
+    return value / (np.exp(-value) + 1)
+
+
+__all__ = [
+    "THREADS", "ZERO_TAP", "Operand", "check_margin", "every_kind", "every_kind_numpy", "guarded", "host", "micro", "random",
+    "relu_bias", "run", "tile",
+]  # fmt: skip
