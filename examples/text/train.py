@@ -1,6 +1,6 @@
 """Train dates.onnx: python examples/text/train.py (about ten minutes on one core; needs the extra `train`).
 
-A transformer encoder of 160,000 parameters reads a date as a person writes it, character by character, and answers its eight
+A transformer encoder of 157,000 parameters reads a date as a person writes it, character by character, and answers its eight
 digits at once. Training text comes from the grammar in dates.py; every tenth day of the calendar is held out for the test.
 """
 

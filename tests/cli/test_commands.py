@@ -1,0 +1,158 @@
+"""Whole commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="the command line needs the extra cli")
+
+import intarsia
+from intarsia.cli import main
+from intarsia.cli.dump import STAGES
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+MODEL = str(DIGITS / "digits.onnx")
+REFERENCE = ["-p", "ReferenceExecutionProvider"]
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(folder))
+    monkeypatch.setenv("COLUMNS", "200")
+    return folder
+
+
+def test_run_shows_the_best_classes(capsys: pytest.CaptureFixture[str]) -> None:
+    labels = json.loads((DIGITS / "images" / "labels.json").read_text())
+    assert main(["run", MODEL, "-i", str(DIGITS / "images" / "0.png"), "--top", "2", *REFERENCE]) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0] == "probabilities  float32 [1, 10]"
+    assert lines[1].split()[0] == str(labels["0.png"])
+    assert len(lines) == 3
+    assert "input image: float32 [1, 1, 8, 8] from" in shown.err
+
+
+def test_run_with_labels_and_several_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "names.json").write_text(json.dumps([f"digit {i}" for i in range(10)]))
+    assert main(["run", MODEL, "-d", "batch=2", "--top", "1", "--labels", str(tmp_path / "names.json"), *REFERENCE]) == 0
+    out = capsys.readouterr().out
+    assert "[0] digit " in out
+    assert "[1] digit " in out
+
+
+def test_run_writes_outputs(tmp_path: Path) -> None:
+    for output in ("out.npz", "folder"):
+        assert main(["run", MODEL, "--seed", "3", "-o", str(tmp_path / output), *REFERENCE]) == 0
+    with np.load(tmp_path / "out.npz") as archive:
+        written = archive["probabilities"]
+    np.testing.assert_allclose(written.sum(), 1, rtol=1e-5)
+    np.testing.assert_array_equal(written, np.load(tmp_path / "folder" / "probabilities.npy"))
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", MODEL, *REFERENCE]) == 0
+    assert "ReferenceExecutionProvider" in capsys.readouterr().out
+    assert main(["explain", MODEL, "--json", *REFERENCE]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["providers"][0] == "ReferenceExecutionProvider"
+    assert {node["op"] for node in data["nodes"]} >= {"Conv", "Softmax"}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_dump_every_stage(stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", MODEL, "--stage", stage]) == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) > 5, text
+    assert "has nothing to show" not in text
+    assert main(["dump", MODEL, "--stage", stage, "-o", str(tmp_path / "text")]) == 0
+    assert (tmp_path / "text").stat().st_size > 0
+
+
+def test_bench_beside_onnxruntime(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("onnxruntime", reason="a peer to compare with")
+    assert main(["bench", MODEL, "--runs", "3", "--compare", "onnxruntime", "-t", "1"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    found = {row[0]: row for row in rows if row and row[0] in ("intarsia", "onnxruntime")}
+    assert found["intarsia"][5] == found["onnxruntime"][5] == "3"
+    assert float(found["onnxruntime"][-1]) < 1e-5
+
+
+def test_providers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["providers"]) == 0
+    out = capsys.readouterr().out
+    assert out.index("CPUExecutionProvider") < out.index("not part of this version")
+    assert "NVIDIA" in out
+
+
+def test_cache(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from intarsia.codegen.cache import get_cache
+
+    assert get_cache().put("abc", b"x" * 1000)
+    assert main(["cache", "info"]) == 0
+    assert f"{own_cache}: 1 entries, 0.0 MB" in capsys.readouterr().out
+    next(p for p in own_cache.rglob("abc")).write_bytes(b"damaged")
+    assert main(["cache", "verify"]) == 0
+    assert "1 damaged entries removed" in capsys.readouterr().out
+    assert get_cache().put("abc", b"x" * 1000)
+    assert main(["cache", "prune", "--max-mb", "1"]) == 0
+    assert "0 entries removed" in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 0
+    assert "1 entries removed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["run", "nothing.onnx"], 1, "'nothing.onnx' does not exist"),
+        (["run", MODEL, "-p", "CPUExecutionProvder"], 2, "did you mean 'CPUExecutionProvider'"),
+        (["run", MODEL, "-i", "picture=@zeros", *REFERENCE], 2, "the model has no input 'picture'"),
+        (["run", MODEL, "--mean", "a,b"], 2, "--mean expects numbers separated by commas; got 'a,b'"),
+        (["run", MODEL, "--labels", "none.txt", *REFERENCE], 2, "--labels: cannot read 'none.txt'"),
+        (["dump", MODEL, "--stage", "sorce"], 2, "--stage: no stage 'sorce'; did you mean 'source'"),
+        (["bench", MODEL, "--compare", "onnxruntme", *REFERENCE], 2, "no runtime 'onnxruntme' to compare with"),
+        (["frobnicate"], 2, "No such command 'frobnicate'"),
+    ],
+)
+def test_errors_are_one_message(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_labels_must_be_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "labels.json").write_text("{}")
+    assert main(["run", MODEL, "--labels", str(tmp_path / "labels.json"), *REFERENCE]) == 2
+    assert "expected a JSON list in" in capsys.readouterr().err
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"intarsia {intarsia.__version__}\n"
+    for command in ("run", "explain", "bench", "dump", "providers", "cache"):
+        assert main([command, "--help"]) == 0
+        assert command in capsys.readouterr().out
+
+
+def test_python_m() -> None:
+    done = subprocess.run([sys.executable, "-m", "intarsia", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"intarsia {intarsia.__version__}\n"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delitem(sys.modules, "intarsia.cli.app", raising=False)
+    monkeypatch.setitem(sys.modules, "typer", None)
+    assert main(["providers"]) == 3
+    assert "the command line needs typer: pip install 'intarsia[cli]'" in capsys.readouterr().err
