@@ -56,6 +56,7 @@ def llvm() -> Any:
         ) from error
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
+    binding.initialize_native_asmparser()
     return binding
 
 

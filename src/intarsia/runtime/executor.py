@@ -147,7 +147,7 @@ class Pool:
         self._closed = False
         self._reset()
 
-    def run(  # noqa: PLR0917 - the words of a call block, in order
+    def run(
         self,
         table: int,
         nsteps: int,

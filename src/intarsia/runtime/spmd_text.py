@@ -39,8 +39,9 @@ _FUTEX = {"x86_64": 202, "aarch64": 98, "arm": 240, "riscv64": 98, "i686": 240}
 _PAUSE = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "i686": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("", 'call void asm sideeffect "yield", "~{memory}"()'),
-    "arm": ("", 'call void asm sideeffect "yield", "~{memory}"()'),
+    # hint 1 is yield; an intrinsic, because assembler text needs a parser that llvmlite has for the host only
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+    "arm": ("declare void @llvm.arm.hint(i32)", "call void @llvm.arm.hint(i32 1)"),
 }
 
 
