@@ -1,0 +1,202 @@
+"""A run of native steps: compiled once, bound to sizes many times.
+
+Binding lays out the arena, evaluates sizes and fills the argument blocks. A `BoundSegment` is shared; each caller that
+runs it takes a `State` (memory of its own), of which finished callers leave theirs for the next.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intarsia.errors import InvalidArgument, OutOfMemory
+from intarsia.graph.dims import Dim, Expr, product
+from intarsia.graph.dtypes import DType
+from intarsia.plan.arena import ALIGNMENT, align, place
+from intarsia.plan.step import SCRATCH, STATUS, Ref, Step
+
+_ROW = 4  # int64 per row of the executor's step table
+_SERIAL = 1
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory: dense, row-major."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What sizes must satisfy for the kernels to be right: `kind` is "equal" or "broadcast" (the first may be 1)."""
+
+    kind: str
+    left: Dim
+    right: Dim
+    where: str
+
+    def check(self, env: Mapping[str, int]) -> None:
+        left, right = _size(self.left, env), _size(self.right, env)
+        if left == right or (self.kind == "broadcast" and left == 1):
+            return
+        verb = "broadcast to" if self.kind == "broadcast" else "equal"
+        raise InvalidArgument(f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})")
+
+
+@dataclass
+class Segment:
+    """Steps that run without returning to Python.
+
+    Attributes:
+        inputs, outputs: buffers given by the caller for each run, by name.
+        buffers: all tensors that steps touch (arena, inputs, outputs), by name.
+        constants: arrays that steps read; kept alive here.
+    """
+
+    steps: list[Step]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    buffers: dict[str, Buffer]
+    constants: dict[str, np.ndarray]
+    constraints: list[Constraint] = field(default_factory=list)
+    addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
+
+    def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
+        """Lay the segment out for the sizes in `env`.
+
+        Raises:
+            InvalidArgument: sizes do not fit together.
+        """
+        known: dict[Dim, int] = {}
+
+        def size(d: Dim) -> int:
+            if not isinstance(d, Expr):
+                return d
+            found = known.get(d)
+            if found is None:
+                found = known[d] = d.evaluate(env)
+            return found
+
+        for constraint in self.constraints:
+            constraint.check(env)
+        shapes = {name: tuple(size(d) for d in b.shape) for name, b in self.buffers.items()}
+        external = {name: i for i, name in enumerate((*self.inputs, *self.outputs))}
+        scratch = [step.scratch_nbytes(size, threads) if step.scratch_nbytes else 0 for step in self.steps]
+        offsets, arena_nbytes = self._layout(shapes, external, scratch)
+        return BoundSegment(self, shapes, offsets, arena_nbytes, external, [step.arguments(size, threads) for step in self.steps], size)
+
+    def _layout(
+        self, shapes: Mapping[str, tuple[int, ...]], external: Mapping[str, int], scratch: Sequence[int]
+    ) -> tuple[dict[str, int], int]:
+        first: dict[str, int] = {}
+        last: dict[str, int] = {}
+        for i, step in enumerate(self.steps):
+            for name in (*step.reads, *step.writes):
+                if name not in external and name not in self.constants:
+                    first.setdefault(name, i)
+                    last[name] = i
+        names = list(first)
+        lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, first[n], last[n]) for n in names]
+        lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]  # type: ignore[list-item]
+        names += [f"{SCRATCH}{i}" for i, nbytes in enumerate(scratch) if nbytes]
+        offsets, total = place(lifetimes)  # type: ignore[arg-type]
+        return dict(zip(names, offsets, strict=True)), total
+
+
+class BoundSegment:
+    """A segment for given sizes."""
+
+    def __init__(
+        self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
+        external: dict[str, int], arguments: list[Sequence[Ref | int]], size: object,
+    ) -> None:  # fmt: skip
+        self.segment, self.shapes, self.offsets, self.arena_nbytes = segment, shapes, offsets, arena_nbytes
+        self.external, self.arguments = external, arguments
+        self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
+        self.serial = [step.serial is not None and step.serial(size) for step in segment.steps]  # type: ignore[arg-type]
+        self.checked = any(step.checked for step in segment.steps)
+        self._free: list[State] = []
+
+    def acquire(self) -> State:
+        """A state that nobody else uses."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return State(self)
+
+    def release(self, state: State) -> None:
+        self._free.append(state)
+
+    def trim(self) -> int:
+        """Free the memory of idle states; returns bytes freed."""
+        freed = 0
+        while self._free:
+            self._free.pop()
+            freed += self.arena_nbytes
+        return freed
+
+
+class State:
+    """One caller's memory for a bound segment: arena, argument blocks, step table."""
+
+    def __init__(self, bound: BoundSegment) -> None:
+        segment = bound.segment
+        words = [len(a) for a in bound.arguments]
+        self.arena, base = _aligned(bound.arena_nbytes)
+        self.status = np.zeros(len(segment.steps), np.int64)
+        self.args = np.zeros(sum(words) or 1, np.int64)
+        self.table = np.zeros((len(segment.steps), _ROW), np.int64)
+        patches: list[tuple[int, int, int]] = []
+        constants = {name: array.ctypes.data for name, array in segment.constants.items()}
+        values: list[int] = []
+        args_address, status_address = self.args.ctypes.data, self.status.ctypes.data
+        for i, (step, arguments) in enumerate(zip(segment.steps, bound.arguments, strict=True)):
+            self.table[i] = (segment.addresses[step.kernel.symbol], args_address + 8 * len(values), _SERIAL * bound.serial[i], 0)
+            for argument in arguments:
+                if not isinstance(argument, Ref):
+                    values.append(argument)
+                    continue
+                name, offset = argument.name, argument.offset_bytes
+                if name in bound.external:
+                    patches.append((args_address + 8 * len(values), bound.external[name], offset))
+                    values.append(0)
+                elif name in constants:
+                    values.append(constants[name] + offset)
+                elif name == SCRATCH:
+                    values.append(base + bound.offsets.get(f"{SCRATCH}{i}", 0) + offset)
+                elif name == STATUS:
+                    values.append(status_address + 8 * i)
+                else:
+                    values.append(base + bound.offsets[name] + offset)
+        self.args[: len(values)] = values
+        self.patches = np.array(patches, np.int64).reshape(-1, 3)
+        self.externals = (ctypes.c_int64 * max(1, len(bound.external)))()
+        self.flag = np.zeros(1, np.int64)
+        self.block = np.array(
+            [
+                self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(patches),
+                ctypes.addressof(self.externals), self.flag.ctypes.data, 0, 0,
+            ],
+            np.int64,
+        )  # fmt: skip
+        self.block_address = int(self.block.ctypes.data)
+
+
+def _aligned(nbytes: int) -> tuple[np.ndarray, int]:
+    try:
+        raw = np.empty(align(nbytes) + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError):
+        raise OutOfMemory(
+            f"the intermediate tensors of a run need {nbytes / 2**20:,.0f} MiB, which the system does not give: "
+            "use a smaller batch or a shorter input, or free memory"
+        ) from None
+    address = raw.ctypes.data
+    return raw, address + -address % ALIGNMENT
+
+
+def _size(d: Dim, env: Mapping[str, int]) -> int:
+    return d.evaluate(env) if isinstance(d, Expr) else d

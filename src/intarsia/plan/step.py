@@ -1,0 +1,52 @@
+"""Steps as data: a kernel and its arguments, in terms of buffers and sizes that are known when the plan is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from intarsia.codegen.engine import KernelText
+from intarsia.graph.dims import Dim
+
+SCRATCH = "%scratch"  # the step's own memory, alive only while it runs
+STATUS = "%status"  # an int64 that the step sets to say that an index was out of range
+
+
+@dataclass(frozen=True)
+class Ref:
+    """The address of a buffer (by name), plus an offset."""
+
+    name: str
+    offset_bytes: int = 0
+
+
+Argument = Ref | int
+Sizes = Callable[[Dim], int]
+Arguments = Callable[[Sizes, int], Sequence[Argument]]
+
+
+@dataclass
+class Step:
+    """One call of a kernel.
+
+    Attributes:
+        kernel: text of the kernel.
+        reads, writes: names of the buffers it touches.
+        arguments: (sizes, threads) -> arguments, called when the plan is bound.
+        scratch_nbytes: (sizes, threads) -> bytes of scratch memory.
+        serial: run by one thread (too little work to share).
+        nodes: first output names of the nodes it computes.
+        label: what it does, for people.
+        checked: it reports indices that are out of range.
+    """
+
+    kernel: KernelText
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    arguments: Arguments
+    scratch_nbytes: Callable[[Sizes, int], int] | None = None
+    serial: Callable[[Sizes], bool] | None = None
+    nodes: tuple[str, ...] = ()
+    label: str = ""
+    checked: bool = False
+    work: Callable[[Sizes], float] | None = field(default=None, repr=False)

@@ -1,0 +1,31 @@
+"""CPUExecutionProvider: operators compiled to SIMD machine code through LLVM, for any shape."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from intarsia.graph.model import Graph, Node
+from intarsia.ops import registry as operators
+from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, Support
+
+
+class CPUExecutionProvider(ExecutionProvider):
+    """Every operator that has a definition; those that are not regular run as host functions (see `explain`)."""
+
+    name: ClassVar[str] = "CPUExecutionProvider"
+
+    @classmethod
+    def unavailable(cls) -> str:
+        from importlib.util import find_spec
+
+        return "" if find_spec("llvmlite") else "llvmlite is not installed: pip install llvmlite"
+
+    def supports(self, node: Node, graph: Graph) -> Support:
+        if operators().find(node.domain, node.op_type, node.version or 10_000) is None:
+            return Support.no(f"{node.qualified_op} version {node.version} has no definition", code="no-kernel")
+        return Support.yes()
+
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        from intarsia.providers.cpu.program import CpuProgram
+
+        return CpuProgram(graph, operators(), context)

@@ -1,0 +1,45 @@
+"""Bodies of control flow, compiled as programs of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.graph.dims import fresh_symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, SequenceType, TensorType, Value, ValueType
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.program import CpuProgram
+
+
+def body_program(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> tuple[CpuProgram, list[str]]:
+    """The program for `graph` on values of these types and ranks, and the names of the captured values it takes."""
+    from intarsia.providers.cpu.program import CpuProgram
+
+    names = sorted(graph.captured_names())
+    values = [*given, *(captured[n] for n in names)]
+    key = hash((id(graph), tuple(_kind(v) for v in values)))
+    program = owner._bodies.get(key)
+    if program is None:
+        inner = graph.clone()
+        inner.opset_imports = graph.opset_imports or owner.lowered.graph.opset_imports
+        inner.functions = graph.functions or owner.lowered.graph.functions
+        named = [*(v.name for v in graph.inputs), *names]
+        inner.inputs = [Value(n, _type_of(n, v)) for n, v in zip(named, values, strict=True)]
+        program = owner._bodies[key] = CpuProgram(inner, owner.registry, owner.context, owner.target)
+    return program, names
+
+
+def _kind(value: Any) -> object:
+    return (value.dtype.str, value.ndim) if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _type_of(name: str, value: Any) -> ValueType | None:
+    if isinstance(value, np.ndarray):
+        return TensorType(DType.of(value.dtype), tuple(fresh_symbol(f"{name}_d{i}") for i in range(value.ndim)))
+    if isinstance(value, list):
+        return SequenceType(_type_of(name, value[0]) if value else None)
+    return None

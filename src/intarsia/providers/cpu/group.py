@@ -1,0 +1,321 @@
+"""Nodes to kernels: which nodes run together, and which need no kernel at all.
+
+Every node is traced to primitives. Neighbours whose primitives fit one loop nest become one `Group`; element-wise nodes
+behind a contraction become its epilogue. Reshape-like nodes are other names of the same buffer; integer chains that only
+feed shapes are not computed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from intarsia.codegen.emit import SUPPORTED_DTYPES
+from intarsia.codegen.loops import unsupported
+from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.kernel.lang import BINARY, UNARY, Tensor, walk
+from intarsia.kernel.rewrite import as_scalar, inputs_of, substitute
+from intarsia.ops.infer import Inference, resolve_version
+from intarsia.ops.registry import Registry
+from intarsia.providers.cpu.template import Template, template_for
+
+_ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast", "scalar", "size", "input", "broadcast", "iota"}
+_CHEAP = frozenset(
+    "add sub mul neg abs min max select cast eq ne lt le and or xor not scalar size input broadcast reshape iota sign".split()
+)
+_MOVES = frozenset(("input", "transpose", "slice", "reshape"))
+MAX_PRIMITIVES = 96
+MAX_OPERANDS = 16
+
+
+@dataclass
+class Group:
+    """Nodes computed by one kernel.
+
+    Attributes:
+        roots: output value -> primitives over `input(value name)` leaves. With a template, `input(acc)` is its result.
+        nodes: members, in order.
+        template: the hand-scheduled kernel that computes `acc`, with the rest as its epilogue.
+        host: why the group's single node runs as a host function ("" if it is compiled).
+    """
+
+    roots: dict[str, Tensor]
+    nodes: list[Node]
+    template: Template | None = None
+    acc: str = ""
+    host: str = ""
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.roots) if self.roots else [n for n in self.nodes[-1].outputs if n]
+
+    def leaves(self) -> list[Tensor]:
+        return [t for t in inputs_of(list(self.roots.values())) if t.attrs[0] != self.acc]
+
+    def reads(self) -> list[str]:
+        names = dict.fromkeys(self.template.reads if self.template else ())
+        names.update(dict.fromkeys(t.attrs[0] for t in self.leaves()))
+        return list(names)
+
+
+@dataclass
+class Grouping:
+    """What grouping decided.
+
+    Attributes:
+        groups: in execution order.
+        alias: value -> the value whose buffer it shares.
+        folded: nodes (by first output) that need no kernel, and why.
+    """
+
+    groups: list[Group]
+    alias: dict[str, str]
+    folded: dict[str, str] = field(default_factory=dict)
+
+    def canonical(self, name: str) -> str:
+        while name in self.alias:
+            name = self.alias[name]
+        return name
+
+
+def group(inference: Inference, registry: Registry, fuse: bool = True) -> Grouping:
+    return _Grouper(inference, registry, fuse).run()
+
+
+class _Grouper:
+    def __init__(self, inference: Inference, registry: Registry, fuse: bool) -> None:
+        self.inference, self.registry, self.fuse = inference, registry, fuse
+        self.graph: Graph = inference.graph
+        self.result = Grouping([], {})
+        self.by_output: dict[str, Group] = {}
+        self.uses: dict[str, int] = {}
+
+    def run(self) -> Grouping:
+        prepared = [self._prepare(node) for node in self.graph.nodes]
+        needed = self._needed(prepared)
+        groups: list[Group] = []
+        for node, group in zip(self.graph.nodes, prepared, strict=True):
+            first = next((n for n in node.outputs if n), "")
+            if not any(n in needed for n in node.outputs):
+                self.result.folded[first] = "only its shape is used" if first in self.inference.values else "not used"
+            elif group is None:
+                source = self._aliased(node)
+                assert source is not None
+                self.result.alias[node.outputs[0]] = source
+                self.result.folded[first] = "same memory as its input"
+            else:
+                groups.append(group)
+        split = [part for g in groups for part in self._split(g, needed)]
+        self._count_uses(split)
+        for g in split:
+            self._place(g)
+        self.result.groups = [g for g in self.result.groups if g is not None]
+        return self.result
+
+    # --- one node ---
+
+    def _prepare(self, node: Node) -> Group | None:
+        """The node by itself; None where its output is its input's buffer."""
+        key = node.outputs[0]
+        record = resolve_version(self.graph, node, self.registry)
+        if record is not None and record.host:
+            template = template_for(node, self.inference)
+            if template is not None:
+                return self._templated(node, template)
+            return Group({}, [node], host=record.reason)
+        if key in self.inference.unknown or key not in self.inference.traces:
+            return Group({}, [node], host=self.inference.unknown.get(key, "its input types are known only at run time"))
+        roots = {n: r for n, r in zip(node.outputs, self.inference.traces[key], strict=True) if n and r is not None}
+        if self._aliased(node) is not None:
+            return None
+        template = template_for(node, self.inference)
+        if template is not None:
+            return self._templated(node, template)
+        named = dict(zip(roots, substitute(list(roots.values()), lambda t: self._leaf(t, node)), strict=True))
+        for root in named.values():
+            reason = unsupported([root])
+            if reason is not None:
+                return Group({}, [node], host=reason)
+        return Group(named, [node])
+
+    def _templated(self, node: Node, template: Template) -> Group:
+        acc = f"%{node.outputs[0]}"
+        kind = self.inference.types[node.outputs[0]]
+        assert isinstance(kind, TensorType) and kind.shape is not None
+        result = template.result(Tensor("input", (), (acc,), template.acc_dtype or kind.dtype, kind.shape))
+        (result,) = substitute([result], lambda t: t if t.attrs[0] == acc else self._named_leaf(t))
+        roots = {node.outputs[0]: result}
+        return Group(roots, [node], template, acc)
+
+    def _leaf(self, t: Tensor, node: Node) -> Tensor:
+        return self._named_leaf(Tensor("input", (), (node.inputs[t.attrs[0]],), t.dtype, t.shape))
+
+    def _named_leaf(self, t: Tensor) -> Tensor:
+        name = t.attrs[0]
+        constant = self.graph.constants.get(name)
+        if constant is not None and constant.size == 1 and constant.dtype in SUPPORTED_DTYPES:
+            value = constant.numpy().reshape(()).astype(_PLAIN.get(constant.dtype, constant.dtype.numpy)).item()
+            return as_scalar(value, t.dtype, t.shape)  # type: ignore[arg-type]
+        return t
+
+    def _aliased(self, node: Node) -> str | None:
+        """The input whose buffer the node's only output is, for reshapes and identities."""
+        roots = self.inference.traces.get(node.outputs[0])
+        if not roots or sum(bool(n) for n in node.outputs) != 1 or roots[0] is None:
+            return None
+        t = roots[0]
+        while t.prim == "reshape":
+            t = t.args[0]
+        return node.inputs[t.attrs[0]] if t.prim == "input" else None
+
+    def _needed(self, prepared: list[Group | None]) -> set[str]:
+        """Values whose elements something computes with; the others only lend their shapes."""
+        needed = set(self.graph.output_names())
+        for node, g in zip(reversed(self.graph.nodes), reversed(prepared), strict=True):
+            if not any(n in needed for n in node.outputs):
+                continue
+            if g is None:
+                needed.add(self._aliased(node) or "")
+            elif g.host:
+                needed |= node.used_names()
+            else:
+                roots = [r for n, r in g.roots.items() if n in needed]
+                needed.update(t.attrs[0] for t in inputs_of(roots))
+                needed.update(g.template.reads if g.template else ())
+        return needed
+
+    def _split(self, g: Group, needed: set[str]) -> list[Group]:
+        """One group per needed output; leaves refer to buffers, not to their other names."""
+        if g.host:
+            return [g]
+        if g.template is not None:
+            g.template = g.template.renamed(self.result.canonical)
+            roots = substitute(list(g.roots.values()), self._canonical_leaf)
+            g.roots = dict(zip(g.roots, roots, strict=True))
+            return [g]
+        parts = []
+        for name, root in g.roots.items():
+            if name in needed:
+                (canonical,) = substitute([root], self._canonical_leaf)
+                parts.append(Group({name: canonical}, g.nodes))
+        return parts
+
+    def _canonical_leaf(self, t: Tensor) -> Tensor:
+        name = self.result.canonical(t.attrs[0])
+        return t if name == t.attrs[0] else Tensor("input", (), (name,), t.dtype, t.shape)
+
+    # --- fusion ---
+
+    def _count_uses(self, groups: list[Group]) -> None:
+        for name in self.graph.output_names():
+            self._use(name, 2)  # a graph output has to be stored under its own name
+        for g in groups:
+            names = g.nodes[0].used_names() if g.host else g.reads()
+            for name in names:
+                self._use(name, 1)
+        for node in self.graph.nodes:
+            for name in node.used_names():
+                if any("[" in s for s in self._symbols(name)):
+                    self._use(name, 2)
+
+    def _use(self, name: str, count: int) -> None:
+        name = self.result.canonical(name)
+        self.uses[name] = self.uses.get(name, 0) + count
+
+    def _symbols(self, name: str) -> list[str]:
+        """Data symbols that stand for the value's own elements."""
+        values = self.inference.values.get(name)
+        if values is None:
+            return []
+        return [s for v in values.flat if isinstance(v, Expr) for s in v.symbols if s.startswith(f"{name}[")]
+
+    def _place(self, g: Group) -> None:
+        if self.fuse and not g.host and g.template is None:
+            for leaf in g.leaves():
+                merged = self._merge(self.by_output.get(leaf.attrs[0]), g, leaf.attrs[0])
+                if merged is not None:
+                    g = merged
+        self.result.groups.append(g)
+        for name in g.outputs:
+            self.by_output[name] = g
+
+    def _merge(self, producer: Group | None, consumer: Group, name: str) -> Group | None:
+        if producer is None or producer.host or len(producer.roots) != 1 or self.uses.get(name) != 1:
+            return None
+        if producer.template is not None:
+            if not self._fits_as_epilogue(producer, consumer, name):
+                return None
+        elif not _fits_one_nest(producer, consumer, name):
+            return None
+        value = producer.roots[name]
+
+        def leaf(t: Tensor) -> Tensor:
+            if t.attrs[0] != name:
+                return t
+            return value if t.shape == value.shape else Tensor("reshape", (value,), (), t.dtype, t.shape)
+
+        (output,) = consumer.roots
+        (root,) = substitute([consumer.roots[output]], leaf)
+        self.result.groups.remove(producer)
+        return Group({output: root}, [*producer.nodes, *consumer.nodes], producer.template, producer.acc)
+
+    def _fits_as_epilogue(self, producer: Group, consumer: Group, name: str) -> bool:
+        assert producer.template is not None
+        (root,) = consumer.roots.values()
+        (value,) = producer.roots.values()
+        if not producer.template.takes_epilogue or _significant(root.shape) != _significant(value.shape):
+            return False
+        order = walk([root])
+        if any(t.prim not in _ELEMENTWISE and t.prim != "reshape" for t in order) or any(t.prim in ("iota", "size") for t in order):
+            return False
+        if any(t.dtype not in (DType.FLOAT, DType.BOOL) for t in order):
+            return False
+        others = [t for t in [*producer.leaves(), *consumer.leaves()] if t.attrs[0] != name]
+        if len({t.attrs[0] for t in others}) > 4 or len(order) + len(walk([value])) > MAX_PRIMITIVES:
+            return False
+        return all(operand_kind(t, root.shape) is not None and t.dtype is DType.FLOAT for t in others)
+
+
+def operand_kind(t: Tensor, output: tuple[Dim, ...]) -> str | None:
+    """How an epilogue's operand is indexed by the output's (row, column), or None where it is in neither simple way."""
+    shape = _significant(t.shape)
+    if not shape:
+        return "scalar"
+    if shape == _significant(output):
+        return "full"
+    if len(shape) == 1 and t.shape[-1] == shape[0] and shape[0] == output[-1]:
+        return "column"
+    return None
+
+
+def _significant(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    return tuple(d for d in shape if d != 1)
+
+
+def _fits_one_nest(producer: Group, consumer: Group, name: str) -> bool:
+    (inner,) = producer.roots.values()
+    (root,) = consumer.roots.values()
+    inner_order, order = walk([inner]), walk([root])
+    if len(inner_order) + len(order) > MAX_PRIMITIVES:
+        return False
+    if len({t.attrs[0] for t in (*inner_order, *order) if t.prim == "input"}) > MAX_OPERANDS:
+        return False
+    if any(t.prim in ("concat", "scan", "scatter", "dot", "argreduce") for t in inner_order):
+        return False
+    reading = [t for t in order if t.prim == "input" and t.attrs[0] == name]
+    if any(_significant(t.shape) != _significant(inner.shape) for t in reading):
+        return False
+    cheap = all(t.prim in _CHEAP for t in inner_order)
+    kinds = {t.prim for t in order}
+    if kinds <= _ELEMENTWISE | {"reshape"}:
+        expanded = any(t.prim == "broadcast" and t.args[0] in reading and t.shape != t.args[0].shape for t in order)
+        moved = any(t.prim in ("transpose", "slice", "pad", "take", "index", "windows") for t in inner_order)
+        return not expanded and _significant(root.shape) == _significant(inner.shape) and (not moved or len(order) < 24)
+    if kinds <= _ELEMENTWISE | {"reduce", "reshape"}:
+        return cheap and all(_significant(t.shape) == _significant(inner.shape) for t in reading)
+    return cheap and kinds <= _MOVES
+
+
+_PLAIN: Mapping[DType, object] = {DType.FLOAT16: "float32", DType.BFLOAT16: "float32"}

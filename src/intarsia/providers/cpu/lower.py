@@ -1,0 +1,294 @@
+"""From a graph to the units a program runs: native segments, and host steps between them.
+
+A segment ends where Python is needed: at a host operator, or where sizes of what follows depend on values that the
+segment itself computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.loops import LoopKernel, lower
+from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim, Expr, product, symbols_of
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
+from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.rewrite import inputs_of, substitute
+from intarsia.ops.infer import Inference, infer
+from intarsia.ops.registry import Registry
+from intarsia.plan.segment import Buffer, Constraint, Segment
+from intarsia.plan.step import STATUS, Ref, Sizes, Step
+from intarsia.providers.cpu.group import Group, Grouping, group, operand_kind
+from intarsia.providers.cpu.template import FusedOperand
+
+_SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
+
+
+@dataclass
+class HostStep:
+    """A node that runs as a Python function over arrays."""
+
+    node: Node
+    reads: tuple[str, ...]  # the node's inputs, then what its subgraphs capture
+    reason: str
+    outputs: dict[str, ValueType] = field(default_factory=dict)
+
+
+@dataclass
+class Lowered:
+    """All that a program needs.
+
+    Attributes:
+        units: native segments and host steps in order.
+        alias: value -> value whose buffer it shares.
+        sources: symbol -> (value, axis) whose size it is, or (value, -1 - i) for element i of the value.
+        types: type of every value.
+    """
+
+    graph: Graph
+    inference: Inference
+    grouping: Grouping
+    units: list[Segment | HostStep]
+    constants: dict[str, np.ndarray]
+    sources: dict[str, tuple[str, int]]
+    types: dict[str, ValueType]
+
+
+def lower_graph(graph: Graph, registry: Registry, target: Target, fuse: bool = True) -> Lowered:
+    inference = infer(graph, registry)
+    grouping = group(inference, registry, fuse)
+    return _Lowerer(inference, grouping, target).run()
+
+
+class _Workspace:
+    """Arrays that kernels read, weights in the form that a kernel wants, and buffers between the steps of a template."""
+
+    def __init__(self, constants: dict[str, Constant]) -> None:
+        self.known, self.used = constants, dict[str, np.ndarray]()
+        self.temporaries: dict[str, Buffer] = {}
+
+    def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
+        self.temporaries[name] = Buffer(dtype, tuple(shape))
+        return name
+
+    def array(self, name: str) -> np.ndarray | None:
+        constant = self.known.get(name)
+        return None if constant is None else constant.numpy()
+
+    def add(self, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
+        label = f"{name}%{key}"
+        if label not in self.used:
+            self.used[label] = make()
+        return label
+
+    def plain(self, name: str) -> bool:
+        """Whether `name` is a constant; it is then kept for kernels to read as it is."""
+        if name in self.used:
+            return True
+        constant = self.known.get(name)
+        if constant is None:
+            return False
+        array = constant.numpy()
+        if array.ctypes.data % array.dtype.itemsize and array.nbytes < 1 << 20:
+            array = array.copy()  # large unaligned tables stay in the mapped file: x86 and 64-bit Arm read them as they are
+        self.used[name] = np.ascontiguousarray(array)
+        return True
+
+
+class _Lowerer:
+    def __init__(self, inference: Inference, grouping: Grouping, target: Target) -> None:
+        self.inference, self.grouping, self.target = inference, grouping, target
+        self.graph = inference.graph
+        self.types = inference.types
+        self.constants = _Workspace(self.graph.constants)
+        self.sources: dict[str, tuple[str, int]] = {}
+        self.units: list[Segment | HostStep] = []
+        self.steps: list[Step] = []
+        self.produced: set[str] = set()  # by the segment being built
+        self.constraints: list[Constraint] = []
+        self.defined: set[str] = set()  # symbols that are known when the segment being built is bound
+
+    def run(self) -> Lowered:
+        for value in self.graph.inputs:
+            self._define(value.name)
+        for name in self.graph.constants:
+            self._define(name)
+        for g in self.grouping.groups:
+            if g.host:
+                self._close()
+                node = g.nodes[0]
+                captured = sorted(node.used_names() - set(node.inputs))
+                reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
+                outputs = {n: self.types[n] for n in node.outputs if n and n in self.types}
+                self.units.append(HostStep(node, reads, g.host, outputs))
+                for name in node.outputs:
+                    self._define(name)
+                for name in reads:
+                    self.constants.plain(name)
+                continue
+            steps = self._steps(g)
+            if not self._symbols(g) <= self.defined:
+                self._close()
+                missing = self._symbols(g) - self.defined
+                assert not missing, f"sizes {sorted(missing)} of {g.outputs} come from nowhere"
+            self.steps += steps
+            self.produced.update(n for s in steps for n in s.writes)
+            self._constrain(g)
+        self._close()
+        self._cross()
+        return Lowered(
+            self.graph, self.inference, self.grouping, self.units, self.constants.used, self.sources, self.types
+        )
+
+    # --- symbols ---
+
+    def _define(self, name: str) -> None:
+        """A value that exists before the next segment is bound gives its sizes' symbols, and its elements' ones, values."""
+        kind = self.types.get(name)
+        if isinstance(kind, TensorType) and kind.shape is not None:
+            for axis, d in enumerate(kind.shape):
+                if isinstance(d, Expr) and len(d.symbols) == 1 and str(d) in d.symbols and str(d) not in self.defined:
+                    self.sources[str(d)] = (name, axis)
+                    self.defined.add(str(d))
+        values = self.inference.values.get(name)
+        if values is not None:
+            for i, v in enumerate(values.flat):
+                if isinstance(v, Expr) and str(v) == f"{name}[{i}]":
+                    self.sources[str(v)] = (name, -1 - i)
+                    self.defined.add(str(v))
+
+    def _symbols(self, g: Group) -> set[str]:
+        found: set[str] = set()
+        shapes: list[Dim] = []
+        for t in walk(list(g.roots.values())):
+            shapes.extend(t.shape)
+            shapes.extend(_flat(t.attrs))
+        if g.template is not None:
+            for kind in g.template.types:
+                shapes.extend(kind.shape or () if kind is not None else ())
+        for d in shapes:
+            found |= symbols_of(d)
+        return found
+
+    # --- segments ---
+
+    def _close(self) -> None:
+        """End the segment being built: what it computes can be looked at from Python afterwards."""
+        if self.steps:
+            self.units.append(Segment(self.steps, (), (), {}, {}, self.constraints))
+            for name in self.produced:
+                self._define(name)
+            for value, known in self.inference.values.items():
+                if self.grouping.canonical(value) in self.produced and known is not None:
+                    self._define(value)
+        self.steps, self.produced, self.constraints = [], set(), []
+
+    def _cross(self) -> None:
+        """Name each segment's inputs and outputs: what crosses its borders."""
+        canonical = self.grouping.canonical
+        later: set[str] = {canonical(n) for n in self.graph.output_names()}
+        later |= {canonical(value) for value, axis in self.sources.values()}
+        for unit in reversed(self.units):
+            if isinstance(unit, HostStep):
+                later.update(n for n in unit.reads if n)
+                continue
+            written = {n for s in unit.steps for n in s.writes}
+            read = {n for s in unit.steps for n in s.reads if n}
+            unit.outputs = tuple(sorted(written & later))
+            unit.inputs = tuple(sorted(n for n in read - written if n not in self.constants.used))
+            unit.constants = {n: self.constants.used[n] for n in read if n in self.constants.used}
+            unit.buffers = {n: self._buffer(n) for n in (written | set(unit.inputs))}
+            later |= set(unit.inputs)
+
+    def _buffer(self, name: str) -> Buffer:
+        if name in self.constants.temporaries:
+            return self.constants.temporaries[name]
+        kind = self.types[name]
+        assert isinstance(kind, TensorType) and kind.shape is not None, name
+        return Buffer(kind.dtype, kind.shape)
+
+    # --- steps ---
+
+    def _steps(self, g: Group) -> list[Step]:
+        for name in g.reads():
+            if name:
+                self.constants.plain(name) if g.template is None or name not in g.template.reads else None
+        steps = self._template_steps(g) if g.template is not None else [self._loop_step(g)]
+        for step in steps:
+            step.nodes = tuple(n.outputs[0] for n in g.nodes)
+            for name in step.reads:
+                self.constants.plain(name)
+        return steps
+
+    def _loop_step(self, g: Group) -> Step:
+        (out,) = g.roots
+        leaves = inputs_of([g.roots[out]])
+        position = {t.attrs[0]: i for i, t in enumerate(leaves)}
+
+        def numbered(t: Tensor) -> Tensor:
+            return Tensor("input", (), (position[t.attrs[0]],), t.dtype, t.shape)
+
+        kernel = lower(substitute([g.roots[out]], numbered), self.target, prefix=_prefix(g))
+        names = [leaves[i].attrs[0] for i in kernel.operands]
+        elements = product(g.roots[out].shape)
+        work = max([1, *(_constant_size(t) for t in leaves)])
+        return Step(
+            kernel.text, tuple(names), (out,), _loop_arguments(kernel, names, out),
+            serial=lambda size: max(size(elements), work) < _SERIAL_ELEMENTS, label=_prefix(g), checked=kernel.checked,
+        )  # fmt: skip
+
+    def _template_steps(self, g: Group) -> list[Step]:
+        assert g.template is not None
+        (out,) = g.roots
+        root = g.roots[out]
+        epilogue, operands = None, []
+        if root.prim != "input":
+            leaves = [t for t in inputs_of([root]) if t.attrs[0] != g.acc]
+            position = {t.attrs[0]: i + 1 for i, t in enumerate(leaves)}
+            position[g.acc] = 0
+            (numbered,) = substitute([root], lambda t: Tensor("input", (), (position[t.attrs[0]],), t.dtype, t.shape))
+            kinds = [operand_kind(t, root.shape) or "full" for t in leaves]
+            epilogue = Epilogue(numbered, tuple(kinds), tuple(t.dtype for t in leaves))
+            operands = [FusedOperand(t.attrs[0], kind, t.dtype) for t, kind in zip(leaves, kinds, strict=True)]
+        return g.template.steps(self.target, self.constants, epilogue, operands, out)
+
+    def _constrain(self, g: Group) -> None:
+        where = f"node {g.nodes[0].name!r} ({g.nodes[0].qualified_op})"
+        for t in walk(list(g.roots.values())):
+            if t.prim == "broadcast":
+                x = t.args[0]
+                for have, want in zip(x.shape[::-1], t.shape[::-1], strict=False):
+                    if have not in (1, want):
+                        self.constraints.append(Constraint("broadcast", have, want, where))
+            elif t.prim == "reshape" and product(t.shape) != product(t.args[0].shape):
+                self.constraints.append(Constraint("equal", product(t.args[0].shape), product(t.shape), where))
+            elif t.prim == "dot" and t.args[0].shape[-1] != t.args[1].shape[-2]:
+                self.constraints.append(Constraint("equal", t.args[0].shape[-1], t.args[1].shape[-2], where))
+
+
+def _loop_arguments(kernel: LoopKernel, names: Sequence[str], out: str) -> Callable[[Sizes, int], Sequence[Ref | int]]:
+    pointers: list[Ref | int] = [*(Ref(n) for n in names), Ref(out), *([Ref(STATUS)] if kernel.checked else [])]
+    return lambda size, threads: [*pointers, *(size(d) for d in kernel.sizes)]
+
+
+def _prefix(g: Group) -> str:
+    names = [n.op_type for n in g.nodes]
+    shown = names if len(names) <= 4 else [*names[:3], f"and{len(names) - 3}"]
+    return "_".join("".join(c if c.isalnum() else "_" for c in n) for n in shown)
+
+
+def _constant_size(t: Tensor) -> int:
+    total = product(t.shape)
+    return total if isinstance(total, int) else 0
+
+
+def _flat(attrs: object) -> list[Dim]:
+    if isinstance(attrs, tuple):
+        return [x for a in attrs for x in _flat(a)]
+    return [attrs] if isinstance(attrs, Expr) else []
+

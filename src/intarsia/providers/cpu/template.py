@@ -1,0 +1,96 @@
+"""Hand-scheduled kernels beside the definitions: which nodes they take, and the steps they become."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.kernel.lang import Tensor
+from intarsia.ops.infer import Inference
+from intarsia.plan.step import Step
+
+
+class Workspace(Protocol):
+    """Where templates put weights that they packed, find constant operands, and get buffers between their steps."""
+
+    def array(self, name: str) -> np.ndarray | None:
+        """The constant called `name`, or None if it is computed at run time."""
+
+    def add(self, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
+        """Keep what `make` derives from constant `name` (once per `key`); returns the name of its buffer."""
+
+    def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
+        """A buffer called `name` (not a value of the graph) that steps of this template write and read."""
+
+
+@dataclass(frozen=True)
+class FusedOperand:
+    """An operand of an epilogue: the buffer, how it is indexed, and its type."""
+
+    name: str
+    kind: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Template:
+    """A node that a hand-scheduled kernel computes.
+
+    Attributes:
+        reads: buffers of the node's operands ("" where omitted).
+        types: their types.
+        attributes: what the kernel needs of the node.
+        acc_dtype: element type of the result before the epilogue, where it is not the node's own.
+        takes_epilogue: whether element-wise nodes behind it may be fused.
+    """
+
+    node: Node
+    reads: tuple[str, ...]
+    types: tuple[TensorType | None, ...]
+    output: TensorType
+    acc_dtype: DType | None = None
+    takes_epilogue: bool = True
+
+    def renamed(self, canonical: Callable[[str], str]) -> Template:
+        return replace(self, reads=tuple(canonical(n) if n else "" for n in self.reads))
+
+    def result(self, acc: Tensor) -> Tensor:
+        """The node's output in terms of what the kernel accumulates, and of further operands as `input(value name)`."""
+        return acc
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        """The kernel calls that compute `out`."""
+        raise NotImplementedError
+
+
+_TEMPLATES: Mapping[tuple[str, str], str] = {
+    ("", "MatMul"): "intarsia.providers.cpu.contraction:matmul",
+    ("", "Gemm"): "intarsia.providers.cpu.contraction:gemm",
+}
+
+
+def template_for(node: Node, inference: Inference) -> Template | None:
+    """The template that takes `node`, if one does."""
+    where = _TEMPLATES.get((node.domain, node.op_type))
+    if where is None:
+        return None
+    module, name = where.split(":")
+    match: Callable[[Node, Inference], Template | None] = getattr(importlib.import_module(module), name)
+    return match(node, inference)
+
+
+def tensor_types(node: Node, inference: Inference) -> tuple[TensorType | None, ...]:
+    """Types of the node's inputs (None: omitted, or not a tensor)."""
+    found: list[Any] = [inference.types.get(n) if n else None for n in node.inputs]
+    return tuple(t if isinstance(t, TensorType) else None for t in found)

@@ -1,0 +1,57 @@
+"""A CPU program as text, at each stage of its compilation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from intarsia.plan.segment import Segment
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.program import CpuProgram
+
+
+def describe(program: CpuProgram, stage: str) -> str:
+    """`kernels`: groups and their steps; `source`: LLVM IR; `assembly`; `plan`: bound plans; else the lowered graph."""
+    writer = {"kernels": _kernels, "source": _source, "assembly": _assembly, "plan": _plan}.get(stage)
+    return writer(program) if writer is not None else str(program.lowered.graph)
+
+
+def _kernels(program: CpuProgram) -> str:
+    lines = []
+    for unit in program.lowered.units:
+        if not isinstance(unit, Segment):
+            lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
+            continue
+        lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
+        for step in unit.steps:
+            lines.append(f"  {step.label:40} {', '.join(step.reads)} -> {', '.join(step.writes)}  [{step.kernel.symbol}]")
+    return "\n".join(lines)
+
+
+def _source(program: CpuProgram) -> str:
+    texts = {s.kernel.symbol: s.kernel.ir for u in program.lowered.units if isinstance(u, Segment) for s in u.steps}
+    return "\n".join(f"; --- {symbol}\n{ir}" for symbol, ir in texts.items())
+
+
+def _assembly(program: CpuProgram) -> str:
+    from intarsia.codegen.engine import emit_assembly
+
+    texts = {s.kernel.symbol: s.kernel.ir for u in program.lowered.units if isinstance(u, Segment) for s in u.steps}
+    return "\n".join(f"# --- {symbol}\n{emit_assembly(ir, program.target)}" for symbol, ir in texts.items())
+
+
+def _plan(program: CpuProgram) -> str:
+    if not program._plans:
+        return "no plan yet: plans are made by the first run with each combination of input shapes"
+    lines = []
+    for plan in program._plans.values():
+        lines.append("sizes: " + (", ".join(f"{k}={v}" for k, v in sorted(plan.env.items())) or "all fixed"))
+        for unit in plan.units:
+            if not hasattr(unit, "offsets"):
+                lines.append(f"  {type(unit).__name__}: bound when its sizes are known")
+                continue
+            lines.append(f"  arena {unit.arena_nbytes:,} bytes, {len(unit.segment.steps)} steps")
+            for i, step in enumerate(unit.segment.steps):
+                places = [f"{n}@{unit.offsets[n]}{list(unit.shapes[n])}" for n in step.writes if n in unit.offsets]
+                lines.append(f"    {i:4} {'serial  ' if unit.serial[i] else 'parallel'} {step.label:36} {' '.join(places)}")
+    return "\n".join(lines)
