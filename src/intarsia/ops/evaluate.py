@@ -58,13 +58,21 @@ def _single_sequence(record: OpRecord, node: Node, out: Any) -> bool:
 
 
 def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) -> list[Any]:
-    arrays = [None if x is None else np.asarray(x) for x in inputs]
-    operands = [None if x is None else k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(arrays)]
+    arrays = [x if x is None or isinstance(x, list) else np.asarray(x) for x in inputs]
+    operands = [k.input(i, DType.of(x.dtype), x.shape) if isinstance(x, np.ndarray) else x for i, x in enumerate(arrays)]
     values: dict[int, np.ndarray | None] = {}
     for i in record.value_indices:
         array = arrays[i] if i < len(arrays) else None
         values[i] = None if array is None else array.astype(object)
-    roots = trace(record, node, operands, values)
+    try:
+        roots = trace(record, node, operands, values)
+    except k.SymbolicValueError:
+        if record.fallback is None:
+            raise
+        out = call(record, node, arrays, record.fallback)
+        return [*(out if isinstance(out, tuple) else (out,)), *[None] * len(node.outputs)][: len(node.outputs)]
+    if any(isinstance(r, list) for r in roots):  # Identity of a sequence
+        return list(roots)
     wanted = [r for r in roots if r is not None]
     found = iter(interpret(wanted, arrays))
     return [None if r is None else np.ascontiguousarray(next(found)).reshape([int(d) for d in r.shape]) for r in roots]  # type: ignore[call-overload]

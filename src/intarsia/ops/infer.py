@@ -5,7 +5,7 @@ Inference is tracing: a node's definition is called on symbolic tensors, and the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,6 +133,8 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
     ]
     bound = _data_symbols(record, node, inputs, values, result)
     roots = trace(record, node, operands, bound)
+    if any(not isinstance(r, k.Tensor) for r in roots if r is not None):  # Identity of a sequence: its type passes through
+        return [TensorType(r.dtype, r.shape) if isinstance(r, k.Tensor) else r for r in roots]
     result.traces[node.outputs[0]] = roots
     _follow_values(result, node, roots, values)
     return [None if r is None else TensorType(r.dtype, r.shape) for r in roots]
@@ -171,13 +173,13 @@ def trace(
             if known is None:
                 raise k.SymbolicValueError(f"its input {record.input_names[i]!r} ({node.inputs[i]!r}) is known only at run time")
             arguments[i] = known
-    out = call(record, node, arguments)
+    out = call(record, node, arguments, operands=tuple(operands))
     roots = list(out) if isinstance(out, (tuple, list)) else [out]
     return roots[: len(node.outputs)] + [None] * (len(node.outputs) - len(roots))
 
 
-def call(record: OpRecord, node: Node, arguments: Sequence[Any], **context: Any) -> Any:
-    """Call a record's function with the node's inputs and attributes.
+def call(record: OpRecord, node: Node, arguments: Sequence[Any], function: Callable[..., Any] | None = None, **context: Any) -> Any:
+    """Call a record's function (or `function`, of the same parameters) with the node's inputs and attributes.
 
     Raises:
         DefinitionError: a required input or attribute is missing, or one is unknown.
@@ -192,6 +194,7 @@ def call(record: OpRecord, node: Node, arguments: Sequence[Any], **context: Any)
     if missing:
         raise k.DefinitionError(f"required input {missing[0]!r} is missing")
     attributes = dict(node.attributes)
+    attributes.pop("consumed_inputs", None)  # opset 1's hint for in-place execution
     for name, default in record.attributes.items():
         if default is REQUIRED and name not in attributes:
             raise k.DefinitionError(f"required attribute {name!r} is missing")
@@ -203,7 +206,7 @@ def call(record: OpRecord, node: Node, arguments: Sequence[Any], **context: Any)
     if record.wants_context:
         wanted = tuple(bool(o) for o in node.outputs)
         attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, **context)
-    return record.function(*args, **attributes)
+    return (function or record.function)(*args, **attributes)
 
 
 def _infer_host(

@@ -32,6 +32,7 @@ class NodeContext:
     wanted: tuple[bool, ...] = (True,)  # which of them
     version: int = 0
     name: str = ""
+    operands: tuple[Any, ...] = ()  # the operands as tensors, those included that the definition receives as integers
     run_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # host ops: runs a subgraph body
     infer_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # infer rules: types of a subgraph's outputs
 
@@ -49,6 +50,7 @@ class OpRecord:
     values: tuple[str, ...] = ()
     reason: str = ""  # why it is a host operator
     deterministic: bool = True
+    fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError on known values
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -124,13 +126,25 @@ REGISTRY = Registry()
 
 
 def op(
-    name: str, since: int | tuple[int, ...], *, domain: str = "", values: tuple[str, ...] = (), deterministic: bool = True
+    name: str,
+    since: int | tuple[int, ...],
+    *,
+    domain: str = "",
+    values: tuple[str, ...] = (),
+    deterministic: bool = True,
+    fallback: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a definition in tensor primitives for every version in `since`."""
+    """Register a definition in tensor primitives for every version in `since`.
+
+    Args:
+        fallback: NumPy function with the definition's parameters. A definition raises `SymbolicValueError` for a case that
+            primitives cannot express (random numbers, strings); the node then runs on the host by this function.
+    """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for version in (since,) if isinstance(since, int) else since:
-            REGISTRY.add(OpRecord(domain, name, version, function, values=values, deterministic=deterministic))
+            record = OpRecord(domain, name, version, function, values=values, deterministic=deterministic, fallback=fallback)
+            REGISTRY.add(record)
         return function
 
     return register

@@ -1,0 +1,21 @@
+"""Operators: one definition each, in tensor primitives or on the host, by family."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+
+from intarsia.ops.registry import REGISTRY, Registry
+
+FAMILIES = (
+    "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather", "matmul",
+    "einsum", "normalization", "random",
+)  # fmt: skip
+
+
+@functools.cache
+def registry() -> Registry:
+    """All operators; the families are imported on the first call."""
+    for family in FAMILIES:
+        importlib.import_module(f"intarsia.ops.{family}")
+    return REGISTRY
