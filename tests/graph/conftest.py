@@ -97,7 +97,7 @@ def branching() -> onnx.ModelProto:
         "else", [], [value("e", TensorProto.FLOAT, None)],
     )  # fmt: skip
     scale = helper.make_node("Constant", [], ["factor"])
-    scale.attribute.append(helper.make_attribute_ref_name(helper.make_attribute("value_float", 1.0), "alpha"))
+    scale.attribute.add(name="value_float", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
     function = helper.make_function(
         "custom", "Scale", ["a"], ["b"], [scale, helper.make_node("Mul", ["a", "factor"], ["b"])],
         [helper.make_opsetid("", 20)], [], [helper.make_attribute("alpha", 3.0)],

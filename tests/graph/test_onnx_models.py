@@ -72,7 +72,7 @@ def check_attribute(ours: Any, theirs: AttributeProto) -> None:
     else:
         expected = helper.get_attribute_value(theirs)
         if theirs.type == AttributeProto.STRING:
-            ours, expected = ours.encode(), expected
+            ours = ours.encode()
         elif theirs.type == AttributeProto.STRINGS:
             ours = [s.encode() for s in ours]
         assert ours == (list(expected) if isinstance(ours, list) else expected)

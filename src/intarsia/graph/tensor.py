@@ -253,9 +253,9 @@ def read_entry(buffer: Buffer, start: int, end: int) -> tuple[str, str]:
     key = value = ""
     for tag, a, b in fields(buffer, start, end, "StringStringEntryProto"):
         if tag == 0x0A:
-            key = text(buffer, a, b)
+            key = buffer[a:b].decode()
         elif tag == 0x12:
-            value = text(buffer, a, b)
+            value = buffer[a:b].decode()
     return key, value
 
 

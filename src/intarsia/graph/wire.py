@@ -49,7 +49,11 @@ def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> It
                 size = buffer[position]
                 position += 1
                 if size > 0x7F:
-                    size, position = varint(buffer, position - 1)
+                    if buffer[position] < 0x80:
+                        size += (buffer[position] - 1) << 7
+                        position += 1
+                    else:
+                        size, position = varint(buffer, position - 1)
                 stop = position + size
                 if stop > end:
                     raise _overrun(message, tag, at, size, end - position, last=end == len(buffer))
