@@ -136,11 +136,13 @@ def general_args(
     c_batch: tuple[int, int] = (0, 0),
     operands: Sequence[Operand] = (),
     scratch: int = 0,
+    a_nbytes: int | None = None,
 ) -> list[int]:
     """As `matrix_args`, for rows on three levels and several taps.
 
     `a_outer` and `c_outer` are the bytes between lines and between images, `taps` the address of `ntaps` int64
-    displacements of A in bytes. B has `ntaps * k` rows.
+    displacements of A in bytes. B has `ntaps * k` rows. `a_nbytes`: the memory that A covers in one batch, where its rows
+    overlap.
     """
     tile = tile_of(spec.dtype, target)
     tiles = -(-m // tile.rows)
@@ -148,9 +150,9 @@ def general_args(
     all_tiles = tiles * lines * images
     chunk = all_tiles
     if panels > 1 and m > 0:
-        rows_nbytes = max(1, k * ntaps * tile.itemsize * m // max(1, tiles))
-        chunk = max(1, min(all_tiles, _A_RESIDENT_NBYTES // rows_nbytes))
-        chunk = -(-all_tiles // -(-all_tiles // chunk)) if all_tiles else 1
+        covered = a_nbytes if a_nbytes is not None else k * tile.itemsize * m * lines * images
+        chunks = min(all_tiles, max(1, -(-covered // _A_RESIDENT_NBYTES)))
+        chunk = -(-all_tiles // chunks) if chunks else 1
     if spec.b_layout == "packed":
         panel_nbytes = k * ntaps * tile.width * tile.itemsize
     else:

@@ -1,0 +1,265 @@
+"""Convolutions in channels-last layout as products with displaced rows: X [N, (D, H,) W, C], Y [N, (OD, OH,) OW, M].
+
+Row (n, d, h, w) of the product is output pixel (n, d, h, w). Its A row begins at the window's first input pixel; the window's
+other pixels are the product's taps. Along W the window's `kw * C` numbers are contiguous (dilation 1, one group), so they are
+one long row and only `kd * kh` taps remain. Nothing is copied but an input that needs a border, which a padding step writes.
+
+The kernel is `gemm.kernel_text(GemmSpec(dtype, "packed", epilogue), target)`: sizes, kernel shapes, strides and dilations are
+all arguments. Groups are batches; narrow groups are merged into block-diagonal ones until they fill a vector.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.codegen.body import Module
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.finish import itemsize
+from intarsia.codegen.gemm import GemmSpec, Operand, general_args
+from intarsia.codegen.microkernel import Tile, tile_of
+from intarsia.codegen.pack import pack_matrix, packed_nbytes
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """One convolution's sizes; all spatial tuples have the same length, 1 to 3, and `pads` twice that (all begins first)."""
+
+    batch: int
+    spatial: tuple[int, ...]
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    group: int = 1
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Spatial sizes of the input with its border."""
+        rank = len(self.spatial)
+        return tuple(s + self.pads[i] + self.pads[rank + i] for i, s in enumerate(self.spatial))
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """Spatial sizes of the output."""
+        sizes = zip(self.padded, self.kernel, self.strides, self.dilations, strict=True)
+        return tuple((p - (k - 1) * d - 1) // s + 1 for p, k, s, d in sizes)
+
+    @property
+    def needs_border(self) -> bool:
+        return any(self.pads)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """A plain matrix product: every pixel by itself."""
+        return math.prod(self.kernel) == 1 and all(s == 1 for s in self.strides) and not self.needs_border
+
+    def as_3d(self) -> ConvShape:
+        """The same convolution over (D, H, W), with leading axes of size 1."""
+        more = 3 - len(self.spatial)
+        ones, zeros = (1,) * more, (0,) * more
+        rank = len(self.spatial)
+        pads = (*zeros, *self.pads[:rank], *zeros, *self.pads[rank:])
+        return ConvShape(
+            self.batch, (*ones, *self.spatial), self.channels, self.filters, (*ones, *self.kernel), (*ones, *self.strides),
+            (*ones, *self.dilations), pads, self.group,
+        )  # fmt: skip
+
+
+def merged_groups(filters: int, group: int, tile: Tile) -> int:
+    """How many neighbouring groups are computed as one: the most whose filters fit in a vector."""
+    each = filters // group
+    return max(g for g in range(1, group + 1) if group % g == 0 and (g == 1 or g * each <= tile.lanes))
+
+
+def pack_weights(weights: np.ndarray, group: int, tile: Tile) -> np.ndarray:
+    """Pack ONNX weights [M, C / group, *kernel] as panels, [groups after merging, numbers of one group]."""
+    filters, depth = weights.shape[:2]
+    merge = merged_groups(filters, group, tile)
+    each, groups, count = filters // group, group // merge, math.prod(weights.shape[2:])
+    w = np.moveaxis(weights.reshape(groups, merge, each, depth, count), -1, 2)  # group, part, kernel, filter, channel
+    w = w.transpose(0, 2, 1, 4, 3)  # group, kernel, part, channel, filter
+    if merge == 1:
+        return pack_matrix(w.reshape(groups, count * depth, each), tile)
+    dense = np.zeros((groups, count, merge, depth, merge, each), weights.dtype)
+    for part in range(merge):
+        dense[:, :, part, :, part] = w[:, :, part]
+    return pack_matrix(dense.reshape(groups, count * merge * depth, merge * each), tile)
+
+
+def _long_rows(shape: ConvShape, groups: int) -> bool:
+    return groups == 1 and shape.dilations[-1] == 1
+
+
+def displacements(shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None) -> np.ndarray:
+    """The taps: int64 bytes from a window's first pixel to every row of it that is summed as one, in the weights' order.
+
+    The array must live as long as arguments that point to it.
+    """
+    s = shape.as_3d()
+    tile = tile_of(dtype, target)
+    groups = s.group // merged_groups(s.filters, s.group, tile)
+    pixel = x_pixel_nbytes or s.channels * tile.itemsize
+    _, height, width = s.padded
+    kd, kh, kw = (np.arange(k) * d for k, d in zip(s.kernel, s.dilations, strict=True))
+    if _long_rows(s, groups) and pixel == s.channels * tile.itemsize:
+        kw = kw[:1]
+    taps = (kd[:, None, None] * height + kh[:, None]) * width + kw
+    return np.ascontiguousarray(taps.reshape(-1) * pixel, np.int64)
+
+
+def conv_args(
+    spec: GemmSpec,
+    target: Target,
+    shape: ConvShape,
+    *,
+    micro: int,
+    x: int,
+    weights: int,
+    y: int,
+    taps: np.ndarray,
+    operands: Sequence[Operand] = (),
+    x_pixel_nbytes: int | None = None,
+    y_pixel_nbytes: int | None = None,
+) -> list[int]:
+    """The arguments of the product's kernel for a convolution.
+
+    `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
+    result, `taps` is what `displacements` gave. `x_pixel_nbytes` and `y_pixel_nbytes` are the bytes between pixels where
+    input or output are slices of channels of wider images. For `operands` see `conv_operand`.
+    """
+    s = shape.as_3d()
+    tile = tile_of(spec.dtype, target)
+    merge = merged_groups(s.filters, s.group, tile)
+    groups = s.group // merge
+    each, depth = s.filters // groups, s.channels // groups
+    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
+    x_pixel = x_pixel_nbytes or s.channels * tile.itemsize
+    y_pixel = y_pixel_nbytes or s.filters * out_size
+    planes, height, width = s.padded
+    out_planes, out_height, out_width = s.output
+    count = math.prod(s.kernel)
+    common = {
+        "micro": micro, "a": x, "b": weights, "ldb": 0, "c": y, "ldc": y_pixel, "n": each, "taps": taps.ctypes.data,
+        "ntaps": len(taps), "k": depth * count // len(taps), "operands": operands,
+    }  # fmt: skip
+    across = {
+        "a_batch": (0, depth * tile.itemsize),
+        "b_batch": (0, packed_nbytes(depth * count, each, tile)),
+        "c_batch": (0, each * out_size),
+    }
+    if s.is_pointwise:
+        pixels = s.batch * math.prod(s.output)
+        return general_args(spec, target, lda=x_pixel, m=pixels, batch=(1, groups), **common, **across)  # type: ignore[arg-type]
+    step = x_pixel * s.strides[2]
+    x_line, x_plane, x_image = (x_pixel * n for n in (width, width * height, width * height * planes))
+    y_line, y_plane, y_image = (y_pixel * n for n in (out_width, out_width * out_height, out_width * out_height * out_planes))
+    if out_planes == 1:
+        images, outer_batch = s.batch, 1
+        a_outer, c_outer = (x_line * s.strides[1], x_image), (y_line, y_image)
+    else:
+        images, outer_batch = out_planes, s.batch
+        a_outer, c_outer = (x_line * s.strides[1], x_plane * s.strides[0]), (y_line, y_plane)
+        across["a_batch"] = (x_image, across["a_batch"][1])
+        across["c_batch"] = (y_image, across["c_batch"][1])
+    return general_args(
+        spec, target, lda=step, m=out_width, lines=out_height, images=images, batch=(outer_batch, groups), a_outer=a_outer,
+        c_outer=c_outer, a_nbytes=x_image * s.batch // outer_batch, **common, **across,
+    )  # type: ignore[arg-type] # fmt: skip
+
+
+def conv_operand(kind: str, dtype: DType, address: int, shape: ConvShape, target: Target, compute: DType = DType.FLOAT) -> Operand:
+    """An epilogue operand of a convolution: "column" [M], "full" [N, ..., M] dense, or "scalar"."""
+    size = itemsize(dtype)
+    s = shape.as_3d()
+    each = s.filters // s.group * merged_groups(s.filters, s.group, tile_of(compute, target)) * size
+    if kind == "scalar":
+        return Operand(address)
+    if kind == "column":
+        return Operand(address, batch1=each)
+    if kind != "full":
+        raise ValueError(f"a convolution's epilogue takes operands of kind column, full or scalar; got {kind!r}")
+    pixel = s.filters * size
+    if s.is_pointwise:
+        return Operand(address, pixel, batch1=each)
+    planes, height, width = s.output
+    line, plane, image = (pixel * n for n in (width, width * height, width * height * planes))
+    if planes == 1:
+        return Operand(address, pixel, line, image, batch1=each)
+    return Operand(address, pixel, line, plane, image, each)
+
+
+# --- the border ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BorderSpec:
+    """Copy an image into one with a border of zeros; `channels_first`: the source is [N, C, ...], the copy channels-last."""
+
+    dtype: DType
+    channels_first: bool = False
+
+
+@functools.cache
+def border_text(spec: BorderSpec, target: Target) -> KernelText:
+    """The step that writes an input with its border; see `border_args`."""
+    module = Module(target)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    size = itemsize(spec.dtype)
+    source, out = body.load_pointer(args, 0), body.load_pointer(args, 1)
+    batch, planes, height, width, channels, plane0, line0, column0, out_planes, out_height, out_width = (
+        body.load_i64(args, 2 + i) for i in range(11)
+    )
+    pixel = body.mul(channels, size)
+    line_nbytes = body.mul(width, pixel)
+    out_line_nbytes = body.mul(out_width, pixel)
+    left = body.mul(column0, pixel)
+    right = body.sub(body.sub(out_line_nbytes, left), line_nbytes)
+    first, last = body.share(body.mul(body.mul(batch, out_planes), out_height), tid, nthreads)
+    with body.loop(first, last) as unit:
+        target_line = body.at(out, body.mul(unit, out_line_nbytes))
+        image, within = body.div(unit, body.mul(out_planes, out_height)), body.rem(unit, body.mul(out_planes, out_height))
+        plane = body.sub(body.div(within, out_height), plane0)
+        line = body.sub(body.rem(within, out_height), line0)
+        inside = body.b.and_(body.b.icmp_unsigned("<", plane, planes), body.b.icmp_unsigned("<", line, height))
+        with body.either(inside) as (copied, empty):
+            with copied:
+                body.fill_zero(target_line, left)
+                begin = body.at(target_line, left)
+                if spec.channels_first:
+                    area = body.mul(body.mul(planes, height), width)
+                    origin = body.add(body.mul(body.mul(image, channels), area), body.mul(body.add(body.mul(plane, height), line), width))
+                    with body.loop(0, channels) as c:
+                        row = body.at(source, body.mul(body.add(origin, body.mul(c, area)), size))
+                        to = body.at(begin, body.mul(c, size))
+                        with body.loop(0, width) as w:
+                            value = body.load(body.at(row, body.mul(w, size)), spec.dtype, 1)
+                            body.store(value, body.at(to, body.mul(w, pixel)), spec.dtype)
+                else:
+                    row_index = body.add(body.mul(body.add(body.mul(image, planes), plane), height), line)
+                    body.copy(body.at(source, body.mul(row_index, line_nbytes)), begin, line_nbytes)
+                body.fill_zero(body.at(begin, line_nbytes), right)
+            with empty:
+                body.fill_zero(target_line, out_line_nbytes)
+    body.b.ret_void()
+    return module.text("border")
+
+
+def border_args(shape: ConvShape, source: int, out: int) -> list[int]:
+    """The border step's arguments: addresses of the input and of its copy, dense [N, *shape.padded, C]."""
+    s = shape.as_3d()
+    return [source, out, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded]
+
+
+def border_nbytes(shape: ConvShape, dtype: DType) -> int:
+    """Bytes of the input with its border."""
+    return shape.batch * math.prod(shape.padded) * shape.channels * itemsize(dtype)
