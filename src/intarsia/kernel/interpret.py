@@ -231,6 +231,8 @@ _FLOAT8 = {
 def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray:
     """`x` converted as ONNX's Cast does."""
     source = DType.of(x.dtype)
+    if DType.STRING in (source, dtype):
+        return x if source == dtype else _to_strings(x) if dtype is DType.STRING else cast_array(_from_strings(x, dtype), dtype, saturate)
     if dtype in _FLOAT8 and saturate:
         largest, has_infinity = _FLOAT8[dtype]
         wide = x.astype(np.float32)
@@ -250,6 +252,24 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
     if dtype in _NARROW_FLOATS and x.dtype.kind not in "f":
         x = x.astype(np.float32)
     return x.astype(dtype.numpy)
+
+
+def _to_strings(x: np.ndarray) -> np.ndarray:
+    """Numbers as onnxruntime prints them: integers (and bool) in decimal, others with up to 8 significant digits."""
+    special = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
+    if x.dtype.kind in "iub":
+        texts = [str(int(v)) for v in x.reshape(-1)]
+    else:
+        texts = [special.get(t, t) for t in (f"{float(v):.8g}" for v in x.reshape(-1))]
+    return np.array(texts, object).reshape(x.shape)
+
+
+def _from_strings(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Texts as float64, or exactly as int64/uint64 where `dtype` is an integer type; fractions are cut off."""
+    if not dtype.is_integer:
+        return np.array([float(t) for t in x.reshape(-1)], np.float64).reshape(x.shape)
+    whole = [int(t) if t.strip().lstrip("+-").isdigit() else int(float(t)) for t in x.reshape(-1)]
+    return np.array(whole, np.uint64 if dtype is DType.UINT64 else np.int64).reshape(x.shape)
 
 
 def _to_narrow_integer(x: np.ndarray, dtype: DType) -> np.ndarray:

@@ -460,10 +460,12 @@ def _axis(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def _plain(value: Scalar, dtype: DType) -> Scalar:
+def _plain(value: Any, dtype: DType) -> Any:
+    if dtype is DType.STRING:
+        return value or ""
     if dtype is DType.BOOL:
         return bool(value)
     if dtype.is_integer:
-        return int(value)  # type: ignore[arg-type]
-    return complex(value) if dtype.is_complex else float(value)  # type: ignore[arg-type]
+        return int(value)
+    return complex(value) if dtype.is_complex else float(value)
 

@@ -8,8 +8,9 @@ import importlib
 from intarsia.ops.registry import REGISTRY, Registry
 
 FAMILIES = (
-    "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather", "matmul",
-    "einsum", "normalization", "random",
+    "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather",
+    "matmul", "einsum", "normalization", "random", "nn", "pooling", "spatial", "resize", "sampling", "detection", "recurrent",
+    "quantize", "attention",
 )  # fmt: skip
 
 

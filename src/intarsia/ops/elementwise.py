@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -85,8 +86,9 @@ def reciprocal(X: Tensor) -> Tensor:
 
 
 @op("Identity", (1, 13, 14, 16, 19, 21, 23, 24, 25))
-def identity(input: Tensor) -> Tensor:
-    return input
+def identity(input: Any) -> tuple[Any]:
+    """A tensor, sequence or optional as it is (in a tuple: a sequence is a list)."""
+    return (input,)
 
 
 @op("Mod", (10, 13, 28))
@@ -203,6 +205,7 @@ def _drop(
     training_mode: np.ndarray | None = None,
     *,
     seed: int | None = None,
+    node: NodeContext,
 ) -> tuple[np.ndarray, np.ndarray]:
     probability = 0.5 if ratio is None else float(ratio)
     kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # noqa: NPY002 (ONNX's reference generator)
