@@ -6,7 +6,8 @@
 State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the neighbour-line prefetcher).
 Word numbers are the constants below.
 
-Barrier: dissemination (Hensgen, Finkel, Manber 1988). In round r, thread t publishes the barrier's number in its own
+Barrier: up to COUNTED_THREADS threads count themselves in one word. More take the dissemination barrier (Hensgen, Finkel,
+Manber 1988), where that word would be contended: in round r, thread t publishes the barrier's number in its own
 word and waits for the word of thread t - 2^r (mod n); log2(n) rounds, no atomic read-modify-write, numbers only grow.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
+from intarsia.runtime.spmd_system import pause_text, system_text
 
 LINE = 16
 GENERATION = 0 * LINE  # counts parallel runs; idle workers wait for it to change
@@ -27,169 +29,32 @@ TABLE, FIRST, END, EPOCH = range(4 * LINE, 4 * LINE + 4)
 STOP_EPOCH = 5 * LINE  # the barrier at which all threads leave because the run was terminated
 LOCK = 6 * LINE  # 0 free, 1 held, 2 held and waited for
 PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 7 * LINE, 7 * LINE + 1, 7 * LINE + 2
-FLAGS = 8 * LINE  # a line per thread: a word per barrier round
+FLAGS = 8 * LINE  # a line per thread: a word per barrier round; or the count of arrivals in the first word
 
 FUNCTIONS = ("run", "worker", "spin", "halt")
 WORKERS_MISSING = 2
 SPINS_PER_YIELD = 32
-
-# Linux system call numbers of futex, by architecture.
-_FUTEX = {"x86_64": 202, "aarch64": 98, "arm": 240, "riscv64": 98, "i686": 240}
-
-_PAUSE = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "i686": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    # hint 1 is yield; an intrinsic, because assembler text needs a parser that llvmlite has for the host only
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-    "arm": ("declare void @llvm.arm.hint(i32)", "call void @llvm.arm.hint(i32 1)"),
-}
+COUNTED_THREADS = 4
 
 
 def executor_text(target: Target) -> KernelText:
     """The executor for `target`; raises EPFail where the platform has no threads (WebAssembly)."""
     if target.arch.startswith("wasm"):
         raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
-    declaration, pause = _PAUSE.get(target.arch, ("", 'call void asm sideeffect "", "~{memory}"()'))
-    wait, wake, clock = _system(target)
+    declaration, pause = pause_text(target)
+    wait, wake, clock = system_text(target)
     text = "\n".join([_ENTRY, wait, wake, clock, _WAITING, _BARRIER, _SOLO, _TEAM, _LOCK, _RUN, _WORKER, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(globals()[name]))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
 
 
-_WORDS = """SPINS_PER_YIELD GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS YIELDS STARTED WAIT WAKE YIELD
-CLOCK CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS WORKERS_MISSING""".split()
+_WORDS = """
+SPINS_PER_YIELD COUNTED_THREADS GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS YIELDS STARTED WAIT
+WAKE YIELD CLOCK CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS
+WORKERS_MISSING
+""".split()
 
-
-def _system(target: Target) -> tuple[str, str, str]:
-    """Wait for a word to change, wake who waits, and read the clock, by operating system."""
-    triple = target.triple
-    if "linux" in triple or "android" in triple:
-        futex = _FUTEX.get(target.arch)
-        wait, wake = (_SLEEP_WAIT, _NO_WAKE) if futex is None else (_FUTEX_WAIT, _FUTEX_WAKE)
-        return wait.replace("$FUTEX$", str(futex)), wake.replace("$FUTEX$", str(futex)), _GETTIME.replace("$CLOCK_ID$", "1")
-    if "darwin" in triple or "macos" in triple or "ios" in triple:
-        return _ULOCK_WAIT, _ULOCK_WAKE, _GETTIME.replace("$CLOCK_ID$", "8")
-    if "windows" in triple:
-        return _ADDRESS_WAIT, _ADDRESS_WAKE, _PERFORMANCE_COUNTER
-    return _SLEEP_WAIT, _NO_WAKE, _GETTIME.replace("$CLOCK_ID$", "1")
-
-
-# wait(state, address, value, timeout in microseconds, -1 for none): returns when woken, timed out, interrupted, or
-# at once if the 32 bits at the address are not `value`.
-_FUTEX_WAIT = """
-define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
-  %time = alloca { i64, i64 }
-  %forever = icmp slt i64 %timeout, 0
-  %nanoseconds = mul i64 %timeout, 1000
-  store i64 0, ptr %time
-  %np = getelementptr i64, ptr %time, i64 1
-  store i64 %nanoseconds, ptr %np
-  %tp = select i1 %forever, ptr null, ptr %time
-  %fp = getelementptr i64, ptr %state, i64 $WAIT$
-  %f = load ptr, ptr %fp
-  %r = call i64 (i64, ...) %f(i64 $FUTEX$, ptr %address, i64 128, i32 %value, ptr %tp, ptr null, i64 0)
-  ret void
-}"""
-
-_FUTEX_WAKE = """
-define internal void @wake(ptr %state, ptr %address) noinline nounwind {
-  %fp = getelementptr i64, ptr %state, i64 $WAKE$
-  %f = load ptr, ptr %fp
-  %r = call i64 (i64, ...) %f(i64 $FUTEX$, ptr %address, i64 129, i64 2147483647, ptr null, ptr null, i64 0)
-  ret void
-}"""
-
-# __ulock_wait(UL_COMPARE_AND_WAIT | ULF_NO_ERRNO, address, value, microseconds or 0), as libc++ waits on macOS.
-_ULOCK_WAIT = """
-define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
-  %forever = icmp slt i64 %timeout, 0
-  %t = trunc i64 %timeout to i32
-  %microseconds = select i1 %forever, i32 0, i32 %t
-  %v = zext i32 %value to i64
-  %fp = getelementptr i64, ptr %state, i64 $WAIT$
-  %f = load ptr, ptr %fp
-  %r = call i32 %f(i32 16777217, ptr %address, i64 %v, i32 %microseconds)
-  ret void
-}"""
-
-_ULOCK_WAKE = """
-define internal void @wake(ptr %state, ptr %address) noinline nounwind {
-  %fp = getelementptr i64, ptr %state, i64 $WAKE$
-  %f = load ptr, ptr %fp
-  %r = call i32 %f(i32 16777473, ptr %address, i64 0)
-  ret void
-}"""
-
-# WaitOnAddress(address, &value, 4, milliseconds or INFINITE), WakeByAddressAll(address).
-_ADDRESS_WAIT = """
-define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
-  %expected = alloca i32
-  store i32 %value, ptr %expected
-  %forever = icmp slt i64 %timeout, 0
-  %whole = udiv i64 %timeout, 1000
-  %some = add i64 %whole, 1
-  %t = trunc i64 %some to i32
-  %milliseconds = select i1 %forever, i32 -1, i32 %t
-  %fp = getelementptr i64, ptr %state, i64 $WAIT$
-  %f = load ptr, ptr %fp
-  %r = call i32 %f(ptr %address, ptr %expected, i64 4, i32 %milliseconds)
-  ret void
-}"""
-
-_ADDRESS_WAKE = """
-define internal void @wake(ptr %state, ptr %address) noinline nounwind {
-  %fp = getelementptr i64, ptr %state, i64 $WAKE$
-  %f = load ptr, ptr %fp
-  call void %f(ptr %address)
-  ret void
-}"""
-
-# Where the system has no wait by address: poll, with usleep(50) in between.
-_SLEEP_WAIT = """
-define internal void @wait(ptr %state, ptr %address, i32 %value, i64 %timeout) noinline nounwind {
-  %fp = getelementptr i64, ptr %state, i64 $WAIT$
-  %f = load ptr, ptr %fp
-  %r = call i32 %f(i32 50)
-  ret void
-}"""
-
-_NO_WAKE = """
-define internal void @wake(ptr %state, ptr %address) nounwind {
-  ret void
-}"""
-
-# Nanoseconds on the clock of Python's time.perf_counter_ns.
-_GETTIME = """
-define internal void @stamp(ptr %state, ptr %times, i64 %i) noinline nounwind {
-  %time = alloca { i64, i64 }
-  %fp = getelementptr i64, ptr %state, i64 $CLOCK$
-  %f = load ptr, ptr %fp
-  %r = call i32 %f(i32 $CLOCK_ID$, ptr %time)
-  %s = load i64, ptr %time
-  %np = getelementptr i64, ptr %time, i64 1
-  %n = load i64, ptr %np
-  %sn = mul i64 %s, 1000000000
-  %now = add i64 %sn, %n
-  %p = getelementptr i64, ptr %times, i64 %i
-  store i64 %now, ptr %p
-  ret void
-}"""
-
-_PERFORMANCE_COUNTER = """
-define internal void @stamp(ptr %state, ptr %times, i64 %i) noinline nounwind {
-  %time = alloca i64
-  %fp = getelementptr i64, ptr %state, i64 $CLOCK$
-  %f = load ptr, ptr %fp
-  %r = call i32 %f(ptr %time)
-  %count = load i64, ptr %time
-  %sp = getelementptr i64, ptr %state, i64 $CLOCK_SCALE$
-  %scale = load i64, ptr %sp
-  %now = mul i64 %count, %scale
-  %p = getelementptr i64, ptr %times, i64 %i
-  store i64 %now, ptr %p
-  ret void
-}"""
 
 _ENTRY = """
 define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
@@ -307,8 +172,43 @@ out:
   ret void
 }
 
-; The sleep in a barrier is bounded to 1 ms, because an arriving thread that spins looks for sleepers without a fence.
-define internal void @barrier(ptr %state, i64 %epoch, i64 %tid, i64 %n) noinline nounwind {
+define internal void @barrier(ptr %state, i64 %epoch, i64 %tid, i64 %n) alwaysinline nounwind {
+  %few = icmp sle i64 %n, $COUNTED_THREADS$
+  br i1 %few, label %counted, label %spread
+counted:
+  call void @count(ptr %state, i64 %epoch, i64 %n)
+  ret void
+spread:
+  call void @disseminate(ptr %state, i64 %epoch, i64 %tid, i64 %n)
+  ret void
+}
+
+; the last of the %n threads to arrive at barrier %epoch brings the count to epoch * n
+define internal void @count(ptr %state, i64 %epoch, i64 %n) noinline nounwind {
+entry:
+  %sleepers = getelementptr i64, ptr %state, i64 $BARRIER_SLEEPERS$
+  %word = getelementptr i64, ptr %state, i64 $FLAGS$
+  %goal = mul i64 %epoch, %n
+  %before = atomicrmw add ptr %word, i64 1 seq_cst
+  %now = add i64 %before, 1
+  %last = icmp uge i64 %now, %goal
+  br i1 %last, label %look, label %wait
+look:
+  %s = load atomic i64, ptr %sleepers seq_cst, align 8
+  %quiet = icmp eq i64 %s, 0
+  br i1 %quiet, label %out, label %rouse
+rouse:
+  call void @wake(ptr %state, ptr %word)
+  br label %out
+wait:
+  call void @await(ptr %state, ptr %word, i64 %goal, ptr %sleepers, i64 1000)
+  br label %out
+out:
+  ret void
+}
+
+; The sleep in a barrier is bounded to 1 ms, because here an arriving thread that spins looks for sleepers without a fence.
+define internal void @disseminate(ptr %state, i64 %epoch, i64 %tid, i64 %n) noinline nounwind {
 entry:
   %sp = getelementptr i64, ptr %state, i64 $SPINS$
   %spins = load i64, ptr %sp
