@@ -341,7 +341,9 @@ def reshape_dims(shape: Sequence[Dim], target: Sequence[Dim], allowzero: bool = 
             out.append(_opaque("reshape_dim", i, int(allowzero), len(shape), *shape, *target))
         elif t == 0 and not allowzero:
             if i >= len(shape):
-                raise ValueError(f"element {i} of the target {format_shape(target)} is 0 but the input {format_shape(shape)} has no such axis")
+                raise ValueError(
+                    f"element {i} of the target {format_shape(target)} is 0: {format_shape(shape)} has no such axis"
+                )
             out.append(shape[i])
         else:
             out.append(t)

@@ -232,7 +232,9 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
     """`x` converted as ONNX's Cast does."""
     source = DType.of(x.dtype)
     if DType.STRING in (source, dtype):
-        return x if source == dtype else _to_strings(x) if dtype is DType.STRING else cast_array(_from_strings(x, dtype), dtype, saturate)
+        if source == dtype:
+            return x
+        return _to_strings(x) if dtype is DType.STRING else cast_array(_from_strings(x, dtype), dtype, saturate)
     if dtype in _FLOAT8 and saturate:
         largest, has_infinity = _FLOAT8[dtype]
         wide = x.astype(np.float32)

@@ -9,8 +9,8 @@ from intarsia.ops.registry import REGISTRY, Registry
 
 FAMILIES = (
     "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather",
-    "matmul", "einsum", "normalization", "random", "nn", "pooling", "spatial", "resize", "sampling", "detection", "recurrent",
-    "quantize", "attention",
+    "matmul", "einsum", "normalization", "random", "nn", "pooling", "resize", "sampling", "detection", "recurrent",
+    "quantize", "attention", "control", "sequence", "signal", "text", "loss",
 )  # fmt: skip
 
 

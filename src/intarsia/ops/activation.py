@@ -44,7 +44,7 @@ def prelu(X: Tensor, slope: Tensor) -> Tensor:
 
 @op("ThresholdedRelu", (10, 22))
 def thresholded_relu(X: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return k.select(X > alpha, X, 0)
+    return k.select(alpha < X, X, 0)
 
 
 @op("Elu", (1, 6, 22))

@@ -171,7 +171,7 @@ def bit_shift(X: Tensor, Y: Tensor, *, direction: str) -> Tensor:
     if direction not in ("LEFT", "RIGHT"):
         raise k.DefinitionError(f"direction must be 'LEFT' or 'RIGHT', got {direction!r}")
     bits = X.dtype.bits
-    beyond = Y >= bits
+    beyond = bits <= Y
     if Y.dtype.is_signed_integer:
         beyond = beyond | (Y < 0)
     if direction == "LEFT":
@@ -208,7 +208,7 @@ def _drop(
     node: NodeContext,
 ) -> tuple[np.ndarray, np.ndarray]:
     probability = 0.5 if ratio is None else float(ratio)
-    kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # noqa: NPY002 (ONNX's reference generator)
+    kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # as ONNX's reference draws
     scaled = data.astype(np.float64) * (kept / (1.0 - probability) if probability < 1 else 0.0)
     return scaled.astype(data.dtype), kept
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import Fail, InvalidGraph, NotImplemented
+from intarsia.graph.dims import evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
 from intarsia.kernel import lang as k
@@ -58,7 +59,7 @@ def _single_sequence(record: OpRecord, node: Node, out: Any) -> bool:
 
 
 def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) -> list[Any]:
-    arrays = [x if x is None or isinstance(x, list) else np.asarray(x) for x in inputs]
+    arrays: list[Any] = [x if x is None or isinstance(x, list) else np.asarray(x) for x in inputs]
     operands = [k.input(i, DType.of(x.dtype), x.shape) if isinstance(x, np.ndarray) else x for i, x in enumerate(arrays)]
     values: dict[int, np.ndarray | None] = {}
     for i in record.value_indices:
@@ -75,4 +76,8 @@ def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) ->
         return list(roots)
     wanted = [r for r in roots if r is not None]
     found = iter(interpret(wanted, arrays))
-    return [None if r is None else np.ascontiguousarray(next(found)).reshape([int(d) for d in r.shape]) for r in roots]  # type: ignore[call-overload]
+    return [None if r is None else np.ascontiguousarray(next(found)).reshape(_static(r)) for r in roots]
+
+
+def _static(root: k.Tensor) -> list[int]:
+    return [evaluate(d, {}) for d in root.shape]

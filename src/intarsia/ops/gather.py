@@ -55,12 +55,13 @@ def scatter_elements(data: Tensor, indices: Tensor, updates: Tensor, *, axis: in
 
 
 def _tuple_grid(data: Tensor, indices: Tensor, batch_dims: int) -> list[Tensor]:
-    """Positions for GatherND and ScatterND: index tuples in the last axis of `indices`, all of the axes of `data` after them."""
+    """Positions for GatherND and ScatterND: index tuples in the last axis of `indices`, then the rest of `data`."""
     depth = indices.shape[-1] if indices.rank else 0
     if isinstance(depth, Expr):
         raise k.SymbolicValueError(f"the length of an index tuple must be known, but is {depth}")
     if not indices.rank or batch_dims + depth > data.rank:
-        raise k.DefinitionError(f"index tuples of shape {format_shape(indices.shape)} do not fit data of shape {format_shape(data.shape)}")
+        shapes = f"{format_shape(indices.shape)} do not fit data of shape {format_shape(data.shape)}"
+        raise k.DefinitionError(f"index tuples of shape {shapes}")
     outer = indices.shape[:-1]
     rest = data.shape[batch_dims + depth :]
     full = (*outer, *rest)
@@ -100,7 +101,7 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str
 def tensor_scatter(
     past_cache: Tensor, update: Tensor, write_indices: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
-    """`update` written into `past_cache` along `axis` from each batch element's write index on; circular: modulo the cache's size."""
+    """`update` written into `past_cache` along `axis` from each sample's write index on; circular: modulo the cache's size."""
     if mode not in ("linear", "circular"):
         raise k.DefinitionError(f"mode must be 'linear' or 'circular', got {mode!r}")
     at = normal_axis(axis, past_cache.rank)
@@ -116,7 +117,7 @@ def tensor_scatter(
 
 @op("OneHot", (9, 11, 28), values=("depth",))
 def one_hot(indices: Tensor, depth: np.ndarray, values: Tensor, *, axis: int = -1) -> Tensor:
-    """values[1] where the new axis' index equals the (wrapped) index, values[0] elsewhere; indices out of range match nowhere."""
+    """values[1] where the new axis' index equals the (wrapped) index, else values[0]; indices out of range match nowhere."""
     at = normal_axis(axis, indices.rank + 1)
     size = dims(depth)[0]
     shape = (*indices.shape[:at], size, *indices.shape[at:])

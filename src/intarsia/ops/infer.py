@@ -178,7 +178,9 @@ def trace(
     return roots[: len(node.outputs)] + [None] * (len(node.outputs) - len(roots))
 
 
-def call(record: OpRecord, node: Node, arguments: Sequence[Any], function: Callable[..., Any] | None = None, **context: Any) -> Any:
+def call(
+    record: OpRecord, node: Node, arguments: Sequence[Any], function: Callable[..., Any] | None = None, **context: Any
+) -> Any:
     """Call a record's function (or `function`, of the same parameters) with the node's inputs and attributes.
 
     Raises:

@@ -54,7 +54,15 @@ def _gemm(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, tra
 
 @op("Gemm", (1, 6))
 def gemm_broadcast(
-    A: Tensor, B: Tensor, C: Tensor, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0, broadcast: int = 0
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    broadcast: int = 0,
 ) -> Tensor:
     return _gemm(A, B, C, alpha, beta, transA, transB)
 
@@ -95,14 +103,22 @@ def requantized(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     dtype = zero_point.dtype
     if not dtype.is_integer:
         return k.cast(x / scale + k.cast(zero_point, x.dtype), dtype)
-    low, high = (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.is_signed_integer else (0, (1 << dtype.bits) - 1)
+    half = 1 << (dtype.bits - 1)
+    low, high = (-half, half - 1) if dtype.is_signed_integer else (0, 2 * half - 1)
     shifted = k.unary("round", x / scale) + k.cast(zero_point, x.dtype)
     return k.cast(k.minimum(k.maximum(shifted, float(low)), float(high)), dtype)
 
 
 @op("QLinearMatMul", (10, 21))
 def qlinear_matmul(
-    a: Tensor, a_scale: Tensor, a_zero_point: Tensor, b: Tensor, b_scale: Tensor, b_zero_point: Tensor, y_scale: Tensor, y_zero_point: Tensor
+    a: Tensor,
+    a_scale: Tensor,
+    a_zero_point: Tensor,
+    b: Tensor,
+    b_scale: Tensor,
+    b_zero_point: Tensor,
+    y_scale: Tensor,
+    y_zero_point: Tensor,
 ) -> Tensor:
     """(a - zero)(b - zero) summed in int32, scaled to y's quantisation (float8: computed in float32)."""
     if a.dtype.is_integer and b.dtype.is_integer:

@@ -147,7 +147,14 @@ def group_normalization(
 @op("LayerNormalization", 17)
 @op("LayerNormalization", 1)  # exported by onnxruntime's older fusions in the default domain
 def layer_normalization(
-    X: Tensor, Scale: Tensor, B: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, node: NodeContext
+    X: Tensor,
+    Scale: Tensor,
+    B: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    node: NodeContext,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Y, and in the type `stash_type` the mean and 1 / sqrt(variance + epsilon), over the axes from `axis` on."""
     wide = _wide(X)

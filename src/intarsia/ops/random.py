@@ -82,9 +82,7 @@ def _samples(input: TensorType, *, dtype: int = DType.INT32, sample_size: int = 
 
 
 @host_op("Multinomial", (7, 22), infer=_samples, reason=_REASON, deterministic=False)
-def multinomial(
-    input: np.ndarray, *, dtype: int = DType.INT32, sample_size: int = 1, seed: float | None = None
-) -> np.ndarray:
+def multinomial(input: np.ndarray, *, dtype: int = DType.INT32, sample_size: int = 1, seed: float | None = None) -> np.ndarray:
     """Class indices [batch, sample_size] drawn by the unnormalised log-probabilities [batch, classes]."""
     logits = input.astype(np.float64)
     weights = np.exp(logits - logits.max(axis=1, keepdims=True))

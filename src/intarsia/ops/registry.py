@@ -19,9 +19,11 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from intarsia.graph.model import Graph
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class OpRecord:
     values: tuple[str, ...] = ()
     reason: str = ""  # why it is a host operator
     deterministic: bool = True
-    fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError on known values
+    fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -133,7 +135,7 @@ def op(
     values: tuple[str, ...] = (),
     deterministic: bool = True,
     fallback: Callable[..., Any] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[F], F]:
     """Register a definition in tensor primitives for every version in `since`.
 
     Args:
@@ -141,7 +143,7 @@ def op(
             primitives cannot express (random numbers, strings); the node then runs on the host by this function.
     """
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: F) -> F:
         for version in (since,) if isinstance(since, int) else since:
             record = OpRecord(domain, name, version, function, values=values, deterministic=deterministic, fallback=fallback)
             REGISTRY.add(record)
@@ -159,7 +161,7 @@ def host_op(
     domain: str = "",
     values: tuple[str, ...] = (),
     deterministic: bool = True,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[F], F]:
     """Register an operator that runs as a NumPy function on the host.
 
     Args:
@@ -168,7 +170,7 @@ def host_op(
         reason: why it is not written in primitives; shown by `explain` and the operator table.
     """
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: F) -> F:
         for version in (since,) if isinstance(since, int) else since:
             REGISTRY.add(OpRecord(domain, name, version, function, True, infer, values, reason, deterministic))
         return function

@@ -50,8 +50,10 @@ def _unique_types(X: TensorType, *, axis: int | None = None) -> tuple[TensorType
     inverse: Dim = fresh_symbol("unique_inverse")
     values: tuple[Dim, ...] | None = (count,)
     if axis is not None:
-        values = None if X.shape is None else tuple(count if i == normal_axis(axis, len(X.shape)) else d for i, d in enumerate(X.shape))
-        inverse = inverse if X.shape is None else X.shape[normal_axis(axis, len(X.shape))]
+        values = None
+        if X.shape is not None:
+            at = normal_axis(axis, len(X.shape))
+            values, inverse = (*X.shape[:at], count, *X.shape[at + 1 :]), X.shape[at]
     ints = TensorType(DType.INT64, (count,))
     return TensorType(X.dtype, values), ints, TensorType(DType.INT64, (inverse,)), ints
 

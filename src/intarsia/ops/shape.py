@@ -1,4 +1,4 @@
-"""Operators that rename or repeat elements: Reshape, Transpose, Expand, Tile, Concat, Split, ..., and those that make tensors from shapes."""
+"""Reshape, Squeeze, Transpose, Expand, Tile, Concat, Split, ..., and operators that make tensors from shapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, broadcast_shapes, dim_max, dim_min, floordiv, format_shape, mod, product, reshape_dims
+from intarsia.graph.dims import (
+    Dim,
+    Expr,
+    broadcast_shapes,
+    dim_max,
+    dim_min,
+    floordiv,
+    format_shape,
+    mod,
+    product,
+    reshape_dims,
+)
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import dim, dims, element_type, integer, integers, normal_axes, normal_axis
@@ -164,7 +175,7 @@ def _parts(x: Tensor, axis: int, sizes: Sequence[Dim]) -> tuple[Tensor, ...]:
         starts.append(total)
         total = total + size
     if isinstance(total, int) and isinstance(x.shape[axis], int) and total != x.shape[axis]:
-        raise k.DefinitionError(f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} elements of axis {axis}")
+        raise k.DefinitionError(f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} of axis {axis}")
     return tuple(_part(x, axis, start, size) for start, size in zip(starts, sizes, strict=True))
 
 
@@ -190,7 +201,12 @@ def _chunk_sizes(extent: Dim, count: int) -> list[Dim]:
 
 @op("Split", 1, values=("split_input",))
 def split_1(
-    input: Tensor, split_input: np.ndarray | None = None, *, axis: int = 0, split: Sequence[int] | None = None, node: NodeContext
+    input: Tensor,
+    split_input: np.ndarray | None = None,
+    *,
+    axis: int = 0,
+    split: Sequence[int] | None = None,
+    node: NodeContext,
 ) -> tuple[Tensor, ...]:
     at = normal_axis(axis, input.rank)
     given = split if split_input is None else dims(split_input)
@@ -353,8 +369,10 @@ def range_of(start: np.ndarray, limit: np.ndarray, delta: np.ndarray, *, node: N
 
 
 @op("Range", 27, values=("start", "limit", "delta"))
-def range_computed(start: np.ndarray, limit: np.ndarray, delta: np.ndarray, *, stash_type: int = 1, node: NodeContext) -> Tensor:
-    """start + i * delta; float16 and bfloat16 are computed in float32 whatever `stash_type` says (it is the more exact one)."""
+def range_computed(
+    start: np.ndarray, limit: np.ndarray, delta: np.ndarray, *, stash_type: int = 1, node: NodeContext
+) -> Tensor:
+    """start + i * delta; float16 and bfloat16 are computed in float32 whatever `stash_type` says."""
     dtype = node.operands[0].dtype
     first, last, step = (v.reshape(-1)[0] for v in (start, limit, delta))
     count = _count(first, last, step)

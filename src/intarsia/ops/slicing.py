@@ -15,7 +15,9 @@ from intarsia.ops.registry import op
 Tensor = k.Tensor
 
 
-def _sliced(x: Tensor, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int] | None, steps: Sequence[int] | None) -> Tensor:
+def _sliced(
+    x: Tensor, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int] | None, steps: Sequence[int] | None
+) -> Tensor:
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -119,7 +121,12 @@ def pad_all_axes(data: Tensor, pads: np.ndarray, constant_value: Tensor | None =
 
 @op("Pad", (18, 19, 21, 23, 24, 25), values=("pads", "axes"))
 def pad(
-    data: Tensor, pads: np.ndarray, constant_value: Tensor | None = None, axes: np.ndarray | None = None, *, mode: str = "constant"
+    data: Tensor,
+    pads: np.ndarray,
+    constant_value: Tensor | None = None,
+    axes: np.ndarray | None = None,
+    *,
+    mode: str = "constant",
 ) -> Tensor:
     given = None if axes is None else integers(axes, "axes")
     return padded(data, *_halves(data, dims(pads), given), mode, _fill(data, constant_value))

@@ -30,7 +30,8 @@ def log_softmax_over(x: Tensor, axes: Sequence[int]) -> Tensor:
 def _hardmax_over(x: Tensor, axes: Sequence[int]) -> Tensor:
     """1 at the first maximum, 0 elsewhere."""
     start = axes[0]
-    flat = x if len(axes) == 1 else k.reshape(x, [*x.shape[:start], product(x.shape[a] for a in axes), *x.shape[axes[-1] + 1 :]])
+    size = product(x.shape[a] for a in axes)
+    flat = k.reshape(x, [*x.shape[:start], size, *x.shape[start + len(axes) :]])
     first = k.arg_reduce(flat, "max", start, keepdims=True)
     return k.reshape(k.cast(k.equal(k.iota(flat.shape, start, DType.INT64), first), x.dtype), x.shape)
 
@@ -41,7 +42,7 @@ Over = Callable[[Tensor, Sequence[int]], Tensor]
 def _trailing(over: Over) -> Callable[..., Tensor]:
     def definition(input: Tensor, *, axis: int = 1) -> Tensor:
         axes = range(normal_axis(axis, input.rank) if axis != input.rank else input.rank, input.rank)
-        return over(input, axes) if len(axes) else k.full(input.shape, 1.0, input.dtype)
+        return over(input, axes) if axes else k.full(input.shape, 1.0, input.dtype)
 
     return definition
 
