@@ -230,7 +230,7 @@ def _infer_host(
     args: list[Any] = list(inputs)
     for i in record.value_indices:
         if i < len(args) and args[i] is not None:
-            args[i] = result.values.get(node.inputs[i])
+            args[i] = result.values.get(node.inputs[i], args[i])  # the type stays where the elements are not known
     out = record.infer(*args, **{a: b for a, b in attributes.items() if a in _keyword_names(record.infer) or _takes_any(record.infer)})
     roots = list(out) if isinstance(out, (tuple, list)) else [out]
     return roots[: len(node.outputs)]

@@ -1,0 +1,277 @@
+"""If, Loop, Scan, SequenceMap: operators with a graph as attribute, run body by body on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
+from intarsia.kernel import lang as k
+from intarsia.ops.registry import NodeContext, host_op
+
+Types = list[ValueType | None]
+_REASON = "runs a subgraph, as often as data says"
+
+
+def _runner(node: NodeContext) -> Callable[[Graph, Sequence[Any]], list[Any]]:
+    if node.run_graph is None:
+        raise k.DefinitionError("a subgraph cannot be run here: no runner was given")
+    return node.run_graph
+
+
+def _inferrer(node: NodeContext) -> Callable[[Graph, Sequence[Any]], list[Any]]:
+    if node.infer_graph is None:
+        raise k.DefinitionError("a subgraph's types cannot be inferred here: no inference was given")
+    return node.infer_graph
+
+
+# --- types that hold for several values ------------------------------------------------------------------------------
+
+
+def merge_types(a: ValueType | None, b: ValueType | None) -> ValueType | None:
+    """A type that values of both types have: sizes that differ become fresh symbols, ranks that differ an unknown shape."""
+    if a is None or b is None:
+        return None
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+            return TensorType(a.dtype)
+        return TensorType(a.dtype, tuple(x if x == y else fresh_symbol("branch") for x, y in zip(a.shape, b.shape, strict=True)))
+    if isinstance(a, SequenceType) and isinstance(b, SequenceType):
+        return SequenceType(merge_types(a.element, b.element))
+    if isinstance(a, OptionalType) or isinstance(b, OptionalType):
+        inner = [t.element if isinstance(t, OptionalType) else t for t in (a, b)]
+        return OptionalType(merge_types(inner[0], inner[1]))
+    return a
+
+
+def _visible(kind: ValueType | None, known: frozenset[str]) -> ValueType | None:
+    """`kind` without sizes that only the body's own run knows."""
+    if isinstance(kind, TensorType) and kind.shape is not None:
+        return TensorType(kind.dtype, tuple(_visible_dim(d, known) for d in kind.shape))
+    if isinstance(kind, SequenceType):
+        return SequenceType(_visible(kind.element, known))
+    if isinstance(kind, OptionalType):
+        return OptionalType(_visible(kind.element, known))
+    return kind
+
+
+def _visible_dim(d: Dim, known: frozenset[str]) -> Dim:
+    hidden = isinstance(d, Expr) and any(("#" in s or "[" in s) and s not in known for s in d.symbols)
+    return fresh_symbol("body") if hidden else d
+
+
+def _symbols(types: Sequence[Any]) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for kind in types:
+        if isinstance(kind, TensorType) and kind.shape is not None:
+            for d in kind.shape:
+                found |= symbols_of(d)
+    return found
+
+
+def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -> tuple[Types, Types]:
+    """Types of loop-carried values over all iterations, and of the body's other outputs.
+
+    A size that an iteration changes becomes a symbol; then the body is inferred again, until nothing changes.
+    """
+    carried = list(initial)
+    for _ in range(3):
+        out = body(carried)
+        merged = [merge_types(a, b) for a, b in zip(carried, out[:count], strict=True)]
+        if merged == carried:
+            return carried, out[count:]
+        carried = merged
+    loose: Types = [TensorType(t.dtype) if isinstance(t, TensorType) else t for t in carried]
+    return loose, body(loose)[count:]
+
+
+# --- If ---------------------------------------------------------------------------------------------------------------
+
+
+def _if_types(cond: ValueType, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> Types:  # noqa: ARG001
+    infer = _inferrer(node)
+    known: frozenset[str] = frozenset()
+    merged = [merge_types(a, b) for a, b in zip(infer(then_branch, []), infer(else_branch, []), strict=True)]
+    return [_visible(t, known) for t in merged]
+
+
+@host_op("If", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_if_types, reason="which subgraph runs depends on data")
+def if_(cond: np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> tuple[Any, ...]:
+    """Outputs of then_branch where `cond` (one element) holds, else of else_branch."""
+    if np.asarray(cond).size != 1:
+        raise k.DefinitionError(f"cond has shape {list(np.asarray(cond).shape)}; expected one element")
+    return tuple(_runner(node)(then_branch if np.asarray(cond).reshape(-1)[0] else else_branch, []))
+
+
+# --- Loop -------------------------------------------------------------------------------------------------------------
+
+
+def _loop_types(M: ValueType | None, cond: ValueType | None, *v_initial: ValueType | None, body: Graph, node: NodeContext) -> Types:  # noqa: ARG001
+    infer = _inferrer(node)
+    head: Types = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
+    carried, scans = _carried_types(lambda types: infer(body, [*head, *types])[1:], list(v_initial), len(v_initial))
+    known = _symbols(v_initial)
+    return [*(_visible(t, known) for t in carried), *(_stacked(_visible(t, known)) for t in scans)]
+
+
+def _stacked(kind: ValueType | None, axis: int = 0, count: Dim | None = None) -> ValueType | None:
+    """One value per iteration, along a new axis."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    at = axis + len(kind.shape) + 1 if axis < 0 else axis
+    return TensorType(kind.dtype, (*kind.shape[:at], fresh_symbol("iterations") if count is None else count, *kind.shape[at:]))
+
+
+@host_op("Loop", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_loop_types, reason=_REASON)
+def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: NodeContext) -> tuple[Any, ...]:
+    """Final loop-carried values, then each further output of the body stacked over the iterations."""
+    run = _runner(node)
+    limit = None if M is None else int(np.asarray(M).reshape(-1)[0])
+    going = True if cond is None else bool(np.asarray(cond).reshape(-1)[0])
+    carried = list(v_initial)
+    scans: list[list[np.ndarray]] = [[] for _ in body.outputs[1 + len(carried) :]]
+    i = 0
+    while going and (limit is None or i < limit):
+        out = run(body, [np.array(i, np.int64), np.array(True), *carried])
+        if cond is not None:  # where the input is omitted, the body's condition is ignored
+            going = bool(np.asarray(out[0]).reshape(-1)[0])
+        carried = list(out[1 : 1 + len(carried)])
+        for found, value in zip(scans, out[1 + len(carried) :], strict=True):
+            found.append(value)
+        i += 1
+    outputs = body.outputs[1 + len(carried) :]
+    return (*carried, *(_stack(found, 0, value.type) for found, value in zip(scans, outputs, strict=True)))
+
+
+def _stack(parts: Sequence[np.ndarray], axis: int, kind: ValueType | None) -> np.ndarray:
+    if parts:
+        return np.stack(parts, axis)
+    if not isinstance(kind, TensorType):
+        return np.zeros((0,), np.float32)
+    shape = [d if isinstance(d, int) else 0 for d in kind.shape or ()]
+    shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 0)
+    return np.zeros(shape, kind.dtype.numpy)
+
+
+# --- Scan -------------------------------------------------------------------------------------------------------------
+
+
+def _axis_of(kind: ValueType | None, axis: int) -> int:
+    rank = len(kind.shape) if isinstance(kind, TensorType) and kind.shape is not None else 0
+    return axis + rank if axis < 0 else axis
+
+
+def _without(kind: ValueType | None, axis: int) -> ValueType | None:
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    at = _axis_of(kind, axis)
+    return TensorType(kind.dtype, (*kind.shape[:at], *kind.shape[at + 1 :]))
+
+
+def _scan_types(
+    *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext,
+    scan_input_axes: Sequence[int] | None = None, scan_output_axes: Sequence[int] | None = None,
+) -> Types:  # fmt: skip
+    infer = _inferrer(node)
+    states = len(inputs) - num_scan_inputs
+    axes = list(scan_input_axes or [0] * num_scan_inputs)
+    elements = [_without(t, a) for t, a in zip(inputs[states:], axes, strict=True)]
+    carried, scans = _carried_types(lambda types: infer(body, [*types, *elements]), list(inputs[:states]), states)
+    first = inputs[states]
+    count = first.shape[_axis_of(first, axes[0])] if isinstance(first, TensorType) and first.shape is not None else None
+    known = _symbols(inputs)
+    out_axes = scan_output_axes or [0] * len(scans)
+    stacked = [_stacked(_visible(t, known), a, count) for t, a in zip(scans, out_axes, strict=True)]
+    return [*(_visible(t, known) for t in carried), *stacked]
+
+
+@host_op("Scan", since=(9, 11, 16, 19, 21, 23, 24, 25), infer=_scan_types, reason=_REASON)
+def scan(
+    *inputs: Any, body: Graph, num_scan_inputs: int, scan_input_axes: Sequence[int] | None = None,
+    scan_input_directions: Sequence[int] | None = None, scan_output_axes: Sequence[int] | None = None,
+    scan_output_directions: Sequence[int] | None = None, node: NodeContext,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Final states, then the body's further outputs stacked along their axes, over slices of the last inputs."""
+    states, sources = list(inputs[: len(inputs) - num_scan_inputs]), inputs[len(inputs) - num_scan_inputs :]
+    axes = scan_input_axes or [0] * len(sources)
+    lengths = {s.shape[a] for s, a in zip(sources, axes, strict=True)}
+    if len(lengths) != 1:
+        raise k.DefinitionError(f"scan inputs have lengths {sorted(lengths)}; expected one length")
+    backward = scan_input_directions or [0] * len(sources)
+    moved = [np.moveaxis(s, a, 0)[:: -1 if b else 1] for s, a, b in zip(sources, axes, backward, strict=True)]
+    run = _runner(node)
+    found: list[list[np.ndarray]] = [[] for _ in body.outputs[len(states) :]]
+    for t in range(lengths.pop()):
+        out = run(body, [*states, *(np.array(m[t]) for m in moved)])
+        for parts, value in zip(found, out[len(states) :], strict=True):
+            parts.append(value)
+        states = list(out[: len(states)])
+    out_axes = scan_output_axes or [0] * len(found)
+    flipped = scan_output_directions or [0] * len(found)
+    stacked = [
+        _stack(parts[:: -1 if b else 1], a, value.type)
+        for parts, a, b, value in zip(found, out_axes, flipped, body.outputs[len(states) :], strict=True)
+    ]
+    return (*states, *stacked)
+
+
+def _scan_8_types(
+    sequence_lens: ValueType | None = None, *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext  # noqa: ARG001
+) -> Types:
+    infer = _inferrer(node)
+    states = len(inputs) - num_scan_inputs
+    first = inputs[states]
+    batch, steps = first.shape[:2] if isinstance(first, TensorType) and first.shape is not None else (fresh_symbol(), fresh_symbol())
+    elements = [_without(_without(t, 0), 0) for t in inputs[states:]]
+    out = infer(body, [*(_without(t, 0) for t in inputs[:states]), *elements])
+    known = _symbols(inputs)
+    visible = [_visible(t, known) for t in out]
+    return [
+        *(_stacked(t, 0, batch) for t in visible[:states]), *(_stacked(_stacked(t, 0, steps), 0, batch) for t in visible[states:]),
+    ]  # fmt: skip
+
+
+@host_op("Scan", since=8, infer=_scan_8_types, reason=_REASON)
+def scan_8(
+    sequence_lens: Any = None, *inputs: Any, body: Graph, num_scan_inputs: int, directions: Sequence[int] | None = None,
+    node: NodeContext,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Scan over axis 1 of every element of a batch (axis 0); outputs beyond a sequence's length are zero."""
+    count = len(inputs) - num_scan_inputs
+    batch, steps = inputs[count].shape[:2]
+    lengths = [steps] * batch if sequence_lens is None else [int(n) for n in sequence_lens]
+    rows = []
+    for b in range(batch):
+        parts = [x[b] for x in inputs[:count]] + [x[b, : lengths[b]] for x in inputs[count:]]
+        out = scan(*parts, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions, node=node)
+        padded = [np.concatenate([x, np.zeros((steps - len(x), *x.shape[1:]), x.dtype)]) for x in out[count:]]
+        rows.append([*out[:count], *padded])
+    return tuple(np.stack(column) for column in zip(*rows, strict=True))
+
+
+# --- SequenceMap ------------------------------------------------------------------------------------------------------
+
+
+def _map_types(*inputs: ValueType | None, body: Graph, node: NodeContext) -> Types:
+    elements = [t.element if isinstance(t, SequenceType) else t for t in inputs]
+    found = _inferrer(node)(body, elements)
+    return [SequenceType(_visible(t, _symbols(inputs))) for t in found]
+
+
+@host_op("SequenceMap", since=17, infer=_map_types, reason=_REASON)
+def sequence_map(input_sequence: list[Any], *additional_inputs: Any, body: Graph, node: NodeContext) -> tuple[list[Any], ...]:
+    """The body's outputs for every element, as sequences; tensors among the inputs are given to every call."""
+    run = _runner(node)
+    for other in additional_inputs:
+        if isinstance(other, list) and len(other) != len(input_sequence):
+            raise k.DefinitionError(f"sequences of {len(input_sequence)} and {len(other)} elements are mapped together")
+    found: list[list[Any]] = [[] for _ in body.outputs]
+    for i, first in enumerate(input_sequence):
+        out = run(body, [first, *(x[i] if isinstance(x, list) else x for x in additional_inputs)])
+        for parts, value in zip(found, out, strict=True):
+            parts.append(value)
+    return tuple(found)

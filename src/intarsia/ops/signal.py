@@ -1,0 +1,173 @@
+"""Fourier transforms, window functions, mel weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, Expr, floordiv, fresh_symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import TensorType
+from intarsia.kernel import lang as k
+from intarsia.ops.operands import dim
+from intarsia.ops.registry import host_op, op
+
+_REASON = "a fast Fourier transform, whose structure depends on the length's factors"
+
+
+def _first(values: Any) -> Any:
+    """The one element of an input (None: omitted, or a type whose element is not known)."""
+    return None if values is None or isinstance(values, TensorType) else np.asarray(values, object).reshape(-1)[0]
+
+
+def _dft_type(
+    input: TensorType, dft_length: Any, given_length: bool, axis: int | None, inverse: int, onesided: int
+) -> TensorType:  # fmt: skip
+    if input.shape is None or axis is None:
+        return TensorType(input.dtype)
+    shape = list(input.shape)
+    at = axis + len(shape) if axis < 0 else axis
+    length: Dim = shape[at]
+    if given_length:
+        known = _first(dft_length)
+        length = fresh_symbol("dft") if known is None else known
+    elif inverse and onesided:
+        length = (shape[at] - 1) * 2
+    shape[at] = floordiv(length, 2) + 1 if onesided and not inverse else length
+    shape[-1] = 1 if inverse and onesided else 2
+    return TensorType(input.dtype, tuple(shape))
+
+
+def _dft_17_type(
+    input: TensorType, dft_length: Any = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+) -> TensorType:
+    return _dft_type(input, dft_length, dft_length is not None, axis, inverse, onesided)
+
+
+@host_op("DFT", since=17, infer=_dft_17_type, values=("dft_length",), reason=_REASON)
+def dft_17(input: np.ndarray, dft_length: Any = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> np.ndarray:
+    """Discrete Fourier transform along `axis`; the last axis has the real part, or real and imaginary parts."""
+    at = axis + input.ndim if axis < 0 else axis
+    if at == input.ndim - 1:
+        raise k.DefinitionError(f"axis {axis} is the axis of real and imaginary parts; expected a signal axis")
+    default = 2 * (input.shape[at] - 1) if inverse and onesided else input.shape[at]
+    length = default if dft_length is None else int(_first(dft_length))
+    wide = input.astype(np.float64 if input.dtype == np.float64 else np.float32)
+    signal = wide[..., 0] + 1j * wide[..., 1] if wide.shape[-1] == 2 else wide[..., 0]
+    if inverse and onesided:
+        return np.fft.irfft(signal, length, at)[..., None].astype(input.dtype)
+    if onesided:
+        if np.iscomplexobj(signal):
+            raise k.DefinitionError("onesided needs a real input")
+        return _parts(np.fft.rfft(signal, length, at), input.dtype)
+    return _parts((np.fft.ifft if inverse else np.fft.fft)(signal, length, at), input.dtype)
+
+
+def _dft_20_type(
+    input: TensorType, dft_length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0
+) -> TensorType:
+    found = _first(axis)
+    at = -2 if axis is None else None if found is None or isinstance(found, Expr) else int(found)
+    return _dft_type(input, dft_length, dft_length is not None, at, inverse, onesided)
+
+
+@host_op("DFT", since=20, infer=_dft_20_type, values=("dft_length", "axis"), reason=_REASON)
+def dft_20(
+    input: np.ndarray, dft_length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0
+) -> np.ndarray:
+    return dft_17(input, dft_length, axis=-2 if axis is None else int(_first(axis)), inverse=inverse, onesided=onesided)
+
+
+def _parts(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return np.stack([x.real, x.imag], -1).astype(dtype)
+
+
+def _stft_type(
+    signal: TensorType, frame_step: Any, window: TensorType | None = None, frame_length: Any = None, *, onesided: int = 1
+) -> TensorType:
+    if signal.shape is None:
+        return TensorType(signal.dtype)
+    step = _first(frame_step)
+    length: Dim | None = _first(frame_length)
+    if length is None and window is not None and window.shape is not None:
+        length = window.shape[0]
+    if length is None:
+        length = fresh_symbol("frame") if frame_length is not None or window is not None else signal.shape[1]
+    frames = fresh_symbol("frames") if step is None else floordiv(signal.shape[1] - length, step) + 1
+    return TensorType(signal.dtype, (signal.shape[0], frames, floordiv(length, 2) + 1 if onesided else length, 2))
+
+
+@host_op("STFT", since=17, infer=_stft_type, values=("frame_step", "frame_length"), reason=_REASON)
+def stft(
+    signal: np.ndarray, frame_step: Any, window: np.ndarray | None = None, frame_length: Any = None, *, onesided: int = 1
+) -> np.ndarray:
+    """Transforms of overlapping frames: [batch, frames, bins, 2]."""
+    step = int(_first(frame_step))
+    length = int(_first(frame_length)) if frame_length is not None else len(window) if window is not None else signal.shape[1]
+    if window is not None and len(window) != length:
+        raise k.DefinitionError(f"window has {len(window)} elements; frame_length is {length}")
+    wide = signal.astype(np.float64 if signal.dtype == np.float64 else np.float32)
+    is_complex = wide.ndim == 3 and wide.shape[2] == 2
+    flat = wide[..., 0] + 1j * wide[..., 1] if is_complex else wide[..., 0] if wide.ndim == 3 else wide
+    frames = np.lib.stride_tricks.sliding_window_view(flat, length, axis=1)[:, ::step]
+    if window is not None:
+        frames = frames * window.astype(wide.dtype)
+    if onesided and is_complex:
+        raise k.DefinitionError("onesided needs a real signal")
+    return _parts((np.fft.rfft if onesided else np.fft.fft)(frames, axis=-1), signal.dtype)
+
+
+Curve = Callable[[k.Tensor], k.Tensor]  # of the angle 2 pi n / N
+
+
+def _window(curve: Curve) -> Callable[..., k.Tensor]:
+    def definition(size: np.ndarray, *, output_datatype: int = 1, periodic: int = 1) -> k.Tensor:
+        count, target = dim(size, "size"), DType(output_datatype)
+        kind = DType.DOUBLE if target is DType.DOUBLE else DType.FLOAT
+        last = count if periodic else count - 1
+        angle = k.iota((count,), 0, kind) * (2 * math.pi) / k.maximum(k.cast(k.size(last), kind), 1.0)
+        return k.cast(curve(angle), target)
+
+    return definition
+
+
+def _cos(x: k.Tensor) -> k.Tensor:
+    return k.unary("cos", x)
+
+
+_CURVES: dict[str, Curve] = {
+    "HannWindow": lambda a: 0.5 - _cos(a) * 0.5,
+    "HammingWindow": lambda a: 25 / 46 - _cos(a) * (21 / 46),
+    "BlackmanWindow": lambda a: 0.42 - _cos(a) * 0.5 + _cos(a * 2.0) * 0.08,
+}
+for _name, _curve in _CURVES.items():
+    op(_name, since=17, values=("size",))(_window(_curve))
+
+
+def _mel_type(
+    num_mel_bins: Any, dft_length: Any, *others: Any, output_datatype: int = 1  # noqa: ARG001
+) -> TensorType:
+    bins, length = _first(num_mel_bins), _first(dft_length)
+    rows = fresh_symbol("bins") if length is None else floordiv(length, 2) + 1
+    return TensorType(DType(output_datatype), (rows, fresh_symbol("mel") if bins is None else bins))
+
+
+@host_op("MelWeightMatrix", since=17, infer=_mel_type, values=("num_mel_bins", "dft_length"), reason="a table, made once")
+def mel_weight_matrix(
+    num_mel_bins: Any, dft_length: Any, sample_rate: Any, lower_edge_hertz: Any, upper_edge_hertz: Any, *, output_datatype: int = 1
+) -> np.ndarray:
+    """Triangles between neighbouring mel frequencies, [dft_length // 2 + 1, num_mel_bins]."""
+    bins, length, rate = int(_first(num_mel_bins)), int(_first(dft_length)), float(_first(sample_rate))
+    low, high = (2595 * math.log10(1 + float(_first(f)) / 700) for f in (lower_edge_hertz, upper_edge_hertz))
+    mel = low + np.arange(bins + 2) * (high - low) / (bins + 2)
+    edges = ((length + 1) * (700 * (10 ** (mel / 2595) - 1)) // rate).astype(np.int64)
+    left, peak, right = edges[:-2], edges[1:-1], edges[2:]
+    place = np.arange(length // 2 + 1)[:, None]
+    rising = np.where(left == peak, place == peak, (place - left) / np.maximum(peak - left, 1))
+    falling = (right - place) / np.maximum(right - peak, 1)
+    triangle = np.where((place >= left) & (place <= peak), rising, 0.0)
+    triangle = np.where((place >= peak) & (place < right), falling, triangle)
+    return triangle.astype(DType(output_datatype).numpy)

@@ -1,0 +1,155 @@
+"""Strings, n-gram counts, encoded images."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, broadcast_shapes, fresh_symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import TensorType
+from intarsia.kernel import lang as k
+from intarsia.ops.registry import host_op
+
+_REASON = "strings are Python objects on the host"
+
+
+def _strings(shape: tuple[int, ...], items: Sequence[Any]) -> np.ndarray:
+    out = np.empty(len(items), object)
+    out[:] = items
+    return out.reshape(shape)
+
+
+def _concat_type(X: TensorType, Y: TensorType) -> TensorType:
+    return TensorType(DType.STRING, None if X.shape is None or Y.shape is None else broadcast_shapes(X.shape, Y.shape))
+
+
+@host_op("StringConcat", since=20, infer=_concat_type, reason=_REASON)
+def string_concat(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Element-wise, with broadcasting."""
+    return np.asarray(X.astype(object) + Y.astype(object), object)
+
+
+def _split_type(X: TensorType) -> tuple[TensorType, TensorType]:
+    shape = None if X.shape is None else (*X.shape, fresh_symbol("pieces"))
+    return TensorType(DType.STRING, shape), TensorType(DType.INT64, X.shape)
+
+
+@host_op("StringSplit", since=20, infer=_split_type, reason=_REASON)
+def string_split(X: np.ndarray, *, delimiter: str = "", maxsplit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Pieces of each string along a new last axis, padded with empty strings, and how many there are."""
+    limit = -1 if maxsplit is None else maxsplit
+    pieces = [s.split(delimiter or None, limit) for s in X.reshape(-1)]
+    width = max((len(p) for p in pieces), default=0)
+    flat = [piece for row in pieces for piece in [*row, *[""] * (width - len(row))]]
+    return _strings((*X.shape, width), flat), np.array([len(p) for p in pieces], np.int64).reshape(X.shape)
+
+
+@host_op("RegexFullMatch", since=20, infer=lambda X: TensorType(DType.BOOL, X.shape), reason=_REASON)
+def regex_full_match(X: np.ndarray, *, pattern: str) -> np.ndarray:
+    """Whether the whole string matches `pattern` (re2's syntax, as far as Python's `re` shares it)."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise k.DefinitionError(f"pattern {pattern!r} is not a regular expression: {error}") from None
+    return np.array([compiled.fullmatch(s) is not None for s in X.reshape(-1)], np.bool_).reshape(X.shape)
+
+
+def _normalizer_type(X: TensorType) -> TensorType:
+    if X.shape is None:
+        return TensorType(DType.STRING)
+    return TensorType(DType.STRING, (*X.shape[:-1], fresh_symbol("kept")))
+
+
+@host_op("StringNormalizer", since=10, infer=_normalizer_type, reason=_REASON)
+def string_normalizer(
+    X: np.ndarray, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",  # noqa: ARG001
+    stopwords: Sequence[str] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Strings of a [C] or [1, C] tensor without stop words, in lower or upper case."""
+    if X.ndim not in (1, 2) or (X.ndim == 2 and X.shape[0] != 1):
+        raise k.DefinitionError(f"X has shape {list(X.shape)}; expected [C] or [1, C]")
+    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
+    if case_change_action not in changes:
+        raise k.DefinitionError(f"case_change_action is {case_change_action!r}; expected NONE, LOWER or UPPER")
+    fold: Callable[[str], str] = str if is_case_sensitive else str.lower
+    dropped = {fold(w) for w in stopwords or ()}
+    kept = [changes[case_change_action](s) for s in X.reshape(-1) if fold(s) not in dropped] or [""]
+    return _strings((*X.shape[:-1], len(kept)), kept)
+
+
+def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int]) -> TensorType:
+    width = max(ngram_indexes, default=-1) + 1
+    shape: tuple[Dim, ...] | None = None if X.shape is None else (*X.shape[:-1], width)
+    return TensorType(DType.FLOAT, shape)
+
+
+@host_op("TfIdfVectorizer", since=9, infer=_tfidf_type, reason="looks up n-grams in a table")
+def tf_idf_vectorizer(
+    X: np.ndarray, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
+    pool: Sequence[Any] | None = pool_strings or pool_int64s
+    if not pool:
+        raise k.DefinitionError("TfIdfVectorizer needs pool_strings or pool_int64s")
+    table = _ngrams(pool, ngram_counts)
+    out = np.zeros((*X.shape[:-1], max(ngram_indexes) + 1), np.float32)
+    for row, target in zip(X.reshape(-1, X.shape[-1]), out.reshape(-1, out.shape[-1]), strict=True):
+        for gram, count in _count(list(row), min_gram_length, max_gram_length, max_skip_count).items():
+            if gram in table:
+                at = table[gram]
+                weight = weights[at] if weights and mode != "TF" else 1.0
+                target[ngram_indexes[at]] += (1.0 if mode == "IDF" else count) * weight
+    return out
+
+
+def _ngrams(pool: Sequence[Any], starts: Sequence[int]) -> dict[tuple[Any, ...], int]:
+    """n-gram -> its number; the n-grams of length n lie from starts[n - 1] on."""
+    table: dict[tuple[Any, ...], int] = {}
+    for n, start in enumerate(starts, 1):
+        end = starts[n] if n < len(starts) else len(pool)
+        for i in range(start, end, n):
+            table[tuple(pool[i : i + n])] = len(table)
+    return table
+
+
+def _count(items: list[Any], shortest: int, longest: int, max_skip: int) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for n in range(shortest, longest + 1):
+        for skip in range(max_skip + 1 if n > 1 else 1):
+            span = (n - 1) * (skip + 1)
+            found.update(tuple(items[i : i + span + 1 : skip + 1]) for i in range(len(items) - span))
+    return found
+
+
+def _image_type(encoded_stream: TensorType, *, pixel_format: str = "RGB") -> TensorType:  # noqa: ARG001
+    channels = 1 if pixel_format == "Grayscale" else 3
+    return TensorType(DType.UINT8, (fresh_symbol("height"), fresh_symbol("width"), channels))
+
+
+@host_op("ImageDecoder", since=20, infer=_image_type, reason="image formats are decoded by Pillow on the host")
+def image_decoder(encoded_stream: np.ndarray, *, pixel_format: str = "RGB") -> np.ndarray:
+    """[height, width, channels]; an empty array where the stream cannot be decoded."""
+    if pixel_format not in ("RGB", "BGR", "Grayscale"):
+        raise k.DefinitionError(f"pixel_format is {pixel_format!r}; expected RGB, BGR or Grayscale")
+    try:
+        from PIL import Image, UnidentifiedImageError
+    except ImportError:
+        raise k.DefinitionError("ImageDecoder needs Pillow: pip install pillow") from None
+    try:
+        image = Image.open(io.BytesIO(np.asarray(encoded_stream, np.uint8).tobytes()))
+        pixels = np.asarray(image.convert("L" if pixel_format == "Grayscale" else "RGB"), np.uint8)
+    except (UnidentifiedImageError, OSError):
+        return np.zeros((0, 0, 1 if pixel_format == "Grayscale" else 3), np.uint8)
+    if pixel_format == "Grayscale":
+        return pixels[:, :, None]
+    return np.ascontiguousarray(pixels[:, :, ::-1]) if pixel_format == "BGR" else pixels
