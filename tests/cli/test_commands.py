@@ -20,15 +20,10 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
 REFERENCE = ["-p", "ReferenceExecutionProvider"]
 
-pytestmark = pytest.mark.usefixtures("own_cache")
 
-
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(folder))
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    return folder
 
 
 def test_run_shows_the_best_classes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,9 +89,11 @@ def test_providers(capsys: pytest.CaptureFixture[str]) -> None:
     assert "NVIDIA" in out
 
 
-def test_cache(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from intarsia.codegen.cache import get_cache
 
+    own_cache = tmp_path / "cache"
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(own_cache))
     assert get_cache().put("abc", b"x" * 1000)
     assert main(["cache", "info"]) == 0
     assert f"{own_cache}: 1 entries, 0.0 MB" in capsys.readouterr().out

@@ -38,15 +38,15 @@ def test_tokens(dates: ModuleType) -> None:
     assert ids[1].tolist() == [2, 3, 0, 0, 0]
 
 
-@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
-def test_the_model_reads_dates_it_never_saw(dates: ModuleType, provider: str) -> None:
+@pytest.mark.parametrize(("provider", "count"), [("CPUExecutionProvider", 400), ("ReferenceExecutionProvider", 20)])
+def test_the_model_reads_dates_it_never_saw(dates: ModuleType, provider: str, count: int) -> None:
     session = intarsia.InferenceSession(FOLDER / "dates.onnx", providers=[provider])
     rng = random.Random(3)
-    truth = [dates.random_date(rng, held_out=True) for _ in range(200)]
+    truth = [dates.random_date(rng, held_out=True) for _ in range(count)]
     (scores,) = session.run(["digits"], {"characters": dates.encode([dates.write(date, rng) for date in truth])})
-    assert scores.shape == (200, 8, 10)
+    assert scores.shape == (count, 8, 10)
     right = sum(answer == date.isoformat() for (answer, _), date in zip(dates.decode(scores), truth, strict=True))
-    assert right >= 194
+    assert right >= 0.95 * count
     (scores,) = session.run(None, {"characters": dates.encode(["the third of march, nineteen eighty-four"])})
     assert dates.decode(scores)[0][0] == dt.date(1984, 3, 3).isoformat()
     assert np.isfinite(scores).all()
