@@ -6,6 +6,7 @@ opaque atom. Two expressions are equal exactly when their normal forms are, so `
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import struct
@@ -22,11 +23,12 @@ _fresh = itertools.count()
 class Atom:
     """A named size, or an opaque operation on dimensions. Compared by name and arguments."""
 
-    __slots__ = ("_hash", "args", "name")
+    __slots__ = ("_hash", "_text", "args", "name")
 
     def __init__(self, name: str, args: tuple[Dim, ...] = ()) -> None:
         self.name, self.args = name, args
         self._hash = hash((name, args))
+        self._text: str | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and self._hash == other._hash and (self.name, self.args) == (other.name, other.args)
@@ -35,7 +37,9 @@ class Atom:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(map(str, self.args))})" if self.args else self.name
+        if self._text is None:
+            self._text = f"{self.name}({', '.join(map(str, self.args))})" if self.args else self.name
+        return self._text
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         if not self.args:
@@ -72,7 +76,7 @@ _OPAQUE: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b,
     "max": max,
     "min": min,
-    "broadcast": _broadcast,
+    "broadcast": lambda *sizes: functools.reduce(_broadcast, sizes),
     "scaled": lambda n, numerator, denominator: math.floor(_float32(_float32(n) * (numerator / denominator))),
 }
 
@@ -254,13 +258,17 @@ def scaled(a: Dim, factor: float) -> Dim:
 def dim_max(a: Dim, b: Dim) -> Dim:
     if a == b:
         return a
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else _opaque("max", a, b)
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    return a if is_nonnegative(a - b) else b if is_nonnegative(b - a) else _opaque("max", a, b)
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
     if a == b:
         return a
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else _opaque("min", a, b)
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else _opaque("min", a, b)
 
 
 def lower_bound(d: Dim) -> int | None:
@@ -381,7 +389,35 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(b, int):
         return b
-    return _opaque("broadcast", a, b)
+    return _broadcast_symbolic(a, b)
+
+
+def _broadcast_symbolic(a: Dim, b: Dim) -> Dim:
+    """Nested broadcasts made flat. Where d faces min(d, c) and they broadcast at all, the result is d: both are d, or both 1."""
+    parts = dict.fromkeys((*_broadcast_parts(a), *_broadcast_parts(b)))
+    kept = [p for p in parts if not any(_is_bounded(p, other) for other in parts if other != p)]
+    return kept[0] if len(kept) == 1 else _opaque("broadcast", *kept)
+
+
+def _single_atom(d: Dim) -> Atom | None:
+    if isinstance(d, Expr) and len(d.terms) == 1:
+        ((mono, coeff),) = d.terms.items()
+        if coeff == 1 and len(mono) == 1 and mono[0][1] == 1:
+            return mono[0][0]
+    return None
+
+
+def _broadcast_parts(d: Dim) -> tuple[Dim, ...]:
+    atom = _single_atom(d)
+    return atom.args if atom is not None and atom.name == "broadcast" else (d,)
+
+
+def _is_bounded(d: Dim, other: Dim) -> bool:
+    """Whether `d` is min(other, c) for a number c of at least 1."""
+    atom = _single_atom(d)
+    return atom is not None and atom.name == "min" and other in atom.args and all(
+        a == other or isinstance(a, int) and a >= 1 for a in atom.args
+    )
 
 
 def broadcast_shapes(*shapes: Iterable[Dim]) -> Shape:
