@@ -1,0 +1,249 @@
+"""Calls become what they stand for: model-local functions, ONNX's function bodies, and If with a known condition."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import InvalidGraph
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import AttributeRef, Constant, Function, Graph, Node, TensorType
+from intarsia.ops.infer import infer
+from intarsia.ops.registry import Registry
+from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.passes.rewriter import Patch
+from intarsia.passes.rule import Match, Rule, RuleSet, op
+
+_MAX_DEPTH = 64
+_CONSTANT_KINDS = {
+    "value_float": DType.FLOAT, "value_floats": DType.FLOAT, "value_int": DType.INT64, "value_ints": DType.INT64,
+    "value_string": DType.STRING, "value_strings": DType.STRING,
+}  # fmt: skip
+
+
+def inline_functions(graph: Graph, registry: Registry) -> Graph:
+    """A graph without calls of model-local functions, nor of operators that only ONNX's function body defines.
+
+    Raises:
+        InvalidGraph: functions call one another without end.
+    """
+    inliner = _Inliner(graph, registry)
+    if not any(inliner.expands(node) for node in _all_nodes(graph)):
+        return graph
+    out = graph.clone()
+    inliner.expand_graph(out, 0)
+    out.functions = {}
+    return out
+
+
+def _all_nodes(graph: Graph) -> Any:
+    for node in graph.nodes:
+        yield node
+        for sub in node.subgraphs:
+            yield from _all_nodes(sub)
+
+
+class _Inliner:
+    def __init__(self, graph: Graph, registry: Registry) -> None:
+        self.graph, self.registry = graph, registry
+        self.count = itertools.count()
+        self.types: Mapping[str, Any] | None = None
+        self.schemas: dict[tuple[str, str, int], bool] = {}
+
+    def expands(self, node: Node) -> bool:
+        return (node.domain, node.op_type, node.overload) in self.graph.functions or self._has_body(node)
+
+    def _version(self, node: Node) -> int:
+        return node.version or self.graph.opset_imports.get(node.domain, 0 if node.domain else 1)
+
+    def _has_body(self, node: Node) -> bool:
+        """Whether no definition is registered for a standard operator that ONNX defines as a function."""
+        version = self._version(node)
+        if node.domain not in ("", "ai.onnx.ml", "ai.onnx.preview") or self.registry.find(node.domain, node.op_type, version or 10_000):
+            return False
+        key = (node.domain, node.op_type, version)
+        if key not in self.schemas:
+            import onnx.defs
+
+            try:
+                schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+            except onnx.defs.SchemaError:
+                self.schemas[key] = False
+            else:
+                self.schemas[key] = bool(schema.has_function or schema.has_context_dependent_function)
+        return self.schemas[key]
+
+    def expand_graph(self, graph: Graph, depth: int) -> None:
+        """Replace all calls in `graph` (in place), and in the subgraphs of its nodes (as copies)."""
+        if depth > _MAX_DEPTH:
+            raise InvalidGraph(f"functions are nested in over {_MAX_DEPTH} calls: does one call itself?")
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            for key, value in node.attributes.items():
+                if isinstance(value, Graph):
+                    node.attributes[key] = self._expanded(value, depth)
+                elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                    node.attributes[key] = [self._expanded(v, depth) for v in value]
+            function = self._function(node) if self.expands(node) else None
+            if function is None:
+                nodes.append(node)
+                continue
+            body = self._instance(function, node)
+            self.expand_graph(body, depth + 1)
+            graph.constants.update(body.constants)
+            nodes.extend(body.nodes)
+        graph.nodes = nodes
+
+    def _expanded(self, graph: Graph, depth: int) -> Graph:
+        out = graph.clone()
+        self.expand_graph(out, depth + 1)
+        return out
+
+    def _function(self, node: Node) -> Function | None:
+        found = self.graph.functions.get((node.domain, node.op_type, node.overload))
+        return found if found is not None else self._schema_function(node)
+
+    def _schema_function(self, node: Node) -> Function | None:
+        """ONNX's function body for a node without a definition of its own (None: it has none for these types)."""
+        import onnx
+
+        from intarsia.graph.load import load
+        from intarsia.graph.save import to_model_proto
+
+        version = self._version(node)
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+        if schema.has_function:
+            opset = max((v for v in schema.function_opset_versions if v <= self._standard_opset()), default=min(schema.function_opset_versions))
+            data = schema.get_function_with_opset_version(opset)
+        else:
+            types = [onnx.TypeProto() if not n else self._type_proto(n) for n in node.inputs]
+            alone = Graph(nodes=[node], opset_imports=dict(self.graph.opset_imports) or {"": version})
+            proto = to_model_proto(alone).graph.node[0]
+            data = schema.get_context_dependent_function(proto.SerializeToString(), [t.SerializeToString() for t in types])
+        if not data:
+            return None
+        function = onnx.FunctionProto.FromString(data)
+        function.domain, function.name = "intarsia.body", node.op_type
+        opsets = [onnx.helper.make_opsetid("", max((o.version for o in function.opset_import if not o.domain), default=version))]
+        holder = onnx.helper.make_model(onnx.helper.make_graph([], "holder", [], []), functions=[function], opset_imports=opsets, ir_version=10)
+        return next(iter(load(holder).functions.values()))
+
+    def _standard_opset(self) -> int:
+        return self.graph.opset_imports.get("", 1)
+
+    def _type_proto(self, name: str) -> Any:
+        import onnx
+
+        if self.types is None:
+            self.types = infer(self.graph, self.registry, strict=False).types
+        kind = self.types.get(name)
+        if not isinstance(kind, TensorType):
+            return onnx.TypeProto()
+        shape = None if kind.shape is None else [d if isinstance(d, int) else str(d) for d in kind.shape]
+        return onnx.helper.make_tensor_type_proto(int(kind.dtype), shape)
+
+    def _instance(self, function: Function, call: Node) -> Graph:
+        """The function's nodes with the call's names and attribute values."""
+        prefix = f"{call.outputs[0] or call.name}.{next(self.count)}."
+        names: dict[str, str] = {"": ""}
+        for inner, outer in itertools.zip_longest(function.inputs, call.inputs[: len(function.inputs)], fillvalue=""):
+            names[inner] = outer
+        attributes = {**function.attributes, **call.attributes}
+        body = Graph()
+        for node in function.nodes:
+            for name in node.outputs:
+                names.setdefault(name, prefix + name)
+        for name, outer in zip(function.outputs, call.outputs, strict=False):
+            if outer and (name in function.inputs):  # an input handed through
+                body.nodes.append(Node("Identity", [names[name]], [outer], version=1, origin=call.origin))
+            elif outer:
+                names[name] = outer
+        for node in function.nodes:
+            self._instantiate(body, node, function, call, names, attributes)
+        passed, body.nodes = [n for n in body.nodes if n.version == 1 and n.op_type == "Identity"], [
+            n for n in body.nodes if not (n.version == 1 and n.op_type == "Identity")
+        ]
+        body.nodes += passed
+        return body
+
+    def _instantiate(
+        self, body: Graph, node: Node, function: Function, call: Node, names: dict[str, str], attributes: Mapping[str, Any]
+    ) -> None:
+        made = node.copy(name="", origin=call.origin or ((call.name,) if call.name else ()))
+        made.attributes = _resolved(node.attributes, attributes)
+        made.inputs = [names.get(n, n) for n in node.inputs]
+        made.outputs = [names[n] if n else "" for n in node.outputs]
+        made.name = f"{call.name or call.op_type}/{node.name or made.outputs[0]}"
+        Graph(nodes=[made]).replace_uses({a: b for a, b in names.items() if a and a != b and a not in node.inputs})
+        imported = function.opset_imports.get(node.domain, 0)
+        if imported and not made.version:
+            record = self.registry.find(node.domain, node.op_type, imported)
+            made.version = record.since if record is not None else 0
+        if node.op_type == "Constant" and not node.domain:
+            body.constants[made.outputs[0]] = _constant(made)
+        else:
+            body.nodes.append(made)
+
+
+def _resolved(attributes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with references to the function's own replaced by the values of the call."""
+    out: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if isinstance(value, AttributeRef):
+            value = given.get(value.name)
+            if value is None:
+                continue
+        elif isinstance(value, Graph):
+            value = value.clone()
+            for node in value.nodes:
+                node.attributes = _resolved(node.attributes, given)
+        out[key] = value
+    return out
+
+
+def _constant(node: Node) -> Constant:
+    (key, value), name = next(iter(node.attributes.items())), node.outputs[0]
+    if key in _CONSTANT_KINDS:
+        dtype = _CONSTANT_KINDS[key]
+        return Constant.of(name, np.array(value, dtype.numpy))
+    if key != "value":
+        raise InvalidGraph(f"node {node.name!r} (Constant) of a function has the attribute {key!r}, expected 'value'")
+    return value.constant(name) if hasattr(value, "constant") else Constant.of(name, value)
+
+
+def _inline_if(m: Match) -> Patch | None:
+    """The branch that is taken, with its inner names made unique."""
+    rewriter, node = m.rewriter, m.root
+    condition = rewriter.scalar(node.inputs[0])
+    if condition is None:
+        return None
+    branch = node.attributes["then_branch" if condition else "else_branch"]
+    assert isinstance(branch, Graph)
+    patch = m.patch()
+    names: dict[str, str] = {}
+    taken: dict[str, None] = {}
+    for name in (*branch.constants, *(o for n in branch.nodes for o in n.outputs if o)):
+        names[name] = rewriter.fresh(f"{patch.stem}.{name}", taken)
+        taken[names[name]] = None
+    for name, constant in branch.constants.items():
+        patch.constants[names[name]] = constant.renamed(names[name])
+    for inner in branch.nodes:
+        made = inner.copy(outputs=[names.get(o, o) for o in inner.outputs], origin=patch.origin)
+        Graph(nodes=[made]).replace_uses(names)
+        patch.node(made)
+    for out, old in zip(branch.outputs, node.outputs, strict=True):
+        if old:
+            patch.result(names.get(out.name, out.name), old)
+    return patch
+
+
+RULES = RuleSet(
+    GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    (
+        # if true then a else b = a
+        Rule("inline_if", op("If"), _inline_if, shared=True),
+    ),
+)

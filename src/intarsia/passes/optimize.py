@@ -1,0 +1,181 @@
+"""The optimise stage: a graph and a level in, a graph and a log of what each rule did out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from intarsia.errors import UnknownOption, nearest
+from intarsia.graph.model import Graph, TensorType, Value
+from intarsia.ops.infer import Inference, infer
+from intarsia.ops.registry import Registry
+from intarsia.passes import activations, attention, fold, index, inline, linear, norms, rotary, shapes
+from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.passes.rewriter import Rewriter
+from intarsia.passes.rule import ANY_OP, Rule, RuleSet
+
+_MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one another would never end it
+
+# Each phase runs its rule sets, and those of all phases before it, until nothing changes.
+PHASES: tuple[tuple[RuleSet, ...], ...] = (
+    (fold.RULES, inline.RULES, shapes.RULES, index.RULES, linear.RULES),
+    (activations.RULES, norms.RULES, linear.EXTENDED_RULES),
+    (rotary.RULES, attention.RULES),
+    (attention.HEAD_RULES,),
+    (shapes.LATE_RULES,),
+)
+OPTIONAL: tuple[RuleSet, ...] = (fold.OPTIONAL_RULES,)
+
+
+class LogEntry(NamedTuple):
+    """A rule, how often it fired, and at which nodes."""
+
+    rule: str
+    count: int
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """The optimised graph, and what was done to get there. Prints as a table of rules."""
+
+    graph: Graph
+    log: tuple[LogEntry, ...] = ()
+    nodes_before: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"{self.nodes_before} nodes -> {len(self.graph.nodes)} nodes"]
+        width = max((len(entry.rule) for entry in self.log), default=0)
+        for entry in self.log:
+            shown = ", ".join(entry.where[:3]) + (", ..." if len(entry.where) > 3 else "")
+            lines.append(f"  {entry.rule:<{width}}  {entry.count:>4}  {shown}")
+        return "\n".join(lines)
+
+
+def rule_names() -> tuple[str, ...]:
+    """All rules that can be disabled, and those that must be enabled, in the order in which they are tried."""
+    sets = [s for phase in PHASES for s in phase] + list(OPTIONAL)
+    return tuple(dict.fromkeys(rule.name for s in sets for rule in s))
+
+
+def optimize(
+    graph: Graph,
+    level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL,
+    *,
+    disabled: frozenset[str] = frozenset(),
+    enabled: frozenset[str] = frozenset(),
+    limit: int | None = None,
+    registry: Registry | None = None,
+) -> OptimizeResult:
+    """An equivalent graph of fewer and larger nodes; `graph` itself is not changed.
+
+    Args:
+        level: ORT_ENABLE_BASIC folds what is known, ORT_ENABLE_EXTENDED also recognises composed operators.
+        disabled: names of rules that are not to fire (`rule_names()`).
+        enabled: names of optional rules that are to fire (`fold_dequantize`).
+        limit: at most this many rewrites, to find by bisection the one that changes a result.
+        registry: operator definitions; by default all of Intarsia's.
+
+    Raises:
+        UnknownOption: a name in `disabled` or `enabled` is no rule.
+        InvalidGraph: a node's inputs do not fit its definition.
+    """
+    known = rule_names()
+    for name in sorted(disabled | enabled):
+        if name not in known:
+            raise UnknownOption(f"no optimisation rule is called {name!r}: {nearest(name, known)}")
+    before = len(graph.nodes)
+    if registry is None:
+        from intarsia.ops import registry as all_operators
+
+        registry = all_operators()
+    if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
+        return OptimizeResult(graph, (), before)
+    log: dict[str, list[str]] = {}
+    session = _Session(level, disabled, enabled, registry, log, limit)
+    optimized = session.optimize(graph, None)
+    entries = tuple(LogEntry(rule, len(where), tuple(where)) for rule, where in log.items())
+    return OptimizeResult(optimized, entries, before)
+
+
+@dataclass
+class _Session:
+    level: GraphOptimizationLevel
+    disabled: frozenset[str]
+    enabled: frozenset[str]
+    registry: Registry
+    log: dict[str, list[str]]
+    budget: int | None
+    phases: list[list[Rule]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        chosen: list[Rule] = []
+        for i, phase in enumerate(PHASES):
+            for rules in (*phase, *(OPTIONAL if i == 0 else ())):
+                optional = rules in OPTIONAL
+                if self.level.includes(rules.level):
+                    chosen.extend(r for r in rules if r.name not in self.disabled and (not optional or r.name in self.enabled))
+            if not self.phases or len(chosen) > len(self.phases[-1]):
+                self.phases.append(list(chosen))
+
+    def optimize(self, graph: Graph, outer: Rewriter | None) -> Graph:
+        if outer is None:
+            graph = inline.inline_functions(graph, self.registry)
+        rewriter = Rewriter(self._infer(graph, outer), self.registry, outer)
+        rewriter.log, rewriter.budget = self.log, self.budget
+        for rules in self.phases:
+            by_op, always = _indexed(rules)
+            for _ in range(_MAX_SCANS):
+                if rewriter.budget == 0 or not rewriter.run(by_op, always):
+                    break
+        self.budget = rewriter.budget
+        self._optimize_bodies(rewriter)
+        return rewriter.finish()
+
+    def _optimize_bodies(self, rewriter: Rewriter) -> None:
+        for slot in rewriter.slots:
+            for node in slot:
+                for key, value in node.attributes.items():
+                    if isinstance(value, Graph):
+                        node.attributes[key] = self._body(value, rewriter, node.op_type)
+                    elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                        node.attributes[key] = [self._body(v, rewriter, node.op_type) for v in value]
+
+    def _body(self, body: Graph, rewriter: Rewriter, op_type: str) -> Graph:
+        """A body optimised on its own. The shapes that its inputs declare are not relied on: a loop may change them."""
+        inner = body.clone()
+        inner.opset_imports = body.opset_imports or dict(rewriter.graph.opset_imports)
+        inner.inputs = [
+            Value(v.name, TensorType(v.type.dtype) if isinstance(v.type, TensorType) else v.type, v.doc) for v in body.inputs
+        ]
+        inner.types = {}
+        out = self.optimize(inner, rewriter)
+        out.inputs, out.opset_imports = body.inputs, body.opset_imports
+        return out
+
+    def _infer(self, graph: Graph, outer: Rewriter | None) -> Inference:
+        """Types of all values; initializers that the caller may replace count as inputs."""
+        given = graph
+        if graph.overridable:
+            given = graph.clone()
+            for name in graph.overridable:
+                given.inputs.append(Value(name, given.constants.pop(name).type))
+        found = infer(given, self.registry, outer.types if outer else None, outer.values if outer else None, strict=False)
+        if graph.overridable:
+            found.graph.inputs = list(graph.inputs)
+            found.graph.constants = dict(graph.constants)
+        return found
+
+
+def _indexed(rules: Iterable[Rule]) -> tuple[dict[str, list[Rule]], list[Rule]]:
+    """Rules for every operator, and by the operator type of their root."""
+    by_op: dict[str, list[Rule]] = {}
+    always = []
+    for rule in rules:
+        if rule.roots == ANY_OP:
+            always.append(rule)
+        else:
+            for op_type in rule.roots:
+                by_op.setdefault(op_type, []).append(rule)
+    return by_op, always

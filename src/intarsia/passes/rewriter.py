@@ -1,0 +1,360 @@
+"""The graph while rules change it: indexed by value, patched in place, never rescanned for one patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.graph.dims import Shape
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
+from intarsia.ops.infer import Inference, infer_node
+from intarsia.ops.registry import OpRecord, Registry
+from intarsia.passes.versions import emitted_version
+
+if TYPE_CHECKING:
+    from intarsia.passes.rule import Rule
+
+_SMALL_ELEMENTS = 8  # constants of at most this many elements are compared by value
+
+
+@dataclass
+class Patch:
+    """What a rule wants: new nodes and constants, and which old values the new ones stand for.
+
+    The nodes take the place of the root node; what nothing reads any more afterwards is removed by the rewriter.
+    """
+
+    rewriter: Rewriter
+    stem: str
+    origin: tuple[str, ...] = ()
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    types: dict[str, ValueType] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+    opset_imports: dict[str, int] = field(default_factory=dict)
+
+    def op(self, op_type: str, inputs: Sequence[str], *, version: int = 0, type: ValueType | None = None, **attributes: Any) -> str:
+        """Add a node with one output and return that value's name. `version` 0: the one this package writes (versions.py)."""
+        out = self.rewriter.fresh(f"{self.stem}.{op_type.lower()}", self.types)
+        names = list(inputs)
+        while names and not names[-1]:
+            names.pop()
+        kept = {key: value for key, value in attributes.items() if value is not None}
+        self.nodes.append(Node(op_type, names, [out], kept, version=version or emitted_version(op_type), origin=self.origin))
+        if type is not None:
+            self.types[out] = type
+        else:
+            self.types[out] = TensorType(DType.UNDEFINED)
+        return out
+
+    def node(self, node: Node) -> None:
+        """Add a node whose outputs are named already: new names, or results of the nodes that it replaces."""
+        self.nodes.append(node)
+
+    def constant(self, array: np.ndarray, hint: str = "constant") -> str:
+        name = self.rewriter.fresh(f"{self.stem}.{hint}", self.constants)
+        self.constants[name] = Constant.of(name, array)
+        return name
+
+    def lazy_constant(self, dtype: DType, shape: Sequence[int], data: Callable[[], np.ndarray], hint: str = "constant") -> str:
+        name = self.rewriter.fresh(f"{self.stem}.{hint}", self.constants)
+        self.constants[name] = Constant(name, dtype, tuple(shape), data)
+        return name
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64), "ints")
+
+    def result(self, new: str, old: str) -> Patch:
+        """From now on `new` stands for `old`."""
+        self.results[old] = new
+        return self
+
+
+class Rewriter:
+    """One graph under change, with its indexes.
+
+    Attributes:
+        producer: value -> node that computes it.
+        readers: value -> the nodes that read it, by identity (nodes whose subgraphs capture it included).
+        outputs: names of the graph's outputs.
+    """
+
+    def __init__(self, found: Inference, registry: Registry, outer: Rewriter | None = None) -> None:
+        self.found, self.graph, self.registry, self.outer = found, found.graph, registry, outer
+        self.types, self.values = found.types, found.values
+        self.outputs = set(self.graph.output_names())
+        self.inputs = set(self.graph.input_names())
+        self.fixed = set(self.graph.overridable)
+        self.slots: list[list[Node]] = [[n] for n in self.graph.nodes]
+        self.slot_of = {id(n): i for i, n in enumerate(self.graph.nodes)}
+        self.producer: dict[str, Node] = {}
+        self.readers: dict[str, dict[int, Node]] = {}
+        self.log: dict[str, list[str]] = {}
+        self.budget: int | None = None
+        self.seen: dict[Any, Node] = {}
+        self.notes: dict[Any, Any] = {}
+        self._scalars: dict[str, float | None] = {}
+        self._keys: dict[str, Any] = {}
+        for node in self.graph.nodes:
+            self._index(node)
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    def shape(self, name: str) -> Shape | None:
+        kind = self.types.get(name)
+        return kind.shape if isinstance(kind, TensorType) else None
+
+    def rank(self, name: str) -> int | None:
+        shape = self.shape(name)
+        return None if shape is None else len(shape)
+
+    def dtype(self, name: str) -> DType | None:
+        kind = self.types.get(name)
+        return kind.dtype if isinstance(kind, TensorType) else None
+
+    def constant(self, name: str) -> Constant | None:
+        """The constant of this name, where the caller cannot replace it."""
+        found = self.graph.constants.get(name)
+        if found is not None:
+            return None if name in self.fixed else found
+        if self.outer is not None and name not in self.producer and name not in self.inputs:
+            return self.outer.constant(name)
+        return None
+
+    def array(self, name: str, limit: int = 1 << 20) -> np.ndarray | None:
+        """The data of a constant of at most `limit` elements."""
+        found = self.constant(name)
+        return None if found is None or found.size > limit else found.numpy()
+
+    def scalar(self, name: str) -> float | None:
+        """The value of a one-element numeric constant (of any rank)."""
+        if name not in self._scalars:
+            found = self.constant(name)
+            value = None
+            if found is not None and found.size == 1 and found.dtype is not DType.STRING and not found.dtype.is_complex:
+                value = float(found.numpy().reshape(()).item())
+            if found is None:
+                return None
+            self._scalars[name] = value
+        return self._scalars[name]
+
+    def ints(self, name: str) -> list[int] | None:
+        """The elements of an integer tensor known before the model runs."""
+        value = self.values.get(name)
+        if value is None:
+            found = self.constant(name)
+            if found is None or not found.dtype.is_integer or found.size > 256:
+                return None
+            return [int(v) for v in found.numpy().reshape(-1)]
+        flat = list(value.reshape(-1))
+        return [int(v) for v in flat] if all(isinstance(v, (int, np.integer)) for v in flat) and name not in self.fixed else None
+
+    def reader_count(self, name: str) -> int:
+        """How many nodes read the value; a graph output counts as one more reader."""
+        return len(self.readers.get(name, ())) + (name in self.outputs)
+
+    def only_reader(self, name: str) -> Node | None:
+        """The node that reads the value, where there is one alone and it is not a graph output."""
+        found = self.readers.get(name, {})
+        return next(iter(found.values())) if len(found) == 1 and name not in self.outputs else None
+
+    def producer_of(self, name: str, *op_types: str) -> Node | None:
+        """The node that computes `name`, if it is one of the standard operators `op_types`."""
+        node = self.producer.get(name)
+        return node if node is not None and node.op_type in op_types and not node.domain else None
+
+    def record(self, node: Node) -> OpRecord | None:
+        return self.registry.find(node.domain, node.op_type, node.version or 10_000)
+
+    def value_key(self, name: str) -> Any:
+        """Equal for values that are known to be equal: the name, or the contents of a small constant."""
+        key = self._keys.get(name)
+        if key is None:
+            found = self.constant(name) if name else None
+            if found is None:
+                return name
+            key = name
+            if found.size <= _SMALL_ELEMENTS and found.dtype is not DType.STRING:
+                key = (found.dtype, found.shape, np.ascontiguousarray(found.numpy()).tobytes())
+            self._keys[name] = key
+        return key
+
+    def axes(self, node: Node, index: int = 1) -> list[int] | None:
+        """A node's axes, from the attribute of old versions or the input of new ones."""
+        found = node.attributes.get("axes")
+        if found is not None:
+            return list(found)
+        return self.ints(node.inputs[index]) if len(node.inputs) > index and node.inputs[index] else None
+
+    def fresh(self, stem: str, taken: Mapping[str, object]) -> str:
+        name, i = stem, 0
+        while name in self.types or name in self.producer or name in self.graph.constants or name in taken or name in self.inputs:
+            i += 1
+            name = f"{stem}_{i}"
+        return name
+
+    # --- changes --------------------------------------------------------------------------------------------------
+
+    def patch(self, root: Node, matched: Sequence[Node] = ()) -> Patch:
+        """An empty patch that replaces `root`; `origin` unites those of the `matched` nodes."""
+        origin: dict[str, None] = {}
+        for node in (*matched, root):
+            origin.update(dict.fromkeys(node.origin or ((node.name,) if node.name else ())))
+        return Patch(self, next(o for o in root.outputs if o), tuple(origin))
+
+    def apply(self, patch: Patch, root: Node) -> bool:
+        """Put the patch in the place of `root`. False where it would change nothing."""
+        made = {out for node in patch.nodes for out in node.outputs}
+        aliases = {old: new for old, new in patch.results.items() if new not in made}
+        if any(not self._can_alias(old, new) for old, new in aliases.items()):
+            if not patch.nodes and root.op_type == "Identity" and not root.domain:
+                return False
+            for old, new in list(aliases.items()):
+                if not self._can_alias(old, new):
+                    patch.node(Node("Identity", [new], [old], {}, version=13, origin=patch.origin))
+                    del aliases[old]
+        renames: dict[str, str] = {}
+        for old, new in patch.results.items():
+            if new in made and new not in renames:
+                renames[new] = old
+            elif new in made:
+                patch.node(Node("Identity", [renames[new]], [old], {}, version=13, origin=patch.origin))
+        slot = self.slot_of[id(root)]
+        at = next(i for i, n in enumerate(self.slots[slot]) if n is root)
+        self._unindex(root)
+        for name, constant in patch.constants.items():
+            self.graph.constants[name] = constant
+            self.types[name] = constant.type
+            if constant.dtype.is_integer and constant.size <= 256:
+                self.values[name] = constant.numpy().astype(object)
+        for node in patch.nodes:
+            node.inputs = [renames.get(n, n) for n in node.inputs]
+            node.outputs = [renames.get(n, n) for n in node.outputs]
+            node.name = node.name or f"{node.op_type}/{node.outputs[0]}"
+            for name in node.outputs:
+                declared = patch.types.get(name)
+                if declared is not None and name not in self.types and declared != TensorType(DType.UNDEFINED):
+                    self.types[name] = declared
+        self.slots[slot][at : at + 1] = patch.nodes
+        for node in patch.nodes:
+            self.slot_of[id(node)] = slot
+            self._index(node)
+            if any(n and n not in self.types for n in node.outputs):
+                infer_node(self.found, node, self.registry, strict=False)
+        for old, new in aliases.items():
+            self._alias(old, new)
+        self._remove_dead(list(root.used_names()) + [o for n in patch.nodes for o in n.outputs])
+        return True
+
+    def remove(self, node: Node) -> None:
+        """Take out a node that nothing reads, and what only it read."""
+        self._drop(node)
+        self._remove_dead(list(node.used_names()))
+
+    def finish(self) -> Graph:
+        """The graph as it is now: nodes in order, constants that are still read."""
+        graph = self.graph
+        graph.nodes = [node for slot in self.slots for node in slot]
+        used = set(self.readers) | self.outputs | self.fixed
+        graph.constants = {name: constant for name, constant in graph.constants.items() if name in used}
+        live = used | self.inputs | {o for node in graph.nodes for o in node.outputs}
+        graph.types = {name: kind for name, kind in self.types.items() if name in live}
+        return graph
+
+    def _can_alias(self, old: str, new: str) -> bool:
+        """Whether readers of `old` can read `new` instead, without an Identity that keeps an output's name."""
+        if old not in self.outputs:
+            return True
+        return new in self.producer and new not in self.outputs
+
+    def _alias(self, old: str, new: str) -> None:
+        if old in self.outputs:
+            node = self.producer[new]
+            del self.producer[new]
+            node.outputs = [old if n == new else n for n in node.outputs]
+            self.producer[old] = node
+            if new in self.types:
+                self.types[old] = self.types[new]
+            if new in self.values:
+                self.values[old] = self.values[new]
+            old, new = new, old
+        for node in self.readers.pop(old, {}).values():
+            if old in node.inputs:
+                node.inputs = [new if n == old else n for n in node.inputs]
+            if any(True for _ in node.subgraphs):
+                Graph(nodes=[node]).replace_uses({old: new})
+            self.readers.setdefault(new, {})[id(node)] = node
+
+    def _remove_dead(self, names: list[str]) -> None:
+        while names:
+            node = self.producer.get(names.pop())
+            if node is not None and not any(self.reader_count(o) for o in node.outputs if o):
+                self._drop(node)
+                names.extend(node.used_names())
+
+    def _drop(self, node: Node) -> None:
+        slot = self.slots[self.slot_of[id(node)]]
+        slot[:] = [n for n in slot if n is not node]
+        self._unindex(node)
+
+    def _index(self, node: Node) -> None:
+        for name in node.outputs:
+            if name:
+                self.producer[name] = node
+        for name in node.used_names():
+            self.readers.setdefault(name, {})[id(node)] = node
+
+    def _unindex(self, node: Node) -> None:
+        for name in node.outputs:
+            if self.producer.get(name) is node:
+                del self.producer[name]
+        for name in node.used_names():
+            found = self.readers.get(name)
+            if found is not None:
+                found.pop(id(node), None)
+                if not found:
+                    del self.readers[name]
+
+    # --- rules ----------------------------------------------------------------------------------------------------
+
+    def alive(self, node: Node) -> bool:
+        return bool(node.outputs) and any(self.producer.get(o) is node for o in node.outputs)
+
+    def run(self, rules: Mapping[str, Sequence[Rule]], always: Sequence[Rule]) -> bool:
+        """One scan in topological order; new nodes are tried at once. True where anything changed."""
+        changed = False
+        self.seen.clear()
+        for slot in self.slots:
+            for first in list(slot):
+                stack = [first]
+                while stack:
+                    node = stack.pop()
+                    if not self.alive(node):
+                        if not any(node.outputs):
+                            self._drop(node) if any(n is node for n in slot) else None
+                        continue
+                    made = self._try(node, always) or self._try(node, () if node.domain else rules.get(node.op_type, ()))
+                    if made is not None:
+                        changed = True
+                        stack.extend(n for n in reversed(made) if n is not node)
+                    if self.budget == 0:
+                        return changed
+        return changed
+
+    def _try(self, node: Node, rules: Sequence[Rule]) -> list[Node] | None:
+        for rule in rules:
+            patch = rule.apply(self, node)
+            if patch is None:
+                continue
+            where = node.name or node.outputs[0]
+            if not self.apply(patch, node):
+                continue
+            self.log.setdefault(rule.name, []).append(where)
+            if self.budget is not None:
+                self.budget -= 1
+            return patch.nodes
+        return None
