@@ -1,0 +1,66 @@
+"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C == M)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.gemm import Operand
+from intarsia.codegen.pack import aligned_zeros
+from intarsia.codegen.target import Target
+from intarsia.codegen.window import Window, WindowSpec, window_args
+from intarsia.graph.dtypes import DType
+
+
+def depthwise_spec(shape: ConvShape, dtype: DType = DType.FLOAT, epilogue: Epilogue | None = None) -> WindowSpec:
+    """The spec of a depthwise convolution.
+
+    Raises:
+        ValueError: a filter sees more than its own channel (`codegen.conv` takes those).
+    """
+    if not shape.group == shape.channels == shape.filters:
+        raise ValueError(
+            f"depthwise convolution has group == channels == filters; got group {shape.group}, {shape.channels} channels, "
+            f"{shape.filters} filters: use codegen.conv"
+        )
+    return WindowSpec("multiply", shape.kernel, shape.strides, shape.dilations, dtype, epilogue)
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
+    """The kernel of a spec; its arguments are `depthwise_args`."""
+    return Window(spec, target).text()
+
+
+def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
+    """ONNX weights [C, 1, *kernel] as [positions, C padded to whole vectors]."""
+    channels, count = weights.shape[0], math.prod(weights.shape[2:])
+    lanes = target.vector_bytes // weights.dtype.itemsize
+    out = aligned_zeros((count, -(-channels // lanes) * lanes), weights.dtype)
+    out[:, :channels] = weights.reshape(channels, count).T
+    return out
+
+
+def depthwise_args(
+    spec: WindowSpec,
+    target: Target,
+    shape: ConvShape,
+    *,
+    x: int,
+    weights: int,
+    y: int,
+    operands: Sequence[Operand] = (),
+    x_pixel_nbytes: int | None = None,
+    y_pixel_nbytes: int | None = None,
+) -> list[int]:
+    """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
+    return window_args(
+        spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes,
+        y_pixel_nbytes=y_pixel_nbytes,
+    )  # fmt: skip

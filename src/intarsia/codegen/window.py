@@ -1,0 +1,305 @@
+"""Sliding windows channel by channel, channels-last: what depthwise convolution and pooling have in common.
+
+X [N, D, H, W, C] -> Y [N, OD, OH, OW, C]; a vector holds neighbouring channels. Seven neighbouring output pixels (all
+common map widths are multiples of it) are accumulated in registers, so that an input pixel and a weight are loaded once
+for several outputs. There is no border in memory: positions outside read a vector of neutral elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from intarsia.codegen.body import Body, Index, Module, Value
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.finish import Finish, itemsize
+from intarsia.codegen.gemm import Operand
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import walk
+
+PIXELS = 7
+OPERATIONS = ("multiply", "max", "average")
+_BLOCK_VECTORS = 8  # channels of a unit of work: 512 bytes of AVX-512 vectors
+_LIGHT = 12  # primitives of an epilogue that is still unrolled for all pixels
+_FIELDS = (
+    "x y weights batch depth height width channels out_depth out_height out_width pad_d pad_h pad_w "
+    "low_d low_h low_w high_d high_h high_w x_pixel x_line x_plane x_image y_pixel y_line y_plane y_image blocks"
+).split()
+_OPERAND_FIELDS = 6
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """What is compiled in.
+
+    Attributes:
+        operation: "multiply" (depthwise convolution: sum of pixel times weight), "max" or "average".
+        kernel, strides, dilations: per spatial axis, one to three of them.
+        dtype: FLOAT or DOUBLE.
+        epilogue: operands "column" (by channel), "full" or "scalar".
+    """
+
+    operation: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    dtype: DType = DType.FLOAT
+    epilogue: Epilogue | None = None
+
+    def __post_init__(self) -> None:
+        if self.operation not in OPERATIONS:
+            raise ValueError(f"operation is one of {', '.join(OPERATIONS)}; got {self.operation!r}")
+        if self.epilogue and "row" in self.epilogue.kinds:
+            raise ValueError("a window's epilogue takes operands of kind column, full or scalar; got 'row'")
+
+
+def window_args(
+    spec: WindowSpec,
+    target: Target,
+    shape: ConvShape,
+    *,
+    x: int,
+    y: int,
+    weights: int = 0,
+    operands: Sequence[Operand] = (),
+    output: tuple[int, ...] | None = None,
+    count_include_pad: bool = False,
+    x_pixel_nbytes: int | None = None,
+    y_pixel_nbytes: int | None = None,
+) -> list[int]:
+    """The kernel's arguments; of `shape`, the sizes and the pads matter (kernel, strides, dilations are the spec's).
+
+    `output`: the spatial output sizes where they differ from `shape.output` (ceil_mode). `x_pixel_nbytes` and
+    `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images. For `operands` see
+    `window_operand`.
+    """
+    s = shape.as_3d()
+    out = (1,) * (3 - len(shape.spatial)) + (output or shape.output)
+    size = itemsize(spec.dtype)
+    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else size
+    lanes = target.vector_bytes // size
+    x_pixel, y_pixel = x_pixel_nbytes or s.channels * size, y_pixel_nbytes or s.channels * out_size
+    begins, ends = s.pads[:3], s.pads[3:]
+    low = [-p for p in begins] if count_include_pad else [0, 0, 0]
+    high = [n + p for n, p in zip(s.spatial, ends, strict=True)] if count_include_pad else list(s.spatial)
+    args = [
+        x, y, weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high, *_strides(x_pixel, s.spatial),
+        *_strides(y_pixel, out), -(-s.channels // (lanes * _BLOCK_VECTORS)),
+    ]  # fmt: skip
+    for operand in operands:
+        args.extend(operand)
+    return args
+
+
+def _strides(pixel: int, sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Bytes between pixels, lines, planes and images."""
+    line = pixel * sizes[2]
+    return pixel, line, line * sizes[1], line * sizes[1] * sizes[0]
+
+
+def window_operand(kind: str, dtype: DType, address: int, channels: int, output: tuple[int, ...]) -> Operand:
+    """An epilogue operand: "column" [C], "full" [N, *output, C] dense, or "scalar"."""
+    if kind != "full":
+        return Operand(address)
+    return Operand(address, *_strides(channels * itemsize(dtype), (1,) * (3 - len(output)) + output))
+
+
+class Window:
+    """Writes one kernel."""
+
+    def __init__(self, spec: WindowSpec, target: Target) -> None:
+        more = 3 - len(spec.kernel)
+        self.spec = spec
+        self.kernel, self.strides, self.dilations = ((1,) * more + t for t in (spec.kernel, spec.strides, spec.dilations))
+        self.module = Module(target)
+        self.body: Body = self.module.kernel()
+        self.lanes = self.module.lanes(spec.dtype)
+        self.size = itemsize(spec.dtype)
+        self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
+        self.halo = (self.kernel[2] - 1) * self.dilations[2]
+        self.reach = (PIXELS - 1) * self.strides[2] + self.halo
+        self.light = spec.operation != "average" and (spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT)
+
+    def text(self) -> KernelText:
+        body = self.body
+        args, tid, nthreads = body.args
+        v = self.v = {}
+        for index, name in enumerate(_FIELDS):
+            v[name] = body.load_pointer(args, index) if name in ("x", "y", "weights") else body.load_i64(args, index)
+        self.operands = [
+            [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 5))]
+            for at in range(len(_FIELDS), len(_FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
+        ]
+        vector_bytes = self.lanes * self.size
+        self.neutral, self.buffer = body.alloca(vector_bytes), body.alloca(PIXELS * vector_bytes)
+        body.store(self._initial(), self.neutral, self.spec.dtype)
+        rows = body.mul(body.mul(v["batch"], v["out_depth"]), v["out_height"])
+        first, last = body.share(body.mul(rows, v["blocks"]), tid, nthreads)
+        with body.loop(first, last) as unit:
+            self._unit(unit)
+        body.b.ret_void()
+        return self.module.text(f"window_{self.spec.operation}")
+
+    def _initial(self) -> Value:
+        value = float("-inf") if self.spec.operation == "max" else 0.0
+        return self.body.constant(value, self.spec.dtype, self.lanes)
+
+    def _unit(self, unit: Value) -> None:
+        """One line of output, some vectors of channels."""
+        body, v = self.body, self.v
+        row, block = body.div(unit, v["blocks"]), body.rem(unit, v["blocks"])
+        plane_index, line = body.div(row, v["out_height"]), body.rem(row, v["out_height"])
+        image, plane = body.div(plane_index, v["out_depth"]), body.rem(plane_index, v["out_depth"])
+        self.z = self._range(plane, 0, "d", v["depth"])
+        self.y = self._range(line, 1, "h", v["height"])
+        self.source = body.at(v["x"], body.mul(image, v["x_image"]))
+        place = [(image, 3), (plane, 2), (line, 1)]
+        y_strides = [v["y_pixel"], v["y_line"], v["y_plane"], v["y_image"]]
+        self.out = body.at(v["y"], *(body.mul(i, y_strides[level]) for i, level in place))
+        self.bases = [
+            body.at(o[0], *(body.mul(i, o[1 + level]) for i, level in place)) if kind == "full" else o[0]
+            for kind, o in zip(self.finish.kinds, self.operands, strict=True)
+        ]
+        whole = body.div(v["channels"], self.lanes)
+        first = body.mul(block, _BLOCK_VECTORS)
+        with body.loop(first, body.min(body.add(first, _BLOCK_VECTORS), whole)) as vector:
+            self._channels(body.mul(vector, self.lanes), None)
+        rest = body.rem(v["channels"], self.lanes)
+        last_block = body.equal(body.add(block, 1), v["blocks"])
+        with body.when(body.b.and_(last_block, body.less(0, rest))):
+            self._channels(body.mul(whole, self.lanes), body.mask(rest, self.lanes))
+
+    def _range(self, out: Value, axis: int, letter: str, extent: Value) -> tuple[Value, Value, Value, Value]:
+        """(first input position, first and last + 1 window positions inside, how many an average counts)."""
+        body, v = self.body, self.v
+        start = body.sub(body.mul(out, self.strides[axis]), v[f"pad_{letter}"])
+        low, high = self._inside(start, axis, body.i(0), extent)
+        count_low, count_high = self._inside(start, axis, v[f"low_{letter}"], v[f"high_{letter}"])
+        return start, low, high, body.sub(count_high, count_low)
+
+    def _inside(self, start: Value, axis: int, low: Value, high: Value) -> tuple[Value, Value]:
+        """The window positions whose input position start + p * dilation lies in [low, high)."""
+        body, d = self.body, self.dilations[axis]
+
+        def ceiling(distance: Value) -> Value:
+            return body.max(0, body.b.sdiv(body.add(distance, d - 1), body.i(d)) if d > 1 else distance)
+
+        first = body.min(ceiling(body.sub(low, start)), self.kernel[axis])
+        return first, body.max(first, body.min(ceiling(body.sub(high, start)), self.kernel[axis]))
+
+    def _channels(self, channel: Value, mask: Value | None) -> None:
+        body, v = self.body, self.v
+        stride = self.strides[2]
+        with body.loop(0, v["out_width"], PIXELS) as column:
+            start = body.sub(body.mul(column, stride), v["pad_w"])
+            if mask is not None:
+                self._pixels(channel, column, start, mask, guarded=True)
+            else:
+                self._pixels_either(channel, column, start)
+
+    def _pixels_either(self, channel: Value, column: Value, start: Value) -> None:
+        """Where all seven outputs exist, only a window's halo can lie outside; else any position and some outputs."""
+        body, v = self.body, self.v
+        inside = body.b.and_(
+            body.b.and_(body.less(-1 - self.halo, start), body.less(body.add(start, self.reach - self.halo), v["width"])),
+            body.less(body.add(column, PIXELS - 1), v["out_width"]),
+        )
+        with body.either(inside) as (complete, partial):
+            with complete:
+                self._pixels(channel, column, start, None, guarded=False)
+            with partial:
+                self._pixels(channel, column, start, None, guarded=True)
+
+    def _pixels(self, channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool) -> None:
+        body, v = self.body, self.v
+        offset = body.mul(channel, self.size)
+        state = [self._initial()] * PIXELS
+        z0, z_low, z_high, _ = self.z
+        y0, y_low, y_high, _ = self.y
+        with ExitStack() as stack:
+            z: Index = 0
+            if self.kernel[0] > 1:
+                z = stack.enter_context(body.carry(z_low, z_high, 1, state))
+            y = stack.enter_context(body.carry(y_low, y_high, 1, state))
+            plane = body.add(z0, body.mul(z, self.dilations[0]))
+            line = body.add(y0, body.mul(y, self.dilations[1]))
+            row = body.at(self.source, offset, body.mul(plane, v["x_plane"]), body.mul(line, v["x_line"]))
+            position = body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
+            self._accumulate(state, row, start, position, offset, mask, guarded)
+        self._write(state, channel, column, start, mask, guarded)
+
+    def _accumulate(
+        self, state: list[Value], row: Value, start: Value, position: Value, offset: Value, mask: Value | None, guarded: bool
+    ) -> None:
+        """One line of the window for all pixels: every input pixel is loaded once."""
+        body, v, dtype = self.body, self.v, self.spec.dtype
+        loaded: dict[int, Value] = {}
+
+        def pixel(at: int) -> Value:
+            if at not in loaded:
+                x = body.add(start, at)
+                pointer = body.at(row, body.mul(x, v["x_pixel"]))
+                if guarded or at < self.halo or at > self.reach - self.halo:
+                    pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
+                load = body.load(pointer, dtype, self.lanes) if mask is None else body.load_masked(pointer, mask, dtype, self.lanes)
+                loaded[at] = load
+            return loaded[at]
+
+        taps = range(self.kernel[2])
+        if self.spec.operation == "multiply":
+            width = body.mul(body.div(body.add(v["channels"], self.lanes - 1), self.lanes), self.lanes * self.size)
+            line = body.at(v["weights"], offset, body.mul(position, width))
+            weights = [body.load(body.at(line, body.mul(width, x)), dtype, self.lanes) for x in taps]
+        for x in taps:
+            for p in range(PIXELS):
+                value = pixel(p * self.strides[2] + x * self.dilations[2])
+                if self.spec.operation == "multiply":
+                    state[p] = body.fma(value, weights[x], state[p], dtype, self.lanes)
+                elif self.spec.operation == "max":
+                    state[p] = body.b.select(body.b.fcmp_ordered(">", value, state[p]), value, state[p])
+                else:
+                    state[p] = body.b.fadd(state[p], value)
+
+    def _write(self, state: list[Value], channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool) -> None:
+        body, v, finish = self.body, self.v, self.finish
+        out = body.at(self.out, body.mul(channel, finish.itemsize), body.mul(column, v["y_pixel"]))
+        places = []
+        for kind, dtype, base, operand in zip(finish.kinds, finish.dtypes, self.bases, self.operands, strict=True):
+            place = base if kind == "scalar" else body.at(base, body.mul(channel, itemsize(dtype)))
+            places.append(body.at(place, body.mul(column, operand[1])) if kind == "full" else place)
+        if self.light and not guarded:
+            fixed = {
+                i: finish.operand(i, place, mask) for i, place in enumerate(places) if finish.kinds[i] in ("column", "scalar")
+            }
+            for p in range(PIXELS):
+                values = [
+                    fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(self.operands[i][1], p)), mask)
+                    for i, place in enumerate(places)
+                ]
+                finish.store(state[p], values, body.at(out, body.mul(v["y_pixel"], p)), mask)
+            return
+        vector_bytes = self.lanes * self.size
+        for p in range(PIXELS):
+            body.store(state[p], body.at(self.buffer, p * vector_bytes), self.spec.dtype)
+        with body.loop(0, body.min(PIXELS, body.sub(v["out_width"], column))) as p:
+            sums = body.load(body.at(self.buffer, body.mul(p, vector_bytes)), self.spec.dtype, self.lanes)
+            if self.spec.operation == "average":
+                sums = body.b.fdiv(sums, self._count(body.add(start, body.mul(p, self.strides[2]))))
+            values = [
+                finish.operand(i, body.at(place, body.mul(p, self.operands[i][1])) if finish.kinds[i] == "full" else place,
+                               None if finish.kinds[i] == "scalar" else mask)
+                for i, place in enumerate(places)
+            ]  # fmt: skip
+            finish.store(sums, values, body.at(out, body.mul(p, v["y_pixel"])), mask)
+
+    def _count(self, start: Value) -> Value:
+        """The divisor of an average whose window begins at `start`, in all lanes."""
+        body, v = self.body, self.v
+        low, high = self._inside(start, 2, v["low_w"], v["high_w"])
+        count = body.mul(body.mul(self.z[3], self.y[3]), body.sub(high, low))
+        zero = body.zero(self.spec.dtype, 1)
+        return body.splat(body.b.sitofp(count, zero.type), self.lanes)

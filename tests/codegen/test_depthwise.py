@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+import template_kernels as t
+
+from intarsia.codegen import depthwise
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.window import WindowSpec, window_operand
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang
+
+
+def depthwise_shape(batch: int, spatial: tuple[int, ...], channels: int, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]) -> ConvShape:  # fmt: skip  # noqa: E501
+    return ConvShape(batch, spatial, channels, channels, kernel, strides, dilations, pads, channels)
+
+
+SHAPES = [
+    depthwise_shape(1, (7, 7), 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    depthwise_shape(2, (15, 23), 16, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),
+    depthwise_shape(1, (9, 30), 150, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),
+    depthwise_shape(1, (12, 11), 3, (3, 2), (1, 2), (2, 3), (2, 0, 1, 4)),
+    depthwise_shape(1, (3, 3), 17, (7, 7), (1, 1), (1, 1), (3, 3, 3, 3)),
+    depthwise_shape(2, (31,), 20, (4,), (1,), (1,), (3, 0)),
+    depthwise_shape(1, (5, 6, 9), 18, (3, 2, 3), (2, 1, 1), (1, 2, 1), (1, 1, 1, 1, 1, 1)),
+    depthwise_shape(1, (1, 1), 8, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+]
+
+
+def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
+    rank = len(s.spatial)
+    padded = np.pad(x.astype(np.float64), [(0, 0), *((s.pads[i], s.pads[rank + i]) for i in range(rank)), (0, 0)])
+    y = np.zeros((s.batch, *s.output, s.channels))
+    for position in np.ndindex(*s.kernel):
+        window = tuple(
+            slice(p * d, p * d + (o - 1) * st + 1, st) for p, d, o, st in zip(position, s.dilations, s.output, s.strides, strict=True)
+        )
+        y += padded[(slice(None), *window)] * w[(slice(None), 0, *position)]
+    return y
+
+
+def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthreads: int, **more: object) -> np.ndarray:
+    packed = depthwise.pack_weights(w, t.host())
+    y, whole = t.guarded((s.batch, *s.output, s.channels), x.dtype.type)
+    args = depthwise.depthwise_args(
+        spec, t.host(), s, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, **more
+    )  # fmt: skip
+    t.run(depthwise.kernel_text(spec, t.host()), args, nthreads)
+    t.check_margin(whole)
+    return y
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
+@pytest.mark.parametrize("s", SHAPES, ids=str)
+def test_depthwise(s: ConvShape, dtype: DType) -> None:
+    rng = np.random.default_rng(0)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy), t.random(rng, s.channels, 1, *s.kernel, dtype=dtype.numpy)
+    for nthreads in t.THREADS:
+        y = convolve(s, x, w, depthwise.depthwise_spec(s, dtype), nthreads)
+        np.testing.assert_allclose(y, reference(x, w, s), atol=1e-5)
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("s", SHAPES, ids=str)
+def test_epilogue(s: ConvShape, heavy: bool) -> None:
+    rng = np.random.default_rng(1)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.channels, 1, *s.kernel)
+    bias, residual, scale = t.random(rng, s.channels), t.random(rng, s.batch, *s.output, s.channels), np.array([0.5], np.float32)
+    a, b, r, f = (lang.input(i, DType.FLOAT, ()) for i in range(4))
+    kinds = ("column", "full", "scalar")
+    root = lang.maximum(a + b + r, 0.0) * f
+    if heavy:
+        for _ in range(8):
+            root = root + lang.tanh(root)
+    spec = depthwise.depthwise_spec(s, epilogue=Epilogue(root, kinds, (DType.FLOAT,) * 3))
+    operands = [
+        window_operand(kind, DType.FLOAT, array.ctypes.data, s.channels, s.output)
+        for kind, array in zip(kinds, (bias, residual, scale), strict=True)
+    ]
+    y = convolve(s, x, w, spec, 2, operands=operands)
+    expected = np.maximum(reference(x, w, s) + bias + residual, 0) * 0.5
+    if heavy:
+        for _ in range(8):
+            expected = expected + np.tanh(expected)
+    np.testing.assert_allclose(y, expected, atol=1e-4)
+
+
+def test_slices_of_channels() -> None:
+    s = depthwise_shape(1, (6, 7), 20, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    rng = np.random.default_rng(2)
+    wide, w = t.random(rng, 1, 6, 7, 50), t.random(rng, 20, 1, 3, 3)
+    y = np.full((1, 6, 7, 30), 77, np.float32)
+    spec = depthwise.depthwise_spec(s)
+    packed = depthwise.pack_weights(w, t.host())
+    args = depthwise.depthwise_args(
+        spec, t.host(), s, x=wide[..., 5:].ctypes.data, weights=packed.ctypes.data, y=y[..., 2:].ctypes.data,
+        x_pixel_nbytes=200, y_pixel_nbytes=120,
+    )  # fmt: skip
+    t.run(depthwise.kernel_text(spec, t.host()), args, 2)
+    np.testing.assert_allclose(y[..., 2:22], reference(wide[..., 5:25], w, s), atol=1e-5)
+    assert (y[..., :2] == 77).all()
+    assert (y[..., 22:] == 77).all()
+
+
+def test_refusals() -> None:
+    shape = ConvShape(1, (5, 5), 4, 8, (3, 3), (1, 1), (1, 1), (0,) * 4, 4)
+    with pytest.raises(ValueError, match=r"group == channels == filters; got group 4, 4 channels, 8 filters: use codegen\.conv"):
+        depthwise.depthwise_spec(shape)
+    with pytest.raises(ValueError, match="operation is one of multiply, max, average; got 'median'"):
+        WindowSpec("median", (3,), (1,), (1,))
+    row = Epilogue(lang.input(0, DType.FLOAT, ()) + lang.input(1, DType.FLOAT, ()), ("row",), (DType.FLOAT,))
+    with pytest.raises(ValueError, match="operands of kind column, full or scalar; got 'row'"):
+        WindowSpec("max", (3,), (1,), (1,), epilogue=row)
