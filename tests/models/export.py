@@ -167,8 +167,9 @@ def export(name: str, folder: Path, small: bool) -> None:
             arrays[f"{prefix}out_0"] = model(*inputs).numpy()
         dynamic = tuple(axes for _ in main)
         shapes = None if not axes else (dynamic,) if isinstance(model, Named) else dynamic
+        example = case.sample(batch + 1, seq) if axes else main  # torch takes a size of 1 for a constant
         program = torch.onnx.export(
-            model, main, dynamo=True, verbose=False, input_names=case.names, dynamic_shapes=shapes
+            model, example, dynamo=True, verbose=False, input_names=case.names, dynamic_shapes=shapes
         )
     assert program is not None
     for node in program.model.graph:
