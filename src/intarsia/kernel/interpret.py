@@ -201,7 +201,7 @@ class _Interpreter:
         return cast_array(args[0], t.dtype, t.attrs[0])
 
     def _bitcast(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
-        return np.ascontiguousarray(args[0]).view(t.dtype.numpy)
+        return np.asarray(args[0], order="C").view(t.dtype.numpy)
 
     def _select(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         return np.where(*args)
@@ -241,14 +241,15 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
         keep = ~np.isnan(wide) if not has_infinity else np.isfinite(wide) | np.isinf(wide)
         return np.where(keep, np.clip(wide, -largest, largest), wide).astype(np.float32).astype(dtype.numpy)
     if dtype is DType.BOOL:
-        return x.astype(np.float32) != 0 if source in _NARROW_FLOATS else x != 0
+        return np.not_equal(x.astype(np.float32) if source in _NARROW_FLOATS else x, 0)
     if source in _NARROW_FLOATS and not dtype.is_floating:
         x = x.astype(np.float32)
         source = DType.FLOAT
     if dtype.bits < 8 and dtype.is_integer:
         return _to_narrow_integer(x, dtype)
     if source.is_floating and dtype.is_integer:
-        return np.trunc(x).astype(np.int64).astype(dtype.numpy) if dtype is not DType.UINT64 else np.trunc(x).astype(np.uint64)
+        whole = np.asarray(np.trunc(x))
+        return whole.astype(np.uint64) if dtype is DType.UINT64 else whole.astype(np.int64).astype(dtype.numpy)
     if source.bits < 8:
         x = x.astype(np.float32 if source.is_floating else np.int8)
     if dtype in _NARROW_FLOATS and x.dtype.kind not in "f":
