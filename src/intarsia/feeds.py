@@ -165,9 +165,8 @@ def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
 
 
 def _contiguous(value: np.ndarray) -> np.ndarray:
-    if value.flags.c_contiguous and value.flags.aligned and type(value) is np.ndarray:
-        return value
-    return np.array(value, order="C", copy=True, subok=False)
+    plain = value if type(value) is np.ndarray else value.view(np.ndarray)
+    return plain if plain.flags.c_contiguous and plain.flags.aligned else np.array(plain, order="C", copy=True)
 
 
 def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
@@ -186,7 +185,8 @@ def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
             f"{where}: expected values for {_described(kind)}, got {_named(raw.dtype)} values: {_short(value)}"
         )
     result = raw.astype(expected)
-    if kind.dtype.is_integer and raw.dtype.kind in "iu" and not np.array_equal(result.astype(raw.dtype), raw):
+    wrapped = (raw < 0).any() and kind.dtype.is_unsigned_integer if raw.dtype.kind == "i" else False
+    if wrapped or (kind.dtype.is_integer and raw.dtype.kind in "iu" and not np.array_equal(result.astype(raw.dtype), raw)):
         raise InvalidArgument(f"{where}: {_short(value)} does not fit {_described(kind)}")
     return result
 

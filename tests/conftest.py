@@ -1,0 +1,49 @@
+"""Fixtures for all areas: the example plugin, installed for one test by putting it and its metadata on the path."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PLUGIN = Path(__file__).parent / "plugin_example"
+
+
+@pytest.fixture
+def example_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of the example plugin's provider, which is installed: its entry point is found as pip would leave it."""
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
+    info = tmp_path / "intarsia_example-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    group, entries = next(iter(project["entry-points"].items()))
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(PLUGIN))
+    yield next(iter(entries))
+    sys.modules.pop("intarsia_example", None)
+
+
+@pytest.fixture
+def every_second_provider(example_plugin: str) -> Iterator[str]:
+    """The name of a provider with its own memory that takes every second node."""
+    from intarsia.providers.registry import load_provider, register_execution_provider, unregister_execution_provider
+
+    base = load_provider(example_plugin)
+
+    @dataclasses.dataclass(frozen=True)
+    class EverySecond(base.Options):  # type: ignore[misc, name-defined]
+        stride: int = 2
+
+    class EverySecondExecutionProvider(base):  # type: ignore[misc, valid-type]
+        name = "EverySecondExecutionProvider"
+        Options = EverySecond
+
+    register_execution_provider(EverySecondExecutionProvider, replace=True)
+    yield EverySecondExecutionProvider.name
+    unregister_execution_provider(EverySecondExecutionProvider.name)

@@ -1,0 +1,298 @@
+"""What callers may give as inputs, and what is said when it does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import intarsia as ort
+from intarsia.errors import InvalidArgument
+from intarsia.feeds import FeedReader, converted
+from intarsia.graph.dims import fresh_symbol, symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Value
+
+N, M = symbol("N"), symbol("M")
+FLOAT = TensorType(DType.FLOAT, (N, 3))
+READER = [Value("a", FLOAT), Value("b", TensorType(DType.INT64, (N,)))]
+A, B = np.ones((2, 3), np.float32), np.arange(2)
+
+
+def read(feed: dict[str, Any], values: list[Value] | None = None) -> list[Any]:
+    return FeedReader(values or READER).read(feed)
+
+
+class TestNames:
+    def test_in_the_models_order(self) -> None:
+        assert read({"b": B, "a": A})[0] is A
+
+    def test_missing(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"Required inputs \(\['b'\]\) are missing from input feed \(\['a'\]\)"):
+            read({"a": A})
+
+    def test_unknown(self) -> None:
+        with pytest.raises(InvalidArgument, match="Invalid input name: 'c'; valid: 'a', 'b'"):
+            read({"a": A, "b": B, "c": A})
+
+    def test_not_a_dict(self) -> None:
+        with pytest.raises(InvalidArgument, match="input_feed: expected a dict of input name to value, got list"):
+            read([A, B])  # type: ignore[arg-type]
+
+    def test_none(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"input 'a': expected tensor\(float\), got None"):
+            read({"a": None, "b": B})
+
+
+class TestSizes:
+    def test_rank(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"input 'a': Invalid rank: expected 2 dimensions \[N, 3\], got 1: \[3\]"):
+            read({"a": A[0], "b": B})
+
+    def test_fixed_dimension(self) -> None:
+        message = r"input 'a': Got invalid dimensions: dimension 1 is 4, expected 3 \(expected shape \[N, 3\], got \[2, 4\]\)"
+        with pytest.raises(InvalidArgument, match=message):
+            read({"a": np.ones((2, 4), np.float32), "b": B})
+
+    def test_one_symbol_two_sizes(self) -> None:
+        message = "the size 'N' is 2 in dimension 0 of input 'a' and 3 in dimension 0 of input 'b'; expected one size"
+        with pytest.raises(InvalidArgument, match=message):
+            read({"a": A, "b": np.arange(3)})
+
+    def test_unnamed_dimensions_are_free(self) -> None:
+        kind = TensorType(DType.FLOAT, (fresh_symbol(), fresh_symbol()))
+        assert read({"a": A}, [Value("a", kind)])[0] is A
+
+    def test_unknown_rank_is_free(self) -> None:
+        assert read({"a": A}, [Value("a", TensorType(DType.FLOAT))])[0] is A
+
+
+class TestQuick:
+    """Arrays that need nothing, of shapes that have been checked, are taken as they are."""
+
+    def test_only_after_a_check(self) -> None:
+        reader = FeedReader(READER)
+        feed = {"a": A, "b": B}
+        assert reader.quick(feed) is None
+        reader.read(feed)
+        found = reader.quick(feed)
+        assert found is not None
+        assert found[0] is A
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"a": A.astype(">f4"), "b": B},
+            {"a": A.astype(np.float64), "b": B},
+            {"a": np.asfortranarray(A), "b": B},
+            {"a": A[:, ::-1], "b": B},
+            {"a": A.tolist(), "b": B},
+            {"a": A, "b": np.arange(3)},
+            {"a": A},
+            {"a": A, "c": B},
+            {"a": None, "b": B},
+        ],
+    )
+    def test_anything_else_is_looked_at(self, other: dict[str, Any]) -> None:
+        reader = FeedReader(READER)
+        reader.read({"a": A, "b": B})
+        assert reader.quick(other) is None
+
+    def test_read_only_arrays_are_taken(self) -> None:
+        reader = FeedReader(READER)
+        fixed = A.copy()
+        fixed.flags.writeable = False
+        reader.read({"a": A, "b": B})
+        assert reader.quick({"a": fixed, "b": B}) is not None
+
+    def test_strings_are_always_looked_at(self) -> None:
+        reader = FeedReader([Value("s", TensorType(DType.STRING, (2,)))])
+        feed = {"s": np.array(["a", "b"], dtype=object)}
+        reader.read(feed)
+        assert reader.quick(feed) is None
+
+    def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("intarsia.feeds._KNOWN_SHAPES", 4)
+        reader = FeedReader([Value("a", FLOAT)])
+        for size in range(20):
+            reader.read({"a": np.ones((size, 3), np.float32)})
+        assert len(reader._known) <= 4
+
+
+class TestArrays:
+    def test_big_endian(self) -> None:
+        found = converted(np.array([1, 2], ">f4"), TensorType(DType.FLOAT), "x")
+        assert found.dtype is np.dtype(np.float32)
+        assert found.tolist() == [1, 2]
+
+    @pytest.mark.parametrize("view", [np.asfortranarray, lambda a: a[::-1], lambda a: a[:, 1:], np.transpose])
+    def test_strided(self, view) -> None:
+        given = view(np.arange(6, dtype=np.float32).reshape(2, 3))
+        found = converted(given, TensorType(DType.FLOAT), "x")
+        assert found.flags.c_contiguous
+        np.testing.assert_array_equal(found, given)
+
+    def test_unaligned(self) -> None:
+        given = np.frombuffer(b"\0" + np.float32([1, 2]).tobytes(), np.uint8)[1:].view(np.float32)
+        found = converted(given, TensorType(DType.FLOAT), "x")
+        assert found.flags.aligned
+        assert found.tolist() == [1, 2]
+
+    def test_rank_0_stays_rank_0(self) -> None:
+        assert converted(np.array(1, ">i8"), TensorType(DType.INT64), "x").shape == ()
+        assert converted(5, TensorType(DType.INT64), "x").shape == ()
+
+    def test_other_names_of_one_type(self) -> None:
+        found = converted(np.zeros(2, np.longlong), TensorType(DType.INT64), "x")
+        assert found.dtype is np.dtype(np.int64)
+
+    def test_subclasses_become_plain(self) -> None:
+        class Special(np.ndarray):
+            pass
+
+        assert type(converted(A.view(Special), TensorType(DType.FLOAT), "x")) is np.ndarray
+
+    def test_mapped_files_are_not_read(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", A)
+        mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+        found = converted(mapped, TensorType(DType.FLOAT), "x")
+        assert type(found) is np.ndarray
+        assert np.shares_memory(found, mapped)
+
+    @pytest.mark.parametrize(
+        ("given", "kind", "message"),
+        [
+            (
+                A.astype(np.float64),
+                DType.FLOAT,
+                r"x: Unexpected input data type: expected tensor\(float\) \(NumPy float32\), got float64 ",
+            ),
+            (B, DType.FLOAT, r"got int64 \(tensor\(int64\)\); convert it with .astype\('float32'\)"),
+            (np.zeros(1, np.uint16), DType.BFLOAT16, r"expected tensor\(bfloat16\) \(NumPy bfloat16\), got uint16"),
+            (np.zeros(1, "M8[s]"), DType.INT64, r"got datetime64\[s\]; convert"),
+            (np.float32([1]), DType.STRING, r"x: expected strings for tensor\(string\), got float32"),
+        ],
+    )
+    def test_other_element_types(self, given: np.ndarray, kind: DType, message: str) -> None:
+        with pytest.raises(InvalidArgument, match=message):
+            converted(given, TensorType(kind), "x")
+
+    @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4", "uint4"])
+    def test_ml_dtypes(self, name: str) -> None:
+        given = np.array([1, 2], getattr(ml_dtypes, name))
+        assert converted(given, TensorType(DType.of(given.dtype)), "x") is given
+        assert converted([1, 2], TensorType(DType.of(given.dtype)), "x").dtype == given.dtype
+
+    def test_things_with_array_or_dlpack(self) -> None:
+        class Array:
+            def __array__(self, dtype=None, copy=None):
+                return A
+
+        class Exported:
+            def __dlpack__(self, **arguments):
+                return A.__dlpack__(**arguments)
+
+            def __dlpack_device__(self):
+                return A.__dlpack_device__()
+
+        for given in (Array(), Exported(), ort.OrtValue.ortvalue_from_numpy(A)):
+            np.testing.assert_array_equal(converted(given, FLOAT, "x"), A)
+
+    def test_no_declared_type(self) -> None:
+        assert converted([[1.5]], None, "x").shape == (1, 1)
+
+
+class TestPythonValues:
+    @pytest.mark.parametrize(
+        ("given", "kind", "expected"),
+        [
+            ([[1, 2], [3, 4]], DType.FLOAT, np.float32([[1, 2], [3, 4]])),
+            ([1.5, True], DType.FLOAT, np.float32([1.5, 1])),
+            (2, DType.INT32, np.int32(2)),
+            (np.float64(0.5), DType.FLOAT, np.float32(0.5)),
+            (np.int64(3), DType.INT32, np.int32(3)),
+            ([], DType.INT64, np.zeros(0, np.int64)),
+            ([True, False], DType.BOOL, np.array([True, False])),
+            ((1, 2), DType.UINT8, np.uint8([1, 2])),
+            ([1 + 2j], DType.COMPLEX64, np.complex64([1 + 2j])),
+        ],
+    )
+    def test_are_converted(self, given: Any, kind: DType, expected: np.ndarray) -> None:
+        found = converted(given, TensorType(kind), "x")
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+    @pytest.mark.parametrize(
+        ("given", "kind", "message"),
+        [
+            ([1.5], DType.INT64, r"x: expected values for tensor\(int64\), got float64 \(tensor\(double\)\) values: \[1.5\]"),
+            ([300], DType.UINT8, r"x: \[300\] does not fit tensor\(uint8\)"),
+            (-1, DType.UINT64, r"x: -1 does not fit tensor\(uint64\)"),
+            ([[1], [1, 2]], DType.FLOAT, r"x: expected an array for tensor\(float\), got a list that is none"),
+            (["a"], DType.FLOAT, r"expected values for tensor\(float\), got <U1|str"),
+            ([1j], DType.FLOAT, r"expected values for tensor\(float\), got complex128"),
+            ([0.5] * 100, DType.INT64, r"values: \[0.5, 0.5, .*\.\.\.$"),
+        ],
+    )
+    def test_unless_something_would_be_lost(self, given: Any, kind: DType, message: str) -> None:
+        with pytest.raises(InvalidArgument, match=message):
+            converted(given, TensorType(kind), "x")
+
+
+class TestStrings:
+    @pytest.mark.parametrize(
+        "given",
+        [
+            np.array(["ab", "ü"]),
+            np.array(["ab", "ü"], dtype=object),
+            np.array(["ab", "ü".encode()], dtype=object),
+            np.array([b"ab", "ü".encode()]),
+            ["ab", "ü"],
+            [b"ab", "ü".encode()],
+        ],
+    )
+    def test_every_form(self, given: Any) -> None:
+        found = converted(given, TensorType(DType.STRING), "x")
+        assert found.dtype == object
+        assert found.tolist() == ["ab", "ü"]
+
+    def test_callers_array_is_not_kept(self) -> None:
+        given = np.array(["a"], dtype=object)
+        assert converted(given, TensorType(DType.STRING), "x") is not given
+
+    def test_scalar(self) -> None:
+        assert converted("text", TensorType(DType.STRING), "x").shape == ()
+
+    def test_other_elements(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"x: expected strings for tensor\(string\), got int at element 1"):
+            converted(["a", 1], TensorType(DType.STRING), "x")
+        with pytest.raises(InvalidArgument, match="x: element 0 is not UTF-8: 'utf-8' codec can't decode"):
+            converted(np.array([b"\xff"]), TensorType(DType.STRING), "x")
+
+
+class TestOtherTypes:
+    def test_sequences(self) -> None:
+        found = converted([A, A.tolist()], SequenceType(TensorType(DType.FLOAT)), "s")
+        assert [x.dtype for x in found] == [np.float32, np.float32]
+        with pytest.raises(InvalidArgument, match=r"s\[1\]: Unexpected input data type"):
+            converted([A, B], SequenceType(TensorType(DType.FLOAT)), "s")
+        with pytest.raises(InvalidArgument, match=r"s: expected a list for seq\(tensor\(float\)\), got str"):
+            converted("abc", SequenceType(TensorType(DType.FLOAT)), "s")
+
+    def test_optionals(self) -> None:
+        kind = OptionalType(TensorType(DType.FLOAT))
+        assert converted(None, kind, "o") is None
+        assert converted(A, kind, "o") is A
+        assert read({}, [Value("o", kind)]) == [None]
+
+    def test_maps(self) -> None:
+        kind = MapType(DType.INT64, TensorType(DType.FLOAT))
+        assert converted({1: 0.5}, kind, "m") == {1: 0.5}
+        with pytest.raises(InvalidArgument, match=r"m: expected a dict for map\(int64,tensor\(float\)\), got list"):
+            converted([1], kind, "m")
+
+    def test_sparse_types_take_dense_arrays(self) -> None:
+        assert converted(A, SparseTensorType(DType.FLOAT, (2, 3)), "x") is A
