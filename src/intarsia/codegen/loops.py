@@ -35,7 +35,7 @@ _STRUCTURAL = frozenset(
 )
 _ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast"}
 
-Index = tuple  # ("c", n) | ("v", name) | ("+", a, b) | ("*", a, dim) | ("/", a, dim) | ("%", a, dim) | ("1", a, dim) | ("clamp", a, dim) | ("at", tensor, indices)
+Index = tuple  # ("c", n) | ("v", name) | ("+", a, b) | ("*", a, dim) | ("/", a, dim) | ("%", a, dim) | ("1", a, dim) | ("clamp", a, dim) | ("checked", a, dim) | ("at", tensor, indices)
 ZERO: Index = ("c", 0)
 
 
@@ -46,12 +46,15 @@ class LoopKernel:
     Attributes:
         operands: which `input(i)`s it reads, in the order of their pointers.
         outputs: how many output pointers follow.
+        checked: whether the address of an int64 follows, which is set to 1 when an index is out of range (the kernel then
+            reads in range instead).
         sizes: expressions whose values follow.
     """
 
     text: KernelText
     operands: tuple[int, ...]
     outputs: int
+    checked: bool
     sizes: tuple[Expr, ...]
 
 
@@ -121,6 +124,7 @@ class _Lowering:
         self.order = walk(roots)
         self.operands = tuple(sorted({t.attrs[0] for t in self.order if t.prim == "input"}))
         self.sizes: list[Expr] = []
+        self.checked = any(t.prim in ("take", "index", "scatter") for t in self.order)
         self.serial = 0
         self.variables: dict[Index, frozenset[str]] = {}
 
@@ -141,6 +145,7 @@ class _Lowering:
         self.results = body.args[3 + len(self.operands) :]
         self.size_values: dict[Expr, ir.Value] = {}
         self.entry = ir.IRBuilder(body.append_basic_block("entry"))
+        self.status: ir.Value | None = self._argument(pointers, PTR) if self.checked else None
         work = self.entry.append_basic_block("work")
         top = _Scope(ir.IRBuilder(work), None)
         self._nests(top)
@@ -148,7 +153,7 @@ class _Lowering:
         self.entry.branch(work)
         self._wrapper(body)
         text = re.sub(r"^(define .*)$", rf"\1 {self.target.function_attributes}", str(module), flags=re.M)
-        return LoopKernel(kernel_text(self.prefix, text), self.operands, len(self.roots), tuple(self.sizes))
+        return LoopKernel(kernel_text(self.prefix, text), self.operands, len(self.roots), self.checked, tuple(self.sizes))
 
     def _wrapper(self, body: ir.Function) -> None:
         main = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, I64, I64]), "__SYMBOL__")
@@ -158,6 +163,9 @@ class _Lowering:
             arguments.append(b.load(b.gep(main.args[0], [I64(i)], source_etype=I64), typ=kind))
         b.call(body, arguments)
         b.ret_void()
+
+    def _argument(self, position: int, kind: ir.Type) -> ir.Value:
+        return self.entry.load(self.entry.gep(self.arguments, [I64(position)], source_etype=I64), typ=kind)
 
     # --- loop structure ---
 
@@ -339,9 +347,8 @@ class _Lowering:
             return I64(int(d))
         known = self.size_values.get(d)
         if known is None:
-            position = len(self.pointers) + len(self.results) + len(self.sizes)
+            known = self._argument(len(self.pointers) + len(self.results) + self.checked + len(self.sizes), I64)
             self.sizes.append(d)
-            known = self.entry.load(self.entry.gep(self.arguments, [I64(position)], source_etype=I64), typ=I64)
             self.size_values[d] = known
         return known
 
@@ -361,10 +368,10 @@ class _Lowering:
         key = ("index", index)
         known = place.memo.get(key)
         if known is None:
-            known = place.memo[key] = self._emit_index(index, place)
+            known = place.memo[key] = self._compute_index(index, place)
         return known
 
-    def _emit_index(self, index: Index, scope: _Scope) -> ir.Value:
+    def _compute_index(self, index: Index, scope: _Scope) -> ir.Value:
         kind = index[0]
         if kind == "at":
             value = self._value(index[1], list(index[2]), scope)
@@ -383,7 +390,9 @@ class _Lowering:
             return b.urem(first, size)
         if kind == "1":
             return b.select(b.icmp_unsigned("==", size, I64(1)), I64(0), first)
-        assert kind == "clamp"
+        if kind == "checked":
+            with b.if_then(b.icmp_unsigned(">=", first, size), likely=False):
+                b.store(I64(1), self.status)
         top = b.sub(size, I64(1))
         low = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
         return b.select(b.icmp_signed(">", low, top), top, low)
@@ -438,10 +447,10 @@ class _Lowering:
         if t.prim == "take":
             axis, many = t.attrs[0], t.args[1].rank
             inner = at[axis : axis + many]
-            row: Index = ("clamp", ("at", t.args[1], tuple(inner)), x.shape[axis])
+            row: Index = ("checked", ("at", t.args[1], tuple(inner)), x.shape[axis])
             return [(x, [*at[:axis], row, *at[axis + many :]])]
         if t.prim == "index":
-            return [(x, [("clamp", ("at", a, tuple(at)), d) for a, d in zip(t.args[1:], x.shape, strict=True)])]
+            return [(x, [("checked", ("at", a, tuple(at)), d) for a, d in zip(t.args[1:], x.shape, strict=True)])]
         if t.prim == "pad":
             moved = [_add(i, _of(-low)) for i, low in zip(at, t.attrs[0], strict=True)]
             return [(x, [i if lo == hi == 0 else ("clamp", i, d) for i, d, lo, hi in zip(moved, x.shape, *t.attrs, strict=True)]), (t.args[1], [])]
@@ -715,7 +724,7 @@ class _Lowering:
 
         def update(scope: _Scope) -> None:
             at = element(scope, updates.shape)
-            where: list[Index] = [("clamp", ("at", i, tuple(at)), d) for i, d in zip(indices, root.shape, strict=True)]
+            where: list[Index] = [("checked", ("at", i, tuple(at)), d) for i, d in zip(indices, root.shape, strict=True)]
             value = self._value(updates, at, scope)
             place = scope.builder.gep(self.results[0], [self._index(_linear(where, root.shape), scope)], source_etype=storage_type(root.dtype))
             e = Emitter(scope.builder)
