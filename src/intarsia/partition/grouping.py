@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from intarsia.graph.model import Graph
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -18,18 +16,10 @@ class Unit:
     whole: bool = False
 
 
-def dependencies(graph: Graph) -> list[set[int]]:
-    """For each node, the nodes whose outputs it (or a subgraph of it) reads."""
-    producer: dict[str, int] = {}
-    found: list[set[int]] = []
-    for i, node in enumerate(graph.nodes):
-        found.append({producer[n] for n in node.used_names() if n in producer})
-        producer.update((out, i) for out in node.outputs if out)
-    return found
-
-
 def schedule(units: Sequence[Unit], needs: Sequence[set[int]]) -> list[list[int]] | None:
     """Units (by index) as a sequence of parts, or None where units wait for each other.
+
+    `needs[i]` are the nodes whose results node i reads.
 
     A part is a maximal run of one provider's units in a topological order, hence convex, and the parts are acyclic among
     themselves. Every provider is tried as the first; the order with the fewest parts wins.

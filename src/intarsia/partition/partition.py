@@ -17,7 +17,7 @@ from intarsia.graph.model import Graph, Node, Value
 from intarsia.partition import cost
 from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
 from intarsia.partition.device import HOST, Device
-from intarsia.partition.grouping import Unit, dependencies, schedule
+from intarsia.partition.grouping import Unit, schedule
 from intarsia.partition.host_shapes import READS_ONLY_SHAPE, host_shape_nodes
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.partition.table import format_table
@@ -140,7 +140,13 @@ class _Partitioner:
         failed: Mapping[tuple[str, str], str],
     ) -> None:
         self.graph, self.providers, self.options = graph, providers, options
-        self.needs = dependencies(graph)
+        self.used = [node.used_names() for node in graph.nodes]
+        self.producer = {out: i for i, node in enumerate(graph.nodes) for out in node.outputs if out}
+        self.readers: dict[str, list[int]] = {}
+        for i, names in enumerate(self.used):
+            for name in names:
+                self.readers.setdefault(name, []).append(i)
+        self.needs = [{self.producer[n] for n in names if n in self.producer} for names in self.used]
         self.shape_nodes = host_shape_nodes(graph) if options.shapes_on_host else frozenset[int]()
         self.denied: dict[tuple[int, int], Support] = {}
         for p, provider in enumerate(providers):
@@ -272,19 +278,19 @@ class _Partitioner:
 
     def _copied(self, g: int, groups: list[tuple[int, tuple[int, ...]]], inside: Mapping[int, int]) -> list[str] | None:
         """Values copied between the host and group `g`, or None where it exchanges values with another device group."""
-        members = set(groups[g][1])
-        producer = {out: i for i, node in enumerate(self.graph.nodes) for out in node.outputs if out}
         names: dict[str, None] = {}
-        for i, node in enumerate(self.graph.nodes):
-            for name in node.used_names():
-                source = producer.get(name)
-                if name in self.graph.constants or (i in members) == (source in members):
+        returned = set(self.graph.output_names())
+        for i in groups[g][1]:
+            node = self.graph.nodes[i]
+            before = [(n, self.producer.get(n)) for n in self.used[i] if n not in self.graph.constants]
+            after = [(n, j) for n in node.outputs if n for j in self.readers.get(n, ())]
+            for name, other in (*before, *after):
+                if other is not None and inside[other] == g:
                     continue
-                other = source if i in members else i
                 if other is not None and not self.providers[groups[inside[other]][0]].device.host:
                     return None
                 names[name] = None
-        names.update(dict.fromkeys(n for n in self.graph.output_names() if producer.get(n) in members))
+            names.update(dict.fromkeys(n for n in node.outputs if n in returned))
         return list(names)
 
     def _result(self, groups: list[tuple[int, tuple[int, ...]]], refused: Mapping[tuple[int, int], Support]) -> Partition:
@@ -298,20 +304,15 @@ class _Partitioner:
             for i, node in enumerate(self.graph.nodes)
         )
         parts = [
-            _part(k, self.graph, self.providers[p], nodes, _read_later(self.graph, nodes))
-            for k, (p, nodes) in enumerate(groups)
+            _part(k, self.graph, self.providers[p], nodes, self._read_outside(nodes)) for k, (p, nodes) in enumerate(groups)
         ]
         return Partition(self.graph, tuple(_with_copies(self.graph, parts)), placements)
 
-
-def _read_later(graph: Graph, nodes: tuple[int, ...]) -> set[str]:
-    """Names that nodes outside the part, or the caller, read."""
-    members = set(nodes)
-    read = set(graph.output_names())
-    for i, node in enumerate(graph.nodes):
-        if i not in members:
-            read |= node.used_names()
-    return read
+    def _read_outside(self, nodes: tuple[int, ...]) -> set[str]:
+        """Names made by `nodes` that other nodes, or the caller, read."""
+        members, returned = set(nodes), set(self.graph.output_names())
+        made = (n for i in nodes for n in self.graph.nodes[i].outputs if n)
+        return {n for n in made if n in returned or any(j not in members for j in self.readers.get(n, ()))}
 
 
 def _part(index: int, graph: Graph, provider: ExecutionProvider, nodes: tuple[int, ...], read_outside: set[str]) -> Part:
