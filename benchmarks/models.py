@@ -11,21 +11,22 @@ import contextlib
 import json
 import math
 import os
-import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from intarsia.cli.timing import Runner, intarsia_runner, interleave, largest_difference, peer_runner
 
-RUNTIMES = ("intarsia", "onnxruntime", "openvino")
+ENTRANCE = {
+    "intarsia": "from intarsia import InferenceSession",
+    "onnxruntime": "from onnxruntime import InferenceSession",
+    "openvino": "from openvino import Core",
+}
 
 
 def feeds_of(model: Path) -> dict[str, np.ndarray]:
@@ -79,7 +80,7 @@ def measure_run(models: Sequence[Path], runtimes: Sequence[str], options: argpar
 def child(arguments: Sequence[str], environment: dict[str, str] | None = None) -> dict[str, float]:
     """Run this file in a process of its own and return what it reports."""
     call = [sys.executable, __file__, "--child", *arguments]
-    done = subprocess.run(call, env=os.environ | (environment or {}), check=True, capture_output=True, text=True)
+    done = subprocess.run(call, env=os.environ | (environment or {}), check=True, stdout=subprocess.PIPE, text=True)
     report: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return report
 
@@ -105,9 +106,11 @@ def measure_create(models: Sequence[Path], runtimes: Sequence[str], options: arg
 def measure_import(_: Sequence[Path], runtimes: Sequence[str], __: argparse.Namespace) -> None:
     rows = []
     for runtime in runtimes:
-        samples = [child(["import", runtime])["seconds"] for _ in range(5)]
+        code = f"import time; start = time.perf_counter(); {ENTRANCE[runtime]}; print(time.perf_counter() - start)"
+        call = [sys.executable, "-c", code]
+        samples = [float(subprocess.run(call, check=True, capture_output=True, text=True).stdout) for _ in range(5)]
         rows.append([runtime, f"{statistics.median(samples) * 1e3:.0f}"])
-    print_table("Import (NumPy's included)", ["runtime", "ms"], rows)
+    print_table("Import of the session class, NumPy included", ["runtime", "ms"], rows)
 
 
 def measure_memory(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
@@ -125,23 +128,25 @@ MEASURES: dict[str, Callable[[Sequence[Path], Sequence[str], argparse.Namespace]
 }
 
 
-def report_child(what: str, runtime: str, *rest: str) -> None:
+def report_child(what: str, runtime: str, model: str, threads: str) -> None:
     """The measured process: prints one line of JSON."""
-    report: dict[str, Any]
-    if what == "import":
-        start = time.perf_counter()
-        __import__(runtime)
-        report = {"seconds": time.perf_counter() - start}
-    else:
-        model, threads = rest
-        with contextlib.redirect_stdout(sys.stderr):
-            __import__(runtime)
-            runner = create(runtime, Path(model), int(threads))
-            if what == "memory":
-                for _ in range(3):
-                    runner.run()
-        report = {"seconds": runner.created_s, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
-    print(json.dumps(report))
+    with contextlib.redirect_stdout(sys.stderr):
+        exec(ENTRANCE[runtime])
+        runner = create(runtime, Path(model), int(threads))
+        if what == "memory":
+            for _ in range(3):
+                runner.run()
+    print(json.dumps({"seconds": runner.created_s, "peak_mb": peak_mb()}))
+
+
+def peak_mb() -> float:
+    """The most memory that this process had in use since it was started, in MB of 10^6 bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage counts what the parent had when it forked, too
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024 / 1e6
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
 def main() -> None:

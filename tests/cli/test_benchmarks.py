@@ -1,0 +1,33 @@
+"""benchmarks/models.py as a user runs it, on one small model."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_tables_of_one_model(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
+    np.savez(tmp_path / "digits.npz", in_image=np.zeros((1, 1, 8, 8), np.float32), out_0=np.zeros((1, 10), np.float32))
+    script = str(ROOT / "benchmarks" / "models.py")
+    call = [sys.executable, script, str(tmp_path), "--what", "run,memory", "--against", "", "--runs", "3"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "### One run, median, 2 threads" in done.stdout
+    rows = [[cell.strip() for cell in line.split("|")] for line in done.stdout.splitlines() if line.startswith("| digits")]
+    assert len(rows) == 2
+    assert all(float(row[2]) > 0 for row in rows)
+
+
+def test_unknown_measure(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
+    call = [sys.executable, str(ROOT / "benchmarks" / "models.py"), str(tmp_path), "--what", "speed"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--what: unknown speed; there are run, create, import, memory" in done.stderr

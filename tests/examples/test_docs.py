@@ -1,0 +1,46 @@
+"""The documents: links lead somewhere, the README's Python runs, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("docs", "examples", "benchmarks", "changelog.d")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(f for folder in FOLDERS for f in (ROOT / folder).rglob("*.md"))])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda f: f.relative_to(ROOT).as_posix())
+def test_relative_links_lead_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
+    missing = [link for link in links if "://" not in link and not (document.parent / link).exists()]
+    assert not missing
+
+
+def test_the_readme_program_runs() -> None:
+    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1\n")
+    assert "CPUExecutionProvider" in done.stdout
+
+
+def test_the_readme_commands_exist() -> None:
+    from intarsia.cli.app import app
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = {command.name for command in app.registered_commands}
+    assert set(re.findall(r"^intarsia (\w+)", readme, re.MULTILINE)) <= names
+    for script in re.findall(r"^\./(\w+)", readme, re.MULTILINE):
+        assert (ROOT / script).stat().st_mode & 0o100
+
+
+def test_documents_fit_the_command_line() -> None:
+    from intarsia.cli.dump import STAGES
+
+    shown = set(re.findall(r"-s (\w+)", (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")))
+    assert shown <= set(STAGES)
