@@ -1,4 +1,4 @@
-"""ONNX's own node cases: every one whose operators are in the registry, by concrete evaluation and traced on symbolic shapes."""
+"""ONNX's own node cases: every one whose operators are in the registry, by value and traced on symbolic shapes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_case(name: str) -> None:
 
 @pytest.mark.parametrize("name", traceable())
 def test_traced_on_symbolic_shapes(name: str) -> None:
-    """Each dimension of each input (but those of 1) is a symbol of its own; the trace then runs with the sizes that the case has."""
+    """Each dimension of each input (but those of 1) is a symbol of its own; the trace then runs with the case's sizes."""
     case = cases()[name]
     graph = graph_of(case)
     assert graph is not None
