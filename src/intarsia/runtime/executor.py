@@ -25,11 +25,12 @@ with its barrier as thread 0 saw it.
 A pool runs one table at a time. A caller that finds it busy runs its table alone, as thread 0 of 1, or waits its turn
 if it said so: either way nothing can deadlock, and tables with their own arguments do not disturb each other.
 
-Waiting threads spin for about 10 microseconds, then go on for about 100 giving their core away in between (so that two
-threads on one core hand over quickly), then sleep (futex on Linux, __ulock on
-macOS, WaitOnAddress on Windows, usleep elsewhere); with spinning=False they sleep at once. The threads are Python
-daemon threads inside a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after
-a fork, and stopped at interpreter exit; Ctrl-C during a run is raised when the run returns.
+Waiting threads spin for about 100 microseconds, then sleep; after 2 microseconds already if another thread of the pool
+was last seen on the same core, which would wait for them to stop (they do not yield: that gives whole time slices to other
+processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on macOS,
+WaitOnAddress on Windows, usleep elsewhere; with spinning=False at once. The threads are Python daemon threads inside a
+ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped at
+interpreter exit; Ctrl-C during a run is raised when the run returns.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ SERIAL = 1
 NO_BARRIER = 2
 OK = 0
 TERMINATED = 1
-MAX_THREADS = 1024
-SPIN_MICROSECONDS = 10.0
+MAX_THREADS = word.MAX_THREADS
+SPIN_MICROSECONDS = 100.0
 
 _WAIT_IF_BUSY = 1
 _ALONE = 2
-_YIELDS = 100
+_FIRST_SPIN_MICROSECONDS = 2.0
 _EXIT_SECONDS = 1.0
 
 
@@ -239,8 +240,9 @@ class Pool:
         """The state of a pool without workers: at the start, and in a forked child."""
         self._state[:] = 0
         self._state[word.THREADS] = self.num_threads
-        self._state[word.SPINS] = _spins() if self.spinning else 0
-        self._state[word.YIELDS] = _YIELDS if self.spinning else 0
+        if self.spinning:
+            self._state[word.SPINS] = max(1, int(_FIRST_SPIN_MICROSECONDS * _spins_per_microsecond()))
+            self._state[word.PATIENCE] = max(1, int(SPIN_MICROSECONDS * _spins_per_microsecond()))
         self._state[word.WAIT : word.CLOCK_SCALE + 1] = _system_functions()
         self._threads = []
 
@@ -286,8 +288,8 @@ def _native() -> _Native:
 
 
 @functools.cache
-def _spins() -> int:
-    """Rounds of the waiting loop that take SPIN_MICROSECONDS; a pause takes 10 to 140 cycles, by CPU."""
+def _spins_per_microsecond() -> float:
+    """Rounds of the waiting loop in a microsecond; a pause takes 10 to 140 cycles, by CPU."""
     spin, count = _native().spin, 500
     scratch = _aligned_words(word.LINE)
     best = float("inf")
@@ -295,21 +297,21 @@ def _spins() -> int:
         start = time.perf_counter()
         spin(int(scratch.ctypes.data), count)
         best = min(best, time.perf_counter() - start)
-    return max(1, int(SPIN_MICROSECONDS * 1e-6 / best * count))
+    return count / (best * 1e6)
 
 
 @functools.cache
 def _system_functions() -> tuple[int, int, int, int, int]:
-    """Addresses of the system's wait, wake, yield and clock, and the clock's nanoseconds per count."""
+    """Addresses of the system's wait, wake, core number (0: none) and clock, and the clock's nanoseconds per count."""
     if sys.platform == "win32":
         sync = ctypes.WinDLL("api-ms-win-core-synch-l1-2-0")
         kernel = ctypes.WinDLL("kernel32")
         frequency = ctypes.c_int64()
         kernel.QueryPerformanceFrequency(ctypes.byref(frequency))
         scale = max(1, 1_000_000_000 // frequency.value)
-        names = (sync.WaitOnAddress, sync.WakeByAddressAll, kernel.SwitchToThread, kernel.QueryPerformanceCounter)
-        wait, wake, give, clock = (_address_of(function) for function in names)
-        return wait, wake, give, clock, scale
+        names = (sync.WaitOnAddress, sync.WakeByAddressAll, kernel.GetCurrentProcessorNumber, kernel.QueryPerformanceCounter)
+        wait, wake, getcpu, clock = (_address_of(function) for function in names)
+        return wait, wake, getcpu, clock, scale
     libc = ctypes.CDLL(None)
     if sys.platform == "darwin":
         wait, wake = _address_of(libc["__ulock_wait"]), _address_of(libc["__ulock_wake"])
@@ -317,7 +319,8 @@ def _system_functions() -> tuple[int, int, int, int, int]:
         wait = wake = _address_of(libc["syscall"])
     else:
         wait = wake = _address_of(libc["usleep"])
-    return wait, wake, _address_of(libc["sched_yield"]), _address_of(libc["clock_gettime"]), 1
+    getcpu = _address_of(libc["sched_getcpu"]) if hasattr(libc, "sched_getcpu") else 0
+    return wait, wake, getcpu, _address_of(libc["clock_gettime"]), 1
 
 
 def _address_of(function: object) -> int:

@@ -23,17 +23,18 @@ GENERATION = 0 * LINE  # counts parallel runs; idle workers wait for it to chang
 IDLE_SLEEPERS, STOPPING = 1 * LINE, 1 * LINE + 1
 BARRIER_SLEEPERS = 2 * LINE
 # Fixed while the pool runs: thread count, spin budgets, whether workers exist, and addresses of the system's functions.
-THREADS, SPINS, YIELDS, STARTED, WAIT, WAKE, YIELD, CLOCK, CLOCK_SCALE = range(3 * LINE, 3 * LINE + 9)
+THREADS, SPINS, PATIENCE, STARTED, WAIT, WAKE, GETCPU, CLOCK, CLOCK_SCALE = range(3 * LINE, 3 * LINE + 9)
 # One parallel run, written by thread 0 before it changes GENERATION.
 TABLE, FIRST, END, EPOCH = range(4 * LINE, 4 * LINE + 4)
 STOP_EPOCH = 5 * LINE  # the barrier at which all threads leave because the run was terminated
 LOCK = 6 * LINE  # 0 free, 1 held, 2 held and waited for
 PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 7 * LINE, 7 * LINE + 1, 7 * LINE + 2
-FLAGS = 8 * LINE  # a line per thread: a word per barrier round; or the count of arrivals in the first word
+MAX_THREADS = 1024
+CPUS = 8 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
+FLAGS = CPUS + MAX_THREADS  # a line per thread: a word per barrier round; or the count of arrivals in the first word
 
 FUNCTIONS = ("run", "worker", "spin", "halt")
 WORKERS_MISSING = 2
-SPINS_PER_YIELD = 32
 COUNTED_THREADS = 4
 
 
@@ -50,9 +51,8 @@ def executor_text(target: Target) -> KernelText:
 
 
 _WORDS = """
-SPINS_PER_YIELD COUNTED_THREADS GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS YIELDS STARTED WAIT
-WAKE YIELD CLOCK CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS
-WORKERS_MISSING
+COUNTED_THREADS GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS PATIENCE STARTED WAIT WAKE GETCPU CLOCK
+CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS WORKERS_MISSING CPUS
 """.split()
 
 
@@ -99,9 +99,60 @@ out:
 }"""
 
 _BARRIER = """
-; Return when the word at %p has reached %goal: spin, then give the core away in between, then sleep, counted in
+; write down the core that thread %tid is on; returns 1 + its number, 0 where the system does not say
+define internal i64 @locate(ptr %state, i64 %tid) noinline nounwind {
+entry:
+  %fp = getelementptr i64, ptr %state, i64 $GETCPU$
+  %f = load ptr, ptr %fp
+  %mute = icmp eq ptr %f, null
+  br i1 %mute, label %out, label %ask
+ask:
+  %cpu32 = call i32 %f()
+  %cpu = sext i32 %cpu32 to i64
+  %here = add i64 %cpu, 1
+  %cpus = getelementptr i64, ptr %state, i64 $CPUS$
+  %mine = getelementptr i64, ptr %cpus, i64 %tid
+  %before = load atomic i64, ptr %mine monotonic, align 8
+  %same = icmp eq i64 %before, %here
+  br i1 %same, label %out, label %write
+write:
+  store atomic i64 %here, ptr %mine monotonic, align 8
+  br label %out
+out:
+  %r = phi i64 [ 0, %entry ], [ %here, %ask ], [ %here, %write ]
+  ret i64 %r
+}
+
+; true if another thread of the pool was last seen on this core: spinning would keep it from running
+define internal i1 @crowded(ptr %state, i64 %tid) noinline nounwind {
+entry:
+  %here = call i64 @locate(ptr %state, i64 %tid)
+  %np = getelementptr i64, ptr %state, i64 $THREADS$
+  %n = load i64, ptr %np
+  %cpus = getelementptr i64, ptr %state, i64 $CPUS$
+  %unknown = icmp eq i64 %here, 0
+  br i1 %unknown, label %no, label %look
+look:
+  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
+  %p = getelementptr i64, ptr %cpus, i64 %t
+  %v = load atomic i64, ptr %p monotonic, align 8
+  %same = icmp eq i64 %v, %here
+  %other = icmp ne i64 %t, %tid
+  %found = and i1 %same, %other
+  br i1 %found, label %yes, label %next
+next:
+  %t1 = add i64 %t, 1
+  %more = icmp slt i64 %t1, %n
+  br i1 %more, label %look, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Return when the word at %p has reached %goal: spin a little, spin on unless the core is shared, then sleep, counted in
 ; %sleepers, until woken or for %timeout microseconds (-1: for ever) at a time.
-define internal void @await(ptr %state, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) alwaysinline nounwind {
+define internal void @await(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) alwaysinline nounwind {
 entry:
   %sp = getelementptr i64, ptr %state, i64 $SPINS$
   %spins = load i64, ptr %sp
@@ -119,40 +170,32 @@ pause:
   $PAUSE$
   br label %spin
 sleep:
-  call void @sleep_until(ptr %state, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout)
+  call void @sleep_until(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout)
   br label %out
 out:
   ret void
 }
 
-define internal void @sleep_until(ptr %state, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) noinline cold nounwind {
+define internal void @sleep_until(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) noinline nounwind {
 entry:
-  %yp = getelementptr i64, ptr %state, i64 $YIELDS$
-  %yields = load i64, ptr %yp
-  %fp = getelementptr i64, ptr %state, i64 $YIELD$
-  %f = load ptr, ptr %fp
-  br label %look
+  %pp = getelementptr i64, ptr %state, i64 $PATIENCE$
+  %patience = load i64, ptr %pp
+  %hasty = icmp eq i64 %patience, 0
+  br i1 %hasty, label %asleep, label %ask
+ask:
+  %crowd = call i1 @crowded(ptr %state, i64 %tid)
+  br i1 %crowd, label %asleep, label %look
 look:
-  %i = phi i64 [ 0, %entry ], [ %i1, %next ]
-  %j = phi i64 [ 0, %entry ], [ %j2, %next ]
+  %i = phi i64 [ 0, %ask ], [ %i1, %pause ]
   %v0 = load atomic i64, ptr %p acquire, align 8
   %ok0 = icmp uge i64 %v0, %goal
   br i1 %ok0, label %out, label %more
 more:
-  %left = icmp ult i64 %i, %yields
-  br i1 %left, label %brief, label %asleep
-brief:
+  %i1 = add i64 %i, 1
+  %left = icmp ult i64 %i, %patience
+  br i1 %left, label %pause, label %asleep
+pause:
   $PAUSE$
-  %j1 = add i64 %j, 1
-  %again = icmp ult i64 %j1, $SPINS_PER_YIELD$
-  br i1 %again, label %next, label %yield
-yield:
-  %r = call i32 %f()
-  %i2 = add i64 %i, 1
-  br label %next
-next:
-  %i1 = phi i64 [ %i, %brief ], [ %i2, %yield ]
-  %j2 = phi i64 [ %j1, %brief ], [ 0, %yield ]
   br label %look
 asleep:
   %s0 = atomicrmw add ptr %sleepers, i64 1 seq_cst
@@ -176,7 +219,7 @@ define internal void @barrier(ptr %state, i64 %epoch, i64 %tid, i64 %n) alwaysin
   %few = icmp sle i64 %n, $COUNTED_THREADS$
   br i1 %few, label %counted, label %spread
 counted:
-  call void @count(ptr %state, i64 %epoch, i64 %n)
+  call void @count(ptr %state, i64 %epoch, i64 %tid, i64 %n)
   ret void
 spread:
   call void @disseminate(ptr %state, i64 %epoch, i64 %tid, i64 %n)
@@ -184,7 +227,7 @@ spread:
 }
 
 ; the last of the %n threads to arrive at barrier %epoch brings the count to epoch * n
-define internal void @count(ptr %state, i64 %epoch, i64 %n) noinline nounwind {
+define internal void @count(ptr %state, i64 %epoch, i64 %tid, i64 %n) noinline nounwind {
 entry:
   %sleepers = getelementptr i64, ptr %state, i64 $BARRIER_SLEEPERS$
   %word = getelementptr i64, ptr %state, i64 $FLAGS$
@@ -201,7 +244,7 @@ rouse:
   call void @wake(ptr %state, ptr %word)
   br label %out
 wait:
-  call void @await(ptr %state, ptr %word, i64 %goal, ptr %sleepers, i64 1000)
+  call void @await(ptr %state, i64 %tid, ptr %word, i64 %goal, ptr %sleepers, i64 1000)
   br label %out
 out:
   ret void
@@ -242,7 +285,7 @@ find:
   %p16 = shl i64 %partner, 4
   %theirs0 = getelementptr i64, ptr %flags, i64 %p16
   %theirs = getelementptr i64, ptr %theirs0, i64 %r
-  call void @await(ptr %state, ptr %theirs, i64 %epoch, ptr %sleepers, i64 1000)
+  call void @await(ptr %state, i64 %tid, ptr %theirs, i64 %epoch, ptr %sleepers, i64 1000)
   br label %next
 next:
   %r1 = add i64 %r, 1
@@ -560,6 +603,7 @@ publish:
   %p0 = load i64, ptr %pp
   %p1 = add i64 %p0, 1
   store i64 %p1, ptr %pp
+  %cpu = call i64 @locate(ptr %state, i64 0)
   %gp = getelementptr i64, ptr %state, i64 $GENERATION$
   %g = atomicrmw add ptr %gp, i64 1 seq_cst
   %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
@@ -605,12 +649,13 @@ entry:
 idle:
   %seen = phi i64 [ %generation, %entry ], [ %g, %work ]
   %goal = add i64 %seen, 1
-  call void @await(ptr %state, ptr %gp, i64 %goal, ptr %ip, i64 -1)
+  call void @await(ptr %state, i64 %tid, ptr %gp, i64 %goal, ptr %ip, i64 -1)
   %g = load atomic i64, ptr %gp acquire, align 8
   %halt = load atomic i64, ptr %hp acquire, align 8
   %halted = icmp ne i64 %halt, 0
   br i1 %halted, label %out, label %work
 work:
+  %cpu = call i64 @locate(ptr %state, i64 %tid)
   %n = load i64, ptr %np
   %table = load ptr, ptr %tp
   %first = load i64, ptr %fp
