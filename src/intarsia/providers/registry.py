@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import logging
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE
 from intarsia.providers.options import parse_options
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
@@ -102,14 +104,21 @@ def _declared_name(provider: type[ExecutionProvider]) -> str:
     return name
 
 
-def _sources() -> dict[str, type[ExecutionProvider] | str | importlib.metadata.EntryPoint]:
+def _installed() -> dict[str, EntryPoint]:
+    """Providers of installed packages. Reads the metadata of every package on the path."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def _names() -> list[str]:
     """Every provider that can be loaded, in order of priority: registered, installed, built in."""
-    found: dict[str, type[ExecutionProvider] | str | importlib.metadata.EntryPoint] = {**_registered}
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        found.setdefault(entry.name, entry)
-    for name, location in BUILTIN.items():
-        found.setdefault(name, location)
-    return found
+    return list(dict.fromkeys([*(n for n in (*_registered, *_installed()) if n not in BUILTIN), *BUILTIN]))
+
+
+def _source(name: str) -> type[ExecutionProvider] | str | EntryPoint | None:
+    """Where the provider is, without looking at installed packages when the name is registered or built in."""
+    return _registered.get(name) or BUILTIN.get(name) or _installed().get(name)
 
 
 def load_provider(name: str) -> type[ExecutionProvider]:
@@ -120,15 +129,15 @@ def load_provider(name: str) -> type[ExecutionProvider]:
         EPFail: the provider is known but not installed, or its package cannot be imported.
     """
     name = ALIASES.get(name, name)
-    sources = _sources()
-    if name not in sources:
+    source = _source(name)
+    if source is None:
+        names = _names()
         if name in KNOWN_ELSEWHERE:
             raise EPFail(
                 f"{name} ({KNOWN_ELSEWHERE[name]}) is not part of this version of intarsia and no installed package has it: "
-                f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. Available: {', '.join(sources)}"
+                f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. Available: {', '.join(names)}"
             )
-        raise UnknownOption(f"no execution provider is named {name!r}; {nearest(name, {*sources, *KNOWN_ELSEWHERE})}")
-    source = sources[name]
+        raise UnknownOption(f"no execution provider is named {name!r}; {nearest(name, {*names, *KNOWN_ELSEWHERE})}")
     try:
         found = _import(source)
     except Exception as error:
@@ -142,19 +151,17 @@ def load_provider(name: str) -> type[ExecutionProvider]:
 
 
 def _import(source: Any) -> Any:
-    if isinstance(source, importlib.metadata.EntryPoint):
-        return source.load()
     if isinstance(source, str):
         module, _, attribute = source.partition(":")
         return getattr(importlib.import_module(module), attribute)
-    return source
+    return source if isinstance(source, type) else source.load()
 
 
 def get_available_providers() -> list[str]:
     """Names of the providers that work on this machine, in order of priority. One that is installed but cannot be loaded is
     left out with a warning in the log."""
     names = []
-    for name in _sources():
+    for name in _names():
         try:
             missing = load_provider(name).unavailable()
         except EPFail as error:
@@ -168,7 +175,7 @@ def get_available_providers() -> list[str]:
 
 def get_all_providers() -> list[str]:
     """Names of all providers that Intarsia or onnxruntime know, installed or not, CPU and reference last."""
-    installed = list(_sources())
+    installed = _names()
     last = [n for n in installed if n in BUILTIN]
     return list(dict.fromkeys([*(n for n in installed if n not in BUILTIN), *KNOWN_ELSEWHERE, *last]))
 
