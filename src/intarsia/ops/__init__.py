@@ -10,7 +10,7 @@ from intarsia.ops.registry import REGISTRY, Registry
 FAMILIES = (
     "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather",
     "matmul", "einsum", "normalization", "random", "nn", "pooling", "resize", "sampling", "detection", "recurrent",
-    "quantize", "attention", "control", "sequence", "signal", "text", "loss",
+    "quantize", "attention", "control", "sequence", "signal", "text", "loss", "contrib_attention", "contrib",
 )  # fmt: skip
 
 

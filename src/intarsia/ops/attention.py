@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -211,7 +210,7 @@ def _columns(x: Tensor, start: Dim, count: Dim) -> Tensor:
 
 
 def _linear_attention_types(
-    query: TensorType, key: TensorType, value: TensorType, past_state: TensorType | None = None, *rest: object,  # noqa: ARG001
+    query: TensorType, key: TensorType, value: TensorType, past_state: TensorType | None = None, *rest: object,
     kv_num_heads: int, q_num_heads: int,
 ) -> tuple[TensorType, TensorType]:  # fmt: skip
     kind = past_state.dtype if past_state is not None else query.dtype
@@ -223,12 +222,13 @@ def _linear_attention_types(
 
 
 @host_op("LinearAttention", since=27, infer=_linear_attention_types, reason="a loop over steps whose state feeds back")
+@np.errstate(all="ignore")
 def linear_attention(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None, decay: np.ndarray | None = None,
-    beta: np.ndarray | None = None, *, chunk_size: int = 64, kv_num_heads: int, q_num_heads: int, scale: float = 0.0,  # noqa: ARG001
+    query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None,
+    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *, chunk_size: int = 64, kv_num_heads: int, q_num_heads: int, scale: float = 0.0,
     update_rule: str = "gated_delta",
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """State [batch, kv heads, dk, dv]: S = exp(g) S + k (x) u, u = v, or beta (v - S^T k) under a delta rule; o = scale q^T S."""
+    """State S [batch, kv heads, dk, dv]: S = exp(g) S + k (x) u with u = v, or beta (v - S^T k) by a delta rule; o = scale q^T S."""
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
@@ -240,7 +240,7 @@ def linear_attention(
     gate = None if decay is None else np.exp(_heads_first(decay, kv_num_heads))  # [batch, heads, steps, 1 or dk]
     rate = None if beta is None else _heads_first(beta, beta.shape[2])
     state = np.zeros((batch, kv_num_heads, dk, dv), np.float32) if past_state is None else past_state.astype(np.float32)
-    factor = scale if scale else 1.0 / math.sqrt(dk)
+    factor = scale or 1.0 / math.sqrt(dk)
     out = np.empty((batch, kv_num_heads, each, steps, dv), np.float32)
     groups = q.reshape(batch, kv_num_heads, each, steps, dk)
     for t in range(steps):
@@ -257,5 +257,3 @@ def linear_attention(
 
 def _heads_first(x: np.ndarray, heads: int) -> np.ndarray:
     return x.astype(np.float32).reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
-
-

@@ -39,7 +39,9 @@ def merge_types(a: ValueType | None, b: ValueType | None) -> ValueType | None:
     if isinstance(a, TensorType) and isinstance(b, TensorType):
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return TensorType(a.dtype)
-        return TensorType(a.dtype, tuple(x if x == y else fresh_symbol("branch") for x, y in zip(a.shape, b.shape, strict=True)))
+        return TensorType(
+            a.dtype, tuple(x if x == y else fresh_symbol("branch") for x, y in zip(a.shape, b.shape, strict=True))
+        )
     if isinstance(a, SequenceType) and isinstance(b, SequenceType):
         return SequenceType(merge_types(a.element, b.element))
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
@@ -92,7 +94,7 @@ def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -
 # --- If ---------------------------------------------------------------------------------------------------------------
 
 
-def _if_types(cond: ValueType, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> Types:  # noqa: ARG001
+def _if_types(cond: ValueType, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> Types:
     infer = _inferrer(node)
     known: frozenset[str] = frozenset()
     merged = [merge_types(a, b) for a, b in zip(infer(then_branch, []), infer(else_branch, []), strict=True)]
@@ -110,7 +112,9 @@ def if_(cond: np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeC
 # --- Loop -------------------------------------------------------------------------------------------------------------
 
 
-def _loop_types(M: ValueType | None, cond: ValueType | None, *v_initial: ValueType | None, body: Graph, node: NodeContext) -> Types:  # noqa: ARG001
+def _loop_types(
+    M: ValueType | None, cond: ValueType | None, *v_initial: ValueType | None, body: Graph, node: NodeContext
+) -> Types:
     infer = _inferrer(node)
     head: Types = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     carried, scans = _carried_types(lambda types: infer(body, [*head, *types])[1:], list(v_initial), len(v_initial))
@@ -220,19 +224,22 @@ def scan(
 
 
 def _scan_8_types(
-    sequence_lens: ValueType | None = None, *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext  # noqa: ARG001
+    sequence_lens: ValueType | None = None, *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext
 ) -> Types:
     infer = _inferrer(node)
     states = len(inputs) - num_scan_inputs
     first = inputs[states]
-    batch, steps = first.shape[:2] if isinstance(first, TensorType) and first.shape is not None else (fresh_symbol(), fresh_symbol())
+    batch, steps = (
+        first.shape[:2] if isinstance(first, TensorType) and first.shape is not None else (fresh_symbol(), fresh_symbol())
+    )
     elements = [_without(_without(t, 0), 0) for t in inputs[states:]]
     out = infer(body, [*(_without(t, 0) for t in inputs[:states]), *elements])
     known = _symbols(inputs)
     visible = [_visible(t, known) for t in out]
     return [
-        *(_stacked(t, 0, batch) for t in visible[:states]), *(_stacked(_stacked(t, 0, steps), 0, batch) for t in visible[states:]),
-    ]  # fmt: skip
+        *(_stacked(t, 0, batch) for t in visible[:states]),
+        *(_stacked(_stacked(t, 0, steps), 0, batch) for t in visible[states:]),
+    ]
 
 
 @host_op("Scan", since=8, infer=_scan_8_types, reason=_REASON)

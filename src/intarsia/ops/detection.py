@@ -13,7 +13,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.registry import host_op
 
 
-def _selection_type(*inputs: Any) -> TensorType:  # noqa: ARG001
+def _selection_type(*inputs: Any) -> TensorType:
     return TensorType(DType.INT64, (fresh_symbol("selected"), 3))
 
 
@@ -67,7 +67,9 @@ def _suppress(
     return kept
 
 
-def _bins_type(X: TensorType, rois: TensorType, batch_indices: TensorType, *, output_height: int = 1, output_width: int = 1) -> TensorType:  # noqa: ARG001
+def _bins_type(
+    X: TensorType, rois: TensorType, batch_indices: TensorType, *, output_height: int = 1, output_width: int = 1
+) -> TensorType:
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
@@ -93,7 +95,7 @@ def roi_align(
     if mode not in ("avg", "max"):
         raise k.DefinitionError(f"mode is {mode!r}; expected avg or max")
     aligned = coordinate_transformation_mode == "half_pixel"
-    wide = np.float64 if X.dtype == np.float64 else np.float32
+    wide: Any = np.float64 if X.dtype == np.float64 else np.float32
     corners = rois.astype(wide) * wide(spatial_scale) - wide(0.5 if aligned else 0)
     out = np.zeros((len(rois), X.shape[1], output_height, output_width), wide)
     for r, (x1, y1, x2, y2) in enumerate(corners):

@@ -11,7 +11,12 @@ from intarsia.ops.softmax import log_softmax_over
 
 @op("NegativeLogLikelihoodLoss", since=(12, 13, 22))
 def negative_log_likelihood_loss(
-    input: k.Tensor, target: k.Tensor, weight: k.Tensor | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+    input: k.Tensor,
+    target: k.Tensor,
+    weight: k.Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
 ) -> k.Tensor:
     return k.cast(_loss(widened(input), target, weight, ignore_index, reduction), input.dtype)
 

@@ -124,7 +124,9 @@ def _disjoint_blocks(x: k.Tensor, w: k.Tensor, group: int, accumulate: DType | N
     perm = [0, 1]
     for i in range(spatial):
         perm += [2 + spatial + i, 2 + i]
-    return k.reshape(k.transpose(blocks, perm), (batch, features * group, *(n * s for n, s in zip(x.shape[2:], sizes, strict=True))))
+    return k.reshape(
+        k.transpose(blocks, perm), (batch, features * group, *(n * s for n, s in zip(x.shape[2:], sizes, strict=True)))
+    )
 
 
 def _spread_and_convolve(
@@ -235,8 +237,8 @@ def col2im(
     shape = (batch, channels, *block, *windows.out)
     blocks = k.reshape(input, shape)
     where = [k.iota(shape, 0), k.iota(shape, 1)]
-    for i in range(rank):
-        where.append(k.iota(shape, 2 + rank + i) * windows.strides[i] + k.iota(shape, 2 + i) * windows.dilations[i])
+    for i, (stride, dilation) in enumerate(zip(windows.strides, windows.dilations, strict=True)):
+        where += [k.iota(shape, 2 + rank + i) * stride + k.iota(shape, 2 + i) * dilation]
     zeros = k.full((batch, channels, *padded), 0, input.dtype)
     total = k.scatter(zeros, where, blocks, "add")
     return k.strided_slice(total, (0, 0, *windows.low), (1,) * (rank + 2), (batch, channels, *image))

@@ -79,10 +79,12 @@ def _window_counts(x: k.Tensor, windows: Windows, include_pad: bool, dtype: DTyp
     count: k.Tensor | None = None
     for i in range(spatial):
         low, high, extent = windows.low[i], windows.high[i], x.shape[2 + i]
-        inside = k.full((extent + low + high,), 1, dtype) if include_pad else k.pad(k.full((extent,), 1, dtype), [low], [high], 0)
+        inside = (
+            k.full((extent + low + high,), 1, dtype) if include_pad else k.pad(k.full((extent,), 1, dtype), [low], [high], 0)
+        )
         axis = Windows(
-            windows.sizes[i : i + 1], windows.strides[i : i + 1], windows.dilations[i : i + 1], (0,), (0,), windows.out[i : i + 1],
-            windows.ceil,
+            windows.sizes[i : i + 1], windows.strides[i : i + 1], windows.dilations[i : i + 1], (0,), (0,),
+            windows.out[i : i + 1], windows.ceil,
         )  # fmt: skip
         along = k.reduce_sum(slide(inside, axis, 0, first=0), [1])
         along = k.reshape(along, [windows.out[i] if j == 2 + i else 1 for j in range(x.rank)])
@@ -153,7 +155,7 @@ def max_unpool(
     return k.strided_slice(k.pad(out, (0,) * X.rank, more, 0), (0,) * X.rank, (1,) * X.rank, wanted)
 
 
-def _roi_pool_type(X: TensorType, rois: TensorType, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> TensorType:  # noqa: ARG001
+def _roi_pool_type(X: TensorType, rois: TensorType, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> TensorType:
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], *(int(n) for n in pooled_shape)))

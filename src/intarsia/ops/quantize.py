@@ -64,8 +64,8 @@ def dynamic_quantize_linear(x: k.Tensor) -> tuple[k.Tensor, k.Tensor, k.Tensor]:
     return k.cast(y, DType.UINT8), scale, k.cast(zero, DType.UINT8)
 
 
-for _name, _definition in {"QuantizeLinear": quantize_linear, "DequantizeLinear": dequantize_linear}.items():
-    op(_name, since=1, domain="com.microsoft")(_definition)
+op("QuantizeLinear", since=1, domain="com.microsoft")(quantize_linear)
+op("DequantizeLinear", since=1, domain="com.microsoft")(dequantize_linear)
 op("DynamicQuantizeLinear", since=1, domain="com.microsoft")(dynamic_quantize_linear)
 
 

@@ -48,7 +48,11 @@ def _activation(name: str, alpha: float, beta: float) -> Activation:
 
 
 def resolve_activations(
-    names: Sequence[str] | None, alphas: Sequence[float] | None, betas: Sequence[float] | None, default: Sequence[str], directions: int
+    names: Sequence[str] | None,
+    alphas: Sequence[float] | None,
+    betas: Sequence[float] | None,
+    default: Sequence[str],
+    directions: int,
 ) -> list[list[tuple[str, float, float]]]:
     """Per direction, (name, alpha, beta) of each activation; alphas and betas are consumed by those that have them.
 
@@ -93,6 +97,7 @@ class _Layer:
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # (gate inputs, states) -> states, h first
 
 
+@np.errstate(all="ignore")
 def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[Array, tuple[Array, ...]]:
     """All steps of all directions: Y [seq, directions, batch, hidden] and final states [directions, batch, hidden].
 
@@ -123,8 +128,8 @@ def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[A
 
 
 def _layer(
-    X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None, initial: Sequence[Array | None], gates: int,
-    default: Sequence[str], attributes: dict[str, Any],
+    X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None, initial: Sequence[Array | None],
+    gates: int, default: Sequence[str], attributes: dict[str, Any],
 ) -> _Layer:  # fmt: skip
     direction, layout = attributes["direction"], attributes["layout"]
     if direction not in ("forward", "reverse", "bidirectional"):
@@ -133,7 +138,8 @@ def _layer(
     hidden = R.shape[2]
     if len(W) != directions or len(R) != directions or W.shape[1] != gates * hidden or R.shape[1] != gates * hidden:
         raise k.DefinitionError(
-            f"W is {list(W.shape)} and R is {list(R.shape)}; expected [{directions}, {gates * hidden}, ...] for direction {direction}"
+            f"W is {list(W.shape)} and R is {list(R.shape)}; expected [{directions}, {gates * hidden}, ...] "
+            f"for direction {direction}"
         )
     wide = np.float64 if X.dtype == np.float64 else np.float32
     x = X.astype(wide, copy=False)
@@ -153,8 +159,8 @@ def _layer(
     )
     functions = [[_activation(*spec) for spec in row] for row in resolved]
     return _Layer(
-        np.ascontiguousarray(x), W.astype(wide, copy=False), R.astype(wide, copy=False), bias, lengths, tuple(states), functions,
-        direction, attributes["clip"],
+        np.ascontiguousarray(x), W.astype(wide, copy=False), R.astype(wide, copy=False), bias, lengths, tuple(states),
+        functions, direction, attributes["clip"],
     )  # fmt: skip
 
 
@@ -166,7 +172,7 @@ def _results(Y: Array, finals: Sequence[Array], layout: int, dtype: np.dtype) ->
 
 
 def _types(states: int) -> Callable[..., tuple[TensorType, ...]]:
-    def infer(X: TensorType, W: TensorType, R: TensorType, *rest: Any, layout: int = 0) -> tuple[TensorType, ...]:  # noqa: ARG001
+    def infer(X: TensorType, W: TensorType, R: TensorType, *rest: Any, layout: int = 0) -> tuple[TensorType, ...]:
         if X.shape is None or W.shape is None or R.shape is None:
             return (TensorType(X.dtype),) * (states + 1)
         seq, batch, _ = X.shape if not layout else (X.shape[1], X.shape[0], X.shape[2])
@@ -185,7 +191,8 @@ def lstm(
     X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None,
     initial_c: Array | None = None, P: Array | None = None, *, activation_alpha: Sequence[float] | None = None,
     activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0, layout: int = 0, output_sequence: int = 0,
+    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0, layout: int = 0,
+    output_sequence: int = 0,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Gates in the order i, o, f, c; returns Y, Y_h, Y_c."""
     layer = _layer(X, W, R, B, sequence_lens, (initial_h, initial_c), 4, ("Sigmoid", "Tanh", "Tanh"), locals())
@@ -204,7 +211,7 @@ def lstm(
             forget = 1 - i if input_forget else f(layer.bounded(z[:, 2 * n : 3 * n] + pf * cell))
             cell = forget * cell + i * g(layer.bounded(z[:, 3 * n :]))
             o = f(layer.bounded(z[:, n : 2 * n] + po * cell))
-            return o * h(layer.bounded(cell)), cell
+            return o * h(cell), cell
 
         return layer.bias[d, : 4 * n] + layer.bias[d, 4 * n :], step
 

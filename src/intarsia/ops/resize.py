@@ -60,7 +60,9 @@ class Sampling:
         if self.mode not in ("nearest", "linear", "cubic"):
             raise k.DefinitionError(f"mode is {self.mode!r}; expected nearest, linear or cubic")
         if self.transform not in TRANSFORMS:
-            raise k.DefinitionError(f"coordinate_transformation_mode is {self.transform!r}; expected one of {', '.join(TRANSFORMS)}")
+            raise k.DefinitionError(
+                f"coordinate_transformation_mode is {self.transform!r}; expected one of {', '.join(TRANSFORMS)}"
+            )
         if self.nearest_mode not in NEAREST:
             raise k.DefinitionError(f"nearest_mode is {self.nearest_mode!r}; expected one of {', '.join(NEAREST[:4])}")
 
@@ -83,8 +85,8 @@ def resize_10(X: k.Tensor, scales: Sequence[float], *, mode: str = "nearest") ->
 
 @op("Resize", since=(11, 13, 18, 19), values=("roi", "scales", "sizes"))
 def resize(
-    X: k.Tensor, roi: Sequence[float] | None = None, scales: Sequence[float] | None = None, sizes: Sequence[Dim] | None = None, *,
-    antialias: int = 0, axes: Sequence[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
+    X: k.Tensor, roi: Sequence[float] | None = None, scales: Sequence[float] | None = None,
+    sizes: Sequence[Dim] | None = None, *, antialias: int = 0, axes: Sequence[int] | None = None, coordinate_transformation_mode: str = "half_pixel",
     cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
 ) -> k.Tensor:  # fmt: skip
@@ -103,7 +105,13 @@ def resize(
         assert sizes is not None
         plan = _sized_axes(X, where, sizes, keep_aspect_ratio_policy, region)
     sampling = Sampling(
-        mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(exclude_outside), extrapolation_value, bool(antialias)
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(exclude_outside),
+        extrapolation_value,
+        bool(antialias),
     )
     return resample(X, plan, sampling)
 
@@ -121,9 +129,7 @@ def _scaled_axes(x: k.Tensor, axes: Sequence[int], scales: Sequence[float], roi:
     return plan
 
 
-def _sized_axes(
-    x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: str, roi: Sequence[float] | None
-) -> list[Axis]:
+def _sized_axes(x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: str, roi: Sequence[float] | None) -> list[Axis]:
     if len(sizes) != len(axes):
         raise k.DefinitionError(f"sizes has {len(sizes)} values; expected {len(axes)}")
     scale: float | None = None
@@ -159,6 +165,7 @@ def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
             out = _interpolate(out, a, sampling)
         if x.dtype in _EIGHT_BITS:
             low, high = _EIGHT_BITS[x.dtype]
+            out = k.unary("floor", out + 0.5) if sampling.antialias else out
             out = k.minimum(k.maximum(out, low), high)
     if crop and active:
         outside = _outside(active, out, sampling)
@@ -226,7 +233,8 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
     if len(taps) <= 4:
         column = [a.out if i == a.axis else 1 for i in range(x.rank)]
         parts = [
-            k.take(x, _fold(i), a.axis) * k.reshape(k.cast(_fold(w), x.dtype), column) for i, w in zip(indices, weights, strict=True)
+            k.take(x, _fold(i), a.axis) * k.reshape(k.cast(_fold(w), x.dtype), column)
+            for i, w in zip(indices, weights, strict=True)
         ]
         out = parts[0]
         for part in parts[1:]:

@@ -52,14 +52,16 @@ class Border:
 
 
 def sample(x: k.Tensor, lead: Sequence[k.Tensor], places: Sequence[k.Tensor], borders: Sequence[Border], mode: str) -> k.Tensor:
-    """x[lead..., places...] interpolated along the last len(places) axes; indices and places broadcast to the result's shape."""
+    """x[lead..., places...] interpolated along the last len(places) axes; indices and places broadcast together."""
     if mode == "nearest":
         found = [b.element(b.place(k.unary("round", p))) for p, b in zip(places, borders, strict=True)]
         value = k.index(x, [*lead, *(i for i, _ in found)])
         for _, inside in found:
             value = value if inside is None else k.select(inside, value, k.scalar(0, x.dtype))
         return value
-    taps = [_taps(b.place(p), b, mode) for p, b in zip(places, borders, strict=True)]
+    if mode == "linear":
+        places = [b.place(p) for p, b in zip(places, borders, strict=True)]
+    taps = [_taps(p, b, mode) for p, b in zip(places, borders, strict=True)]
     total: k.Tensor | None = None
     for corner in itertools.product(*taps):
         value = k.index(x, [*lead, *(i for i, _ in corner)])
@@ -126,7 +128,9 @@ def affine_grid(theta: k.Tensor, size: Sequence[Dim], *, align_corners: int = 0)
     image = list(size)[2:]
     rank = len(image)
     if theta.rank != 3 or rank not in (2, 3):
-        raise k.DefinitionError(f"theta is {theta!r} and size has {rank + 2} values; expected [N, 2, 3] with 4 or [N, 3, 4] with 5")
+        raise k.DefinitionError(
+            f"theta is {theta!r} and size has {rank + 2} values; expected [N, 2, 3] with 4 or [N, 3, 4] with 5"
+        )
     wide = widen(theta)
     columns = []
     for axis in reversed(range(rank)):  # x (innermost) first, as theta's columns are

@@ -30,7 +30,7 @@ def _position(position: Any, length: int, end: int) -> int:
 
 
 @host_op("SequenceEmpty", since=11, infer=lambda *, dtype=1: SequenceType(TensorType(DType(dtype))), reason=_REASON)
-def sequence_empty(*, dtype: int = 1) -> list[Any]:  # noqa: ARG001
+def sequence_empty(*, dtype: int = 1) -> list[Any]:
     return []
 
 
@@ -46,7 +46,7 @@ def sequence_construct(*inputs: Any) -> list[Any]:
     return list(inputs)
 
 
-def _insert_type(input_sequence: Kind, tensor: Kind, position: Kind = None) -> Kind:  # noqa: ARG001
+def _insert_type(input_sequence: Kind, tensor: Kind, position: Kind = None) -> Kind:
     return SequenceType(merge_types(_element(input_sequence), tensor))
 
 
@@ -64,7 +64,7 @@ def sequence_erase(input_sequence: list[Any], position: Any = None) -> list[Any]
     return [*input_sequence[:at], *input_sequence[at + 1 :]]
 
 
-def _at_type(input_sequence: Kind, position: Kind) -> Kind:  # noqa: ARG001
+def _at_type(input_sequence: Kind, position: Kind) -> Kind:
     """Elements of one sequence may differ in shape, so each look-up has sizes of its own."""
     kind = _element(input_sequence)
     if isinstance(kind, TensorType) and kind.shape is not None:
@@ -124,9 +124,12 @@ def concat_from_sequence(input_sequence: list[np.ndarray], *, axis: int, new_axi
 
 
 @host_op(
-    "Optional", since=(15, 28), infer=lambda input=None, *, type=None: OptionalType(type if input is None else input), reason=_REASON
+    "Optional",
+    since=(15, 28),
+    infer=lambda input=None, *, type=None: OptionalType(type if input is None else input),
+    reason=_REASON,
 )
-def optional(input: Any = None, *, type: Any = None) -> Any:  # noqa: ARG001
+def optional(input: Any = None, *, type: Any = None) -> Any:
     return input
 
 
@@ -141,5 +144,3 @@ def optional_has_element(input: Any = None) -> np.ndarray:
 )  # fmt: skip
 def optional_get_element(input: Any) -> Any:
     return input
-
-

@@ -56,7 +56,7 @@ def dft_17(input: np.ndarray, dft_length: Any = None, *, axis: int = 1, inverse:
     default = 2 * (input.shape[at] - 1) if inverse and onesided else input.shape[at]
     length = default if dft_length is None else int(_first(dft_length))
     wide = input.astype(np.float64 if input.dtype == np.float64 else np.float32)
-    signal = wide[..., 0] + 1j * wide[..., 1] if wide.shape[-1] == 2 else wide[..., 0]
+    signal = _signal(wide)
     if inverse and onesided:
         return np.fft.irfft(signal, length, at)[..., None].astype(input.dtype)
     if onesided:
@@ -75,10 +75,15 @@ def _dft_20_type(
 
 
 @host_op("DFT", since=20, infer=_dft_20_type, values=("dft_length", "axis"), reason=_REASON)
-def dft_20(
-    input: np.ndarray, dft_length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0
-) -> np.ndarray:
+def dft_20(input: np.ndarray, dft_length: Any = None, axis: Any = None, *, inverse: int = 0, onesided: int = 0) -> np.ndarray:
     return dft_17(input, dft_length, axis=-2 if axis is None else int(_first(axis)), inverse=inverse, onesided=onesided)
+
+
+def _signal(x: np.ndarray) -> np.ndarray:
+    """The last axis, of real or of real and imaginary parts, as one number."""
+    if x.shape[-1] == 1:
+        return x[..., 0]
+    return np.ascontiguousarray(x).view(np.complex128 if x.dtype == np.float64 else np.complex64)[..., 0]
 
 
 def _parts(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -110,12 +115,11 @@ def stft(
     if window is not None and len(window) != length:
         raise k.DefinitionError(f"window has {len(window)} elements; frame_length is {length}")
     wide = signal.astype(np.float64 if signal.dtype == np.float64 else np.float32)
-    is_complex = wide.ndim == 3 and wide.shape[2] == 2
-    flat = wide[..., 0] + 1j * wide[..., 1] if is_complex else wide[..., 0] if wide.ndim == 3 else wide
+    flat = _signal(wide) if wide.ndim == 3 else wide
     frames = np.lib.stride_tricks.sliding_window_view(flat, length, axis=1)[:, ::step]
     if window is not None:
         frames = frames * window.astype(wide.dtype)
-    if onesided and is_complex:
+    if onesided and np.iscomplexobj(flat):
         raise k.DefinitionError("onesided needs a real signal")
     return _parts((np.fft.rfft if onesided else np.fft.fft)(frames, axis=-1), signal.dtype)
 
@@ -147,9 +151,7 @@ for _name, _curve in _CURVES.items():
     op(_name, since=17, values=("size",))(_window(_curve))
 
 
-def _mel_type(
-    num_mel_bins: Any, dft_length: Any, *others: Any, output_datatype: int = 1  # noqa: ARG001
-) -> TensorType:
+def _mel_type(num_mel_bins: Any, dft_length: Any, *others: Any, output_datatype: int = 1) -> TensorType:
     bins, length = _first(num_mel_bins), _first(dft_length)
     rows = fresh_symbol("bins") if length is None else floordiv(length, 2) + 1
     return TensorType(DType(output_datatype), (rows, fresh_symbol("mel") if bins is None else bins))
@@ -157,7 +159,13 @@ def _mel_type(
 
 @host_op("MelWeightMatrix", since=17, infer=_mel_type, values=("num_mel_bins", "dft_length"), reason="a table, made once")
 def mel_weight_matrix(
-    num_mel_bins: Any, dft_length: Any, sample_rate: Any, lower_edge_hertz: Any, upper_edge_hertz: Any, *, output_datatype: int = 1
+    num_mel_bins: Any,
+    dft_length: Any,
+    sample_rate: Any,
+    lower_edge_hertz: Any,
+    upper_edge_hertz: Any,
+    *,
+    output_datatype: int = 1,
 ) -> np.ndarray:
     """Triangles between neighbouring mel frequencies, [dft_length // 2 + 1, num_mel_bins]."""
     bins, length, rate = int(_first(num_mel_bins)), int(_first(dft_length)), float(_first(sample_rate))

@@ -68,7 +68,7 @@ def _normalizer_type(X: TensorType) -> TensorType:
 
 @host_op("StringNormalizer", since=10, infer=_normalizer_type, reason=_REASON)
 def string_normalizer(
-    X: np.ndarray, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",  # noqa: ARG001
+    X: np.ndarray, *, case_change_action: str = "NONE", is_case_sensitive: int = 0, locale: str = "",
     stopwords: Sequence[str] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Strings of a [C] or [1, C] tensor without stop words, in lower or upper case."""
@@ -131,7 +131,7 @@ def _count(items: list[Any], shortest: int, longest: int, max_skip: int) -> Coun
     return found
 
 
-def _image_type(encoded_stream: TensorType, *, pixel_format: str = "RGB") -> TensorType:  # noqa: ARG001
+def _image_type(encoded_stream: TensorType, *, pixel_format: str = "RGB") -> TensorType:
     channels = 1 if pixel_format == "Grayscale" else 3
     return TensorType(DType.UINT8, (fresh_symbol("height"), fresh_symbol("width"), channels))
 

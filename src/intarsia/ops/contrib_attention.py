@@ -1,0 +1,245 @@
+"""com.microsoft: MultiHeadAttention, GroupQueryAttention, Attention with packed weights, RotaryEmbedding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from intarsia.graph.dims import Dim, dim_max, floordiv
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, rotate, split_heads
+from intarsia.ops.operands import dim, widened
+from intarsia.ops.registry import NodeContext, op
+
+DOMAIN = "com.microsoft"
+Tensor = k.Tensor
+
+
+@op("RotaryEmbedding", since=1, domain=DOMAIN)
+def rotary_embedding(
+    input: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
+    is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    if is_packed_batching or scale != 1.0:
+        raise k.DefinitionError(f"RotaryEmbedding takes is_packed_batching 0 and scale 1, got {is_packed_batching} and {scale}")
+    if input.rank == 4:
+        x = input
+    elif num_heads:
+        x = split_heads(input, num_heads)
+    else:
+        x = split_heads(input, floordiv(input.shape[2], cos_cache.shape[1] * 2))
+    batch, steps = x.shape[0], x.shape[2]
+    positions = k.cast(position_ids, DType.INT64)
+    if positions.rank == 1:
+        positions = k.iota((batch, steps), 1) + positions
+    out = _rotate_at(x, positions, cos_cache, sin_cache, bool(interleaved), rotary_embedding_dim)
+    return merge_heads(out) if input.rank == 3 else out
+
+
+def _rotate_at(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, width: int = 0) -> Tensor:
+    """`positions` [batch, sequence] into the caches [length, half]."""
+    turned = [k.expand_dims(k.take(cache, positions, 0), [1]) for cache in (cos, sin)]
+    return rotate(x, turned[0], turned[1], interleaved, width)
+
+
+@op("MultiHeadAttention", since=1, domain=DOMAIN)
+def multi_head_attention(
+    query: Tensor, key: Tensor | None = None, value: Tensor | None = None, bias: Tensor | None = None,
+    key_padding_mask: Tensor | None = None, attention_bias: Tensor | None = None, past_key: Tensor | None = None,
+    past_value: Tensor | None = None, past_sequence_length: Tensor | None = None, cache_indirection: Tensor | None = None, *,
+    mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0, unidirectional: int = 0, node: NodeContext,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    if past_sequence_length is not None or cache_indirection is not None:
+        raise k.DefinitionError("MultiHeadAttention takes no past_sequence_length and no cache_indirection here (shared buffers)")
+    q, key4, value4 = _projected(query, key, value, bias, num_heads)
+    past: Dim = 0
+    if past_key is not None and past_value is not None:
+        past = past_key.shape[2]
+        key4, value4 = k.concat([past_key, key4], 2), k.concat([past_value, value4], 2)
+    queries, keys = q.shape[2], key4.shape[2]
+    penalty = _padding_penalty(key_padding_mask, q.shape[0], keys, mask_filter_value, widened(q).dtype)
+    if attention_bias is not None:
+        extra = k.cast(attention_bias, widened(q).dtype)
+        penalty = extra if penalty is None else penalty + extra
+    allowed = tuple(frontier(queries, keys, k.size(past), bool(unidirectional), -1, -1))
+    factor = scale if scale else default_scale(q.shape[3], q.dtype)
+    out, stages = attend(q, key4, value4, Scores(factor, 0.0, penalty, allowed))
+    presents = (key4, value4) if node.outputs > 1 else (None, None)
+    return merge_heads(k.cast(out, query.dtype)), *presents, k.cast(stages[2], query.dtype) if node.outputs > 3 else None
+
+
+def _projected(
+    query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value as [batch, heads, sequence, size], from any of the packings."""
+    if query.rank == 5:
+        return _unpacked(query, 0), _unpacked(query, 1), _unpacked(query, 2)
+    width = query.shape[2]
+    q = split_heads(_biased(query, bias, 0, width), heads)
+    if key is None:
+        raise k.DefinitionError("MultiHeadAttention of a 3-D query needs key")
+    if key.rank == 5:
+        return q, _unpacked(key, 0), _unpacked(key, 1)
+    if value is None:
+        raise k.DefinitionError("MultiHeadAttention of a key that is not packed needs value")
+    if key.rank == 4:  # keys and values of a cross attention, already split
+        return q, key, value
+    key4 = split_heads(_biased(key, bias, width, width), heads)
+    return q, key4, split_heads(_biased(value, bias, width * 2, value.shape[2]), heads)
+
+
+def _unpacked(x: Tensor, which: int) -> Tensor:
+    """[batch, sequence, heads, parts, size] -> part `which` as [batch, heads, sequence, size]."""
+    part = k.strided_slice(x, (0, 0, 0, which, 0), (1,) * 5, (*x.shape[:3], 1, x.shape[4]))
+    return k.transpose(k.reshape(part, (*x.shape[:3], x.shape[4])), (0, 2, 1, 3))
+
+
+def _biased(x: Tensor, bias: Tensor | None, start: Dim, count: Dim) -> Tensor:
+    return x if bias is None else x + k.strided_slice(bias, (start,), (1,), (count,))
+
+
+def _padding_penalty(mask: Tensor | None, batch: Dim, keys: Dim, penalty: float, dtype: DType) -> Tensor | None:
+    """What is added to scores of keys that are padding: by lengths [batch], or masks [batch, keys] or [batch, queries, keys]."""
+    if mask is None:
+        return None
+    if mask.rank == 1 and mask.shape[0] == batch:
+        attends = k.iota((1, 1, 1, keys), 3) < k.reshape(k.cast(mask, DType.INT64), (batch, 1, 1, 1))
+    elif mask.rank == 1 and mask.shape[0] == batch * 2:  # exclusive ends, then inclusive starts
+        ends, starts = (
+            k.reshape(k.cast(k.strided_slice(mask, (at,), (1,), (batch,)), DType.INT64), (batch, 1, 1, 1)) for at in (0, batch)
+        )
+        place = k.iota((1, 1, 1, keys), 3)
+        attends = (place < ends) & (starts <= place)
+    elif mask.rank in (2, 3):
+        flag = k.not_equal(mask, 0) if mask.dtype is not DType.BOOL else mask
+        attends = k.reshape(flag, (mask.shape[0], 1, 1 if mask.rank == 2 else mask.shape[1], mask.shape[-1]))
+    else:
+        raise k.DefinitionError(f"the mask is {mask!r}; expected [batch], [batch, keys] or [batch, queries, keys]")
+    return k.select(attends, k.scalar(0.0, dtype), penalty)
+
+
+@op("Attention", since=1, domain=DOMAIN)
+def packed_attention(
+    input: Tensor, weights: Tensor, bias: Tensor | None = None, mask_index: Tensor | None = None, past: Tensor | None = None,
+    attention_bias: Tensor | None = None, past_sequence_length: Tensor | None = None, *, do_rotary: int = 0,
+    mask_filter_value: float = -10000.0, num_heads: int, past_present_share_buffer: int = 0,
+    qkv_hidden_sizes: Sequence[int] | None = None, rotary_embedding_dim: int = 0, scale: float = 0.0, unidirectional: int = 0,
+    node: NodeContext,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    if do_rotary or rotary_embedding_dim or past_present_share_buffer or past_sequence_length is not None:
+        raise k.DefinitionError("Attention takes no rotary embedding and no shared past buffer here")
+    total = weights.shape[1]
+    widths: list[Dim] = [int(n) for n in qkv_hidden_sizes] if qkv_hidden_sizes else [floordiv(total, 3)] * 3
+    batch, queries = input.shape[:2]
+    flat = k.dot(k.reshape(widened(input), (batch * queries, input.shape[2])), widened(weights))
+    if bias is not None:
+        flat = flat + widened(bias)
+    projected = k.reshape(flat, (batch, queries, total))
+    starts: list[Dim] = [0, widths[0], widths[0] + widths[1]]
+    parts = [
+        split_heads(k.strided_slice(projected, (0, 0, at), (1, 1, 1), (batch, queries, n)), num_heads)
+        for at, n in zip(starts, widths, strict=True)
+    ]
+    q, key, value = parts
+    before: Dim = 0
+    if past is not None:
+        before = past.shape[3]
+        old = [
+            k.reshape(k.strided_slice(widened(past), (i, 0, 0, 0, 0), (1,) * 5, (1, *past.shape[1:])), past.shape[1:])
+            for i in (0, 1)
+        ]
+        key, value = k.concat([old[0], key], 2), k.concat([old[1], value], 2)
+    keys = key.shape[2]
+    penalty = _padding_penalty(mask_index, batch, keys, mask_filter_value, q.dtype)
+    if attention_bias is not None:
+        extra = k.cast(attention_bias, q.dtype)
+        penalty = extra if penalty is None else penalty + extra
+    allowed = tuple(frontier(queries, keys, k.size(before), bool(unidirectional), -1, -1))
+    factor = scale if scale else default_scale(q.shape[3], q.dtype)
+    out, _ = attend(q, key, value, Scores(factor, 0.0, penalty, allowed))
+    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in (key, value)], 0), input.dtype) if node.outputs > 1 else None
+    return merge_heads(k.cast(out, input.dtype)), present
+
+
+@op("GroupQueryAttention", since=1, domain=DOMAIN, values=("total_sequence_length",))
+def group_query_attention(
+    query: Tensor, key: Tensor | None, value: Tensor | None, past_key: Tensor | None, past_value: Tensor | None,
+    seqlens_k: Tensor, total_sequence_length: Sequence[Dim], cos_cache: Tensor | None = None, sin_cache: Tensor | None = None,
+    position_ids: Tensor | None = None, attention_bias: Tensor | None = None, head_sink: Tensor | None = None,
+    k_scale: Tensor | None = None, v_scale: Tensor | None = None, q_norm_weight: Tensor | None = None,
+    k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0, k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6,
+    qk_output: int = 0, rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1,
+    softcap: float = 0.0, v_quant_type: str = "NONE", node: NodeContext,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    quantised = k_quant_type != "NONE" or v_quant_type != "NONE" or kv_cache_bit_width or k_scale is not None or v_scale is not None
+    if quantised or sliding_window_cache:
+        raise k.DefinitionError("GroupQueryAttention takes no quantised and no sliding cache here")
+    q, key4, value4 = _grouped(query, key, value, num_heads, kv_num_heads)
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q, key4 = (_rms_norm(t, w, qk_norm_epsilon) for t, w in ((q, q_norm_weight), (key4, k_norm_weight)))
+    batch, queries = q.shape[0], q.shape[2]
+    total = dim(total_sequence_length, "total_sequence_length")  # type: ignore[arg-type]
+    lengths = k.reshape(k.cast(seqlens_k, DType.INT64) + 1, (batch, 1, 1, 1))
+    # The first call: its keys start at 0, however many of them are padding; a later one's follow those already there.
+    first = k.equal(k.size(total), k.size(queries))
+    before = k.select(first, 0, lengths - k.size(queries))
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise k.DefinitionError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
+        places = k.iota((batch, queries), 1) + k.reshape(before, (batch, 1)) if position_ids is None else position_ids
+        q, key4 = (_rotate_at(t, places, cos_cache, sin_cache, bool(rotary_interleaved)) for t in (q, key4))
+    if past_key is not None and past_value is not None:
+        capacity = dim_max(past_key.shape[2], total)
+        key4, value4 = (_appended(old, new, before, capacity) for old, new in ((past_key, key4), (past_value, value4)))
+    keys = key4.shape[2]
+    allowed = [k.iota((1, 1, 1, keys), 3) < k.maximum(lengths, before + k.size(queries))]
+    left = local_window_size - 1 if local_window_size > 0 else -1
+    allowed += frontier(queries, keys, before, bool(causal), left, -1)
+    sink = None
+    if head_sink is not None:
+        sink = k.reshape(widened(head_sink), (1, num_heads, 1, 1))
+    elif smooth_softmax == 1:
+        sink = k.scalar(0.0, DType.FLOAT)
+    extra = None if attention_bias is None else _over_keys(attention_bias, keys)
+    factor = scale if scale else default_scale(q.shape[3], q.dtype)
+    out, stages = attend(q, key4, value4, Scores(factor, softcap, extra, tuple(allowed), sink))
+    shown = k.cast(stages[3 if qk_output == 2 else 2], query.dtype) if qk_output and node.outputs > 3 else None
+    return merge_heads(k.cast(out, query.dtype)), key4, value4, shown
+
+
+def _grouped(query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    if key is not None and value is not None:
+        return split_heads(query, heads), split_heads(key, groups), split_heads(value, groups)
+    whole = split_heads(query, heads + 2 * groups)
+    parts = []
+    for start, count in ((0, heads), (heads, groups), (heads + groups, groups)):
+        parts.append(k.strided_slice(whole, (0, start, 0, 0), (1,) * 4, (whole.shape[0], count, *whole.shape[2:])))
+    return parts[0], parts[1], parts[2]
+
+
+def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    wide = widened(x)
+    mean = k.reduce_mean(wide * wide, [x.rank - 1], keepdims=True)
+    return k.cast(wide / k.sqrt(mean + epsilon) * widened(weight), x.dtype)
+
+
+def _appended(past: Tensor, new: Tensor, before: Tensor, capacity: Dim) -> Tensor:
+    """A cache of `capacity` rows per head: those of `past` up to `before` [batch, 1, 1, 1], then those of `new`."""
+    rows, steps = past.shape[2], new.shape[2]
+    shape = (*new.shape[:2], capacity, new.shape[3])
+    place = k.iota(shape, 2)
+    fresh = place - before
+    is_new = (fresh >= 0) & (fresh < k.size(steps))
+    both = k.concat([past, new], 2)
+    source = k.select(is_new, fresh + k.size(rows), k.minimum(place, k.size(rows + steps - 1)))
+    return k.index(both, [k.iota(shape, 0), k.iota(shape, 1), source, k.iota(shape, 3)])
+
+
+def _over_keys(bias: Tensor, keys: Dim) -> Tensor:
+    """A bias over the tokens so far, lengthened to the cache's capacity."""
+    last = bias.shape[3]
+    if last == keys or last == 1:
+        return bias
+    return k.pad(bias, (0, 0, 0, 0), (0, 0, 0, dim_max(keys - last, 0)), -math.inf)
