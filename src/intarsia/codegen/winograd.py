@@ -1,0 +1,411 @@
+"""3 x 3 convolutions of stride 1 by Winograd's minimal filtering, channels-last: F(4x4, 3x3) and F(2x2, 3x3).
+
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with m x m outputs computed at once from an
+(m + 2) x (m + 2) input tile d and the filter g,
+
+    Y = At [ (G g Gt) * (Bt d B) ] A        (* element by element, summed over input channels)
+
+so a convolution is (m + 2)^2 matrix products of [tiles, C] by [C, M]: 36 for 16 outputs (m = 4) instead of 144
+multiplications, 16 for 4 (m = 2) instead of 36.
+
+A thread takes blocks of tiles: transforms their input (borders are read as zero, nothing is copied), multiplies by all
+matrices, transforms back and applies the epilogue. Where there are fewer blocks than threads, threads share a block's
+output channels.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.finish import Finish, itemsize
+from intarsia.codegen.gemm import Operand
+from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
+from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import walk
+
+_LIGHT = 8  # primitives of an epilogue that is unrolled for all outputs of a tile
+_FIELDS = (
+    "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
+    "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
+    "weight_plane_nbytes"
+).split()
+_OPERAND_FIELDS = 6
+
+# Columns of G: the filter's transform, [m + 2, 3].
+_FILTER = {
+    2: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0), (-1 / 6, -1 / 6, -1 / 6), (-1 / 6, 1 / 6, -1 / 6), (1 / 24, 1 / 12, 1 / 6), (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WinogradSpec:
+    """`outputs` (m) is 4 or 2; dtype FLOAT; epilogue operands "column", "full" or "scalar"."""
+
+    outputs: int = 4
+    epilogue: Epilogue | None = None
+    dtype: DType = DType.FLOAT
+
+    def __post_init__(self) -> None:
+        if self.outputs not in _FILTER:
+            raise ValueError(f"outputs of a Winograd tile are 2 or 4; got {self.outputs}")
+        if self.epilogue and "row" in self.epilogue.kinds:
+            raise ValueError("a convolution's epilogue takes operands of kind column, full or scalar; got 'row'")
+
+    @property
+    def side(self) -> int:
+        """Pixels along an input tile."""
+        return self.outputs + 2
+
+
+def is_applicable(shape: ConvShape) -> bool:
+    """Whether the convolution is 3 x 3 with stride and dilation 1 and one group."""
+    ones = (1, 1)
+    return shape.kernel == (3, 3) and shape.strides == ones and shape.dilations == ones and shape.group == 1
+
+
+def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndarray:
+    """ONNX weights [M, C, 3, 3] transformed (in float64) and packed: [side * side, packed [C, M]]."""
+    filters, channels = weights.shape[:2]
+    g = np.array(_FILTER[spec.outputs])
+    both = np.einsum("ia,jb->ijab", g, g).reshape(spec.side**2, 9)
+    flat = weights.reshape(filters * channels, 9).astype(np.float64)
+    transformed = (both @ flat.T).astype(weights.dtype).reshape(spec.side**2, filters, channels)
+    return pack_matrix(transformed.transpose(0, 2, 1), tile)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How a thread's scratch is cut: rows of one tile's channels, planes of one matrix, the products behind them."""
+
+    down: int
+    across: int
+    block: int
+    row_nbytes: int
+    plane_nbytes: int
+    sums_nbytes: int
+    nbytes: int
+
+
+_L2_NBYTES = 2 << 20
+_SCRATCH_NBYTES = 24 << 20
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int) -> _Layout:
+    tile = tile_of(spec.dtype, target)
+    down, across = (-(-n // spec.outputs) for n in shape.output)
+    tiles = shape.batch * down * across
+    matrices = spec.side**2
+    row = _odd_lines(shape.channels * tile.itemsize)
+    out_row = -(-shape.filters // tile.width) * tile.width * tile.itemsize
+    weights_nbytes = matrices * shape.channels * out_row // 1
+    per_tile = matrices * (row + out_row)
+    if weights_nbytes <= _L2_NBYTES // 2:
+        # The weights stay in the second-level cache; a block's transforms should too.
+        most = max(tile.rows, (_L2_NBYTES - weights_nbytes) // 2 // per_tile)
+    else:
+        # The weights are streamed once for every block: few, large blocks, but a matrix's rows stay in cache.
+        most = max(tile.rows, min(_L2_NBYTES // 4 // row, _SCRATCH_NBYTES // per_tile))
+    share = -(-tiles // nthreads)
+    if share < tile.rows:
+        share = tiles
+    blocks = -(-tiles // max(1, min(most, share)))
+    block = max(1, -(-tiles // max(1, blocks)))
+    plane, sums = _odd_lines(block * row), _odd_lines(block * out_row)
+    return _Layout(down, across, block, row, plane, sums, matrices * (plane + sums))
+
+
+def _odd_lines(nbytes: int) -> int:
+    """At least `nbytes`, an odd number of cache lines: neighbours then fall into different sets."""
+    lines = -(-nbytes // 64)
+    return 64 * (lines | 1)
+
+
+def scratch_nbytes(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int) -> int:
+    """Bytes of scratch for every thread, 64-byte aligned, where the kernel is planned for `nthreads` threads."""
+    return _layout(spec, target, shape, nthreads).nbytes
+
+
+def winograd_args(
+    spec: WinogradSpec,
+    target: Target,
+    shape: ConvShape,
+    *,
+    micro: int,
+    x: int,
+    weights: int,
+    y: int,
+    taps: int,
+    scratch: int,
+    nthreads: int,
+    operands: Sequence[Operand] = (),
+    x_pixel_nbytes: int | None = None,
+    y_pixel_nbytes: int | None = None,
+) -> list[int]:
+    """The kernel's arguments. `x`: the input without border; `taps`: the address of one int64 0; `scratch`: that of
+    `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too).
+
+    Operands are as `conv.conv_operand` gives them.
+    """  # noqa: D205
+    tile = tile_of(spec.dtype, target)
+    layout = _layout(spec, target, shape, nthreads)
+    (height, width), (out_height, out_width) = shape.spatial, shape.output
+    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
+    x_pixel, y_pixel = x_pixel_nbytes or shape.channels * tile.itemsize, y_pixel_nbytes or shape.filters * out_size
+    padded_filters = -(-shape.filters // tile.lanes) * tile.lanes
+    args = [
+        micro, x, weights, y, taps, shape.batch, height, width, shape.channels, *shape.pads[:2], out_height, out_width,
+        shape.filters, layout.down, layout.across, layout.block, -(-shape.filters // tile.width), x_pixel, x_pixel * width,
+        x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height, scratch, layout.nbytes,
+        layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes, shape.channels * padded_filters * tile.itemsize,
+    ]  # fmt: skip
+    for operand in operands:
+        args.extend(operand)
+    return args
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_text(spec: WinogradSpec, target: Target) -> KernelText:
+    """The kernel of a spec; its arguments are `winograd_args`."""
+    return _Winograd(spec, target).text()
+
+
+class _Winograd:
+    """Writes one kernel."""
+
+    def __init__(self, spec: WinogradSpec, target: Target) -> None:
+        self.spec, self.side, self.m = spec, spec.side, spec.outputs
+        self.module = Module(target)
+        self.body: Body = self.module.kernel()
+        self.tile = tile_of(spec.dtype, target)
+        self.lanes = self.tile.lanes
+        self.vector_nbytes = self.lanes * self.tile.itemsize
+        self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
+        self.light = spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT
+
+    def text(self) -> KernelText:
+        body = self.body
+        args, tid, nthreads = body.args
+        v = self.v = {}
+        for index, name in enumerate(_FIELDS):
+            pointer = name in ("micro", "x", "weights", "y", "taps", "scratch")
+            v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
+        self.operands = [
+            [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 4))]
+            for at in range(len(_FIELDS), len(_FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
+        ]
+        self.neutral = body.alloca(self.vector_nbytes)
+        self.outputs = body.alloca(self.m * self.m * self.vector_nbytes)
+        body.store(body.zero(self.spec.dtype, self.lanes), self.neutral, self.spec.dtype)
+        self.transformed = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+        self.sums = body.at(self.transformed, body.mul(v["plane_nbytes"], self.side**2))
+        self.map_tiles = body.mul(v["down"], v["across"])
+        tiles = body.mul(v["batch"], self.map_tiles)
+        blocks = body.div(body.add(tiles, body.sub(v["block"], 1)), v["block"])
+        first, last = body.share(body.mul(blocks, v["panels"]), tid, nthreads)
+        unit = body.cell(first, "unit")
+        with body.repeat_while(lambda: body.less(unit.get(), last)):
+            block, panel = body.div(unit.get(), v["panels"]), body.rem(unit.get(), v["panels"])
+            count = body.min(body.sub(v["panels"], panel), body.sub(last, unit.get()))
+            tile0 = body.mul(block, v["block"])
+            number = body.min(v["block"], body.sub(tiles, tile0))
+            with body.loop(0, number) as t:
+                self._input(t, body.add(tile0, t))
+            self._multiply(number, panel, count)
+            with body.loop(0, number) as t:
+                self._output(t, body.add(tile0, t), panel, count)
+            unit.add(count)
+        body.b.ret_void()
+        return self.module.text(f"winograd{self.m}")
+
+    def _place(self, index: Value) -> tuple[Value, Value, Value]:
+        """(image, row of tiles, column of tiles) of a tile."""
+        body, v = self.body, self.v
+        within = body.rem(index, self.map_tiles)
+        return body.div(index, self.map_tiles), body.div(within, v["across"]), body.rem(within, v["across"])
+
+    # --- input ---
+
+    def _input(self, t: Value, index: Value) -> None:
+        body, v, side = self.body, self.v, self.side
+        image, row, column = self._place(index)
+        y0 = body.sub(body.mul(row, self.m), v["pad_h"])
+        x0 = body.sub(body.mul(column, self.m), v["pad_w"])
+        origin = body.at(v["x"], body.mul(image, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
+        target = body.at(self.transformed, body.mul(t, v["row_nbytes"]))
+        rows = [body.b.icmp_unsigned("<", body.add(y0, i), v["height"]) for i in range(side)]
+        columns = [body.b.icmp_unsigned("<", body.add(x0, i), v["width"]) for i in range(side)]
+        inside = body.b.and_(body.b.and_(rows[0], rows[-1]), body.b.and_(columns[0], columns[-1]))
+        whole = body.b.and_(v["channels"], body.i(-self.lanes))
+        fast = body.select(inside, whole, 0)
+        lines = [body.at(origin, body.mul(v["x_line"], i)) for i in range(side)]
+        pixels = [[body.at(line, body.mul(v["x_pixel"], i)) for i in range(side)] for line in lines]
+        with body.loop(0, fast, self.lanes) as c:
+            offset = body.mul(c, self.tile.itemsize)
+            values = [[body.load(body.at(p, offset), self.spec.dtype, self.lanes) for p in line] for line in pixels]
+            self._transform_input(values, body.at(target, offset))
+        with body.loop(fast, v["channels"], self.lanes) as c:
+            offset = body.mul(c, self.tile.itemsize)
+            mask = body.mask(body.sub(v["channels"], c), self.lanes)
+            values = [[self._guarded(p, offset, body.b.and_(rows[i], columns[j]), mask) for j, p in enumerate(line)] for i, line in enumerate(pixels)]
+            self._transform_input(values, body.at(target, offset))
+
+    def _guarded(self, pointer: Value, offset: Value, inside: Value, mask: Value) -> Value:
+        pointer = self.body.b.select(inside, self.body.at(pointer, offset), self.neutral)
+        return self.body.load_masked(pointer, mask, self.spec.dtype, self.lanes)
+
+    def _transform_input(self, d: list[list[Value]], target: Value) -> None:
+        """Bt d B of one vector of channels, to [matrix][tile][channel]."""
+        columns = [self._bt([d[y][x] for y in range(self.side)]) for x in range(self.side)]
+        for y in range(self.side):
+            for x, value in enumerate(self._bt([columns[x][y] for x in range(self.side)])):
+                at = self.body.mul(self.v["plane_nbytes"], y * self.side + x)
+                self.body.store(value, self.body.at(target, at), self.spec.dtype)
+
+    def _times(self, factor: float, a: Value, b: Value) -> Value:
+        """factor * a + b."""
+        return self.body.fma(self.body.constant(factor, self.spec.dtype, self.lanes), a, b, self.spec.dtype, self.lanes)
+
+    def _bt(self, d: list[Value]) -> list[Value]:
+        b = self.body.b
+        if self.m == 2:
+            return [b.fsub(d[0], d[2]), b.fadd(d[1], d[2]), b.fsub(d[2], d[1]), b.fsub(d[1], d[3])]
+        p, q = self._times(-4, d[2], d[4]), self._times(-4, d[1], d[3])
+        r, s = b.fsub(d[4], d[2]), b.fsub(d[3], d[1])
+        return [
+            self._times(4, d[0], self._times(-5, d[2], d[4])), b.fadd(p, q), b.fsub(p, q), self._times(2, s, r),
+            self._times(-2, s, r), self._times(4, d[1], self._times(-5, d[3], d[5])),
+        ]  # fmt: skip
+
+    def _at(self, d: list[Value]) -> list[Value]:
+        b = self.body.b
+        if self.m == 2:
+            return [b.fadd(b.fadd(d[0], d[1]), d[2]), b.fsub(b.fsub(d[1], d[2]), d[3])]
+        p, q, r, s = b.fadd(d[1], d[2]), b.fsub(d[1], d[2]), b.fadd(d[3], d[4]), b.fsub(d[3], d[4])
+        return [
+            b.fadd(d[0], b.fadd(p, r)), self._times(2, s, q), self._times(4, r, p), b.fadd(self._times(8, s, q), d[5])
+        ]  # fmt: skip
+
+    # --- products ---
+
+    def _multiply(self, number: Value, panel0: Value, count: Value) -> None:
+        """sums[matrix][panel][tile][NR] for `count` panels from `panel0` on, which lie at the panels' places."""
+        body, v, tile = self.body, self.v, self.tile
+        pieces = body.div(body.add(number, tile.rows - 1), tile.rows)
+        rows, extra = body.div(number, pieces), body.rem(number, pieces)
+        panel_nbytes = body.mul(v["channels"], tile.width * tile.itemsize)
+        with body.loop(0, self.side**2) as matrix, body.loop(panel0, body.add(panel0, count)) as panel:
+            width_nbytes = self._width_nbytes(panel)
+            vectors = body.div(width_nbytes, self.vector_nbytes)
+            b = body.at(v["weights"], body.mul(matrix, v["weight_plane_nbytes"]), body.mul(panel, panel_nbytes))
+            a = body.at(self.transformed, body.mul(matrix, v["plane_nbytes"]))
+            out = self._sums_at(matrix, panel)
+            pace = body.div(body.add(width_nbytes, body.sub(pieces, 1)), pieces)
+            ahead = body.at(b, panel_nbytes)
+            with body.loop(0, pieces) as piece:
+                first = body.add(body.mul(piece, rows), body.min(piece, extra))
+                height = body.add(rows, body.select(body.less(piece, extra), 1, 0))
+                fetch = body.at(ahead, body.mul(body.mul(v["channels"], pace), piece))
+                at = body.at(a, body.mul(first, v["row_nbytes"]))
+                to = body.at(out, body.mul(first, width_nbytes))
+                body.call_pointer(
+                    v["micro"], PARAMETERS,
+                    [at, v["row_nbytes"], b, width_nbytes, v["channels"], v["taps"], 1, to, 0, fetch, pace, height, vectors],
+                )  # fmt: skip
+
+    def _width_nbytes(self, panel: Value) -> Value:
+        body, tile = self.body, self.tile
+        columns = body.min(body.sub(self.v["filters"], body.mul(panel, tile.width)), tile.width)
+        return body.mul(body.div(body.add(columns, self.lanes - 1), self.lanes), self.vector_nbytes)
+
+    def _sums_at(self, matrix: Value, panel: Value) -> Value:
+        body = self.body
+        per_panel = body.mul(self.v["block"], self.tile.width * self.tile.itemsize)
+        return body.at(self.sums, body.mul(matrix, self.v["sums_nbytes"]), body.mul(panel, per_panel))
+
+    # --- output ---
+
+    def _output(self, t: Value, index: Value, panel0: Value, count: Value) -> None:
+        body, v, m = self.body, self.v, self.m
+        image, row, column = self._place(index)
+        y0, x0 = body.mul(row, m), body.mul(column, m)
+        rows = body.min(body.sub(v["out_height"], y0), m)
+        columns = body.min(body.sub(v["out_width"], x0), m)
+        complete = body.b.and_(body.equal(rows, m), body.equal(columns, m))
+        out = body.at(v["y"], body.mul(image, v["y_image"]), body.mul(y0, v["y_line"]), body.mul(x0, v["y_pixel"]))
+        bases = [
+            body.at(o[0], body.mul(x0, o[1]), body.mul(y0, o[2]), body.mul(image, o[3])) if kind == "full" else o[0]
+            for kind, o in zip(self.finish.kinds, self.operands, strict=True)
+        ]
+        with body.loop(panel0, body.add(panel0, count)) as panel:
+            width_nbytes = self._width_nbytes(panel)
+            source = body.at(self._sums_at(body.i(0), panel), body.mul(t, width_nbytes))
+            with body.loop(0, width_nbytes, self.vector_nbytes) as offset:
+                channel = body.add(body.mul(panel, self.tile.width), body.div(offset, self.tile.itemsize))
+                values = self._transform_output(body.at(source, offset))
+                places = []
+                for kind, dtype, base in zip(self.finish.kinds, self.finish.dtypes, bases, strict=True):
+                    places.append(base if kind == "scalar" else body.at(base, body.mul(channel, itemsize(dtype))))
+                to = body.at(out, body.mul(channel, self.finish.itemsize))
+                left = body.sub(v["filters"], channel)
+                unrolled = body.b.and_(complete, body.less(self.lanes - 1, left))
+                if self.light:
+                    with body.either(unrolled) as (fast, slow):
+                        with fast:
+                            self._store_complete(values, places, to)
+                        with slow:
+                            self._store_partial(values, places, to, rows, columns, left)
+                else:
+                    self._store_partial(values, places, to, rows, columns, left)
+
+    def _transform_output(self, source: Value) -> list[Value]:
+        """At s A: the m x m outputs of one vector of channels, row by row."""
+        body, side = self.body, self.side
+
+        def sums(matrix: int) -> Value:
+            return body.load(body.at(source, body.mul(self.v["sums_nbytes"], matrix)), self.spec.dtype, self.lanes)
+
+        columns = [self._at([sums(y * side + x) for y in range(side)]) for x in range(side)]
+        return [value for y in range(self.m) for value in self._at([columns[x][y] for x in range(side)])]
+
+    def _store_complete(self, values: list[Value], places: list[Value], to: Value) -> None:
+        body, v, finish = self.body, self.v, self.finish
+        fixed = {i: finish.operand(i, place) for i, place in enumerate(places) if finish.kinds[i] != "full"}
+        for index, value in enumerate(values):
+            y, x = divmod(index, self.m)
+            operands = []
+            for i, place in enumerate(places):
+                o = self.operands[i]
+                operands.append(fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(o[1], x), body.mul(o[2], y))))
+            finish.store(value, operands, body.at(to, body.mul(v["y_pixel"], x), body.mul(v["y_line"], y)))
+
+    def _store_partial(
+        self, values: list[Value], places: list[Value], to: Value, rows: Value, columns: Value, left: Value
+    ) -> None:
+        body, v, finish = self.body, self.v, self.finish
+        for index, value in enumerate(values):
+            body.store(value, body.at(self.outputs, index * self.vector_nbytes), self.spec.dtype)
+        mask = body.mask(left, self.lanes)
+        with body.loop(0, rows) as y, body.loop(0, columns) as x:
+            operands = []
+            for i, place in enumerate(places):
+                o, full = self.operands[i], finish.kinds[i] == "full"
+                at = body.at(place, body.mul(o[1], x), body.mul(o[2], y)) if full else place
+                operands.append(finish.operand(i, at, None if finish.kinds[i] == "scalar" else mask))
+            number = body.add(body.mul(y, self.m), x)
+            value = body.load(body.at(self.outputs, body.mul(number, self.vector_nbytes)), self.spec.dtype, self.lanes)
+            finish.store(value, operands, body.at(to, body.mul(v["y_pixel"], x), body.mul(v["y_line"], y)), mask)

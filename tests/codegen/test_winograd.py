@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+import template_kernels as t
+
+from intarsia.codegen import conv, pack, winograd
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.winograd import WinogradSpec
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang
+
+
+def square(batch: int, height: int, width: int, channels: int, filters: int, pads: tuple[int, int, int, int] = (1, 1, 1, 1)) -> ConvShape:
+    return ConvShape(batch, (height, width), channels, filters, (3, 3), (1, 1), (1, 1), pads)
+
+
+SHAPES = [
+    square(1, 7, 7, 16, 32),
+    square(2, 9, 14, 20, 40),
+    square(1, 1, 1, 3, 5),
+    square(1, 28, 30, 33, 70),
+    square(2, 12, 12, 16, 16, (0, 0, 0, 0)),
+    square(1, 6, 5, 8, 33, (2, 0, 1, 3)),
+]
+
+
+def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
+    padded = np.pad(x.astype(np.float64), ((0, 0), (s.pads[0], s.pads[2]), (s.pads[1], s.pads[3]), (0, 0)))
+    height, width = s.output
+    y = np.zeros((s.batch, height, width, s.filters))
+    for i in range(3):
+        for j in range(3):
+            y += padded[:, i : i + height, j : j + width] @ w[:, :, i, j].T.astype(np.float64)
+    return y
+
+
+def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WinogradSpec, nthreads: int, planned: int, **more: object) -> np.ndarray:
+    packed = winograd.pack_weights(w, spec, t.tile())
+    scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, t.host(), s, planned) + 64,), np.uint8)
+    scratch[-64:] = 55
+    y, whole = t.guarded((s.batch, *s.output, s.filters))
+    args = winograd.winograd_args(
+        spec, t.host(), s, micro=t.micro(), x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
+        taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, **more,
+    )  # fmt: skip
+    t.run(winograd.kernel_text(spec, t.host()), args, nthreads)
+    t.check_margin(whole)
+    assert (scratch[-64:] == 55).all()
+    return y
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+@pytest.mark.parametrize("s", SHAPES, ids=str)
+def test_winograd(s: ConvShape, outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, 3, 3)
+    expected = reference(x, w, s)
+    for nthreads in t.THREADS:
+        for planned in (1, nthreads):
+            y = convolve(s, x, w, WinogradSpec(outputs), nthreads, planned)
+            np.testing.assert_allclose(y, expected, atol=1e-3 if outputs == 4 else 1e-4)
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+@pytest.mark.parametrize("outputs", [2, 4])
+@pytest.mark.parametrize("s", SHAPES, ids=str)
+def test_epilogue(s: ConvShape, outputs: int, heavy: bool) -> None:
+    rng = np.random.default_rng(1)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, 3, 3) * np.float32(0.1)
+    bias, residual, factor = t.random(rng, s.filters), t.random(rng, s.batch, *s.output, s.filters), t.random(rng, 1)
+    a, b, r, f = (lang.input(i, DType.FLOAT, ()) for i in range(4))
+    kinds = ("column", "full", "scalar")
+    root = (a + b + r) * f
+    expected = (reference(x, w, s) + bias + residual) * factor
+    if heavy:
+        root, expected = lang.tanh(root) + lang.exp(root), np.tanh(expected) + np.exp(expected)
+    spec = WinogradSpec(outputs, Epilogue(root, kinds, (DType.FLOAT,) * 3))
+    operands = [
+        conv.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
+        for kind, array in zip(kinds, (bias, residual, factor), strict=True)
+    ]
+    np.testing.assert_allclose(convolve(s, x, w, spec, 2, 2, operands=operands), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="outputs of a Winograd tile are 2 or 4; got 3"):
+        WinogradSpec(3)
+    row = Epilogue(lang.input(0, DType.FLOAT, ()) + lang.input(1, DType.FLOAT, ()), ("row",), (DType.FLOAT,))
+    with pytest.raises(ValueError, match="takes operands of kind column, full or scalar; got 'row'"):
+        WinogradSpec(4, row)
+
+
+def test_where_it_applies() -> None:
+    assert winograd.is_applicable(SHAPES[0])
+    assert not winograd.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
+    assert not winograd.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
