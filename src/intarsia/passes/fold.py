@@ -152,9 +152,16 @@ def _attribute_key(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
-def _unused(m: Match) -> Patch | None:
-    rewriter, node = m.rewriter, m.root
-    return m.patch() if not any(rewriter.reader_count(o) for o in node.outputs if o) else None
+def _unread(rewriter: Rewriter, node: Node) -> bool:
+    return not any(o and (o in rewriter.readers or o in rewriter.outputs) for o in node.outputs)
+
+
+def _valued(rewriter: Rewriter, node: Node) -> bool:
+    return node.outputs[0] in rewriter.values
+
+
+def _constant_inputs(rewriter: Rewriter, node: Node) -> bool:
+    return not any(n in rewriter.producer or n in rewriter.inputs for n in node.inputs)
 
 
 _ANY = Op(ANY_OP)
@@ -163,11 +170,11 @@ RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
         # f(x) with nobody reading it = nothing
-        Rule("remove_dead_code", _ANY, _unused, shared=True),
+        Rule("remove_dead_code", _ANY, lambda m: m.patch(), shared=True, quick=_unread),
         # integer tensors whose elements follow from known sizes
-        Rule("fold_known_values", _ANY, _fold_known, shared=True),
+        Rule("fold_known_values", _ANY, _fold_known, shared=True, quick=_valued),
         # f(c1, c2, ...) = c
-        Rule("fold_constants", _ANY, _fold, shared=True),
+        Rule("fold_constants", _ANY, _fold, shared=True, quick=_constant_inputs),
         # f(x), f(x) = f(x)
         Rule("reuse_equal_nodes", _ANY, _reuse, shared=True),
     ),

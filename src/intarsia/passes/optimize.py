@@ -124,10 +124,12 @@ class _Session:
             graph = inline.inline_functions(graph, self.registry)
         rewriter = Rewriter(self._infer(graph, outer), self.registry, outer)
         rewriter.log, rewriter.budget = self.log, self.budget
+        tried = 0
         for rules in self.phases:
-            by_op, always = _indexed(rules)
-            for _ in range(_MAX_SCANS):
-                if rewriter.budget == 0 or not rewriter.run(by_op, always):
+            (by_op, always), (new, _) = _indexed(rules), _indexed(rules[tried:])
+            tried = len(rules)
+            for scan in range(_MAX_SCANS):
+                if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
                     break
         self.budget = rewriter.budget
         self._optimize_bodies(rewriter)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, Shape
+from intarsia.graph.dims import Dim, Expr, Shape, broadcast_dim, dim_max, dim_min, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.passes.rewriter import Rewriter
@@ -48,6 +48,45 @@ class Compared:
 
 Positions = Linear | Compared
 
+_SIMPLIFIED: dict[str, Callable[[Dim, Dim], Dim]] = {"max": dim_max, "broadcast": broadcast_dim, "floordiv": floordiv}
+
+
+def nonempty(d: Dim) -> Dim:
+    """`d` simplified under the assumption that every named size is at least 1.
+
+    What is said of the elements of a tensor holds of an empty one anyway.
+    """
+    if not isinstance(d, Expr) or not any(atom.args for mono in d.terms for atom, _ in mono):
+        return d
+    total: Dim = 0
+    for mono, coeff in d.terms.items():
+        factors: list[Dim] = [coeff]
+        for atom, power in mono:
+            args = [nonempty(a) for a in atom.args]
+            one: Dim = Expr({((atom, 1),): 1})
+            if atom.name == "min" and len(args) == 2:
+                one = _least(*args)
+            elif atom.name in _SIMPLIFIED and len(args) == 2:
+                one = _SIMPLIFIED[atom.name](*args)
+            factors += [one] * power
+        total = total + product(factors)
+    return total
+
+
+def _least(a: Dim, b: Dim) -> Dim:
+    for small, large in ((a, b), (b, a)):
+        difference = large - small
+        terms = difference.terms if isinstance(difference, Expr) else {(): int(difference)}
+        plain = all(c > 0 and all(not atom.args and "[" not in atom.name for atom, _ in mono) for mono, c in terms.items() if mono)
+        if plain and sum(terms.values()) >= 0:
+            return small
+    return dim_min(a, b)
+
+
+def _shape_of(rewriter: Rewriter, name: str) -> Shape | None:
+    shape = rewriter.shape(name)
+    return None if shape is None else tuple(nonempty(d) for d in shape)
+
 
 def positions_of(rewriter: Rewriter, name: str, depth: int = 0) -> Positions | None:
     """What is known of the elements of `name` by their indices."""
@@ -67,7 +106,7 @@ def linear_of(rewriter: Rewriter, name: str, depth: int = 0) -> Linear | None:
 
 
 def _find(rewriter: Rewriter, name: str, depth: int) -> Positions | None:
-    dtype, shape = rewriter.dtype(name), rewriter.shape(name)
+    dtype, shape = rewriter.dtype(name), _shape_of(rewriter, name)
     if dtype is None or shape is None or not (dtype.is_integer or dtype is DType.BOOL):
         return None
     value = rewriter.values.get(name)
@@ -117,7 +156,7 @@ def _range(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Position
 
 
 def _view(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions | None:
-    found, before = positions_of(rewriter, node.inputs[0], depth), rewriter.shape(node.inputs[0])
+    found, before = positions_of(rewriter, node.inputs[0], depth), _shape_of(rewriter, node.inputs[0])
     if found is None or before is None or [d for d in before if d != 1] != [d for d in shape if d != 1]:
         return None
     form = found.form if isinstance(found, Compared) else found
@@ -128,14 +167,14 @@ def _view(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions
 
 def _expand(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions | None:
     found = positions_of(rewriter, node.inputs[0], depth)
-    return None if found is None else _spread(found, rewriter.shape(node.inputs[0]), shape)
+    return None if found is None else _spread(found, _shape_of(rewriter, node.inputs[0]), shape)
 
 
 def _pair(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> tuple[Linear, Linear] | None:
     operands: list[Linear] = []
     for name in node.inputs[:2]:
         found = linear_of(rewriter, name, depth)
-        spread = None if found is None else _spread(found, rewriter.shape(name), shape)
+        spread = None if found is None else _spread(found, _shape_of(rewriter, name), shape)
         if not isinstance(spread, Linear):
             return None
         operands.append(spread)
@@ -224,7 +263,7 @@ def _logical(neutral: int) -> Callable[[Rewriter, Node, Shape, int], Positions |
             if one.fill != neutral:
                 return Linear((0,) * len(shape), one.fill)
             other = found[1 - i]
-            return None if other is None else _spread(other, rewriter.shape(node.inputs[1 - i]), shape)
+            return None if other is None else _spread(other, _shape_of(rewriter, node.inputs[1 - i]), shape)
         return found[0] if found[0] is not None and found[0] == found[1] else None
 
     return rule
@@ -235,7 +274,7 @@ def _concat(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positio
     out: Linear | None = None
     length: Dim = 0
     for name in node.inputs:
-        piece, size = linear_of(rewriter, name, depth), rewriter.shape(name)
+        piece, size = linear_of(rewriter, name, depth), _shape_of(rewriter, name)
         if piece is None or size is None:
             return None
         if out is None:
@@ -254,7 +293,7 @@ def _concat(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positio
 
 
 def _slice(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions | None:
-    found, before = linear_of(rewriter, node.inputs[0], depth), rewriter.shape(node.inputs[0])
+    found, before = linear_of(rewriter, node.inputs[0], depth), _shape_of(rewriter, node.inputs[0])
     starts, axes = rewriter.values.get(node.inputs[1]) if len(node.inputs) > 1 else None, None
     if found is None or before is None or starts is None:
         return None
@@ -306,7 +345,7 @@ def grid_of(rewriter: Rewriter, node: Node, depth: int = 0) -> list[Linear] | No
         return None
     forms = []
     for name in concat.inputs:
-        shape, form = rewriter.shape(name), linear_of(rewriter, name, depth)
+        shape, form = _shape_of(rewriter, name), linear_of(rewriter, name, depth)
         if shape is None or form is None or shape[-1] != 1:
             return None
         forms.append(Linear(form.coefficients[:-1], form.offset))
@@ -324,7 +363,7 @@ def _where(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Position
         return None
     name = node.inputs[1 if condition.fill else 2]
     found = positions_of(rewriter, name, depth)
-    return None if found is None else _spread(found, rewriter.shape(name), shape)
+    return None if found is None else _spread(found, _shape_of(rewriter, name), shape)
 
 
 def _trilu(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions | None:

@@ -18,6 +18,10 @@ from intarsia.passes.versions import emitted_version
 if TYPE_CHECKING:
     from intarsia.passes.rule import Rule
 
+    Rules = Mapping[str, Sequence[Rule]]
+
+_REACH = 6  # nodes between a pattern's root and the farthest change that can make it match
+_MANY_READERS = 16  # a value read by more nodes is part of no fusion
 _SMALL_ELEMENTS = 8  # constants of at most this many elements are compared by value
 
 
@@ -96,6 +100,7 @@ class Rewriter:
         self.log: dict[str, list[str]] = {}
         self.budget: int | None = None
         self.seen: dict[Any, Node] = {}
+        self.dirty = {id(n) for n in self.graph.nodes}
         self.notes: dict[Any, Any] = {}
         self._scalars: dict[str, float | None] = {}
         self._keys: dict[str, Any] = {}
@@ -247,7 +252,9 @@ class Rewriter:
                 infer_node(self.found, node, self.registry, strict=False)
         for old, new in aliases.items():
             self._alias(old, new)
-        self._remove_dead(list(root.used_names()) + [o for n in patch.nodes for o in n.outputs])
+        before = list(root.used_names())
+        self._remove_dead(before + [o for n in patch.nodes for o in n.outputs])
+        self._touch([*before, *patch.results, *patch.results.values()])
         return True
 
     def remove(self, node: Node) -> None:
@@ -297,6 +304,7 @@ class Rewriter:
                 names.extend(node.used_names())
 
     def _drop(self, node: Node) -> None:
+        self.dirty.discard(id(node))
         slot = self.slots[self.slot_of[id(node)]]
         slot[:] = [n for n in slot if n is not node]
         self._unindex(node)
@@ -324,26 +332,47 @@ class Rewriter:
     def alive(self, node: Node) -> bool:
         return bool(node.outputs) and any(self.producer.get(o) is node for o in node.outputs)
 
-    def run(self, rules: Mapping[str, Sequence[Rule]], always: Sequence[Rule]) -> bool:
-        """One scan in topological order; new nodes are tried at once. True where anything changed."""
+    def run(self, new: Rules, rules: Rules, always: Sequence[Rule], everywhere: bool) -> bool:
+        """One scan in topological order; new nodes are tried at once. True where anything changed.
+
+        All `rules` are tried at nodes near a change since their last visit; where `everywhere`, the `new` ones at all nodes.
+        """
         changed = False
         self.seen.clear()
         for slot in self.slots:
             for first in list(slot):
+                if not everywhere and id(first) not in self.dirty:
+                    continue
                 stack = [first]
                 while stack:
                     node = stack.pop()
                     if not self.alive(node):
-                        if not any(node.outputs):
-                            self._drop(node) if any(n is node for n in slot) else None
+                        if not any(node.outputs) and any(n is node for n in slot):
+                            self._drop(node)
                         continue
-                    made = self._try(node, always) or self._try(node, () if node.domain else rules.get(node.op_type, ()))
+                    near = node is not first or id(node) in self.dirty
+                    self.dirty.discard(id(node))
+                    of_op = () if node.domain else (rules if near else new).get(node.op_type, ())
+                    made = (self._try(node, always) if near else None) or self._try(node, of_op)
                     if made is not None:
                         changed = True
                         stack.extend(n for n in reversed(made) if n is not node)
                     if self.budget == 0:
                         return changed
         return changed
+
+    def _touch(self, names: Sequence[str]) -> None:
+        """Mark the nodes downstream of a change, as far as a pattern may reach."""
+        for _ in range(_REACH):
+            following: list[str] = []
+            for name in names:
+                readers = self.readers.get(name, {})
+                if len(readers) > _MANY_READERS:
+                    continue
+                for key, node in readers.items():
+                    self.dirty.add(key)
+                    following.extend(node.outputs)
+            names = following
 
     def _try(self, node: Node, rules: Sequence[Rule]) -> list[Node] | None:
         for rule in rules:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from intarsia.graph.dims import Shape
@@ -129,10 +130,27 @@ class Op(Pattern):
         if node is not None and node.op_type in self.op_types and node.outputs[self.output : self.output + 1] == [value]:
             yield from self.at(m, node)
 
-    def at(self, m: Match, node: Node) -> Iterator[Match]:
+    @cached_property
+    def _heads(self) -> tuple[frozenset[str] | None, ...]:
+        """Per input, the operators that must produce it (None: any value)."""
+        return tuple(_head(p) for p in self.inputs or ())
+
+    def may_match(self, rewriter: Rewriter, node: Node) -> bool:
+        """A quick look at the node and its direct producers; False is certain."""
         if node.op_type not in self.op_types or node.domain:
-            return
-        if any(node.attributes.get(key) != wanted for key, wanted in self.attributes):
+            return False
+        if self.attributes and any(node.attributes.get(key) != wanted for key, wanted in self.attributes):
+            return False
+        if self.inputs is None:
+            return True
+        if len(node.inputs) < len(self.inputs):
+            return False
+        if all(_produced(rewriter, n, h) for n, h in zip(node.inputs, self._heads, strict=False)):
+            return True
+        return node.op_type in COMMUTATIVE and all(_produced(rewriter, n, h) for n, h in zip(node.inputs[::-1], self._heads, strict=False))
+
+    def at(self, m: Match, node: Node) -> Iterator[Match]:
+        if not self.may_match(m.rewriter, node):
             return
         here = m.cover(node, self.name)
         if self.inputs is None:
@@ -152,6 +170,27 @@ class Op(Pattern):
             return
         for found in self.inputs[at].over(m, names[at]):
             yield from self._inputs(found, names, at + 1)
+
+
+def _head(pattern: Pattern) -> frozenset[str] | None:
+    if isinstance(pattern, Op):
+        return frozenset(pattern.op_types)
+    if isinstance(pattern, Const):
+        return _CONSTANT
+    if isinstance(pattern, Either):
+        heads = [_head(p) for p in pattern.options]
+        return None if None in heads else frozenset().union(*(h for h in heads if h is not None))
+    return None
+
+
+_CONSTANT = frozenset(("Constant",))
+
+
+def _produced(rewriter: Rewriter, name: str, head: frozenset[str] | None) -> bool:
+    if head is None:
+        return True
+    node = rewriter.producer.get(name)
+    return node.op_type in head if node is not None else "Constant" in head
 
 
 # Operators whose trailing inputs (axes, sizes) are looked at by a rule's check.
@@ -181,7 +220,7 @@ Rewrite = Callable[[Match], Patch | None]
 class Rule:
     """Where `pattern` matches, nothing outside reads its inner values, and `check` holds, `rewrite` gives a patch (or None).
 
-    `shared` rules leave inner nodes in place, so it does not matter who else reads them.
+    `shared` rules leave inner nodes in place, so it does not matter who else reads them. `quick` is a cheap test made first.
     """
 
     name: str
@@ -189,15 +228,18 @@ class Rule:
     rewrite: Rewrite
     check: Callable[[Match], bool] = lambda m: True
     shared: bool = False
+    quick: Callable[[Rewriter, Node], bool] | None = None
 
-    @property
+    @cached_property
     def roots(self) -> tuple[str, ...]:
         patterns = self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
         return tuple(dict.fromkeys(t for p in patterns for t in p.op_types))
 
     def apply(self, rewriter: Rewriter, node: Node) -> Patch | None:
+        if self.quick is not None and not self.quick(rewriter, node):
+            return None
         for pattern in self.pattern if isinstance(self.pattern, tuple) else (self.pattern,):
-            if node.op_type not in pattern.op_types and pattern.op_types != ANY_OP:
+            if pattern.op_types != ANY_OP and not pattern.may_match(rewriter, node):
                 continue
             start = Match(rewriter, node)
             for m in (start.cover(node, ""),) if pattern.op_types == ANY_OP else pattern.at(start, node):
