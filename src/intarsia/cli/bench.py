@@ -10,9 +10,11 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from intarsia.cli.feeds import FeedOptions, build_feeds
-from intarsia.cli.run import open_session
 from intarsia.cli.show import errors, note, table, working
-from intarsia.cli.timing import Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
+from intarsia.cli.timing import PEERS, Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
+from intarsia.errors import UnknownOption, nearest
+from intarsia.graph.load import load
+from intarsia.signature import NodeArg
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,15 @@ def bench_model(
     Raises:
         IntarsiaError: the model, an option or a run; UnknownOption for a peer that is not there.
     """
-    session = open_session(model, providers, threads)
-    feeds = build_feeds(session.get_inputs(), specs, feed_options).arrays
-    del session
-    runners = []
-    for name in ["intarsia", *compare]:
+    for name in compare:
+        if name not in PEERS:
+            raise UnknownOption(f"--compare: no runtime {name!r}; {nearest(name, PEERS)}")
+    feeds = build_feeds([NodeArg.of(value) for value in load(model).inputs], specs, feed_options).arrays
+    with working(f"compiling {model.name}"):
+        runners = [intarsia_runner(model, feeds, threads, providers)]
+    for name in compare:
         with working(f"creating a session in {name}"):
-            first = name == "intarsia"
-            runners.append(
-                intarsia_runner(model, feeds, threads, providers) if first else peer_runner(name, model, feeds, threads)
-            )
+            runners.append(peer_runner(name, model, feeds, threads))
     with progress_bar(f"timing {model.name}") as progress:
         timings = interleave(runners, effort.runs, effort.seconds, progress)
     report(model, runners, timings)
