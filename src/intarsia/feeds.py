@@ -194,7 +194,7 @@ def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
 def _strings(value: Any, where: str) -> np.ndarray:
     """An object array of `str`; bytes are decoded as UTF-8."""
     array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
-    if array.dtype.kind == "U":
+    if array.dtype.kind in "UT":
         return np.array(array, dtype=object, order="C")
     if array.dtype.kind not in "SO":
         raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")

@@ -33,3 +33,13 @@ def make_session() -> Callable[..., ort.InferenceSession]:
         return ort.InferenceSession(model_of(text, header).SerializeToString(), options, **kwargs)
 
     return make
+
+
+@pytest.fixture(params=[REFERENCE, "CPUExecutionProvider"])
+def any_session(request: pytest.FixtureRequest, make_session: Callable[..., ort.InferenceSession]) -> Callable[..., Any]:
+    """`make_session` once on each provider that runs everything."""
+
+    def make(text: str, **kwargs: Any) -> ort.InferenceSession:
+        return make_session(text, providers=[request.param], **kwargs)
+
+    return make

@@ -94,27 +94,27 @@ class TestRun:
     TWO = "g (float[3] x, float[3] z) => (float[3] y, float[3] u) { y = Neg(x)  u = Abs(z) }"
     FEED: ClassVar = {"x": np.float32([1, 2, 3]), "z": np.float32([-1, 0, 1])}
 
-    def test_selected_outputs_in_any_order(self, make_session) -> None:
-        session = make_session(self.TWO)
+    def test_selected_outputs_in_any_order(self, any_session) -> None:
+        session = any_session(self.TWO)
         assert [v.tolist() for v in session.run(["u", "y"], self.FEED)] == [[1, 0, 1], [-1, -2, -3]]
         assert session.run(["u"], self.FEED)[0].tolist() == [1, 0, 1]
         assert len(session.run([], self.FEED)) == len(session.run(None, self.FEED)) == 2
 
-    def test_unknown_output(self, make_session) -> None:
+    def test_unknown_output(self, any_session) -> None:
         with pytest.raises(InvalidArgument, match="Invalid output name: 'w'; valid: 'u', 'y'"):
-            make_session(self.TWO).run(["w"], self.FEED)
+            any_session(self.TWO).run(["w"], self.FEED)
         with pytest.raises(InvalidArgument, match=r"output_names: expected a list of names, got 'y'; write \['y'\]"):
-            make_session(self.TWO).run("y", self.FEED)
+            any_session(self.TWO).run("y", self.FEED)
 
-    def test_repeated_shapes_are_checked_once_and_others_still_checked(self, make_session) -> None:
-        session = make_session(AFFINE)
+    def test_repeated_shapes_are_checked_once_and_others_still_checked(self, any_session) -> None:
+        session = any_session(AFFINE)
         for size in (1, 2, 1, 2, 3):
             assert session.run(None, {"x": np.ones((size, 3), np.float32)})[0].shape == (size, 3)
         with pytest.raises(InvalidArgument, match="dimension 1 is 4, expected 3"):
             session.run(None, {"x": np.ones((1, 4), np.float32)})
 
-    def test_outputs_belong_to_the_caller(self, make_session) -> None:
-        session = make_session(
+    def test_outputs_belong_to_the_caller(self, any_session) -> None:
+        session = any_session(
             "g (float[3] x) => (float[3] x2, float[3] w2, float[3] x3) <float[3] w2 = {1, 2, 3}> { "
             "x2 = Identity(x)  x3 = Identity(x2) }"
         )
@@ -125,15 +125,15 @@ class TestRun:
         assert x.tolist() == [7, 8, 9]
         assert [v.tolist() for v in session.run(None, {"x": x})] == [[7, 8, 9], [1, 2, 3], [7, 8, 9]]
 
-    def test_an_input_that_is_an_output(self, make_session) -> None:
-        session = make_session("g (float[3] x) => (float[3] x, float[3] y) { y = Neg(x) }")
+    def test_an_input_that_is_an_output(self, any_session) -> None:
+        session = any_session("g (float[3] x) => (float[3] x, float[3] y) { y = Neg(x) }")
         x = np.float32([1, 2, 3])
         same, _ = session.run(None, {"x": x})
         same[:] = 0
         assert x.tolist() == [1, 2, 3]
 
-    def test_many_threads_on_one_session(self, make_session) -> None:
-        session = make_session(AFFINE)
+    def test_many_threads_on_one_session(self, any_session) -> None:
+        session = any_session(AFFINE)
         wrong: list[object] = []
 
         def work(seed: int) -> None:
@@ -150,10 +150,35 @@ class TestRun:
             thread.join()
         assert not wrong
 
-    def test_with_ort_values(self, make_session) -> None:
-        session = make_session(AFFINE)
+    def test_with_ort_values(self, any_session) -> None:
+        session = any_session(AFFINE)
         (y,) = session.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(X)})
         assert y.numpy().tolist() == Y
+
+
+class TestDegenerateGraphs:
+    def test_outputs_that_are_inputs_or_constants_only(self, any_session) -> None:
+        session = any_session("g (float[3] x) => (float[3] x, float[2] w) <float[2] w = {1, 2}> { }")
+        x = np.float32([1, 2, 3])
+        for _ in range(2):
+            found = session.run(None, {"x": x})
+            assert [v.tolist() for v in found] == [[1, 2, 3], [1, 2]]
+            for value in found:
+                value[:] = 0
+        assert str(session.explain()).startswith("node")
+
+    def test_an_input_that_nothing_reads(self, any_session) -> None:
+        session = any_session("g (float[3] x, float[3] unused) => (float[3] y) { y = Neg(x) }")
+        feed = {"x": np.float32([1, 2, 3]), "unused": np.zeros(3, np.float32)}
+        assert session.run(None, feed)[0].tolist() == [-1, -2, -3]
+        with pytest.raises(InvalidArgument, match=r"Required inputs \(\['unused'\]\) are missing"):
+            session.run(None, {"x": feed["x"]})
+
+    def test_identity(self, any_session) -> None:
+        session = any_session("g (float[3] x) => (float[3] y) { y = Identity(x) }")
+        x = np.float32([1, 2, 3])
+        session.run(None, {"x": x})[0][:] = 0
+        assert x.tolist() == [1, 2, 3]
 
 
 class TestRunOptions:
@@ -404,6 +429,20 @@ class TestPlugin:
         for a, b in zip(session.run(None, feed), expected, strict=True):
             np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(session.run(["rows"], feed)[0], expected[1])
+
+    def test_values_that_a_subgraph_captures_are_copied_for_it(self, make_session, example_plugin: str) -> None:
+        text = """g (bool c, float[3] x) => (float[3] y) {
+            a = Abs(x)
+            y = If (c) <
+                then_branch = t () => (float[3] p) { p = Neg(a) },
+                else_branch = e () => (float[3] q) { q = Mul(a, x) }
+            >
+        }"""
+        session = make_session(text, providers=[example_plugin, REFERENCE])
+        assert session.explain().counts == {example_plugin: 1, REFERENCE: 1}
+        x = np.float32([-1, 2, 3])
+        assert session.run(None, {"c": np.array(True), "x": x})[0].tolist() == [-1, -2, -3]
+        assert session.run(None, {"c": False, "x": x})[0].tolist() == [-1, 4, 9]
 
     def test_strings_and_sequences_cross_too(self, make_session, example_plugin: str) -> None:
         text = "g (string[2] s) => (string[2] t) { a = Identity(s)  t = Identity(a) }"
