@@ -15,11 +15,13 @@ Tensor = k.Tensor
 
 @op("EmbedLayerNormalization", since=1, domain=DOMAIN)
 def embed_layer_normalization(
-    input_ids: Tensor, segment_ids: Tensor | None, word_embedding: Tensor, position_embedding: Tensor,
-    segment_embedding: Tensor | None, gamma: Tensor, beta: Tensor, mask: Tensor | None = None,
-    position_ids: Tensor | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0, node: NodeContext,
+    input_ids: Tensor, segment_ids: Tensor | None = None, word_embedding: Tensor | None = None,
+    position_embedding: Tensor | None = None, segment_embedding: Tensor | None = None, gamma: Tensor | None = None,
+    beta: Tensor | None = None, mask: Tensor | None = None, position_ids: Tensor | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Word, position and segment embeddings added and normalised; the number of words not masked; the sum."""
+    if word_embedding is None or position_embedding is None or gamma is None or beta is None:
+        raise k.DefinitionError("EmbedLayerNormalization needs word_embedding, position_embedding, gamma and beta")
     batch, steps = input_ids.shape
     places = k.iota((1, steps), 1) if position_ids is None else position_ids
     total = widened(k.take(word_embedding, input_ids, 0)) + widened(k.take(position_embedding, places, 0))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from intarsia.graph.dims import Dim, dim_max, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -164,9 +166,9 @@ def packed_attention(
 
 @op("GroupQueryAttention", since=1, domain=DOMAIN, values=("total_sequence_length",))
 def group_query_attention(
-    query: Tensor, key: Tensor | None, value: Tensor | None, past_key: Tensor | None, past_value: Tensor | None,
-    seqlens_k: Tensor, total_sequence_length: Sequence[Dim], cos_cache: Tensor | None = None, sin_cache: Tensor | None = None,
-    position_ids: Tensor | None = None, attention_bias: Tensor | None = None, head_sink: Tensor | None = None,
+    query: Tensor, key: Tensor | None = None, value: Tensor | None = None, past_key: Tensor | None = None,
+    past_value: Tensor | None = None, seqlens_k: Tensor | None = None, total_sequence_length: np.ndarray | None = None,
+    cos_cache: Tensor | None = None, sin_cache: Tensor | None = None, position_ids: Tensor | None = None, attention_bias: Tensor | None = None, head_sink: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None, q_norm_weight: Tensor | None = None,
     k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0, k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6,
@@ -176,11 +178,13 @@ def group_query_attention(
     quantised = k_quant_type != "NONE" or v_quant_type != "NONE" or kv_cache_bit_width or k_scale is not None or v_scale is not None
     if quantised or sliding_window_cache:
         raise k.DefinitionError("GroupQueryAttention takes no quantised and no sliding cache here")
+    if seqlens_k is None or total_sequence_length is None:
+        raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
     q, key4, value4 = _grouped(query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, key4 = (_rms_norm(t, w, qk_norm_epsilon) for t, w in ((q, q_norm_weight), (key4, k_norm_weight)))
     batch, queries = q.shape[0], q.shape[2]
-    total = dim(total_sequence_length, "total_sequence_length")  # type: ignore[arg-type]
+    total = dim(total_sequence_length, "total_sequence_length")
     lengths = k.reshape(k.cast(seqlens_k, DType.INT64) + 1, (batch, 1, 1, 1))
     # The first call: its keys start at 0, however many of them are padding; a later one's follow those already there.
     first = k.equal(k.size(total), k.size(queries))
