@@ -259,6 +259,8 @@ def transpose(x: Tensor, perm: Sequence[int]) -> Tensor:
         raise DefinitionError(f"perm {list(perm)} is not a permutation of the {x.rank} axes of {format_shape(x.shape)}")
     if perm == tuple(range(x.rank)):
         return x
+    if [p for p in perm if x.shape[p] != 1] == [i for i, d in enumerate(x.shape) if d != 1]:
+        return reshape(x, [x.shape[p] for p in perm])  # only axes of size 1 move
     return Tensor("transpose", (x,), perm, x.dtype, tuple(x.shape[p] for p in perm))
 
 

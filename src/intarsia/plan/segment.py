@@ -16,7 +16,7 @@ from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.plan.arena import ALIGNMENT, align, place
-from intarsia.plan.step import SCRATCH, STATUS, Ref, Step
+from intarsia.plan.step import SCRATCH, STATUS, Argument, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
@@ -112,7 +112,7 @@ class BoundSegment:
 
     def __init__(
         self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
-        external: dict[str, int], arguments: list[Sequence[Ref | int]], size: object,
+        external: dict[str, int], arguments: list[Sequence[Argument]], size: object,
     ) -> None:  # fmt: skip
         self.segment, self.shapes, self.offsets, self.arena_nbytes = segment, shapes, offsets, arena_nbytes
         self.external, self.arguments = external, arguments
@@ -158,7 +158,7 @@ class State:
             self.table[i] = (segment.addresses[step.kernel.symbol], args_address + 8 * len(values), _SERIAL * bound.serial[i], 0)
             for argument in arguments:
                 if not isinstance(argument, Ref):
-                    values.append(argument)
+                    values.append(argument if isinstance(argument, int) else argument.ctypes.data)
                     continue
                 name, offset = argument.name, argument.offset_bytes
                 if name in bound.external:

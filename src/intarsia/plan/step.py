@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from intarsia.codegen.engine import KernelText
 from intarsia.graph.dims import Dim
 
@@ -20,7 +22,7 @@ class Ref:
     offset_bytes: int = 0
 
 
-Argument = Ref | int
+Argument = Ref | int | np.ndarray  # an array stands for its address, and is kept alive by the plan
 Sizes = Callable[[Dim], int]
 Arguments = Callable[[Sizes, int], Sequence[Argument]]
 

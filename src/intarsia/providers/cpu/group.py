@@ -242,7 +242,7 @@ class _Grouper:
             self.by_output[name] = g
 
     def _merge(self, producer: Group | None, consumer: Group, name: str) -> Group | None:
-        if producer is None or producer.host or len(producer.roots) != 1 or self.uses.get(name) != 1:
+        if producer is None or producer.host or consumer.template is not None or len(producer.roots) != 1 or self.uses.get(name) != 1:
             return None
         if producer.template is not None:
             if not self._fits_as_epilogue(producer, consumer, name):

@@ -24,6 +24,7 @@ from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Ref, Sizes, Step
 from intarsia.providers.cpu.group import Group, Grouping, group, operand_kind
+from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.template import FusedOperand
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
@@ -61,6 +62,9 @@ class Lowered:
 
 def lower_graph(graph: Graph, registry: Registry, target: Target, fuse: bool = True) -> Lowered:
     inference = infer(graph, registry)
+    changed = channels_last(inference)
+    if changed is not None:
+        inference = infer(changed, registry)
     grouping = group(inference, registry, fuse)
     return _Lowerer(inference, grouping, target).run()
 

@@ -77,6 +77,11 @@ class Template:
 _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "MatMul"): "intarsia.providers.cpu.contraction:matmul",
     ("", "Gemm"): "intarsia.providers.cpu.contraction:gemm",
+    ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
+    ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.convolution:pool",
+    ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.convolution:pool",
+    ("intarsia.channels_last", "GlobalAveragePool"): "intarsia.providers.cpu.convolution:global_pool",
+    ("intarsia.channels_last", "GlobalMaxPool"): "intarsia.providers.cpu.convolution:global_pool",
 }
 
 

@@ -1,0 +1,247 @@
+"""Channels-last convolution and pooling as calls of the hand-scheduled kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intarsia.codegen import conv, depthwise, gemm, pooling
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.microkernel import micro_address, tile_of
+from intarsia.codegen.target import Target
+from intarsia.codegen.window import WindowSpec, window_operand
+from intarsia.graph.dims import Dim
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.kernel import lang as k
+from intarsia.kernel.lang import Tensor
+from intarsia.ops.infer import Inference
+from intarsia.plan.step import Ref, Sizes, Step
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+_DTYPES = (DType.FLOAT, DType.DOUBLE)
+
+
+def convolution(node: Node, inference: Inference) -> Template | None:
+    """Convolution by constant weights; the border must be known as numbers."""
+    made = _windowed(node, inference, Convolution)
+    return made if made is not None and node.inputs[1] in inference.graph.constants else None
+
+
+def pool(node: Node, inference: Inference) -> Template | None:
+    """MaxPool and AveragePool."""
+    made = _windowed(node, inference, Pool)
+    if made is None or len([o for o in node.outputs if o]) != 1:
+        return None
+    # ceil_mode adds windows; the kernel counts like ONNX from opset 19 on, which is what older models mean too
+    return made
+
+
+def global_pool(node: Node, inference: Inference) -> Template | None:
+    types = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    x = types[0]
+    if x is None or x.shape is None or x.dtype not in _DTYPES or not isinstance(out, TensorType):
+        return None
+    return GlobalPool(node, (node.inputs[0],), types, out)
+
+
+def _windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed | None:
+    types = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    x = types[0]
+    if x is None or x.shape is None or x.dtype not in _DTYPES or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    pads = _pads(node, x.shape, out.shape, types)
+    if pads is None:
+        return None
+    reads = (node.inputs[0], node.inputs[1]) if kind is Convolution else (node.inputs[0],)
+    return kind(node, reads, types, out, pads=pads)
+
+
+def _kernel(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
+    given = node.attributes.get("kernel_shape")
+    if given is None:
+        weights = types[1]
+        assert weights is not None and weights.shape is not None
+        given = weights.shape[2:]
+    return tuple(int(n) for n in given)
+
+
+def _pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[int, ...] | None:
+    """The border as ONNX's `pads` (begins, then ends); None where it depends on sizes that are not known."""
+    rank = len(x) - 2
+    mode = node.attributes.get("auto_pad", "NOTSET")
+    if mode in ("NOTSET", ""):
+        return tuple(int(p) for p in node.attributes.get("pads") or (0,) * (2 * rank))
+    if mode == "VALID":
+        return (0,) * (2 * rank)
+    kernel = _kernel(node, types)
+    strides = node.attributes.get("strides") or (1,) * rank
+    dilations = node.attributes.get("dilations") or (1,) * rank
+    begins, ends = [], []
+    for i in range(rank):
+        size, count = x[1 + i], out[1 + i]
+        if not isinstance(size, int) or not isinstance(count, int):
+            return None
+        total = max(0, (count - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return (*begins, *ends)
+
+
+@dataclass(frozen=True)
+class Windowed(Template):
+    """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
+
+    pads: tuple[int, ...] = field(default=())
+
+    @property
+    def data(self) -> TensorType:
+        x = self.types[0]
+        assert x is not None
+        return x
+
+    def shape_at(self, size: Sizes, kernel: tuple[int, ...]) -> conv.ConvShape:
+        x, out = self.data.shape, self.output.shape
+        assert x is not None and out is not None
+        rank, a = len(x) - 2, self.node.attributes
+        return conv.ConvShape(
+            size(x[0]), tuple(size(d) for d in x[1:-1]), size(x[-1]), size(out[-1]), kernel,
+            tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank), self.pads,
+            int(a.get("group", 1)) if self.node.op_type == "Conv" else size(x[-1]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Convolution(Windowed):
+    def result(self, acc: Tensor) -> Tensor:
+        if len(self.types) < 3 or self.types[2] is None:
+            return acc
+        return acc + k.input(self.node.inputs[2], acc.dtype, self.types[2].shape or ())  # type: ignore[arg-type]
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        weights = workspace.array(self.reads[1])
+        assert weights is not None
+        kernel = tuple(weights.shape[2:])
+        group = int(self.node.attributes.get("group", 1))
+        if group > 1 and weights.shape[1] == 1 and weights.shape[0] == group:
+            return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
+        return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
+
+    def _depthwise(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, kernel: tuple[int, ...],
+    ) -> Step:  # fmt: skip
+        rank, a, dtype = len(kernel), self.node.attributes, self.data.dtype
+        spec = WindowSpec(
+            "multiply", kernel, tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank), dtype, epilogue
+        )
+        packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
+            shape = self.shape_at(size, kernel)
+            given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in operands]  # type: ignore[arg-type]
+            return depthwise.depthwise_args(
+                spec, target, shape, x=Ref(self.reads[0]), weights=Ref(packed), y=Ref(out), operands=given  # type: ignore[arg-type]
+            )
+
+        return Step(
+            depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), arguments,
+            label=f"depthwise {'x'.join(map(str, kernel))} {self.output}",
+        )  # fmt: skip
+
+    def _product(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, kernel: tuple[int, ...], group: int,
+    ) -> list[Step]:  # fmt: skip
+        dtype = self.data.dtype
+        spec = gemm.GemmSpec(dtype, "packed", epilogue)
+        tile = tile_of(dtype, target)
+        packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
+        steps, source = [], self.reads[0]
+        x = self.data.shape
+        assert x is not None
+        if any(self.pads):
+            rank = len(kernel)
+            padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+            source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
+            steps.append(
+                Step(
+                    conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
+                    lambda size, threads: conv.border_args(self.shape_at(size, kernel), Ref(self.reads[0]), Ref(source)),  # type: ignore[arg-type]
+                    label="border",
+                )
+            )  # fmt: skip
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
+            shape = self.shape_at(size, kernel)
+            given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, target, dtype) for o in operands]  # type: ignore[arg-type]
+            taps = conv.displacements(shape, dtype, target)
+            made: list[Ref | int | np.ndarray] = list(
+                conv.conv_args(
+                    spec, target, shape, micro=micro_address(dtype, target), x=Ref(source), weights=Ref(packed), y=Ref(out),  # type: ignore[arg-type]
+                    taps=taps, operands=given,
+                )
+            )  # fmt: skip
+            made[made.index(taps.ctypes.data)] = taps
+            return made
+
+        label = f"conv {'x'.join(map(str, kernel))} {self.output}"
+        reads = (source, packed, *(o.name for o in operands))
+        return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), arguments, label=label)]
+
+
+@dataclass(frozen=True)
+class Pool(Windowed):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        kernel = _kernel(self.node, self.types)
+        rank, a = len(kernel), self.node.attributes
+        operation = "max" if self.node.op_type == "MaxPool" else "average"
+        spec = WindowSpec(
+            operation, kernel, tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank), self.data.dtype, epilogue
+        )
+        counted = bool(a.get("count_include_pad", 0))
+        assert self.output.shape is not None
+        spatial = self.output.shape[1:-1]
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
+            shape = self.shape_at(size, kernel)
+            output = tuple(size(d) for d in spatial)
+            given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in operands]  # type: ignore[arg-type]
+            return pooling.pool_args(
+                spec, target, shape, x=Ref(self.reads[0]), y=Ref(out), output=output, count_include_pad=counted, operands=given  # type: ignore[arg-type]
+            )
+
+        reads = (self.reads[0], *(o.name for o in operands))
+        return [Step(pooling.kernel_text(spec, target), reads, (out,), arguments, label=f"{operation} pool {'x'.join(map(str, kernel))}")]
+
+
+@dataclass(frozen=True)
+class GlobalPool(Template):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        shape = x.shape
+        operation = "max" if self.node.op_type == "GlobalMaxPool" else "average"
+        spec = pooling.GlobalPoolSpec(operation, x.dtype, epilogue)
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
+            pixels = math.prod(size(d) for d in shape[1:-1])
+            return pooling.global_pool_args(
+                spec, x=Ref(self.reads[0]), y=Ref(out), batch=size(shape[0]), pixels=pixels, channels=size(shape[-1]),  # type: ignore[arg-type]
+                operands=[Ref(o.name) for o in operands],  # type: ignore[misc]
+            )  # fmt: skip
+
+        reads = (self.reads[0], *(o.name for o in operands))
+        return [Step(pooling.global_pool_text(spec, target), reads, (out,), arguments, label=f"global {operation} pool")]

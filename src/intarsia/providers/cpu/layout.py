@@ -1,0 +1,221 @@
+"""Channels-last layout for the parts of a graph around convolutions.
+
+Convolution and pooling nodes are replaced by their channels-last forms, and the transposes that this needs are pushed along:
+a value that has a channels-last twin lends it to every node that can work on it, and is transposed back only where a node
+cannot. So a network of convolutions is transposed once where it begins and once where it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.ops.channels_last import DOMAIN, OPERATORS
+from intarsia.ops.infer import Inference
+
+_ELEMENTWISE = frozenset(
+    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift Cast Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater "
+    "GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or "
+    "PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
+    "ThresholdedRelu Where Xor".split()
+)
+_REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
+
+
+def channels_last(inference: Inference) -> Graph | None:
+    """The graph with convolutions in channels-last form, or None if it has none that a template takes."""
+    graph = inference.graph
+    if not any(_is_windowed(n, inference) for n in graph.nodes):
+        return None
+    return _Rewrite(inference).run()
+
+
+def _is_windowed(node: Node, inference: Inference) -> bool:
+    if node.domain or node.op_type not in OPERATORS or sum(bool(o) for o in node.outputs) != 1:
+        return False
+    kind = inference.types.get(node.inputs[0])
+    if not isinstance(kind, TensorType) or kind.shape is None or kind.dtype not in (DType.FLOAT, DType.DOUBLE):
+        return False
+    if node.op_type == "Conv" and node.inputs[1] not in inference.graph.constants:
+        return False
+    return 3 <= len(kind.shape) <= 5
+
+
+class _Rewrite:
+    def __init__(self, inference: Inference) -> None:
+        self.inference = inference
+        self.graph = inference.graph.clone()
+        self.nodes: list[Node] = []
+        self.twin: dict[str, str] = {}  # value -> its channels-last twin
+        self.missing: set[str] = set()  # values that exist only as their twin so far
+        self.serial = 0
+
+    def run(self) -> Graph:
+        for node in self.inference.graph.nodes:
+            rule = self._rule(node)
+            if rule is None or not rule(node):
+                for name in sorted(node.used_names()):
+                    self._restore(name)
+                self.nodes.append(node.copy())
+        for name in self.graph.output_names():
+            self._restore(name)
+        self.graph.nodes = self.nodes
+        self.graph.types = {}
+        return self.graph
+
+    def _rule(self, node: Node) -> Callable[[Node], bool] | None:
+        if _is_windowed(node, self.inference):
+            return self._windowed
+        if node.domain or len([o for o in node.outputs if o]) != 1 or not any(n in self.twin for n in node.inputs):
+            return None
+        if node.op_type in _ELEMENTWISE:
+            return self._elementwise
+        if node.op_type in _REDUCTIONS:
+            return self._reduction
+        return {"Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "BatchNormalization": None}.get(node.op_type)
+
+    # --- twins ---
+
+    def _rank(self, name: str) -> int:
+        kind = self.inference.types.get(name)
+        return len(kind.shape) if isinstance(kind, TensorType) and kind.shape is not None else -1
+
+    def _last(self, name: str) -> str:
+        """The channels-last twin of a value, made here if there is none."""
+        if name not in self.twin:
+            rank = self._rank(name)
+            self._append("Transpose", [name], self._name(name), perm=[0, *range(2, rank), 1])
+            self.twin[name] = self.nodes[-1].outputs[0]
+        return self.twin[name]
+
+    def _restore(self, name: str) -> None:
+        """Make sure that a value exists in its own layout."""
+        if name in self.missing:
+            self.missing.discard(name)
+            rank = self._rank(name)
+            self._append("Transpose", [self.twin[name]], name, perm=[0, rank - 1, *range(1, rank - 1)])
+
+    def _name(self, name: str) -> str:
+        self.serial += 1
+        return f"{name}%last{self.serial}"
+
+    def _append(self, op_type: str, inputs: list[str], output: str, **attributes: object) -> None:
+        self.nodes.append(Node(op_type, inputs, [output], attributes, name=f"{output} ({op_type})", version=1 if op_type == "Transpose" else 0))
+
+    def _emit(self, node: Node, inputs: Sequence[str], **changes: object) -> bool:
+        """Append `node` on other inputs, producing the twin of its output."""
+        (output,) = [o for o in node.outputs if o]
+        twin = self._name(output)
+        self.nodes.append(node.copy(inputs=list(inputs), outputs=[twin], **changes))
+        self.twin[output] = twin
+        self.missing.add(output)
+        return True
+
+    def _constant(self, name: str, array: np.ndarray) -> str:
+        made = self._name(name)
+        self.graph.constants[made] = Constant.of(made, np.ascontiguousarray(array))
+        return made
+
+    # --- rules: whether the node was rewritten ---
+
+    def _windowed(self, node: Node) -> bool:
+        return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
+
+    def _elementwise(self, node: Node) -> bool:
+        (output,) = [o for o in node.outputs if o]
+        rank = self._rank(output)
+        if rank < 3:
+            return False
+        inputs = []
+        for name in node.inputs:
+            moved = self._operand(name, rank)
+            if moved is None:
+                return False
+            inputs.append(moved)
+        return self._emit(node, inputs)
+
+    def _operand(self, name: str, rank: int) -> str | None:
+        """An operand of an element-wise node as it looks beside channels-last tensors of `rank`."""
+        if not name or (name in self.twin and self._rank(name) == rank):
+            return self.twin.get(name, "")
+        kind = self.inference.types.get(name)
+        if not isinstance(kind, TensorType) or kind.shape is None:
+            return None
+        if all(d == 1 for d in kind.shape):
+            return name if name not in self.missing else None
+        constant = self.graph.constants.get(name)
+        if constant is not None and constant.size < 1 << 20:
+            array = constant.numpy()
+            array = array.reshape((1,) * (rank - array.ndim) + array.shape)
+            return self._constant(name, np.moveaxis(array, 1, -1))
+        if len(kind.shape) == rank and name not in self.missing:
+            return self._last(name)
+        return None
+
+    def _axis(self, axis: int, rank: int) -> int:
+        axis = axis + rank if axis < 0 else axis
+        return 0 if axis == 0 else rank - 1 if axis == 1 else axis - 1
+
+    def _concat(self, node: Node) -> bool:
+        rank = self._rank(node.outputs[0])
+        inputs = [self._operand(n, rank) for n in node.inputs]
+        if any(i is None or self._rank(n) != rank for i, n in zip(inputs, node.inputs, strict=True)):
+            return False
+        attributes = {**node.attributes, "axis": self._axis(int(node.attributes["axis"]), rank)}
+        return self._emit(node, [i for i in inputs if i is not None], attributes=attributes)
+
+    def _reduction(self, node: Node) -> bool:
+        rank = self._rank(node.inputs[0])
+        axes = self._ints(node, 1, "axes")
+        if not axes or rank < 3:
+            return False
+        moved = sorted(self._axis(a, rank) for a in axes)
+        keep = bool(node.attributes.get("keepdims", 1))
+        if not keep and sorted(a % rank for a in axes) != list(range(2, rank)):
+            return False
+        attributes = {a: v for a, v in node.attributes.items() if a != "axes"}
+        inputs = [self.twin[node.inputs[0]]]
+        if "axes" in node.attributes:
+            attributes["axes"] = moved
+        else:
+            inputs.append(self._constant(node.inputs[1], np.array(moved, np.int64)))
+        if keep:
+            return self._emit(node, inputs, attributes=attributes)
+        self.nodes.append(node.copy(inputs=inputs, attributes=attributes))
+        return True
+
+    def _ints(self, node: Node, index: int, attribute: str) -> list[int] | None:
+        if attribute in node.attributes:
+            return [int(a) for a in node.attributes[attribute]]
+        constant = self.graph.constants.get(node.inputs[index]) if index < len(node.inputs) else None
+        return None if constant is None else [int(a) for a in constant.numpy().reshape(-1)]
+
+    def _pad(self, node: Node) -> bool:
+        pads = self._ints(node, 1, "pads")
+        rank = self._rank(node.inputs[0])
+        if pads is None or "pads" in node.attributes or len(pads) != 2 * rank or len(node.inputs) > 3 and node.inputs[3]:
+            return False
+        order = [0, *range(2, rank), 1]
+        moved = [*(pads[i] for i in order), *(pads[rank + i] for i in order)]
+        return self._emit(node, [self.twin[node.inputs[0]], self._constant(node.inputs[1], np.array(moved, np.int64)), *node.inputs[2:]])
+
+    def _resize(self, node: Node) -> bool:
+        rank = self._rank(node.inputs[0])
+        if node.version < 11 or "axes" in node.attributes or node.inputs[0] not in self.twin:
+            return False
+        order = [0, *range(2, rank), 1]
+        inputs = [self.twin[node.inputs[0]]]
+        for i, name in enumerate(node.inputs[1:], 1):
+            constant = self.graph.constants.get(name)
+            if not name or (constant is not None and constant.size == 0):
+                inputs.append(name)
+                continue
+            if constant is None:
+                return False
+            array = constant.numpy()
+            halves = [array[:rank][order], array[rank:][order]] if i == 1 else [array[order]]
+            inputs.append(self._constant(name, np.concatenate(halves)))
+        return self._emit(node, inputs)
