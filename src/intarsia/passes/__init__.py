@@ -2,5 +2,6 @@
 
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.optimize import LogEntry, OptimizeResult, optimize, rule_names
+from intarsia.passes.standard import standardize
 
-__all__ = ["GraphOptimizationLevel", "LogEntry", "OptimizeResult", "optimize", "rule_names"]
+__all__ = ["GraphOptimizationLevel", "LogEntry", "OptimizeResult", "optimize", "rule_names", "standardize"]
