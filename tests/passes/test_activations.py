@@ -3,7 +3,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-
 from pass_models import BASIC, build, counts, fired, optimized
 
 ROOT_2 = math.sqrt(2)
@@ -23,7 +22,12 @@ def _gelu(order, divide=True, root=ROOT_2, half=0.5, extra=(), outputs=()):
         "(xc)h": [("Mul", "c x", "d"), ("Mul", "h d", "y")],
         "x(hc)": [("Mul", "h c", "d"), ("Mul", "x d", "y")],
     }[order]
-    return build([*nodes, *extra], SHAPE, ["y", *outputs, *(e[2] for e in extra)], {"r": root if divide else 1 / root, "one": 1.0, "h": half})
+    return build(
+        [*nodes, *extra],
+        SHAPE,
+        ["y", *outputs, *(e[2] for e in extra)],
+        {"r": root if divide else 1 / root, "one": 1.0, "h": half},
+    )
 
 
 @pytest.mark.parametrize(("order", "divide"), list(product(["(xh)c", "(xc)h", "x(hc)"], [True, False])))
@@ -38,7 +42,9 @@ def test_gelu_is_not_fused_at_basic_level():
     assert "Gelu" not in counts(optimized(_gelu("(xh)c"), BASIC, sizes=SIZES).graph)
 
 
-@pytest.mark.parametrize("change", [{"root": 1.5}, {"half": 0.6}, {"extra": (("Neg", "b", "z"),)}, {"extra": (("Identity", "c", "z"),)}])
+@pytest.mark.parametrize(
+    "change", [{"root": 1.5}, {"half": 0.6}, {"extra": (("Neg", "b", "z"),)}, {"extra": (("Identity", "c", "z"),)}]
+)
 def test_gelu_needs_its_constants_and_private_inner_values(change):
     assert "Gelu" not in counts(optimized(_gelu("(xh)c", **change), sizes=SIZES).graph)
 
@@ -134,7 +140,9 @@ def test_min_of_max_is_a_clip(low, high, fused):
     assert ("Clip" in counts(optimized(model, sizes=SIZES).graph)) is fused
 
 
-@pytest.mark.parametrize("nodes", [[("Relu", "x", "a"), ("Clip", "a low high", "y")], [("Clip", "x low high", "a"), ("Relu", "a", "y")]])
+@pytest.mark.parametrize(
+    "nodes", [[("Relu", "x", "a"), ("Clip", "a low high", "y")], [("Clip", "x low high", "a"), ("Relu", "a", "y")]]
+)
 @pytest.mark.parametrize(("low", "high"), [(-1.0, 0.5), (0.1, 6.0), (-3.0, -1.0)])
 def test_relu_beside_clip(nodes, low, high):
     result = optimized(build(nodes, SHAPE, ["y"], {"low": low, "high": high}), sizes=SIZES)

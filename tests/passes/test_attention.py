@@ -2,7 +2,6 @@ import math
 
 import numpy as np
 import pytest
-
 from pass_models import build, counts, optimized
 
 HEADS, SIZE, WIDTH = 2, 4, 8
@@ -29,11 +28,20 @@ CONSTANTS = {"c": 0.5, "r": 2.0, "h": math.sqrt(0.5), "zero": 0.0, "low": float(
 def _attention(scaling="mul", masking=(), softmax_axis=-1, tail=(), outputs=("y",), inputs=None, guard=False):
     scores = "masked" if masking else "t"
     after = [("IsNaN", "p0", "n"), ("Where", "n zero p0", "p")] if guard else []
-    nodes = [*_scores(scaling), *masking, ("Softmax", scores, "p0" if guard else "p", {"axis": softmax_axis}), *after, ("MatMul", "p v", "y"), *tail]
+    nodes = [
+        *_scores(scaling),
+        *masking,
+        ("Softmax", scores, "p0" if guard else "p", {"axis": softmax_axis}),
+        *after,
+        ("MatMul", "p v", "y"),
+        *tail,
+    ]
     return build(nodes, {**FOUR, **(inputs or {})}, list(outputs), CONSTANTS)
 
 
-@pytest.mark.parametrize(("scaling", "scale"), [("mul", 0.5), ("div", 0.5), ("query", 0.5), ("both", 0.5), ("key first", 0.5), ("none", 1)])
+@pytest.mark.parametrize(
+    ("scaling", "scale"), [("mul", 0.5), ("div", 0.5), ("query", 0.5), ("both", 0.5), ("key first", 0.5), ("none", 1)]
+)
 def test_attention_wherever_the_scale_is(scaling, scale):
     (node,) = optimized(_attention(scaling), sizes=SIZES).graph.nodes
     assert node.op_type == "Attention" and node.inputs == ["q", "k", "v"]
@@ -73,7 +81,12 @@ def test_attention_guarded_against_rows_without_keys():
 
 @pytest.mark.parametrize(
     "change",
-    [{"softmax_axis": 2}, {"outputs": ("y", "p")}, {"outputs": ("y", "t")}, {"tail": [("Neg", "p", "z")], "outputs": ("y", "z")}],
+    [
+        {"softmax_axis": 2},
+        {"outputs": ("y", "p")},
+        {"outputs": ("y", "t")},
+        {"tail": [("Neg", "p", "z")], "outputs": ("y", "z")},
+    ],
 )
 def test_no_attention_over_other_axes_or_shared_weights(change):
     assert "Attention" not in counts(optimized(_attention(**change), sizes=SIZES).graph)
@@ -87,7 +100,12 @@ def _whole(joined="rows", batch="b"):
     """Attention over [b, s, h*d] operands, with heads split and joined by Reshape and Transpose."""
     nodes = [*_heads("q", "qx"), *_heads("k", "kx"), *_heads("v", "vx"), *_scores("mul"), ("Softmax", "t", "p"), ("MatMul", "p v", "o"),
              ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}), ("Reshape", f"ot {joined}", "y")]  # fmt: skip
-    constants = {**CONSTANTS, "split": np.array([0, 0, HEADS, SIZE]), "rows": np.array([0, 0, WIDTH]), "flat": np.array([-1, WIDTH])}
+    constants = {
+        **CONSTANTS,
+        "split": np.array([0, 0, HEADS, SIZE]),
+        "rows": np.array([0, 0, WIDTH]),
+        "flat": np.array([-1, WIDTH]),
+    }
     return build(nodes, {n: [batch, "s", WIDTH] for n in ("qx", "kx", "vx")}, ["y"], constants)
 
 
@@ -124,7 +142,13 @@ def test_heads_that_are_repeated_are_shared():
 def test_packed_projection_is_unpacked_without_five_axes():
     nodes = [("Reshape", "x five", "r"), ("Transpose", "r", "t5", {"perm": [2, 0, 3, 1, 4]})]
     nodes += [("Gather", f"t5 i{i}", n, {"axis": 0}) for i, n in enumerate("qkv")]
-    nodes += [*_scores("mul"), ("Softmax", "t", "p"), ("MatMul", "p v", "o"), ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}), ("Reshape", "ot rows", "y")]
+    nodes += [
+        *_scores("mul"),
+        ("Softmax", "t", "p"),
+        ("MatMul", "p v", "o"),
+        ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}),
+        ("Reshape", "ot rows", "y"),
+    ]
     constants = {**CONSTANTS, "five": np.array([0, 0, 3, HEADS, SIZE]), "rows": np.array([0, 0, WIDTH])}
     constants |= {f"i{i}": np.array(i) for i in range(3)}
     result = optimized(build(nodes, {"x": ["b", "s", 3 * WIDTH]}, ["y"], constants), sizes=SIZES)
@@ -132,7 +156,13 @@ def test_packed_projection_is_unpacked_without_five_axes():
 
 
 def _causal(mask_nodes, mask, constants, opset=20):
-    nodes = [*mask_nodes, *_scores("mul"), ("Where", f"{mask} t low", "masked"), ("Softmax", "masked", "p"), ("MatMul", "p v", "y")]
+    nodes = [
+        *mask_nodes,
+        *_scores("mul"),
+        ("Where", f"{mask} t low", "masked"),
+        ("Softmax", "masked", "p"),
+        ("MatMul", "p v", "y"),
+    ]
     return build(nodes, FOUR, ["y"], {**CONSTANTS, **constants}, opset=opset)
 
 
@@ -148,12 +178,18 @@ def test_strictly_lower_mask_is_not_causal():
     nodes = [("Shape", "q", "n", {"start": 2, "end": 3}), ("Squeeze", "n", "size"), ("Range", "i0 size i1", "at"),
              ("Unsqueeze", "at first", "column"), ("Unsqueeze", "at last", "row"), ("Less", "column row", "keep")]  # fmt: skip
     constants = {"i0": np.array(0), "i1": np.array(1), "first": np.array([0, 1, 2]), "last": np.array([0, 1, 3])}
-    (attention,) = (n for n in optimized(_causal(nodes, "keep", constants), sizes=SIZES).graph.nodes if n.op_type == "Attention")
+    (attention,) = (
+        n for n in optimized(_causal(nodes, "keep", constants), sizes=SIZES).graph.nodes if n.op_type == "Attention"
+    )
     assert "is_causal" not in attention.attributes and len(attention.inputs) == 4
 
 
 def test_causal_mask_cut_from_a_constant_square():
-    nodes = [("Shape", "q", "n", {"start": 2, "end": 3}), ("Concat", "n n", "nn", {"axis": 0}), ("Slice", "tri zeros nn last", "keep")]
+    nodes = [
+        ("Shape", "q", "n", {"start": 2, "end": 3}),
+        ("Concat", "n n", "nn", {"axis": 0}),
+        ("Slice", "tri zeros nn last", "keep"),
+    ]
     constants = {"tri": np.tri(8, dtype=bool).reshape(1, 1, 8, 8), "zeros": np.array([0, 0]), "last": np.array([2, 3])}
     (node,) = optimized(_causal(nodes, "keep", constants), sizes=SIZES).graph.nodes
     assert node.attributes["is_causal"] == 1
@@ -164,7 +200,13 @@ def _rotary(size=4, repeat=True):
              ("Slice", "x zero half last", "low"), ("Slice", "x half end last", "high"), ("Neg", "high", "neg"),
              ("Concat", "neg low", "turned", {"axis": -1}), ("Mul", "x cos", "a"), ("Mul", "turned sin", "b"), ("Add", "a b", "y")]  # fmt: skip
     nodes = [("Concat", "f f" if repeat else "f g", "emb", {"axis": -1}), *nodes]
-    constants = {"one": np.array([1]), "zero": np.array([0]), "half": np.array([size // 2]), "end": np.array([2**62]), "last": np.array([3])}
+    constants = {
+        "one": np.array([1]),
+        "zero": np.array([0]),
+        "half": np.array([size // 2]),
+        "end": np.array([2**62]),
+        "last": np.array([3]),
+    }
     inputs = {"x": ["b", 3, "s", size], "f": ["b", "s", size // 2]} | ({} if repeat else {"g": ["b", "s", size // 2]})
     return build(nodes, inputs, ["y"], constants)
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-
 from pass_models import build, counts, optimized
 
 SHAPE = {"x": ["n", 3, 8]}
@@ -21,7 +20,14 @@ def _core(square="pow", deviation="div", axes=(-1,), opset=20, keepdims=1):
         "one over": [("Sqrt", "e", "s"), ("Div", "one s", "r"), ("Mul", "r d", "n")],
         "power": [("Pow", "e minus_half", "r"), ("Mul", "d r", "n")],
     }
-    nodes = [reduce("x", "m"), ("Sub", "x m", "d"), squares[square], reduce("q", "v"), ("Add", "v eps", "e"), *deviations[deviation]]
+    nodes = [
+        reduce("x", "m"),
+        ("Sub", "x m", "d"),
+        squares[square],
+        reduce("q", "v"),
+        ("Add", "v eps", "e"),
+        *deviations[deviation],
+    ]
     constants = {"two": 2.0, "eps": 1e-5, "one": 1.0, "minus_half": -0.5, "g": G, "b": B}
     if opset >= 18:
         constants["axes"] = np.array(axes, np.int64)
@@ -127,7 +133,11 @@ def test_softmax_from_its_pieces():
 
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_mean_over_space_is_a_pool(keepdims):
-    model = build([("ReduceMean", "x axes", "y", {"keepdims": keepdims})], {"x": ["n", 3, 4, 5]}, ["y"], {"axes": np.array([2, 3])})
+    model = build(
+        [("ReduceMean", "x axes", "y", {"keepdims": keepdims})], {"x": ["n", 3, 4, 5]}, ["y"], {"axes": np.array([2, 3])}
+    )
     assert counts(optimized(model, sizes=SIZES).graph)["GlobalAveragePool"] == 1
-    other = build([("ReduceMean", "x axes", "y", {"keepdims": keepdims})], {"x": ["n", 3, 4, 5]}, ["y"], {"axes": np.array([1, 3])})
+    other = build(
+        [("ReduceMean", "x axes", "y", {"keepdims": keepdims})], {"x": ["n", 3, 4, 5]}, ["y"], {"axes": np.array([1, 3])}
+    )
     assert "GlobalAveragePool" not in counts(optimized(other, sizes=SIZES).graph)

@@ -24,7 +24,7 @@ def _product3(a: Pattern, b: Pattern, c: Pattern) -> tuple[Pattern, ...]:
 
 _ROOT_2 = math.sqrt(2.0)
 _HALF = Const(0.5)
-_HALVED = (_times(X, _HALF) | op("Div", X, Const(2.0)))
+_HALVED = _times(X, _HALF) | op("Div", X, Const(2.0))
 _BY_ROOT_2 = op("Div", X, Const(_ROOT_2)) | _times(X, Const(1 / _ROOT_2))
 _ONE_PLUS_ERF = op("Add", op("Erf", _BY_ROOT_2), Const(1.0))
 _CUBE = op("Pow", X, Const(3.0)) | _times(_times(X, X), X) | _times(op("Pow", X, Const(2.0)), X)
@@ -32,8 +32,14 @@ _C = 0.044715
 _TANH_ARGUMENT = (
     _times(op("Add", X, _times(_CUBE, Const(_C))), Const(math.sqrt(2 / math.pi)))
     # x (1 + c x^2) sqrt(2/pi), with the constants in either place
-    | _times(_times(X, op("Add", _times(_times(X, X) | op("Pow", X, Const(2.0)), Const(_C)), Const(1.0))), Const(math.sqrt(2 / math.pi)))
-    | _times(_times(X, Const(math.sqrt(2 / math.pi))), op("Add", _times(_times(X, X), Const(_C)) | _times(_times(X, Const(_C)), X), Const(1.0)))
+    | _times(
+        _times(X, op("Add", _times(_times(X, X) | op("Pow", X, Const(2.0)), Const(_C)), Const(1.0))),
+        Const(math.sqrt(2 / math.pi)),
+    )
+    | _times(
+        _times(X, Const(math.sqrt(2 / math.pi))),
+        op("Add", _times(_times(X, X), Const(_C)) | _times(_times(X, Const(_C)), X), Const(1.0)),
+    )
 )
 _ONE_PLUS_TANH = op("Add", op("Tanh", _TANH_ARGUMENT), Const(1.0))
 
@@ -41,7 +47,12 @@ _ONE_PLUS_TANH = op("Add", op("Tanh", _TANH_ARGUMENT), Const(1.0))
 def _gelu_patterns(inner: Pattern) -> tuple[Op, ...]:
     """x * 0.5 * inner in every order."""
     return tuple(
-        p for p in (*_product3(X, _HALF, inner), op("Mul", op("Div", X, Const(2.0)), inner), op("Div", op("Mul", X, inner), Const(2.0)))
+        p
+        for p in (
+            *_product3(X, _HALF, inner),
+            op("Mul", op("Div", X, Const(2.0)), inner),
+            op("Div", op("Mul", X, inner), Const(2.0)),
+        )
         if isinstance(p, Op)
     )
 
@@ -66,7 +77,11 @@ def _swish(m: Match) -> Patch | None:
 
 def _hard_sigmoid_is_standard(m: Match) -> bool:
     node = m.node("gate")
-    return abs(node.attributes.get("alpha", 0.2) - 1 / 6) < 1e-4 and abs(node.attributes.get("beta", 0.5) - 0.5) < 1e-6 and _same_type(m)
+    return (
+        abs(node.attributes.get("alpha", 0.2) - 1 / 6) < 1e-4
+        and abs(node.attributes.get("beta", 0.5) - 0.5) < 1e-6
+        and _same_type(m)
+    )
 
 
 def _bounds(m: Match) -> tuple[float, float] | None:
@@ -117,7 +132,9 @@ RULES = RuleSet(
         # gelu(x) = x / 2 (1 + erf(x / sqrt 2))
         Rule("fuse_gelu", _gelu_patterns(_ONE_PLUS_ERF), _gelu("none"), _same_type),
         # gelu(x) = x cdf(x), cdf(x) = (1 + erf(x / sqrt 2)) / 2
-        Rule("fuse_gelu_cdf", op("Mul", X, op("Add", op("Mul", op("Erf", _BY_ROOT_2), _HALF), _HALF)), _gelu("none"), _same_type),
+        Rule(
+            "fuse_gelu_cdf", op("Mul", X, op("Add", op("Mul", op("Erf", _BY_ROOT_2), _HALF), _HALF)), _gelu("none"), _same_type
+        ),
         # gelu(x) = x / 2 erfc(-x / sqrt 2) = x / 2 (1 - erf(-x / sqrt 2))
         Rule(
             "fuse_gelu_erfc",
@@ -127,9 +144,23 @@ RULES = RuleSet(
         ),
         # gelu(x) ~ x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
         Rule("fuse_gelu_tanh", _gelu_patterns(_ONE_PLUS_TANH), _gelu("tanh"), _same_type),
-        Rule("fuse_gelu_tanh_cdf", op("Mul", X, op("Add", op("Mul", op("Tanh", _TANH_ARGUMENT), _HALF), _HALF)), _gelu("tanh"), _same_type),
+        Rule(
+            "fuse_gelu_tanh_cdf",
+            op("Mul", X, op("Add", op("Mul", op("Tanh", _TANH_ARGUMENT), _HALF), _HALF)),
+            _gelu("tanh"),
+            _same_type,
+        ),
         # swish(x) = x sigmoid(alpha x)
-        Rule("fuse_swish", (op("Mul", X, _SIGMOID), op("Mul", X, _SCALED_SIGMOID), op("Div", X, op("Add", op("Exp", op("Neg", X)), Const(1.0)))), _swish, _same_type),
+        Rule(
+            "fuse_swish",
+            (
+                op("Mul", X, _SIGMOID),
+                op("Mul", X, _SCALED_SIGMOID),
+                op("Div", X, op("Add", op("Exp", op("Neg", X)), Const(1.0))),
+            ),
+            _swish,
+            _same_type,
+        ),
         # softplus(x) = log(1 + e^x)
         Rule("fuse_softplus", op("Log", _ONE_PLUS_EXP), lambda m: m.replace("Softplus", [m["x"]]), _same_type),
         # mish(x) = x tanh(softplus(x))
@@ -137,17 +168,28 @@ RULES = RuleSet(
         # hardswish(x) = x relu6(x + 3) / 6 = x hardsigmoid(x)
         Rule(
             "fuse_hardswish",
-            (op("Div", op("Mul", X, _RELU6), _SIX), op("Mul", X, op("Div", _RELU6, _SIX)), op("Mul", op("Div", X, _SIX), _RELU6), *(
-                p for p in _product3(X, _RELU6, Const(1 / 6)) if isinstance(p, Op)
-            )),
+            (
+                op("Div", op("Mul", X, _RELU6), _SIX),
+                op("Mul", X, op("Div", _RELU6, _SIX)),
+                op("Mul", op("Div", X, _SIX), _RELU6),
+                *(p for p in _product3(X, _RELU6, Const(1 / 6)) if isinstance(p, Op)),
+            ),
             lambda m: m.replace("HardSwish", [m["x"]]),
             _clips_to_six,
         ),
-        Rule("fuse_hardswish_gate", op("Mul", X, op("HardSigmoid", X, name="gate")), lambda m: m.replace("HardSwish", [m["x"]]), _hard_sigmoid_is_standard),
+        Rule(
+            "fuse_hardswish_gate",
+            op("Mul", X, op("HardSigmoid", X, name="gate")),
+            lambda m: m.replace("HardSwish", [m["x"]]),
+            _hard_sigmoid_is_standard,
+        ),
         # min(max(x, low), high) = max(min(x, high), low) = clip(x, low, high) for low <= high
         Rule(
             "fuse_clip",
-            (op("Min", op("Max", X, Const(name="low")), Const(name="high")), op("Max", op("Min", X, Const(name="high")), Const(name="low"))),
+            (
+                op("Min", op("Max", X, Const(name="low")), Const(name="high")),
+                op("Max", op("Min", X, Const(name="high")), Const(name="low")),
+            ),
             _clip,
             _same_type,
         ),

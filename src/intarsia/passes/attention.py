@@ -58,11 +58,20 @@ def _fuse(m: Match) -> Patch | None:
     q, q_scale = _unscaled(rewriter, m["q"])
     dtype = rewriter.dtype(q)
     heads = [rewriter.shape(n) for n in (q, turned, m["v"])]
-    if any(h is None or h[1] != heads[0][1] for h in heads) or dtype not in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE):  # type: ignore[index]
+    if any(h is None or h[1] != heads[0][1] for h in heads) or dtype not in (
+        DType.FLOAT,
+        DType.FLOAT16,
+        DType.BFLOAT16,
+        DType.DOUBLE,
+    ):  # type: ignore[index]
         return None
     patch = m.patch()
     # Where the turn mixed in other axes, the new Transpose merges with it (rule merge_transposes).
-    key = turn.inputs[0] if turn.attributes.get("perm") == _MATRIX_TRANSPOSED else patch.op("Transpose", [turned], perm=_MATRIX_TRANSPOSED)
+    key = (
+        turn.inputs[0]
+        if turn.attributes.get("perm") == _MATRIX_TRANSPOSED
+        else patch.op("Transpose", [turned], perm=_MATRIX_TRANSPOSED)
+    )
     key, k_scale = _unscaled(rewriter, key) if key in rewriter.types else (key, 1.0)
     total = scale * q_scale * k_scale * _score_scale(m)
     attributes: dict[str, Any] = {"scale": total}
@@ -136,7 +145,11 @@ def _split_heads(rewriter: Rewriter, name: str) -> tuple[str, Shape] | None:
 def _join_heads(m: Match) -> Patch | None:
     """Attention over [B, S, H*D] operands: the heads are split and joined inside."""
     rewriter, node = m.rewriter, m.node("attention")
-    if m.node("turn").attributes.get("perm") != _HEADS_TO_FRONT or len([o for o in node.outputs if o]) != 1 or len(node.inputs) > 4:
+    if (
+        m.node("turn").attributes.get("perm") != _HEADS_TO_FRONT
+        or len([o for o in node.outputs if o]) != 1
+        or len(node.inputs) > 4
+    ):
         return None
     split = [_split_heads(rewriter, n) for n in node.inputs[:3]]
     if any(s is None for s in split) or "q_num_heads" in node.attributes:
@@ -203,7 +216,14 @@ def _packed_heads(m: Match) -> Patch | None:
     before, split = m.shape("x"), rewriter.shape(m.node("turn").inputs[0])
     if m.node("turn").attributes.get("perm") != [2, 0, 3, 1, 4] or m.root.attributes.get("axis", 0) != 0 or index is None:
         return None
-    if before is None or split is None or len(before) != 3 or len(split) != 5 or before[:2] != split[:2] or rewriter.rank(m["index"]) != 0:
+    if (
+        before is None
+        or split is None
+        or len(before) != 3
+        or len(split) != 5
+        or before[:2] != split[:2]
+        or rewriter.rank(m["index"]) != 0
+    ):
         return None
     if any(not isinstance(d, int) for d in split[2:]):
         return None
@@ -222,7 +242,9 @@ def _drop_expand(m: Match) -> Patch | None:
         return None
     patch = m.patch()
     out = m.rewriter.fresh(f"{patch.stem}.attention", patch.types)
-    patch.node(node.copy(inputs=[*node.inputs[:3], mask, *node.inputs[4:]], outputs=[out, *node.outputs[1:]], origin=patch.origin))
+    patch.node(
+        node.copy(inputs=[*node.inputs[:3], mask, *node.inputs[4:]], outputs=[out, *node.outputs[1:]], origin=patch.origin)
+    )
     return patch.result(out, node.outputs[0])
 
 
@@ -255,13 +277,22 @@ RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     (
         # attention(q, k, v) = softmax(scale q k' + bias) v, where rows that are masked throughout give 0
-        Rule("fuse_attention", (op("MatMul", _SOFTMAX, Var("v")), op("MatMul", _GUARDED, Var("v")), op("MatMul", _WIDE, Var("v"))), _fuse),
+        Rule(
+            "fuse_attention",
+            (op("MatMul", _SOFTMAX, Var("v")), op("MatMul", _GUARDED, Var("v")), op("MatMul", _WIDE, Var("v"))),
+            _fuse,
+        ),
         # attention with k and v repeated n times per head = attention with grouped heads
         Rule("attention_shares_heads", op("Attention"), _share_heads, shared=True),
         # masks broadcast inside attention
         Rule("attention_drops_expand", op("Attention"), _drop_expand, shared=True),
         # transpose(reshape(x, [b, s, 3, h, d]), [2, 0, 3, 1, 4])[i] = transpose(reshape(x[:, :, i h d : (i+1) h d], [b, s, h, d]), [0, 2, 1, 3])
-        Rule("unpack_heads", op("Gather", op("Transpose", op("Reshape", Var("x")), name="turn"), Const(name="index")), _packed_heads, shared=True),
+        Rule(
+            "unpack_heads",
+            op("Gather", op("Transpose", op("Reshape", Var("x")), name="turn"), Const(name="index")),
+            _packed_heads,
+            shared=True,
+        ),
     ),
 )
 
@@ -269,6 +300,8 @@ HEAD_RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     (
         # reshape(transpose(attention(split q, split k, split v))) = attention(q, k, v, num_heads)
-        Rule("attention_joins_heads", op("Reshape", op("Transpose", op("Attention", name="attention"), name="turn")), _join_heads),
+        Rule(
+            "attention_joins_heads", op("Reshape", op("Transpose", op("Attention", name="attention"), name="turn")), _join_heads
+        ),
     ),
 )

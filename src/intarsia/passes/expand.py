@@ -80,7 +80,9 @@ def _gelu(p: Pieces) -> None:
     x, dtype = p.node.inputs[0], p.type(0).dtype
     if p.node.attributes.get("approximate", "none") == "tanh":
         cube = p.op("Mul", p.op("Mul", x, x), x)
-        inner = p.op("Mul", p.op("Add", x, p.op("Mul", cube, p.scalar(0.044715, dtype))), p.scalar(math.sqrt(2 / math.pi), dtype))
+        inner = p.op(
+            "Mul", p.op("Add", x, p.op("Mul", cube, p.scalar(0.044715, dtype))), p.scalar(math.sqrt(2 / math.pi), dtype)
+        )
         gate = p.op("Tanh", inner)
     else:
         gate = p.op("Erf", p.op("Mul", x, p.scalar(math.sqrt(0.5), dtype)))
@@ -161,7 +163,8 @@ def _attention(p: Pieces) -> None:
     groups = int(attributes["kv_num_heads"]) if flat else p.known(1, 1) or 1
     if flat:
         q, k, v = (
-            p.op("Transpose", p.op("Reshape", x, p.ints(0, 0, n, -1)), perm=[0, 2, 1, 3]) for x, n in ((q, heads), (k, groups), (v, groups))
+            p.op("Transpose", p.op("Reshape", x, p.ints(0, 0, n, -1)), perm=[0, 2, 1, 3])
+            for x, n in ((q, heads), (k, groups), (v, groups))
         )
     width = p.known(0, -1)
     size = width // heads if flat and width is not None else width
@@ -222,7 +225,15 @@ def expandable(graph: Graph, node: Node) -> bool:
     if any(not isinstance(t, TensorType) or t.shape is None for t in kinds):
         return False
     if node.op_type == "Attention":
-        return len(node.inputs) <= 4 and not node.attributes.get("softcap", 0.0) and not node.attributes.get("qk_matmul_output_mode", 0)
+        return (
+            len(node.inputs) <= 4
+            and not node.attributes.get("softcap", 0.0)
+            and not node.attributes.get("qk_matmul_output_mode", 0)
+        )
     if node.op_type == "RotaryEmbedding":
-        return len(node.inputs) == 3 and not node.attributes.get("interleaved", 0) and not node.attributes.get("rotary_embedding_dim", 0)
+        return (
+            len(node.inputs) == 3
+            and not node.attributes.get("interleaved", 0)
+            and not node.attributes.get("rotary_embedding_dim", 0)
+        )
     return True

@@ -15,7 +15,12 @@ def _neutral_operand(m: Match) -> Patch | None:
     neutral = 1 if node.op_type == "And" else 0
     for one, other in (node.inputs, node.inputs[::-1]):
         found = linear_of(rewriter, one)
-        if found is None or found.fill != neutral or rewriter.constant(one) is not None and rewriter.constant(other) is not None:
+        if (
+            found is None
+            or found.fill != neutral
+            or rewriter.constant(one) is not None
+            and rewriter.constant(other) is not None
+        ):
             continue
         if rewriter.shape(other) is None or rewriter.shape(node.outputs[0]) is None:
             continue

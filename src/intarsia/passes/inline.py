@@ -62,7 +62,9 @@ class _Inliner:
     def _has_body(self, node: Node) -> bool:
         """Whether no definition is registered for a standard operator that ONNX defines as a function."""
         version = self._version(node)
-        if node.domain not in ("", "ai.onnx.ml", "ai.onnx.preview") or self.registry.find(node.domain, node.op_type, version or 10_000):
+        if node.domain not in ("", "ai.onnx.ml", "ai.onnx.preview") or self.registry.find(
+            node.domain, node.op_type, version or 10_000
+        ):
             return False
         key = (node.domain, node.op_type, version)
         if key not in self.schemas:
@@ -116,7 +118,10 @@ class _Inliner:
         version = self._version(node)
         schema = onnx.defs.get_schema(node.op_type, version, node.domain)
         if schema.has_function:
-            opset = max((v for v in schema.function_opset_versions if v <= self._standard_opset()), default=min(schema.function_opset_versions))
+            opset = max(
+                (v for v in schema.function_opset_versions if v <= self._standard_opset()),
+                default=min(schema.function_opset_versions),
+            )
             data = schema.get_function_with_opset_version(opset)
         else:
             types = [onnx.TypeProto() if not n else self._type_proto(n) for n in node.inputs]
@@ -127,8 +132,12 @@ class _Inliner:
             return None
         function = onnx.FunctionProto.FromString(data)
         function.domain, function.name = "intarsia.body", node.op_type
-        opsets = [onnx.helper.make_opsetid("", max((o.version for o in function.opset_import if not o.domain), default=version))]
-        holder = onnx.helper.make_model(onnx.helper.make_graph([], "holder", [], []), functions=[function], opset_imports=opsets, ir_version=10)
+        opsets = [
+            onnx.helper.make_opsetid("", max((o.version for o in function.opset_import if not o.domain), default=version))
+        ]
+        holder = onnx.helper.make_model(
+            onnx.helper.make_graph([], "holder", [], []), functions=[function], opset_imports=opsets, ir_version=10
+        )
         return next(iter(load(holder).functions.values()))
 
     def _standard_opset(self) -> int:
@@ -163,9 +172,10 @@ class _Inliner:
                 names[name] = outer
         for node in function.nodes:
             self._instantiate(body, node, function, call, names, attributes)
-        passed, body.nodes = [n for n in body.nodes if n.version == 1 and n.op_type == "Identity"], [
-            n for n in body.nodes if not (n.version == 1 and n.op_type == "Identity")
-        ]
+        passed, body.nodes = (
+            [n for n in body.nodes if n.version == 1 and n.op_type == "Identity"],
+            [n for n in body.nodes if not (n.version == 1 and n.op_type == "Identity")],
+        )
         body.nodes += passed
         return body
 

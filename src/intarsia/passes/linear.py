@@ -56,7 +56,9 @@ def _channel_affine(m: Match, channels: int, rank: int) -> Callable[[], Arrays] 
     return compute
 
 
-def _scaled(patch: Patch, node: Node, affine: Callable[[], Arrays], channels: int, axis: Sequence[int], *, weights: bool) -> Patch | None:
+def _scaled(
+    patch: Patch, node: Node, affine: Callable[[], Arrays], channels: int, axis: Sequence[int], *, weights: bool
+) -> Patch | None:
     """`node` with its weights multiplied per channel along `axis` (of the weights split by groups) and its bias adjusted."""
     rewriter = patch.rewriter
     weight = rewriter.constant(node.inputs[1])
@@ -76,7 +78,9 @@ def _scaled(patch: Patch, node: Node, affine: Callable[[], Arrays], channels: in
     if weights:
         inputs[1] = patch.lazy_constant(weight.dtype, weight.shape, lambda: _times(weight, known()[0], axis), "weight")
     inputs.append(patch.lazy_constant(weight.dtype, (channels,), lambda: _shifted(weight, bias, known(), channels), "bias"))
-    made = node.copy(inputs=inputs, outputs=[patch.rewriter.fresh(f"{patch.stem}.{node.op_type.lower()}", patch.types)], origin=patch.origin)
+    made = node.copy(
+        inputs=inputs, outputs=[patch.rewriter.fresh(f"{patch.stem}.{node.op_type.lower()}", patch.types)], origin=patch.origin
+    )
     if made.op_type == "Gemm":
         made.attributes["beta"] = 1.0
     patch.node(made)
@@ -195,7 +199,10 @@ def _pad_into_conv(m: Match) -> Patch | None:
     out = rewriter.fresh(f"{patch.stem}.conv", patch.types)
     patch.node(
         conv.copy(
-            inputs=[pad.inputs[0], *conv.inputs[1:]], outputs=[out], attributes={**conv.attributes, "pads": total}, origin=patch.origin
+            inputs=[pad.inputs[0], *conv.inputs[1:]],
+            outputs=[out],
+            attributes={**conv.attributes, "pads": total},
+            origin=patch.origin,
         )
     )
     return patch.result(out, conv.outputs[0])
@@ -233,8 +240,16 @@ RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
         # norm(W x + b) = (s W) x + (s b + t), s = scale / sqrt(var + eps), t = bias - mean s
-        Rule("fold_norm_into_linear", op("BatchNormalization", op("Conv|ConvTranspose|Gemm", name="linear"), *[Var(n) for n in "abcd"]), _into_linear),
-        Rule("fold_norm_into_matmul", op("BatchNormalization", op("MatMul", name="linear"), *[Var(n) for n in "abcd"]), _norm_into_matmul),
+        Rule(
+            "fold_norm_into_linear",
+            op("BatchNormalization", op("Conv|ConvTranspose|Gemm", name="linear"), *[Var(n) for n in "abcd"]),
+            _into_linear,
+        ),
+        Rule(
+            "fold_norm_into_matmul",
+            op("BatchNormalization", op("MatMul", name="linear"), *[Var(n) for n in "abcd"]),
+            _norm_into_matmul,
+        ),
         # (W x + b) + c = W x + (b + c);  (W x + b) c = (c W) x + c b
         Rule("fold_affine_into_conv", op("Add|Sub|Mul|Div", _LINEAR, Const(name="c", scalar=False)), _into_linear),
         # norm(x) = s x + t
@@ -252,6 +267,10 @@ EXTENDED_RULES = RuleSet(
     (
         # reshape(gemm(reshape(x, [-1, k]), W, b), [..., n]) = x W + b
         Rule("gemm_of_rows", op("Reshape", op("Gemm", op("Reshape|Flatten", Var("x")), Var("w"), name="gemm")), _gemm_of_rows),
-        Rule("gemm_of_rows", op("Reshape", op("Gemm", op("Reshape|Flatten", Var("x")), Var("w"), Var("b"), name="gemm")), _gemm_of_rows),
+        Rule(
+            "gemm_of_rows",
+            op("Reshape", op("Gemm", op("Reshape|Flatten", Var("x")), Var("w"), Var("b"), name="gemm")),
+            _gemm_of_rows,
+        ),
     ),
 )

@@ -44,7 +44,9 @@ def is_causal_bias(rewriter: Rewriter, name: str) -> bool:
         return _leading_square(rewriter, name) and is_causal_bias(rewriter, node.inputs[0])
     if node.op_type == "Where":
         zero, low = rewriter.scalar(node.inputs[1]), rewriter.scalar(node.inputs[2])
-        return zero == 0.0 and low is not None and low <= _LOW and is_causal_mask(rewriter, unexpanded(rewriter, node.inputs[0]))
+        return (
+            zero == 0.0 and low is not None and low <= _LOW and is_causal_mask(rewriter, unexpanded(rewriter, node.inputs[0]))
+        )
     return False
 
 

@@ -87,7 +87,11 @@ def _take_casts(m: Match) -> Patch | None:
     """The pieces computed in float32 for a half type: that is what stash_type 1 says."""
     node, rewriter = m.node("norm"), m.rewriter
     dtype = rewriter.dtype(m["x"])
-    if dtype not in _HALF_TYPES or rewriter.dtype(m.root.outputs[0]) != dtype or rewriter.dtype(node.outputs[0]) is not DType.FLOAT:
+    if (
+        dtype not in _HALF_TYPES
+        or rewriter.dtype(m.root.outputs[0]) != dtype
+        or rewriter.dtype(node.outputs[0]) is not DType.FLOAT
+    ):
         return None
     ones = rewriter.constant(node.inputs[1])
     if len(node.inputs) > 2 or ones is None or not _all(rewriter, node.inputs[1], 1.0):
@@ -98,7 +102,12 @@ def _take_casts(m: Match) -> Patch | None:
 
 
 def _keras_layer_norm(m: Match) -> Patch | None:
-    axis, epsilon, dtype, shape = _normalized_axis(m, ("mean", "var")), m.scalar("epsilon"), m.rewriter.dtype(m["x"]), m.shape("x")
+    axis, epsilon, dtype, shape = (
+        _normalized_axis(m, ("mean", "var")),
+        m.scalar("epsilon"),
+        m.rewriter.dtype(m["x"]),
+        m.shape("x"),
+    )
     if axis is None or epsilon is None or dtype not in _FLOATS or shape is None:
         return None
     if m.shape("s") != shape[axis:] or m.shape("b") != shape[axis:]:
@@ -125,7 +134,9 @@ def _group_norm(m: Match) -> Patch | None:
             return None
         parameters.append(patch.constant(found.numpy().reshape(channels), name))
     epsilon = float(norm.attributes.get("epsilon", 1e-5))
-    return patch.result(patch.op("GroupNormalization", [m["x"], *parameters], num_groups=groups, epsilon=epsilon), m.root.outputs[0])
+    return patch.result(
+        patch.op("GroupNormalization", [m["x"], *parameters], num_groups=groups, epsilon=epsilon), m.root.outputs[0]
+    )
 
 
 def _softmax(m: Match) -> Patch | None:
@@ -181,25 +192,45 @@ RULES = RuleSet(
         # layernorm(x) = (x - mean) / sqrt(mean((x - mean)^2) + eps)
         Rule("fuse_layer_norm", _normal(_CENTERED, _VARIANCE), _norm("LayerNormalization", ("mean", "var"))),
         # the same as x g + (b - mean g), g = s / sqrt(var + eps)
-        Rule("fuse_layer_norm_affine", op("Add", op("Mul", X, _GAIN), op("Sub", Var("b"), op("Mul", _MEAN, _GAIN))), _keras_layer_norm),
+        Rule(
+            "fuse_layer_norm_affine",
+            op("Add", op("Mul", X, _GAIN), op("Sub", Var("b"), op("Mul", _MEAN, _GAIN))),
+            _keras_layer_norm,
+        ),
         # rmsnorm(x) = x / sqrt(mean(x^2) + eps)
         Rule("fuse_rms_norm", _normal(X, op("ReduceMean", _squared(X), name="square")), _norm("RMSNormalization", ("square",))),
         # cast(norm(cast(x, float)), half) = norm(x) with float32 inside
-        Rule("norm_takes_casts", op("Cast", op("LayerNormalization|RMSNormalization", op("Cast", X), Var("ones"), name="norm")), _take_casts),
+        Rule(
+            "norm_takes_casts",
+            op("Cast", op("LayerNormalization|RMSNormalization", op("Cast", X), Var("ones"), name="norm")),
+            _take_casts,
+        ),
         # norm(x) s, norm(x) s + b
         Rule("norm_takes_scale", op("Mul", _RMS, Var("s")), _take_scale),
         Rule("norm_takes_bias", op("Add", _NORM, Var("b")), _take_bias),
         # groupnorm(x) s + b = reshape(instancenorm(reshape(x, [n, groups, -1]))) s + b
         Rule(
             "fuse_group_norm",
-            op("Add", op("Mul", op("Reshape", op("InstanceNormalization", op("Reshape", X), Var("i"), Var("j"), name="norm")), Var("s")), Var("b")),
+            op(
+                "Add",
+                op(
+                    "Mul",
+                    op("Reshape", op("InstanceNormalization", op("Reshape", X), Var("i"), Var("j"), name="norm")),
+                    Var("s"),
+                ),
+                Var("b"),
+            ),
             _group_norm,
         ),
         # softmax(x) = exp(x - max x) / sum exp(x - max x) = exp(x) / sum exp(x)
         Rule(
             "fuse_softmax",
             (
-                op("Div", op("Exp", op("Sub", X, op("ReduceMax", X, name="max"))), op("ReduceSum", op("Exp", op("Sub", X, op("ReduceMax", X, name="max"))), name="sum")),
+                op(
+                    "Div",
+                    op("Exp", op("Sub", X, op("ReduceMax", X, name="max"))),
+                    op("ReduceSum", op("Exp", op("Sub", X, op("ReduceMax", X, name="max"))), name="sum"),
+                ),
                 op("Div", op("Exp", X), op("ReduceSum", op("Exp", X), name="sum")),
             ),
             _softmax,

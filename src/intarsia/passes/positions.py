@@ -77,7 +77,9 @@ def _least(a: Dim, b: Dim) -> Dim:
     for small, large in ((a, b), (b, a)):
         difference = large - small
         terms = difference.terms if isinstance(difference, Expr) else {(): int(difference)}
-        plain = all(c > 0 and all(not atom.args and "[" not in atom.name for atom, _ in mono) for mono, c in terms.items() if mono)
+        plain = all(
+            c > 0 and all(not atom.args and "[" not in atom.name for atom, _ in mono) for mono, c in terms.items() if mono
+        )
         if plain and sum(terms.values()) >= 0:
             return small
     return dim_min(a, b)
@@ -129,7 +131,8 @@ def _of_array(array: np.ndarray) -> Linear | None:
     numbers = array.astype(np.int64)
     origin = int(numbers[(0,) * array.ndim])
     coefficients = tuple(
-        int(numbers[tuple(int(i == k) for i in range(array.ndim))]) - origin if array.shape[k] > 1 else 0 for k in range(array.ndim)
+        int(numbers[tuple(int(i == k) for i in range(array.ndim))]) - origin if array.shape[k] > 1 else 0
+        for k in range(array.ndim)
     )
     grid = origin + sum((c * g for c, g in zip(coefficients, np.indices(array.shape, sparse=True), strict=True)), np.int64(0))
     return Linear(coefficients, origin) if bool((np.broadcast_to(grid, array.shape) == numbers).all()) else None
@@ -245,7 +248,11 @@ def _not(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions 
 
 def _cast(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions | None:
     found = positions_of(rewriter, node.inputs[0], depth)
-    if rewriter.dtype(node.outputs[0]) is DType.BOOL and isinstance(found, Linear) and rewriter.dtype(node.inputs[0]) is not DType.BOOL:
+    if (
+        rewriter.dtype(node.outputs[0]) is DType.BOOL
+        and isinstance(found, Linear)
+        and rewriter.dtype(node.inputs[0]) is not DType.BOOL
+    ):
         return None if found.fill is None else Linear(found.coefficients, int(found.fill != 0))
     if isinstance(found, Compared) and rewriter.dtype(node.outputs[0]) is not DType.BOOL:
         return None
@@ -341,7 +348,12 @@ def grid_of(rewriter: Rewriter, node: Node, depth: int = 0) -> list[Linear] | No
     """The index of each data axis of a GatherND, without the trailing axis of the index tensor."""
     concat = rewriter.producer_of(node.inputs[1], "Concat")
     rank = rewriter.rank(node.inputs[1])
-    if node.attributes.get("batch_dims", 0) or concat is None or rank is None or concat.attributes["axis"] not in (-1, rank - 1):
+    if (
+        node.attributes.get("batch_dims", 0)
+        or concat is None
+        or rank is None
+        or concat.attributes["axis"] not in (-1, rank - 1)
+    ):
         return None
     forms = []
     for name in concat.inputs:

@@ -10,7 +10,7 @@ import numpy as np
 
 from intarsia.graph.dims import Shape
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
+from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, ValueType
 from intarsia.ops.infer import Inference, infer_node
 from intarsia.ops.registry import OpRecord, Registry
 from intarsia.passes.versions import emitted_version
@@ -41,7 +41,9 @@ class Patch:
     results: dict[str, str] = field(default_factory=dict)
     opset_imports: dict[str, int] = field(default_factory=dict)
 
-    def op(self, op_type: str, inputs: Sequence[str], *, version: int = 0, type: ValueType | None = None, **attributes: Any) -> str:
+    def op(
+        self, op_type: str, inputs: Sequence[str], *, version: int = 0, type: ValueType | None = None, **attributes: Any
+    ) -> str:
         """Add a node with one output and return that value's name. `version` 0: the one this package writes (versions.py)."""
         out = self.rewriter.fresh(f"{self.stem}.{op_type.lower()}", self.types)
         names = list(inputs)
@@ -156,7 +158,9 @@ class Rewriter:
                 return None
             return [int(v) for v in found.numpy().reshape(-1)]
         flat = list(value.reshape(-1))
-        return [int(v) for v in flat] if all(isinstance(v, (int, np.integer)) for v in flat) and name not in self.fixed else None
+        return (
+            [int(v) for v in flat] if all(isinstance(v, (int, np.integer)) for v in flat) and name not in self.fixed else None
+        )
 
     def reader_count(self, name: str) -> int:
         """How many nodes read the value; a graph output counts as one more reader."""
@@ -197,7 +201,9 @@ class Rewriter:
 
     def fresh(self, stem: str, taken: Mapping[str, object]) -> str:
         name, i = stem, 0
-        while name in self.types or name in self.producer or name in self.graph.constants or name in taken or name in self.inputs:
+        while (
+            name in self.types or name in self.producer or name in self.graph.constants or name in taken or name in self.inputs
+        ):
             i += 1
             name = f"{stem}_{i}"
         return name
@@ -207,7 +213,7 @@ class Rewriter:
     def patch(self, root: Node, matched: Sequence[Node] = ()) -> Patch:
         """An empty patch that replaces `root`; `origin` unites those of the `matched` nodes."""
         origin: dict[str, None] = {}
-        for node in (*matched, root):
+        for node in sorted({id(n): n for n in (*matched, root)}.values(), key=lambda n: self.slot_of.get(id(n), 0)):
             origin.update(dict.fromkeys(node.origin or ((node.name,) if node.name else ())))
         return Patch(self, next(o for o in root.outputs if o), tuple(origin))
 
@@ -266,6 +272,7 @@ class Rewriter:
         """The graph as it is now: nodes in order, constants that are still read."""
         graph = self.graph
         graph.nodes = [node for slot in self.slots for node in slot]
+        graph.outputs = [v if v.type is not None else Value(v.name, self.types.get(v.name), v.doc) for v in graph.outputs]
         used = set(self.readers) | self.outputs | self.fixed
         graph.constants = {name: constant for name, constant in graph.constants.items() if name in used}
         live = used | self.inputs | {o for node in graph.nodes for o in node.outputs}

@@ -17,13 +17,27 @@ def _halves_repeat(rewriter: Rewriter, name: str, depth: int = 0) -> bool:
     if node is None or node.domain:
         array = rewriter.array(name)
         half = array.shape[-1] // 2 if array is not None and array.ndim else 0
-        return array is not None and half > 0 and array.shape[-1] == 2 * half and bool((array[..., :half] == array[..., half:]).all())
+        return (
+            array is not None
+            and half > 0
+            and array.shape[-1] == 2 * half
+            and bool((array[..., :half] == array[..., half:]).all())
+        )
     if node.op_type == "Concat":
         rank = rewriter.rank(name)
-        return node.attributes["axis"] in (-1, None if rank is None else rank - 1) and len(node.inputs) == 2 and node.inputs[0] == node.inputs[1]
+        return (
+            node.attributes["axis"] in (-1, None if rank is None else rank - 1)
+            and len(node.inputs) == 2
+            and node.inputs[0] == node.inputs[1]
+        )
     if node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Expand", "Gather", "Slice"):
         before, after = rewriter.shape(node.inputs[0]), rewriter.shape(name)
-        return before is not None and after is not None and before[-1:] == after[-1:] and _halves_repeat(rewriter, node.inputs[0], depth + 1)
+        return (
+            before is not None
+            and after is not None
+            and before[-1:] == after[-1:]
+            and _halves_repeat(rewriter, node.inputs[0], depth + 1)
+        )
     if node.op_type == "Mul":
         others = [n for n in node.inputs if rewriter.scalar(n) is None]
         return len(others) == 1 and _halves_repeat(rewriter, others[0], depth + 1)
@@ -79,7 +93,9 @@ def _fuse_rotary(m: Match) -> Patch | None:
 
 _X = Var("x")
 _HALVES = op("Concat", op("Neg", op("Slice", _X, name="high")), op("Slice", _X, name="low"), name="turned")
-_SPLIT = op("Concat", op("Neg", op("Split", _X, name="split", output=1)), op("Split", _X, name="split", output=0), name="turned")
+_SPLIT = op(
+    "Concat", op("Neg", op("Split", _X, name="split", output=1)), op("Split", _X, name="split", output=0), name="turned"
+)
 
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_EXTENDED,

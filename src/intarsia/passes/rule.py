@@ -147,7 +147,9 @@ class Op(Pattern):
             return False
         if all(_produced(rewriter, n, h) for n, h in zip(node.inputs, self._heads, strict=False)):
             return True
-        return node.op_type in COMMUTATIVE and all(_produced(rewriter, n, h) for n, h in zip(node.inputs[::-1], self._heads, strict=False))
+        return node.op_type in COMMUTATIVE and all(
+            _produced(rewriter, n, h) for n, h in zip(node.inputs[::-1], self._heads, strict=False)
+        )
 
     def at(self, m: Match, node: Node) -> Iterator[Match]:
         if not self.may_match(m.rewriter, node):
@@ -195,7 +197,20 @@ def _produced(rewriter: Rewriter, name: str, head: frozenset[str] | None) -> boo
 
 # Operators whose trailing inputs (axes, sizes) are looked at by a rule's check.
 _OPTIONAL_TAIL = frozenset(
-    ("ReduceMean", "ReduceSum", "ReduceMax", "Squeeze", "Unsqueeze", "Clip", "Slice", "Pad", "Split", "Reshape", "Expand", "Dropout")
+    (
+        "ReduceMean",
+        "ReduceSum",
+        "ReduceMax",
+        "Squeeze",
+        "Unsqueeze",
+        "Clip",
+        "Slice",
+        "Pad",
+        "Split",
+        "Reshape",
+        "Expand",
+        "Dropout",
+    )
 )
 
 

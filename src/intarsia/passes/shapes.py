@@ -79,8 +79,10 @@ def _constant_expand(m: Match) -> Patch | None:
 
 def _merge_views(m: Match) -> Patch | None:
     before, after = m.shape("x"), m.rewriter.shape(m.root.outputs[0])
-    if before is None or after is None or before == after:
+    if before is None or after is None:
         return None
+    if before == after:
+        return m.keep("x")
     target = reshape_target(before, after)
     return None if target is None else _reshape(m, m["x"], target)
 
@@ -203,7 +205,11 @@ def _hoist_expand(m: Match) -> Patch | None:
         return None
     patch = m.patch()
     inner = patch.rewriter.fresh(f"{patch.stem}.small", patch.types)
-    patch.node(node.copy(inputs=[small if n == expand.outputs[0] else n for n in node.inputs], outputs=[inner], name="", origin=patch.origin))
+    patch.node(
+        node.copy(
+            inputs=[small if n == expand.outputs[0] else n for n in node.inputs], outputs=[inner], name="", origin=patch.origin
+        )
+    )
     return patch.result(patch.op("Expand", [inner, expand.inputs[1]]), node.outputs[0])
 
 
@@ -245,9 +251,16 @@ RULES = RuleSet(
         Rule("remove_and_true", op("And", _X, Var("c")), lambda m: m.keep("x"), _neutral(1, "b"), shared=True),
         Rule("remove_or_false", op("Or", _X, Var("c")), lambda m: m.keep("x"), _neutral(0, "b"), shared=True),
         # transpose(transpose(x, p), q) = transpose(x, p[q])
-        Rule("merge_transposes", op("Transpose", op("Transpose", _X, name="first"), name="second"), _merge_transposes, shared=True),
+        Rule(
+            "merge_transposes",
+            op("Transpose", op("Transpose", _X, name="first"), name="second"),
+            _merge_transposes,
+            shared=True,
+        ),
         # reshape(transpose(reshape(x, [B*H, S, D]), [0, 2, 1]), [B, H, D, S]) = transpose(x, [0, 1, 3, 2])
-        Rule("batched_transpose", op("Reshape", op("Transpose", op("Reshape", _X), name="turn")), _batched_transpose, shared=True),
+        Rule(
+            "batched_transpose", op("Reshape", op("Transpose", op("Reshape", _X), name="turn")), _batched_transpose, shared=True
+        ),
         # reshape(reshape(x, a), b) = reshape(x, b), with squeeze, unsqueeze and flatten as reshapes
         Rule("merge_views", op("|".join(VIEWS), op("|".join(VIEWS), _X)), _merge_views, shared=True),
         # reshape(x, shape(...)) = reshape(x, [0, -1, 12, 64])

@@ -119,7 +119,10 @@ def _repeat_mask(graph: Graph, nodes: list[Node], node: Node) -> str:
     q, mask = graph.type_of(node.inputs[0]), node.inputs[3]
     kind = graph.type_of(mask)
     assert isinstance(q, TensorType) and q.rank is not None and isinstance(kind, TensorType) and kind.shape is not None
-    names = [graph.unique_name(f"{mask}.{hint}", (o for n in nodes for o in n.outputs)) for hint in ("queries", "shape", "whole", "one")]
+    names = [
+        graph.unique_name(f"{mask}.{hint}", (o for n in nodes for o in n.outputs))
+        for hint in ("queries", "shape", "whole", "one")
+    ]
     queries, shape, whole, one = names
     graph.constants[one] = Constant.of(one, np.ones(1, np.int64))
     nodes.append(Node("Shape", [node.inputs[0]], [queries], {"start": q.rank - 2, "end": q.rank - 1}, name=f"Shape/{queries}"))

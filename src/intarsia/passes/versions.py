@@ -16,7 +16,14 @@ _EMITTED = {
 }  # fmt: skip
 
 # Versions that changed what a node means without changing its signature.
-_CHANGED_MEANING = {"Softmax": (13,), "LogSoftmax": (13,), "Hardmax": (13,), "GroupNormalization": (21,), "Resize": (11,), "Scan": (9,)}
+_CHANGED_MEANING = {
+    "Softmax": (13,),
+    "LogSoftmax": (13,),
+    "Hardmax": (13,),
+    "GroupNormalization": (21,),
+    "Resize": (11,),
+    "Scan": (9,),
+}
 
 
 def emitted_version(op_type: str) -> int:

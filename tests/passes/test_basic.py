@@ -1,0 +1,289 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from pass_models import BASIC, build, counts, fired, optimized
+
+from intarsia.errors import InvalidGraph, UnknownOption
+from intarsia.graph.load import load
+from intarsia.passes import GraphOptimizationLevel, optimize, rule_names
+
+NONE = GraphOptimizationLevel.ORT_DISABLE_ALL
+
+
+def test_levels_have_onnxruntimes_numbers():
+    assert [int(level) for level in GraphOptimizationLevel] == [0, 1, 2, 3, 99]
+
+
+def test_constants_are_folded():
+    model = build([("Add", "a b", "c"), ("Mul", "x c", "y")], {"x": [2]}, ["y"], {"a": 1.0, "b": np.ones(2, np.float32)})
+    result = optimized(model, BASIC)
+    assert counts(result.graph) == {"Mul": 1}
+    assert set(result.graph.constants) == {result.graph.nodes[0].inputs[1]}
+
+
+def test_large_weights_are_folded_when_they_are_read():
+    weight = np.random.default_rng(0).normal(size=(256, 300)).astype(np.float32)
+    model = build([("Transpose", "w", "t"), ("MatMul", "x t", "y")], {"x": [2, 300]}, ["y"], {"w": weight})
+    result = optimize(load(model), BASIC)
+    (constant,) = result.graph.constants.values()
+    assert constant._array is None
+    np.testing.assert_array_equal(constant.numpy(), weight.T)
+
+
+def test_what_grows_is_not_folded():
+    model = build(
+        [("Expand", "c shape", "e"), ("Add", "x e", "y")],
+        {"x": [1024, 1024]},
+        ["y"],
+        {"c": 1.0, "shape": np.array([1024, 1024])},
+    )
+    assert counts(optimize(load(model), BASIC).graph)["Expand"] == 1
+
+
+def test_random_and_dequantized_values_stay():
+    model = build(
+        [("RandomNormal", [], "r", {"shape": [2]}), ("DequantizeLinear", "q s", "w"), ("Add", "r w", "a"), ("Add", "a x", "y")],
+        {"x": [2]}, ["y"], {"q": np.array([1, 2], np.int8), "s": 0.5},
+    )  # fmt: skip
+    assert counts(optimize(load(model)).graph) == {"RandomNormal": 1, "DequantizeLinear": 1, "Add": 2}
+    asked = optimize(load(model), enabled=frozenset({"fold_dequantize"}))
+    assert counts(asked.graph) == {"RandomNormal": 1, "Add": 2}
+
+
+def test_initializers_that_the_caller_may_replace_stay():
+    model = build([("Add", "a b", "c"), ("Add", "x c", "y")], {"x": [1]}, ["y"], {"a": 1.0, "b": 2.0})
+    model.graph.input.append(helper.make_tensor_value_info("a", 1, []))
+    result = optimize(load(model))
+    assert counts(result.graph) == {"Add": 2}
+    assert result.graph.overridable == ["a"] and "a" in result.graph.constants
+
+
+def test_equal_nodes_are_computed_once_and_unused_ones_never():
+    model = build(
+        [("Unsqueeze", "x a0", "b"), ("Unsqueeze", "x a1", "c"), ("Exp", "x", "unused"), ("Add", "b c", "y"), ("Flatten", "x", "f1", {"axis": 0}),
+         ("Flatten", "x", "f2", {"axis": 1}), ("Concat", "f1 f1", "z", {"axis": 0})],
+        {"x": [2]}, ["y", "z", "f2"], {"a0": np.array([0]), "a1": np.array([0])},
+    )  # fmt: skip
+    result = optimized(model, BASIC)
+    assert fired(result)["reuse_equal_nodes"] == 1
+    assert "Exp" not in counts(result.graph)
+
+
+def test_shape_arithmetic_becomes_a_constant_target():
+    model = build(
+        [("Shape", "x", "s"), ("Gather", "s i0", "b"), ("Gather", "s i1", "n"), ("Unsqueeze", "b zero", "b1"), ("Unsqueeze", "n zero", "n1"),
+         ("Concat", "b1 n1 h d", "target", {"axis": 0}), ("Reshape", "x target", "y")],
+        {"x": ["b", "n", 12]}, ["y"],
+        {"i0": np.array(0), "i1": np.array(1), "zero": np.array([0]), "h": np.array([3]), "d": np.array([-1])},
+    )  # fmt: skip
+    result = optimized(model, BASIC, sizes={"b": 2, "n": 5})
+    (node,) = result.graph.nodes
+    assert result.graph.constants[node.inputs[1]].numpy().tolist() == [0, 0, 3, 4]
+
+
+def test_sizes_of_static_shapes_are_constants():
+    model = build(
+        [("Shape", "x", "s"), ("Gather", "s i", "n"), ("Cast", "n", "f", {"to": 1}), ("Div", "y0 f", "y")],
+        {"x": [3, 4], "y0": [2]},
+        ["y"],
+        {"i": np.array(1)},
+    )
+    assert counts(optimized(model, BASIC).graph) == {"Div": 1}
+
+
+NOTHING = {
+    "identity": ([("Identity", "x", "t")], {}),
+    "dropout": ([("Dropout", "x", "t")], {}),
+    "cast": ([("Cast", "x", "t", {"to": 1})], {}),
+    "reshape": ([("Reshape", "x shape", "t")], {"shape": np.array([-1, 4])}),
+    "expand": ([("Expand", "x shape", "t")], {"shape": np.array([1, 4])}),
+    "slice": ([("Slice", "x zero big one", "t")], {"zero": np.array([0]), "big": np.array([2**40]), "one": np.array([1])}),
+    "pad": ([("Pad", "x zeros", "t")], {"zeros": np.zeros(4, np.int64)}),
+    "transpose": ([("Transpose", "x", "t", {"perm": [0, 1]})], {}),
+    "concat": ([("Concat", "x", "t", {"axis": 1})], {}),
+    "sum": ([("Sum", "x", "t")], {}),
+    "add zero": ([("Add", "zero x", "t")], {"zero": np.zeros(4, np.float32)}),
+    "mul one": ([("Mul", "x one", "t")], {"one": 1.0}),
+    "div one": ([("Div", "x one", "t")], {"one": 1.0}),
+    "sub zero": ([("Sub", "x zero", "t")], {"zero": 0.0}),
+    "pow one": ([("Pow", "x one", "t")], {"one": 1.0}),
+    "two transposes": ([("Transpose", "x", "u"), ("Transpose", "u", "t")], {}),
+    "two casts": ([("Cast", "x", "u", {"to": 11}), ("Cast", "u", "t", {"to": 1})], {}),
+    "squeeze of unsqueeze": ([("Unsqueeze", "x one", "u"), ("Squeeze", "u one", "t")], {"one": np.array([1])}),
+    "reshape and back": (
+        [("Reshape", "x flat", "u"), ("Reshape", "u shape", "t")],
+        {"flat": np.array([-1]), "shape": np.array([-1, 4])},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_operators_that_change_nothing_vanish(case):
+    nodes, constants = NOTHING[case]
+    model = build([("Neg", "x0", "x"), *nodes, ("Abs", "t", "y")], {"x0": ["n", 4]}, ["y"], constants)
+    assert counts(optimized(model, BASIC, sizes={"n": 3}).graph) == {"Neg": 1, "Abs": 1}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_operators_that_change_nothing_keep_the_names_of_graph_outputs(case):
+    nodes, constants = NOTHING[case]
+    result = optimized(build(nodes, {"x": ["n", 4]}, ["t"], constants), BASIC, sizes={"n": 3})
+    assert counts(result.graph) == {"Identity": 1}
+    result = optimized(build([("Neg", "x0", "x"), *nodes], {"x0": ["n", 4]}, ["t"], constants), BASIC, sizes={"n": 3})
+    assert counts(result.graph) == {"Neg": 1}
+    both = optimized(build([("Neg", "x0", "x"), *nodes], {"x0": ["n", 4]}, ["x", "t"], constants), BASIC, sizes={"n": 3})
+    assert counts(both.graph) == {"Neg": 1, "Identity": 1}
+
+
+SOMETHING = {
+    "reversed slice": ([("Slice", "x last first zero minus", "t")], {"last": np.array([-1]), "first": np.array([-9]), "zero": np.array([0]), "minus": np.array([-1])}),
+    "narrowing casts": ([("Cast", "x", "u", {"to": 6}), ("Cast", "u", "t", {"to": 1})], {}),
+    "widening add": ([("Add", "x zero", "t")], {"zero": np.zeros((1, 1, 1), np.float32)}),
+    "from zero": ([("Sub", "zero x", "t")], {"zero": 0.0}),
+    "transpose": ([("Transpose", "x", "t")], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SOMETHING)
+def test_operators_that_change_something_stay(case):
+    nodes, constants = SOMETHING[case]
+    model = build([("Neg", "x0", "x"), *nodes, ("Abs", "t", "y")], {"x0": [4, 4]}, ["y"], constants)
+    assert sum(counts(optimized(model, BASIC).graph).values()) == len(nodes) + 2
+
+
+def test_masks_of_ones_vanish_and_whole_grids_are_views():
+    nodes = [("Shape", "x", "b", {"start": 0, "end": 1}), ("Shape", "x", "n", {"start": 1, "end": 2}), ("Squeeze", "b", "bs"), ("Squeeze", "n", "ns"),
+             ("Range", "i0 bs i1", "rows"), ("Range", "i0 ns i1", "columns"), ("Unsqueeze", "rows a123", "r"), ("Unsqueeze", "columns a012", "c"),
+             ("Max", "r c", "grid"), ("Shape", "grid", "gs"), ("Expand", "r gs", "r2"), ("Expand", "c gs", "c2"), ("Unsqueeze", "r2 last", "r3"),
+             ("Unsqueeze", "c2 last", "c3"), ("Concat", "r3 c3", "at", {"axis": -1}), ("GatherND", "x at", "m"), ("GreaterOrEqual", "c i0", "ge"),
+             ("And", "ge m", "y")]  # fmt: skip
+    constants = {
+        "i0": np.array(0),
+        "i1": np.array(1),
+        "a123": np.array([1, 2, 3]),
+        "a012": np.array([0, 1, 2]),
+        "last": np.array([-1]),
+    }
+    result = optimized(build(nodes, {"x": (bool, ["b", "n"])}, ["y"], constants), BASIC, sizes={"b": 2, "n": 5})
+    assert [n.op_type for n in result.graph.nodes] == ["Reshape"]
+
+
+def test_if_with_a_known_condition_is_its_branch():
+    then = helper.make_graph(
+        [helper.make_node("Add", ["x", "k"], ["t"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("t", 1, [2])],
+        [numpy_helper.from_array(np.ones(2, np.float32), "k")],
+    )
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [], [helper.make_tensor_value_info("e", 1, [2])])
+    for condition, wanted in ((True, "Add"), (False, "Neg")):
+        model = build(
+            [("If", "c", "i", {"then_branch": then, "else_branch": other}), ("Abs", "i", "y")],
+            {"x": [2]},
+            ["y"],
+            {"c": np.array(condition)},
+        )
+        assert counts(optimized(model, BASIC).graph) == {wanted: 1, "Abs": 1}
+
+
+def test_bodies_are_optimised_with_the_constants_around_them():
+    then = helper.make_graph(
+        [helper.make_node("Add", ["k", "k"], ["k2"]), helper.make_node("Add", ["x", "k2"], ["t"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("t", 1, [2])],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["e0"]), helper.make_node("Neg", ["e0"], ["e"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("e", 1, [2])],
+    )
+    model = build(
+        [("If", "c", "y", {"then_branch": then, "else_branch": other})], {"x": [2], "c": (bool, [])}, ["y"], {"k": 1.0}
+    )
+    (node,) = optimized(model, BASIC).graph.nodes
+    assert {key: len(g.nodes) for key, g in node.attributes.items()} == {"then_branch": 1, "else_branch": 1}
+
+
+def test_model_functions_are_inlined():
+    inner = helper.make_function(
+        "f",
+        "half",
+        ["a"],
+        ["b"],
+        [helper.make_node("Constant", [], ["h"], value_float=0.5), helper.make_node("Mul", ["a", "h"], ["b"])],
+        [helper.make_opsetid("", 20)],
+    )
+    scale = helper.make_node("Gemm", ["m", "m"], ["o"])
+    reference = onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    scale.attribute.append(reference)
+    outer = helper.make_function(
+        "f",
+        "leaky",
+        ["p"],
+        ["o"],
+        [helper.make_node("half", ["p"], ["m"], domain="f"), scale],
+        [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)],
+        ["slope"],
+    )
+    model = build(
+        [("leaky", "x", "t", {"slope": 0.3, "domain": "f"}), ("leaky", "t", "y", {"slope": 0.1, "domain": "f"})],
+        {"x": [2, 2]},
+        ["y"],
+        functions=[inner, outer],
+    )
+    del model.opset_import[2:]
+    result = optimized(model, BASIC)
+    assert [n.op_type for n in result.graph.nodes] == ["Mul", "Gemm"] * 2
+    assert [round(n.attributes["alpha"], 3) for n in result.graph.nodes if n.attributes] == [0.3, 0.1]
+    assert not result.graph.functions
+
+
+def test_functions_that_call_themselves_are_refused():
+    loop = helper.make_function(
+        "f",
+        "again",
+        ["a"],
+        ["b"],
+        [helper.make_node("again", ["a"], ["b"], domain="f")],
+        [helper.make_opsetid("f", 1), helper.make_opsetid("", 20)],
+    )
+    model = helper.make_model(
+        helper.make_graph([helper.make_node("again", ["x"], ["y"], domain="f")], "g", [helper.make_tensor_value_info("x", 1, [1])], [helper.make_tensor_value_info("y", 1, [1])]),
+        functions=[loop], opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("f", 1)], ir_version=10,
+    )  # fmt: skip
+    with pytest.raises(InvalidGraph, match="functions are nested in over 64 calls"):
+        optimize(load(model))
+
+
+def test_operators_without_a_definition_are_written_out_as_onnx_defines_them():
+    from intarsia.ops import registry
+    from intarsia.ops.registry import Registry
+
+    fewer = Registry(
+        {key: records for key, records in registry().records.items() if key not in (("", "Gelu"), ("", "HardSwish"))}
+    )
+    model = build([("Gelu", "x", "t"), ("HardSwish", "t", "y")], {"x": [5]}, ["y"])
+    result = optimized(model, BASIC, registry=fewer)
+    assert not {"Gelu", "HardSwish"} & set(counts(result.graph))
+
+
+def test_rules_can_be_disabled_and_counted_out():
+    model = build([("Identity", "x", "a"), ("Neg", "a", "b"), ("Identity", "b", "c"), ("Abs", "c", "y")], {"x": [2]}, ["y"])
+    graph = load(model)
+    assert optimize(graph, NONE).graph is graph
+    assert counts(optimize(graph, disabled=frozenset({"remove_identity"})).graph)["Identity"] == 2
+    assert counts(optimize(graph, limit=1).graph)["Identity"] == 1
+    assert counts(graph)["Identity"] == 2
+    result = optimize(graph)
+    assert str(result) == "4 nodes -> 2 nodes\n  remove_identity     2  Identity_0, Identity_2"
+
+
+def test_unknown_rules_are_named():
+    graph = load(build([("Neg", "x", "y")], {"x": [2]}, ["y"]))
+    with pytest.raises(UnknownOption, match="no optimisation rule is called 'fuse_gelo': did you mean 'fuse_gelu'"):
+        optimize(graph, disabled=frozenset({"fuse_gelo"}))
+    assert len(rule_names()) == len(set(rule_names())) > 40
