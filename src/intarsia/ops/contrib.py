@@ -17,7 +17,8 @@ Tensor = k.Tensor
 def embed_layer_normalization(
     input_ids: Tensor, segment_ids: Tensor | None = None, word_embedding: Tensor | None = None,
     position_embedding: Tensor | None = None, segment_embedding: Tensor | None = None, gamma: Tensor | None = None,
-    beta: Tensor | None = None, mask: Tensor | None = None, position_ids: Tensor | None = None, *, epsilon: float = 1e-12, mask_index_type: int = 0, node: NodeContext,
+    beta: Tensor | None = None, mask: Tensor | None = None, position_ids: Tensor | None = None, *,
+    epsilon: float = 1e-12, mask_index_type: int = 0, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Word, position and segment embeddings added and normalised; the number of words not masked; the sum."""
     if word_embedding is None or position_embedding is None or gamma is None or beta is None:

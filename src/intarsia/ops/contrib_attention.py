@@ -53,7 +53,9 @@ def multi_head_attention(
     mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0, unidirectional: int = 0, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     if past_sequence_length is not None or cache_indirection is not None:
-        raise k.DefinitionError("MultiHeadAttention takes no past_sequence_length and no cache_indirection here (shared buffers)")
+        raise k.DefinitionError(
+            "MultiHeadAttention takes no past_sequence_length and no cache_indirection here (shared buffers)"
+        )
     q, key4, value4 = _projected(query, key, value, bias, num_heads)
     past: Dim = 0
     if past_key is not None and past_value is not None:
@@ -65,7 +67,7 @@ def multi_head_attention(
         extra = k.cast(attention_bias, widened(q).dtype)
         penalty = extra if penalty is None else penalty + extra
     allowed = tuple(frontier(queries, keys, k.size(past), bool(unidirectional), -1, -1))
-    factor = scale if scale else default_scale(q.shape[3], q.dtype)
+    factor = scale or default_scale(q.shape[3], q.dtype)
     out, stages = attend(q, key4, value4, Scores(factor, 0.0, penalty, allowed))
     presents = (key4, value4) if node.outputs > 1 else (None, None)
     return merge_heads(k.cast(out, query.dtype)), *presents, k.cast(stages[2], query.dtype) if node.outputs > 3 else None
@@ -102,7 +104,7 @@ def _biased(x: Tensor, bias: Tensor | None, start: Dim, count: Dim) -> Tensor:
 
 
 def _padding_penalty(mask: Tensor | None, batch: Dim, keys: Dim, penalty: float, dtype: DType) -> Tensor | None:
-    """What is added to scores of keys that are padding: by lengths [batch], or masks [batch, keys] or [batch, queries, keys]."""
+    """What is added to scores of padding: by lengths [batch], or masks [batch, keys] or [batch, queries, keys]."""
     if mask is None:
         return None
     if mask.rank == 1 and mask.shape[0] == batch:
@@ -158,7 +160,7 @@ def packed_attention(
         extra = k.cast(attention_bias, q.dtype)
         penalty = extra if penalty is None else penalty + extra
     allowed = tuple(frontier(queries, keys, k.size(before), bool(unidirectional), -1, -1))
-    factor = scale if scale else default_scale(q.shape[3], q.dtype)
+    factor = scale or default_scale(q.shape[3], q.dtype)
     out, _ = attend(q, key, value, Scores(factor, 0.0, penalty, allowed))
     present = k.cast(k.concat([k.expand_dims(t, [0]) for t in (key, value)], 0), input.dtype) if node.outputs > 1 else None
     return merge_heads(k.cast(out, input.dtype)), present
@@ -168,14 +170,17 @@ def packed_attention(
 def group_query_attention(
     query: Tensor, key: Tensor | None = None, value: Tensor | None = None, past_key: Tensor | None = None,
     past_value: Tensor | None = None, seqlens_k: Tensor | None = None, total_sequence_length: np.ndarray | None = None,
-    cos_cache: Tensor | None = None, sin_cache: Tensor | None = None, position_ids: Tensor | None = None, attention_bias: Tensor | None = None, head_sink: Tensor | None = None,
+    cos_cache: Tensor | None = None, sin_cache: Tensor | None = None, position_ids: Tensor | None = None,
+    attention_bias: Tensor | None = None, head_sink: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None, q_norm_weight: Tensor | None = None,
     k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0, k_quant_type: str = "NONE",
     kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6,
-    qk_output: int = 0, rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1,
-    softcap: float = 0.0, v_quant_type: str = "NONE", node: NodeContext,
+    qk_output: int = 0, rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0,
+    smooth_softmax: int = -1, softcap: float = 0.0, v_quant_type: str = "NONE", node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    quantised = k_quant_type != "NONE" or v_quant_type != "NONE" or kv_cache_bit_width or k_scale is not None or v_scale is not None
+    quantised = (
+        k_quant_type != "NONE" or v_quant_type != "NONE" or kv_cache_bit_width or k_scale is not None or v_scale is not None
+    )
     if quantised or sliding_window_cache:
         raise k.DefinitionError("GroupQueryAttention takes no quantised and no sliding cache here")
     if seqlens_k is None or total_sequence_length is None:
@@ -207,7 +212,7 @@ def group_query_attention(
     elif smooth_softmax == 1:
         sink = k.scalar(0.0, DType.FLOAT)
     extra = None if attention_bias is None else _over_keys(attention_bias, keys)
-    factor = scale if scale else default_scale(q.shape[3], q.dtype)
+    factor = scale or default_scale(q.shape[3], q.dtype)
     out, stages = attend(q, key4, value4, Scores(factor, softcap, extra, tuple(allowed), sink))
     shown = k.cast(stages[3 if qk_output == 2 else 2], query.dtype) if qk_output and node.outputs > 3 else None
     return merge_heads(k.cast(out, query.dtype)), key4, value4, shown

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of
+from intarsia.graph.dims import Dim, Expr, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as k
@@ -32,47 +32,54 @@ def _inferrer(node: NodeContext) -> Callable[[Graph, Sequence[Any]], list[Any]]:
 # --- types that hold for several values ------------------------------------------------------------------------------
 
 
-def merge_types(a: ValueType | None, b: ValueType | None) -> ValueType | None:
-    """A type that values of both types have: sizes that differ become fresh symbols, ranks that differ an unknown shape."""
+def merge_types(a: ValueType | None, b: ValueType | None, loose: set[Dim] | None = None) -> ValueType | None:
+    """A type that values of both types have: sizes that differ become fresh symbols, ranks that differ an unknown shape.
+
+    `loose` collects those symbols; a size of `a` that is one of them stays.
+    """
     if a is None or b is None:
         return None
+    loose = set() if loose is None else loose
     if isinstance(a, TensorType) and isinstance(b, TensorType):
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return TensorType(a.dtype)
-        return TensorType(
-            a.dtype, tuple(x if x == y else fresh_symbol("branch") for x, y in zip(a.shape, b.shape, strict=True))
-        )
+        return TensorType(a.dtype, tuple(_merge_dims(x, y, loose) for x, y in zip(a.shape, b.shape, strict=True)))
     if isinstance(a, SequenceType) and isinstance(b, SequenceType):
-        return SequenceType(merge_types(a.element, b.element))
+        return SequenceType(merge_types(a.element, b.element, loose))
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
         inner = [t.element if isinstance(t, OptionalType) else t for t in (a, b)]
-        return OptionalType(merge_types(inner[0], inner[1]))
+        return OptionalType(merge_types(inner[0], inner[1], loose))
     return a
 
 
-def _visible(kind: ValueType | None, known: frozenset[str]) -> ValueType | None:
-    """`kind` without sizes that only the body's own run knows."""
+def _merge_dims(a: Dim, b: Dim, loose: set[Dim]) -> Dim:
+    if a == b or a in loose:
+        return a
+    size = fresh_symbol("varying")
+    loose.add(size)
+    return size
+
+
+def _fresh_count() -> int:
+    """The number of the newest fresh symbol: those that a body's inference makes have higher ones."""
+    (name,) = fresh_symbol("mark").symbols
+    return int(name.rpartition("#")[2])
+
+
+def _visible(kind: ValueType | None, mark: int) -> ValueType | None:
+    """`kind` without sizes that only the body's own run knows: symbols newer than `mark`, elements of its values."""
     if isinstance(kind, TensorType) and kind.shape is not None:
-        return TensorType(kind.dtype, tuple(_visible_dim(d, known) for d in kind.shape))
+        return TensorType(kind.dtype, tuple(_visible_dim(d, mark) for d in kind.shape))
     if isinstance(kind, SequenceType):
-        return SequenceType(_visible(kind.element, known))
+        return SequenceType(_visible(kind.element, mark))
     if isinstance(kind, OptionalType):
-        return OptionalType(_visible(kind.element, known))
+        return OptionalType(_visible(kind.element, mark))
     return kind
 
 
-def _visible_dim(d: Dim, known: frozenset[str]) -> Dim:
-    hidden = isinstance(d, Expr) and any(("#" in s or "[" in s) and s not in known for s in d.symbols)
+def _visible_dim(d: Dim, mark: int) -> Dim:
+    hidden = isinstance(d, Expr) and any("[" in s or ("#" in s and int(s.rpartition("#")[2]) > mark) for s in d.symbols)
     return fresh_symbol("body") if hidden else d
-
-
-def _symbols(types: Sequence[Any]) -> frozenset[str]:
-    found: frozenset[str] = frozenset()
-    for kind in types:
-        if isinstance(kind, TensorType) and kind.shape is not None:
-            for d in kind.shape:
-                found |= symbols_of(d)
-    return found
 
 
 def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -> tuple[Types, Types]:
@@ -81,27 +88,33 @@ def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -
     A size that an iteration changes becomes a symbol; then the body is inferred again, until nothing changes.
     """
     carried = list(initial)
+    loose: set[Dim] = set()
     for _ in range(3):
         out = body(carried)
-        merged = [merge_types(a, b) for a, b in zip(carried, out[:count], strict=True)]
+        merged = [merge_types(a, b, loose) for a, b in zip(carried, out[:count], strict=True)]
         if merged == carried:
             return carried, out[count:]
         carried = merged
-    loose: Types = [TensorType(t.dtype) if isinstance(t, TensorType) else t for t in carried]
-    return loose, body(loose)[count:]
+    unshaped: Types = [TensorType(t.dtype) if isinstance(t, TensorType) else t for t in carried]
+    return unshaped, body(unshaped)[count:]
 
 
 # --- If ---------------------------------------------------------------------------------------------------------------
 
 
-def _if_types(cond: ValueType, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> Types:
+def _if_types(cond: ValueType | np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> Types:
     infer = _inferrer(node)
-    known: frozenset[str] = frozenset()
+    mark = _fresh_count()
+    if isinstance(cond, np.ndarray) and cond.size == 1:  # a condition on ranks or known sizes
+        return [_visible(t, mark) for t in infer(then_branch if cond.reshape(-1)[0] else else_branch, [])]
     merged = [merge_types(a, b) for a, b in zip(infer(then_branch, []), infer(else_branch, []), strict=True)]
-    return [_visible(t, known) for t in merged]
+    return [_visible(t, mark) for t in merged]
 
 
-@host_op("If", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_if_types, reason="which subgraph runs depends on data")
+@host_op(
+    "If", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_if_types, values=("cond",),
+    reason="which subgraph runs depends on data",
+)  # fmt: skip
 def if_(cond: np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> tuple[Any, ...]:
     """Outputs of then_branch where `cond` (one element) holds, else of else_branch."""
     if np.asarray(cond).size != 1:
@@ -115,11 +128,10 @@ def if_(cond: np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeC
 def _loop_types(
     M: ValueType | None, cond: ValueType | None, *v_initial: ValueType | None, body: Graph, node: NodeContext
 ) -> Types:
-    infer = _inferrer(node)
+    infer, mark = _inferrer(node), _fresh_count()
     head: Types = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     carried, scans = _carried_types(lambda types: infer(body, [*head, *types])[1:], list(v_initial), len(v_initial))
-    known = _symbols(v_initial)
-    return [*(_visible(t, known) for t in carried), *(_stacked(_visible(t, known)) for t in scans)]
+    return [*(_visible(t, mark) for t in carried), *(_stacked(_visible(t, mark)) for t in scans)]
 
 
 def _stacked(kind: ValueType | None, axis: int = 0, count: Dim | None = None) -> ValueType | None:
@@ -180,17 +192,16 @@ def _scan_types(
     *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext,
     scan_input_axes: Sequence[int] | None = None, scan_output_axes: Sequence[int] | None = None,
 ) -> Types:  # fmt: skip
-    infer = _inferrer(node)
+    infer, mark = _inferrer(node), _fresh_count()
     states = len(inputs) - num_scan_inputs
     axes = list(scan_input_axes or [0] * num_scan_inputs)
     elements = [_without(t, a) for t, a in zip(inputs[states:], axes, strict=True)]
     carried, scans = _carried_types(lambda types: infer(body, [*types, *elements]), list(inputs[:states]), states)
     first = inputs[states]
     count = first.shape[_axis_of(first, axes[0])] if isinstance(first, TensorType) and first.shape is not None else None
-    known = _symbols(inputs)
     out_axes = scan_output_axes or [0] * len(scans)
-    stacked = [_stacked(_visible(t, known), a, count) for t, a in zip(scans, out_axes, strict=True)]
-    return [*(_visible(t, known) for t in carried), *stacked]
+    stacked = [_stacked(_visible(t, mark), a, count) for t, a in zip(scans, out_axes, strict=True)]
+    return [*(_visible(t, mark) for t in carried), *stacked]
 
 
 @host_op("Scan", since=(9, 11, 16, 19, 21, 23, 24, 25), infer=_scan_types, reason=_REASON)
@@ -226,7 +237,7 @@ def scan(
 def _scan_8_types(
     sequence_lens: ValueType | None = None, *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext
 ) -> Types:
-    infer = _inferrer(node)
+    infer, mark = _inferrer(node), _fresh_count()
     states = len(inputs) - num_scan_inputs
     first = inputs[states]
     batch, steps = (
@@ -234,8 +245,7 @@ def _scan_8_types(
     )
     elements = [_without(_without(t, 0), 0) for t in inputs[states:]]
     out = infer(body, [*(_without(t, 0) for t in inputs[:states]), *elements])
-    known = _symbols(inputs)
-    visible = [_visible(t, known) for t in out]
+    visible = [_visible(t, mark) for t in out]
     return [
         *(_stacked(t, 0, batch) for t in visible[:states]),
         *(_stacked(_stacked(t, 0, steps), 0, batch) for t in visible[states:]),
@@ -264,9 +274,9 @@ def scan_8(
 
 
 def _map_types(*inputs: ValueType | None, body: Graph, node: NodeContext) -> Types:
+    mark = _fresh_count()
     elements = [t.element if isinstance(t, SequenceType) else t for t in inputs]
-    found = _inferrer(node)(body, elements)
-    return [SequenceType(_visible(t, _symbols(inputs))) for t in found]
+    return [SequenceType(_visible(t, mark)) for t in _inferrer(node)(body, elements)]
 
 
 @host_op("SequenceMap", since=17, infer=_map_types, reason=_REASON)
