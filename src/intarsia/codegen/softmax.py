@@ -1,0 +1,106 @@
+"""Softmax over rows of scores that lie in panels, kept up to date block by block of keys (flash attention's recurrence).
+
+With m the highest score so far, l the sum of exp(score - m) and O the sum of exp(score - m) * value, a further block of
+scores s brings m' = max(m, max s), l' = exp(m - m') l + sum exp(s - m'), O' = exp(m - m') O + exp(s - m') V.
+(Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ir
+
+from intarsia.codegen.body import Body, Value
+from intarsia.graph.dtypes import DType
+
+_F32 = DType.FLOAT
+_I32 = ir.IntType(32)
+_LOG2_E = 1.4426950408889634
+_LOWEST = -86.5  # exp of less is taken for zero, so that 2^n stays a normal number
+_MAGIC = 12582912.0  # 1.5 * 2^23: x + magic - magic rounds x to an integer, which is read off the low bits
+
+# 2^f for |f| <= 1/2: minimax in relative error (2e-9), fitted for this file.
+_EXP2 = (
+    1.0, 0.6931471824645996, 0.24022646248340607, 0.05550328642129898, 0.009618489071726799, 0.0013399930903688073,
+    0.0001534581242594868,
+)  # fmt: skip
+
+
+class Rows:
+    """Vector code of a softmax in float32: `lanes` scores at a time."""
+
+    def __init__(self, body: Body, lanes: int) -> None:
+        self.body, self.lanes = body, lanes
+        self.vector = ir.VectorType(ir.FloatType(), lanes)
+        self.integers = ir.VectorType(_I32, lanes)
+
+    def constant(self, value: float) -> Value:
+        return self.body.constant(_single(value), _F32, self.lanes)
+
+    @property
+    def lowest(self) -> Value:
+        return self.constant(float("-inf"))
+
+    def larger(self, a: Value, b: Value) -> Value:
+        return self.body.b.select(self.body.b.fcmp_ordered(">", a, b), a, b)
+
+    def exp(self, x: Value) -> Value:
+        """exp(x) for x <= 0 (up to rounding); zero below -86.5; NaN stays NaN."""
+        body, b, lanes = self.body, self.body.b, self.lanes
+        magic, log2_e = self.constant(_MAGIC), self.constant(_LOG2_E)
+        shifted = body.fma(x, log2_e, magic, _F32, lanes)
+        f = body.fma(x, log2_e, b.fneg(b.fsub(shifted, magic)), _F32, lanes)
+        p = self.constant(_EXP2[-1])
+        for c in reversed(_EXP2[:-1]):
+            p = body.fma(p, f, self.constant(c), _F32, lanes)
+        exponent = b.shl(b.bitcast(shifted, self.integers), ir.Constant(self.integers, [23] * lanes))
+        scaled = b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
+        tiny = b.fcmp_ordered("<", x, self.constant(_LOWEST))
+        return b.select(tiny, body.zero(_F32, lanes), scaled)
+
+    def across(self, x: Value, combine: Callable[[Value, Value], Value]) -> Value:
+        """All lanes combined, in every lane."""
+        distance = self.lanes // 2
+        while distance:
+            x = combine(x, self.body.shuffle(x, x, [i ^ distance for i in range(self.lanes)]))
+            distance //= 2
+        return x
+
+    def highest(self, x: Value) -> Value:
+        return self.across(x, self.larger)
+
+    def total(self, x: Value) -> Value:
+        return self.across(x, lambda p, q: self.body.b.fadd(p, q))
+
+    def reference(self, highest: Value) -> Value:
+        """What is subtracted before exp: the highest score, or zero while all scores are -infinity."""
+        b = self.body.b
+        return b.select(b.fcmp_ordered("==", highest, self.lowest), self.body.zero(_F32, self.lanes), highest)
+
+    def reciprocal(self, total: Value, zero_if_none: bool) -> Value:
+        """1 / total; of a row without any key zero, or infinity where the definition divides 0 by 0."""
+        b = self.body.b
+        inverse = b.fdiv(self.constant(1.0), total)
+        if not zero_if_none:
+            return inverse
+        none = b.fcmp_ordered("==", total, self.body.zero(_F32, self.lanes))
+        return b.select(none, self.body.zero(_F32, self.lanes), inverse)
+
+    def below(self, start: int, bound: Value) -> Any:
+        """The lanes i with start + i < bound (a splat of i32)."""
+        places = ir.Constant(self.integers, [start + i for i in range(self.lanes)])
+        return self.body.b.icmp_signed("<", places, bound)
+
+    def bound(self, value: Value) -> Value:
+        """A 64-bit bound as a splat of i32, cut to where no sum of it and a lane overflows."""
+        body = self.body
+        limit = 1 << 30
+        return body.splat(body.b.trunc(body.min(body.max(value, -limit), limit), _I32), self.lanes)
+
+
+def _single(value: float) -> float:
+    import numpy as np
+
+    return float(np.float32(value))
