@@ -132,7 +132,7 @@ def quick_gelu(X: Tensor, *, alpha: float = 1.702) -> Tensor:
 @op("SwiGLU", 28)
 @in_float32
 def swiglu(A: Tensor, B: Tensor, *, alpha: float = 1.0) -> Tensor:
-    if A.rank != B.rank:
+    if A.rank != B.rank or any(isinstance(a - b, int) and a != b for a, b in zip(A.shape, B.shape, strict=True)):
         raise k.DefinitionError(f"A and B must have the same shape, got {format_shape(A.shape)} and {format_shape(B.shape)}")
     return A * k.sigmoid(_scaled(A, alpha)) * B
 
