@@ -116,7 +116,7 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["run", MODEL, "--mean", "a,b"], 2, "--mean expects numbers separated by commas; got 'a,b'"),
         (["run", MODEL, "--labels", "none.txt", *REFERENCE], 2, "--labels: cannot read 'none.txt'"),
         (["dump", MODEL, "--stage", "sorce"], 2, "--stage: no stage 'sorce'; did you mean 'source'"),
-        (["bench", MODEL, "--compare", "onnxruntme", *REFERENCE], 2, "--compare: no runtime 'onnxruntme'; did you mean 'onnxruntime'"),
+        (["bench", MODEL, "--compare", "onnxruntme"], 2, "--compare: no runtime 'onnxruntme'; did you mean 'onnxruntime'"),
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],
 )
