@@ -139,6 +139,9 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
 
     left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
     disabled = disabled | {name.strip() for name in left_out if name.strip()}
+    if graph.overridable and not options.optimized_model_filepath:
+        graph = graph.clone()
+        graph.overridable = []  # a run that overrides one gets a graph of its own (`with_inputs`), so these are constants
     result = optimize(graph, options.graph_optimization_level, disabled=disabled)
     if options.optimized_model_filepath:
         from intarsia.graph.save import save

@@ -53,7 +53,7 @@ class OrtValue:
         /,
         device_type: str = "cpu",
         device_id: int = 0,
-        vendor_id: int = -1,  # noqa: ARG003 # onnxruntime's signature
+        vendor_id: int = -1,
     ) -> OrtValue:
         """A tensor that shares the memory of `array` (C-contiguous and native; other arrays are copied).
 
@@ -83,8 +83,8 @@ class OrtValue:
         element_type: Any = np.float32,
         device_type: str = "cpu",
         device_id: int = 0,
-        vendor_id: int = -1,  # noqa: ARG003 # onnxruntime's signature
-        memory_info: Any = None,  # noqa: ARG003 # onnxruntime's signature
+        vendor_id: int = -1,
+        memory_info: Any = None,
     ) -> OrtValue:
         """A tensor of this shape whose elements are not set (strings are empty)."""
         check_device(device_type, device_id)

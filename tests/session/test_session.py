@@ -132,6 +132,11 @@ class TestRun:
         same[:] = 0
         assert x.tolist() == [1, 2, 3]
 
+    def test_one_program_is_called_directly(self, any_session) -> None:
+        """Nothing stands between a session whose model is one program in host memory and that program."""
+        model = any_session(AFFINE)._model
+        assert model.run == model.programs[0].run
+
     def test_many_threads_on_one_session(self, any_session) -> None:
         session = any_session(AFFINE)
         wrong: list[object] = []
@@ -194,6 +199,29 @@ class TestRunOptions:
         with pytest.raises(InvalidArgument, match="run_options: expected RunOptions, got dict"):
             make_session(AFFINE).run(None, {"x": X}, {})
 
+    def test_terminate_between_parts(self, make_model) -> None:
+        options = ort.RunOptions()
+
+        class Stopping(ExecutionProvider):
+            name = "StoppingExecutionProvider"
+
+            def supports(self, node, graph) -> Support:
+                return Support.yes() if node.op_type == "Mul" else Support.no("only Mul")
+
+            def compile(self, graph, context: CompileContext) -> Program:
+                class Stop(Program):
+                    inputs, outputs = tuple(graph.input_names()), tuple(graph.output_names())
+
+                    def run(self, inputs, run=None):
+                        options.terminate = True
+                        return [x + 1 for x in inputs]
+
+                return Stop()
+
+        session = ort.InferenceSession(make_model(AFFINE), _no_rewrites(ort.SessionOptions()), [Stopping, REFERENCE])
+        with pytest.raises(Fail, match="the run was stopped"):
+            session.run(None, {"x": X}, options)
+
     def test_only_what_the_outputs_need_is_run(self, make_model) -> None:
         ran: list[str] = []
 
@@ -241,6 +269,15 @@ class TestOverridableInitializers:
         assert session.run(None, {"x": x})[0].tolist() == [1, 2, 3]
         with pytest.raises(InvalidArgument, match="input 'w': Got invalid dimensions: dimension 0 is 2, expected 3"):
             session.run(None, {"x": x, "w": np.float32([5, 6])})
+
+    def test_are_folded_like_any_constant_until_overridden(self, make_model) -> None:
+        model = make_model("g (float[3] x, float[3] w) => (float[3] y) <float[3] u = {1, 2, 3}> { v = Neg(w)  y = Mul(x, v) }")
+        model.graph.initializer[0].name = "w"
+        session = ort.InferenceSession(model, providers=[REFERENCE])
+        assert [n.kind for n in session.explain().nodes if n.name == "Neg_0"] == ["folded"]
+        x = np.ones(3, np.float32)
+        assert session.run(None, {"x": x})[0].tolist() == [-1, -2, -3]
+        assert session.run(None, {"x": x, "w": x})[0].tolist() == [-1, -1, -1]
 
     def test_before_ir_version_4_there_are_none(self, make_model) -> None:
         session = ort.InferenceSession(self.model(make_model, 3), providers=[REFERENCE])
@@ -310,6 +347,19 @@ class TestProviders:
         )
         assert session.get_providers()[:2] == [example_plugin, REFERENCE]
         assert session.get_provider_options()[example_plugin] == {"stride": "2", "offset": "0"}
+
+    def test_the_documents_lists_run_as_they_are(self, make_model) -> None:
+        """Where neither TensorRT nor CUDA is installed, both are said to be left out, and the CPU runs the model."""
+        cuda = ("CUDAExecutionProvider", {"device_id": 0, "arena_extend_strategy": "kNextPowerOfTwo", "gpu_mem_limit": 2 << 30})
+        with pytest.warns(ort.ProviderWarning) as caught:
+            session = ort.InferenceSession(
+                make_model(AFFINE), providers=["TensorrtExecutionProvider", cuda, "CPUExecutionProvider"]
+            )
+        assert [str(w.message).split()[0] for w in caught] == ["TensorrtExecutionProvider", "CUDAExecutionProvider"]
+        assert caught[0].filename == __file__
+        assert session.get_providers() == ["CPUExecutionProvider"]
+        with pytest.raises(EPFail, match="none of the execution providers asked for can be used"):
+            ort.InferenceSession(make_model(AFFINE), providers=["CUDAExecutionProvider"])
 
     def test_set_providers(self, make_session, example_plugin: str) -> None:
         session = make_session(AFFINE)

@@ -113,7 +113,7 @@ class Program:
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__}.run")
 
-    def describe(self, stage: str = "program") -> str:  # for those who have stages
+    def describe(self, stage: str = "program") -> str:
         """The program as text at one stage of its compilation ("" for a stage it does not have)."""
         return ""
 
@@ -177,7 +177,7 @@ class ExecutionProvider:
             if kernel_lookup.is_free(i) and self.supports(node, graph)
         ]
 
-    def reads_on_host(self, node: Node, index: int) -> bool:  # for those who do
+    def reads_on_host(self, node: Node, index: int) -> bool:
         """Whether this provider wants the node's input number `index` (a shape, axes, ...) as a host array."""
         return False
 
@@ -195,7 +195,7 @@ class ExecutionProvider:
             return HostAllocator()
         raise EPFail(f"{self.name} has no allocator for {self.device}: override get_allocator()")
 
-    def compile(self, graph: Graph, context: CompileContext) -> Program:  # the protocol's
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
         """Compile one part. By default: run its nodes one by one with the registered kernels.
 
         Raises:

@@ -18,7 +18,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
 
     name: ClassVar[str] = "ReferenceExecutionProvider"
 
-    def supports(self, node: Node, graph: Graph) -> Support:  # noqa: ARG002 # the protocol's
+    def supports(self, node: Node, graph: Graph) -> Support:
         if registry().find(node.domain, node.op_type, node.version or 10_000) is None:
             return Support.no(f"{node.qualified_op} version {node.version} has no definition", code="no-kernel")
         for sub in node.subgraphs:
@@ -28,7 +28,7 @@ class ReferenceExecutionProvider(ExecutionProvider):
                     return Support.no(f"its subgraph {sub.name!r}: {found.reason}", code=found.code)
         return Support.yes()
 
-    def compile(self, graph: Graph, context: CompileContext) -> Program:  # noqa: ARG002 # the protocol's
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
         constants = {name: constant.numpy() for name, constant in graph.constants.items()}
         return NodeProgram(graph, [evaluate] * len(graph.nodes), constants, self.name)
 
