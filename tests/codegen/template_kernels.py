@@ -70,7 +70,9 @@ def every_kind() -> Epilogue:
     """float16 of (x + column) * row + full * scalar, then an exponential: all kinds of operand, another output type."""
     x, column, row, full, scalar = (k.input(i, DType.FLOAT, ()) for i in range(5))
     value = (x + column) * row + full * scalar
-    return Epilogue(k.cast(value / (k.exp(-value) + 1.0), DType.FLOAT16), ("column", "row", "full", "scalar"), (DType.FLOAT,) * 4)
+    return Epilogue(
+        k.cast(value / (k.exp(-value) + 1.0), DType.FLOAT16), ("column", "row", "full", "scalar"), (DType.FLOAT,) * 4
+    )
 
 
 def every_kind_numpy(x: np.ndarray, column: np.ndarray, row: np.ndarray, full: np.ndarray, scalar: float) -> np.ndarray:

@@ -24,7 +24,8 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
     depth, each = s.channels // s.group, s.filters // s.group
     for position in np.ndindex(*s.kernel):
         window = tuple(
-            slice(p * d, p * d + (o - 1) * st + 1, st) for p, d, o, st in zip(position, s.dilations, s.output, s.strides, strict=True)
+            slice(p * d, p * d + (o - 1) * st + 1, st)
+            for p, d, o, st in zip(position, s.dilations, s.output, s.strides, strict=True)
         )
         part = padded[(slice(None), *window)]
         for g in range(s.group):
@@ -42,7 +43,9 @@ def with_border(x: np.ndarray, s: ConvShape, nthreads: int, channels_first: bool
     return out
 
 
-def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: GemmSpec, nthreads: int, out_dtype: type = np.float32, **more: object) -> np.ndarray:
+def convolve(
+    s: ConvShape, x: np.ndarray, w: np.ndarray, spec: GemmSpec, nthreads: int, out_dtype: type = np.float32, **more: object
+) -> np.ndarray:
     padded = with_border(x, s, nthreads)
     packed = conv.pack_weights(w, s.group, t.tile(spec.dtype))
     taps = conv.displacements(s, spec.dtype, t.host())

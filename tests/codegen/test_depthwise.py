@@ -37,7 +37,8 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
     y = np.zeros((s.batch, *s.output, s.channels))
     for position in np.ndindex(*s.kernel):
         window = tuple(
-            slice(p * d, p * d + (o - 1) * st + 1, st) for p, d, o, st in zip(position, s.dilations, s.output, s.strides, strict=True)
+            slice(p * d, p * d + (o - 1) * st + 1, st)
+            for p, d, o, st in zip(position, s.dilations, s.output, s.strides, strict=True)
         )
         y += padded[(slice(None), *window)] * w[(slice(None), 0, *position)]
     return y
@@ -58,7 +59,10 @@ def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthre
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_depthwise(s: ConvShape, dtype: DType) -> None:
     rng = np.random.default_rng(0)
-    x, w = t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy), t.random(rng, s.channels, 1, *s.kernel, dtype=dtype.numpy)
+    x, w = (
+        t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy),
+        t.random(rng, s.channels, 1, *s.kernel, dtype=dtype.numpy),
+    )
     for nthreads in t.THREADS:
         y = convolve(s, x, w, depthwise.depthwise_spec(s, dtype), nthreads)
         np.testing.assert_allclose(y, reference(x, w, s), atol=1e-5)
@@ -69,7 +73,11 @@ def test_depthwise(s: ConvShape, dtype: DType) -> None:
 def test_epilogue(s: ConvShape, heavy: bool) -> None:
     rng = np.random.default_rng(1)
     x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.channels, 1, *s.kernel)
-    bias, residual, scale = t.random(rng, s.channels), t.random(rng, s.batch, *s.output, s.channels), np.array([0.5], np.float32)
+    bias, residual, scale = (
+        t.random(rng, s.channels),
+        t.random(rng, s.batch, *s.output, s.channels),
+        np.array([0.5], np.float32),
+    )
     a, b, r, f = (lang.input(i, DType.FLOAT, ()) for i in range(4))
     kinds = ("column", "full", "scalar")
     root = lang.maximum(a + b + r, 0.0) * f
@@ -108,7 +116,9 @@ def test_slices_of_channels() -> None:
 
 def test_refusals() -> None:
     shape = ConvShape(1, (5, 5), 4, 8, (3, 3), (1, 1), (1, 1), (0,) * 4, 4)
-    with pytest.raises(ValueError, match=r"group == channels == filters; got group 4, 4 channels, 8 filters: use codegen\.conv"):
+    with pytest.raises(
+        ValueError, match=r"group == channels == filters; got group 4, 4 channels, 8 filters: use codegen\.conv"
+    ):
         depthwise.depthwise_spec(shape)
     with pytest.raises(ValueError, match="operation is one of multiply, max, average; got 'median'"):
         WindowSpec("median", (3,), (1,), (1,))

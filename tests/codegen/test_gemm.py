@@ -11,13 +11,28 @@ from intarsia.codegen import gemm, pack
 from intarsia.codegen.gemm import GemmSpec, Operand, matrix_args
 from intarsia.graph.dtypes import DType
 
-SIZES = [(1, 1, 1), (1, 37, 64), (2, 16, 5), (3, 33, 7), (5, 96, 17), (13, 31, 40), (14, 32, 64), (15, 64, 3), (29, 50, 129), (64, 100, 70)]
+SIZES = [
+    (1, 1, 1),
+    (1, 37, 64),
+    (2, 16, 5),
+    (3, 33, 7),
+    (5, 96, 17),
+    (13, 31, 40),
+    (14, 32, 64),
+    (15, 64, 3),
+    (29, 50, 129),
+    (64, 100, 70),
+]
 
 
 def product(spec: GemmSpec, a: np.ndarray, b: np.ndarray, c: np.ndarray, nthreads: int = 1, **more: object) -> None:
     """C = A B for [M, K], [K, N] of any layout that the spec names."""
     (m, k), n = a.shape, b.shape[1]
-    source = {"packed": lambda: pack.pack_matrix(b, t.tile(spec.dtype)), "rows": lambda: b, "columns": lambda: np.ascontiguousarray(b.T)}
+    source = {
+        "packed": lambda: pack.pack_matrix(b, t.tile(spec.dtype)),
+        "rows": lambda: b,
+        "columns": lambda: np.ascontiguousarray(b.T),
+    }
     memory = source[spec.b_layout]()
     scratch = pack.aligned_zeros((nthreads, max(1, gemm.scratch_nbytes(spec, t.host(), k))), np.uint8)
     args = matrix_args(

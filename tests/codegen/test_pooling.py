@@ -18,7 +18,15 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang
 
 
-def pool_shape(batch: int, spatial: tuple[int, ...], channels: int, kernel: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...] | None = None) -> ConvShape:  # noqa: E501
+def pool_shape(
+    batch: int,
+    spatial: tuple[int, ...],
+    channels: int,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    pads: tuple[int, ...],
+    dilations: tuple[int, ...] | None = None,
+) -> ConvShape:
     return ConvShape(batch, spatial, channels, channels, kernel, strides, dilations or (1,) * len(kernel), pads, channels)
 
 
@@ -38,11 +46,16 @@ def reference(x: np.ndarray, s: ConvShape, output: tuple[int, ...], operation: s
     for place in np.ndindex(*output):
         inside, counted = [], 0
         for position in np.ndindex(*s.kernel):
-            at = [o * st - s.pads[i] + p * d for i, (o, st, p, d) in enumerate(zip(place, s.strides, position, s.dilations, strict=True))]
+            at = [
+                o * st - s.pads[i] + p * d
+                for i, (o, st, p, d) in enumerate(zip(place, s.strides, position, s.dilations, strict=True))
+            ]
             if all(0 <= a < n for a, n in zip(at, s.spatial, strict=True)):
                 inside.append(x[(slice(None), *at)].astype(np.float64))
                 counted += not include
-            counted += include and all(-s.pads[i] <= a < n + s.pads[rank + i] for i, (a, n) in enumerate(zip(at, s.spatial, strict=True)))
+            counted += include and all(
+                -s.pads[i] <= a < n + s.pads[rank + i] for i, (a, n) in enumerate(zip(at, s.spatial, strict=True))
+            )
         y[(slice(None), *place)] = np.max(inside, axis=0) if operation == "max" else np.sum(inside, axis=0) / counted
     return y
 
@@ -56,7 +69,8 @@ def test_pool(s: ConvShape, operation: str, include: bool, ceil: bool) -> None:
     output = s.output
     if ceil:
         output = tuple(
-            math.ceil((p - (k - 1) * d - 1) / st) + 1 for p, k, d, st in zip(s.padded, s.kernel, s.dilations, s.strides, strict=True)
+            math.ceil((p - (k - 1) * d - 1) / st) + 1
+            for p, k, d, st in zip(s.padded, s.kernel, s.dilations, s.strides, strict=True)
         )
         starts_inside = [(o - 1) * st < n + p for o, st, n, p in zip(output, s.strides, s.spatial, s.pads, strict=False)]
         output = tuple(o if ok else o - 1 for o, ok in zip(output, starts_inside, strict=True))
@@ -81,14 +95,23 @@ def bias_residual(factor: np.ndarray) -> Epilogue:
 def test_epilogue(operation: str) -> None:
     rng = np.random.default_rng(1)
     s = SHAPES[2]
-    x, bias, residual, factor = t.random(rng, 1, *s.spatial, 70), t.random(rng, 70), t.random(rng, 1, *s.output, 70), t.random(rng, 1)
+    x, bias, residual, factor = (
+        t.random(rng, 1, *s.spatial, 70),
+        t.random(rng, 70),
+        t.random(rng, 1, *s.output, 70),
+        t.random(rng, 1),
+    )
     spec = WindowSpec(operation, s.kernel, s.strides, s.dilations, epilogue=bias_residual(factor))
     y, whole = t.guarded((1, *s.output, 70))
     operands = [
         window_operand(kind, DType.FLOAT, array.ctypes.data, 70, s.output)
         for kind, array in (("column", bias), ("full", residual), ("scalar", factor))
     ]
-    t.run(pooling.kernel_text(spec, t.host()), pooling.pool_args(spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, operands=operands), 2)
+    t.run(
+        pooling.kernel_text(spec, t.host()),
+        pooling.pool_args(spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, operands=operands),
+        2,
+    )
     np.testing.assert_allclose(y, (reference(x, s, s.output, operation, False) + bias + residual) * factor, atol=1e-5)
     t.check_margin(whole)
 

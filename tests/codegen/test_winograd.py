@@ -15,7 +15,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang
 
 
-def square(batch: int, height: int, width: int, channels: int, filters: int, pads: tuple[int, int, int, int] = (1, 1, 1, 1)) -> ConvShape:
+def square(
+    batch: int, height: int, width: int, channels: int, filters: int, pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+) -> ConvShape:
     return ConvShape(batch, (height, width), channels, filters, (3, 3), (1, 1), (1, 1), pads)
 
 
@@ -39,7 +41,9 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
     return y
 
 
-def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WinogradSpec, nthreads: int, planned: int, **more: object) -> np.ndarray:
+def convolve(
+    s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WinogradSpec, nthreads: int, planned: int, **more: object
+) -> np.ndarray:
     packed = winograd.pack_weights(w, spec, t.tile())
     scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, t.host(), s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
@@ -99,3 +103,18 @@ def test_where_it_applies() -> None:
     assert winograd.is_applicable(SHAPES[0])
     assert not winograd.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
     assert not winograd.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "filters", "outputs"),
+    [
+        (56, 64, 64, 4), (28, 128, 128, 4), (14, 256, 256, 4), (7, 512, 512, 2), (7, 160, 320, 2), (224, 3, 64, None),
+        (224, 64, 64, 4), (112, 32, 64, 4),
+    ],
+)  # fmt: skip
+def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int | None) -> None:
+    assert winograd.prefers_winograd(square(1, size, size, channels, filters)) == outputs
+
+
+def test_no_choice_where_it_does_not_apply() -> None:
+    assert winograd.prefers_winograd(ConvShape(1, (56, 56), 64, 64, (3, 3), (2, 2), (1, 1), (1,) * 4)) is None

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Union
+from typing import Any
 
 import llvmlite.ir as ir
 
@@ -20,7 +20,7 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 Value = Any
-Index = Union[int, Any]
+Index = int | Any
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _POINTER = ir.PointerType()
@@ -363,6 +363,7 @@ class Body:
 @functools.cache
 def _short_constant(typ: Any, element: Any, text: str) -> Any:
     """A vector of equal elements that prints as `text`: llvmlite would print every element, many thousand times."""
+
     class Short(ir.Constant):  # type: ignore[misc]
         def _to_string(self) -> str:
             return f"{self.type} {text}"

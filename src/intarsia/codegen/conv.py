@@ -147,36 +147,32 @@ def conv_args(
     planes, height, width = s.padded
     out_planes, out_height, out_width = s.output
     count = math.prod(s.kernel)
-    common = {
-        "micro": micro, "a": x, "b": weights, "ldb": 0, "c": y, "ldc": y_pixel, "n": each, "taps": taps.ctypes.data,
-        "ntaps": len(taps), "k": depth * count // len(taps), "operands": operands,
-    }  # fmt: skip
-    across = {
-        "a_batch": (0, depth * tile.itemsize),
-        "b_batch": (0, packed_nbytes(depth * count, each, tile)),
-        "c_batch": (0, each * out_size),
-    }
+    call = functools.partial(
+        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps.ctypes.data,
+        ntaps=len(taps), k=depth * count // len(taps), operands=operands,
+        b_batch=(0, packed_nbytes(depth * count, each, tile)),
+    )  # fmt: skip
+    a_group, c_group = depth * tile.itemsize, each * out_size
     if s.is_pointwise:
         pixels = s.batch * math.prod(s.output)
-        return general_args(spec, target, lda=x_pixel, m=pixels, batch=(1, groups), **common, **across)  # type: ignore[arg-type]
-    step = x_pixel * s.strides[2]
+        return call(lda=x_pixel, m=pixels, batch=(1, groups), a_batch=(0, a_group), c_batch=(0, c_group))
     x_line, x_plane, x_image = (x_pixel * n for n in (width, width * height, width * height * planes))
     y_line, y_plane, y_image = (y_pixel * n for n in (out_width, out_width * out_height, out_width * out_height * out_planes))
     if out_planes == 1:
-        images, outer_batch = s.batch, 1
+        images, batch, a_batch, c_batch = s.batch, 1, 0, 0
         a_outer, c_outer = (x_line * s.strides[1], x_image), (y_line, y_image)
     else:
-        images, outer_batch = out_planes, s.batch
+        images, batch, a_batch, c_batch = out_planes, s.batch, x_image, y_image
         a_outer, c_outer = (x_line * s.strides[1], x_plane * s.strides[0]), (y_line, y_plane)
-        across["a_batch"] = (x_image, across["a_batch"][1])
-        across["c_batch"] = (y_image, across["c_batch"][1])
-    return general_args(
-        spec, target, lda=step, m=out_width, lines=out_height, images=images, batch=(outer_batch, groups), a_outer=a_outer,
-        c_outer=c_outer, a_nbytes=x_image * s.batch // outer_batch, **common, **across,
-    )  # type: ignore[arg-type] # fmt: skip
+    return call(
+        lda=x_pixel * s.strides[2], m=out_width, lines=out_height, images=images, batch=(batch, groups), a_outer=a_outer,
+        c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // batch,
+    )  # fmt: skip
 
 
-def conv_operand(kind: str, dtype: DType, address: int, shape: ConvShape, target: Target, compute: DType = DType.FLOAT) -> Operand:
+def conv_operand(
+    kind: str, dtype: DType, address: int, shape: ConvShape, target: Target, compute: DType = DType.FLOAT
+) -> Operand:
     """An epilogue operand of a convolution: "column" [M], "full" [N, ..., M] dense, or "scalar"."""
     size = itemsize(dtype)
     s = shape.as_3d()
@@ -237,7 +233,9 @@ def border_text(spec: BorderSpec, target: Target) -> KernelText:
                 begin = body.at(target_line, left)
                 if spec.channels_first:
                     area = body.mul(body.mul(planes, height), width)
-                    origin = body.add(body.mul(body.mul(image, channels), area), body.mul(body.add(body.mul(plane, height), line), width))
+                    origin = body.add(
+                        body.mul(body.mul(image, channels), area), body.mul(body.add(body.mul(plane, height), line), width)
+                    )
                     with body.loop(0, channels) as c:
                         row = body.at(source, body.mul(body.add(origin, body.mul(c, area)), size))
                         to = body.at(begin, body.mul(c, size))

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from intarsia.codegen.body import Body, Cell, Module, Value
+from intarsia.codegen.body import Cell, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
@@ -249,7 +249,7 @@ class _Gemm:
 
     def _look_ahead(self, count: Value, more: Value) -> None:
         """Sets what the micro-kernel fetches: each of `count` tiles a part of the next panel, a single tile what follows."""
-        body, v, tile = self.body, self.v, self.tile
+        body, v = self.body, self.v
         if self.spec.b_layout != "packed":
             self.ahead, self.pace, self.part = self.b, body.i(0), body.i(0)
             return

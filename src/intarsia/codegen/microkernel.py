@@ -9,8 +9,9 @@ computes, for i < rows (1..MR) and j < vectors * lanes (vectors 1..NV),
 
 with all strides and the table `taps` in bytes and `tile` a dense, vector-aligned [rows][vectors * lanes] array. A is read in
 place (its rows must be contiguous along p), B along vectors. Every step fetches the cache lines at `ahead` (B's width of
-them), which then moves by `pace` bytes: what is to be multiplied next, from memory into the second-level cache. The products are accumulated in registers. Kernels take the
-function's address as an argument, so it is compiled once and every product, convolution and Winograd kernel stays small.
+them), which then moves by `pace` bytes: what is to be multiplied next, from memory into the second-level cache. The
+products are accumulated in registers. Kernels take the function's address as an argument, so it is compiled once and every
+product, convolution and Winograd kernel stays small.
 """
 
 from __future__ import annotations

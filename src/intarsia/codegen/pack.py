@@ -89,9 +89,7 @@ def emit_pack_columns(module: Module, dtype: DType) -> Body:
     whole = body.b.and_(k, body.i(-lanes))
     with body.loop(0, vectors) as j:
         first = body.mul(j, lanes)
-        rows = [
-            body.at(source, body.mul(body.min(body.add(first, i), body.sub(columns, 1)), ld)) for i in range(lanes)
-        ]
+        rows = [body.at(source, body.mul(body.min(body.add(first, i), body.sub(columns, 1)), ld)) for i in range(lanes)]
         target = body.at(panel, body.mul(j, vector_bytes))
         with body.loop(0, whole, lanes) as p:
             offset = body.mul(p, itemsize)

@@ -127,7 +127,8 @@ class Window:
     def text(self) -> KernelText:
         body = self.body
         args, tid, nthreads = body.args
-        v = self.v = {}
+        v: dict[str, Value] = {}
+        self.v = v
         for index, name in enumerate(_FIELDS):
             v[name] = body.load_pointer(args, index) if name in ("x", "y", "weights") else body.load_i64(args, index)
         self.operands = [
@@ -245,7 +246,11 @@ class Window:
                 pointer = body.at(row, body.mul(x, v["x_pixel"]))
                 if guarded or at < self.halo or at > self.reach - self.halo:
                     pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
-                load = body.load(pointer, dtype, self.lanes) if mask is None else body.load_masked(pointer, mask, dtype, self.lanes)
+                load = (
+                    body.load(pointer, dtype, self.lanes)
+                    if mask is None
+                    else body.load_masked(pointer, mask, dtype, self.lanes)
+                )
                 loaded[at] = load
             return loaded[at]
 
@@ -264,7 +269,9 @@ class Window:
                 else:
                     state[p] = body.b.fadd(state[p], value)
 
-    def _write(self, state: list[Value], channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool) -> None:
+    def _write(
+        self, state: list[Value], channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool
+    ) -> None:
         body, v, finish = self.body, self.v, self.finish
         out = body.at(self.out, body.mul(channel, finish.itemsize), body.mul(column, v["y_pixel"]))
         places = []

@@ -77,6 +77,39 @@ def is_applicable(shape: ConvShape) -> bool:
     return shape.kernel == (3, 3) and shape.strides == ones and shape.dilations == ones and shape.group == 1
 
 
+# Measured on AVX-512 cores (3 GHz, 2 MiB of second-level cache); only the ratios decide.
+_FLOPS = 165e9  # of the micro-kernel
+_WEIGHT_BYTES_PER_SECOND = 18e9  # weights stream from the third-level cache or from memory
+_BORDER_BYTES_PER_SECOND = 20e9
+_TRANSFORM_SECONDS = {2: 20e-9, 4: 67e-9}  # of one vector of channels of one tile, in or out
+_CALL_STEPS = 12  # what a call of the micro-kernel costs, in steps along k
+
+
+def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) -> float:
+    """Model of the time a 3 x 3 convolution takes on one core: Winograd with `outputs`, or direct (None)."""
+    height, width = shape.output
+    channels, filters = shape.channels, shape.filters
+    if outputs is None:
+        sums, depth, weights = shape.batch * height * width, 9 * channels, 9 * channels * filters
+        transform = 8 * shape.batch * channels * height * width / _BORDER_BYTES_PER_SECOND
+    else:
+        tiles = shape.batch * -(-height // outputs) * -(-width // outputs)
+        matrices = (outputs + 2) ** 2
+        sums, depth, weights = matrices * tiles, channels, matrices * channels * filters
+        transform = tiles * (-(-channels // lanes) + -(-filters // lanes)) * _TRANSFORM_SECONDS[outputs]
+    compute = 2 * sums * (depth + _CALL_STEPS) * filters / _FLOPS
+    stream = 4 * weights / _WEIGHT_BYTES_PER_SECOND
+    return max(compute, stream) + 0.35 * min(compute, stream) + transform
+
+
+def prefers_winograd(shape: ConvShape, lanes: int = 16) -> int | None:
+    """The outputs (4 or 2) of the Winograd variant that is estimated to be fastest, or None for direct convolution."""
+    if not is_applicable(shape):
+        return None
+    variants: tuple[int | None, ...] = (None, 2, 4)
+    return min(variants, key=lambda outputs: estimated_seconds(shape, outputs, lanes))
+
+
 def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndarray:
     """ONNX weights [M, C, 3, 3] transformed (in float64) and packed: [side * side, packed [C, M]]."""
     filters, channels = weights.shape[:2]
@@ -112,7 +145,7 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
     matrices = spec.side**2
     row = _odd_lines(shape.channels * tile.itemsize)
     out_row = -(-shape.filters // tile.width) * tile.width * tile.itemsize
-    weights_nbytes = matrices * shape.channels * out_row // 1
+    weights_nbytes = matrices * shape.channels * out_row
     per_tile = matrices * (row + out_row)
     if weights_nbytes <= _L2_NBYTES // 2:
         # The weights stay in the second-level cache; a block's transforms should too.
@@ -160,7 +193,7 @@ def winograd_args(
     `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too).
 
     Operands are as `conv.conv_operand` gives them.
-    """  # noqa: D205
+    """
     tile = tile_of(spec.dtype, target)
     layout = _layout(spec, target, shape, nthreads)
     (height, width), (out_height, out_width) = shape.spatial, shape.output
@@ -200,7 +233,8 @@ class _Winograd:
     def text(self) -> KernelText:
         body = self.body
         args, tid, nthreads = body.args
-        v = self.v = {}
+        v: dict[str, Value] = {}
+        self.v = v
         for index, name in enumerate(_FIELDS):
             pointer = name in ("micro", "x", "weights", "y", "taps", "scratch")
             v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
@@ -261,7 +295,10 @@ class _Winograd:
         with body.loop(fast, v["channels"], self.lanes) as c:
             offset = body.mul(c, self.tile.itemsize)
             mask = body.mask(body.sub(v["channels"], c), self.lanes)
-            values = [[self._guarded(p, offset, body.b.and_(rows[i], columns[j]), mask) for j, p in enumerate(line)] for i, line in enumerate(pixels)]
+            values = [
+                [self._guarded(p, offset, body.b.and_(rows[i], columns[j]), mask) for j, p in enumerate(line)]
+                for i, line in enumerate(pixels)
+            ]
             self._transform_input(values, body.at(target, offset))
 
     def _guarded(self, pointer: Value, offset: Value, inside: Value, mask: Value) -> Value:
@@ -390,7 +427,9 @@ class _Winograd:
             operands = []
             for i, place in enumerate(places):
                 o = self.operands[i]
-                operands.append(fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(o[1], x), body.mul(o[2], y))))
+                operands.append(
+                    fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(o[1], x), body.mul(o[2], y)))
+                )
             finish.store(value, operands, body.at(to, body.mul(v["y_pixel"], x), body.mul(v["y_line"], y)))
 
     def _store_partial(
