@@ -213,7 +213,7 @@ def resolve(
     if failures and not choices:
         raise EPFail("none of the execution providers asked for can be used:\n" + "\n".join(f"  {f}" for f in failures))
     for failure in failures:
-        message = f"{failure} The session goes on with {', '.join(c.name for c in choices)}."
+        message = f"{failure.rstrip('.')}. The session goes on with {', '.join(c.name for c in choices)}."
         warnings.warn(message, ProviderWarning, stacklevel=4)
         _logger.warning(message)
     if cpu_fallback and not any(c.name == CPU for c in choices):
