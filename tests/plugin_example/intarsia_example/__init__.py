@@ -43,10 +43,6 @@ class ExampleExecutionProvider(ExecutionProvider):
     Options = ExampleOptions
     copy_latency_us, copy_gbyte_per_s, gflop_per_s = 0.0, math.inf, math.inf  # no node is too small to be worth its copies
 
-    @classmethod
-    def devices(cls) -> list[Device]:
-        return [DEVICE]
-
     @property
     def device(self) -> Device:
         return DEVICE
@@ -69,8 +65,8 @@ class ExampleExecutionProvider(ExecutionProvider):
         return NodeProgram(graph, [self._run] * len(graph.nodes), constants, self.name)
 
     def _run(self, node: Node, operands: Sequence[Any]) -> list[Any]:
-        out = ExampleTransfer().copy_out
-        return [self._moved(x, self._in) for x in evaluate_node(node, [self._moved(x, out) for x in operands], registry())]
+        inputs = [self._moved(x, ExampleTransfer().copy_out) for x in operands]
+        return [self._moved(x, self._in) for x in evaluate_node(node, inputs, registry())]
 
     def _in(self, array: np.ndarray) -> DeviceTensor:
         return ExampleTransfer().copy_in(array, DEVICE)
