@@ -120,4 +120,4 @@ def _reference(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[
 
 
 def fired(result: OptimizeResult) -> dict[str, int]:
-    return {entry.rule: entry.count for entry in result.log}
+    return {entry.rule: entry.times for entry in result.log}

@@ -140,7 +140,7 @@ def test_heads_that_are_repeated_are_shared():
 
 
 def test_packed_projection_is_unpacked_without_five_axes():
-    nodes = [("Reshape", "x five", "r"), ("Transpose", "r", "t5", {"perm": [2, 0, 3, 1, 4]})]
+    nodes = [("Reshape", "x five", "x5"), ("Transpose", "x5", "t5", {"perm": [2, 0, 3, 1, 4]})]
     nodes += [("Gather", f"t5 i{i}", n, {"axis": 0}) for i, n in enumerate("qkv")]
     nodes += [
         *_scores("mul"),

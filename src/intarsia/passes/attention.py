@@ -57,13 +57,13 @@ def _fuse(m: Match) -> Patch | None:
     turned, scale, turn = found
     q, q_scale = _unscaled(rewriter, m["q"])
     dtype = rewriter.dtype(q)
-    heads = [rewriter.shape(n) for n in (q, turned, m["v"])]
-    if any(h is None or h[1] != heads[0][1] for h in heads) or dtype not in (
+    shapes = [rewriter.shape(n) for n in (q, turned, m["v"])]
+    if len({s[1] for s in shapes if s is not None}) != 1 or dtype not in (
         DType.FLOAT,
         DType.FLOAT16,
         DType.BFLOAT16,
         DType.DOUBLE,
-    ):  # type: ignore[index]
+    ):
         return None
     patch = m.patch()
     # Where the turn mixed in other axes, the new Transpose merges with it (rule merge_transposes).
@@ -95,7 +95,7 @@ def _score_scale(m: Match) -> float:
     return 1.0 / c if "divided" in m.captured else c
 
 
-def _mask(m: Match, patch: Patch, dtype: DType | None, attributes: dict[str, Any]) -> str | None:
+def _mask(m: Match, patch: Patch, dtype: DType, attributes: dict[str, Any]) -> str | None:
     """The attn_mask operand ("" for none); sets `is_causal` where the mask is proven to be the causal one."""
     rewriter = m.rewriter
     if "bias" in m:
@@ -117,7 +117,7 @@ def _mask(m: Match, patch: Patch, dtype: DType | None, attributes: dict[str, Any
         return ""
     if math.isinf(low) and not hidden:
         return condition
-    zero = patch.constant(np.zeros((), dtype.numpy), "zero")  # type: ignore[union-attr]
+    zero = patch.constant(np.zeros((), dtype.numpy), "zero")
     choices = [m["low"], zero] if hidden else [zero, m["low"]]
     return patch.op("Where", [condition, *choices])
 
@@ -168,7 +168,8 @@ def _join_heads(m: Match) -> Patch | None:
         operands.append(name)
     (_, q), (_, k) = (s for s in split[:2] if s is not None)
     attributes = {**node.attributes, "q_num_heads": q[2], "kv_num_heads": k[2]}
-    attributes.setdefault("scale", 1 / math.sqrt(q[3]))  # type: ignore[arg-type]
+    if isinstance(q[3], int):
+        attributes.setdefault("scale", 1 / math.sqrt(q[3]))
     joined = patch.op("Attention", [*operands, *node.inputs[3:]], **attributes)
     v = split[2]
     assert v is not None
@@ -225,9 +226,10 @@ def _packed_heads(m: Match) -> Patch | None:
         or rewriter.rank(m["index"]) != 0
     ):
         return None
-    if any(not isinstance(d, int) for d in split[2:]):
+    sizes = [d for d in split[2:] if isinstance(d, int)]
+    if len(sizes) != 3:
         return None
-    parts, heads, size = (int(d) for d in split[2:])  # type: ignore[arg-type]
+    parts, heads, size = sizes
     width, i = heads * size, int(index) % parts
     patch = m.patch()
     part = patch.op("Slice", [m["x"], patch.ints(i * width), patch.ints((i + 1) * width), patch.ints(2)])
@@ -286,7 +288,8 @@ RULES = RuleSet(
         Rule("attention_shares_heads", op("Attention"), _share_heads, shared=True),
         # masks broadcast inside attention
         Rule("attention_drops_expand", op("Attention"), _drop_expand, shared=True),
-        # transpose(reshape(x, [b, s, 3, h, d]), [2, 0, 3, 1, 4])[i] = transpose(reshape(x[:, :, i h d : (i+1) h d], [b, s, h, d]), [0, 2, 1, 3])
+        # transpose(reshape(x, [b, s, 3, h, d]), [2, 0, 3, 1, 4])[i] = transpose(reshape(x_i, [b, s, h, d]), [0, 2, 1, 3])
+        # for x = [x_0, x_1, x_2]
         Rule(
             "unpack_heads",
             op("Gather", op("Transpose", op("Reshape", Var("x")), name="turn"), Const(name="index")),

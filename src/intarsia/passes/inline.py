@@ -17,7 +17,6 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Rule, RuleSet, op
 
-_MAX_DEPTH = 64
 _CONSTANT_KINDS = {
     "value_float": DType.FLOAT, "value_floats": DType.FLOAT, "value_int": DType.INT64, "value_ints": DType.INT64,
     "value_string": DType.STRING, "value_strings": DType.STRING,
@@ -27,14 +26,13 @@ _CONSTANT_KINDS = {
 def inline_functions(graph: Graph, registry: Registry) -> Graph:
     """A graph without calls of model-local functions, nor of operators that only ONNX's function body defines.
 
-    Raises:
-        InvalidGraph: functions call one another without end.
+    Functions must not call one another in a circle (`graph.verify` tells).
     """
     inliner = _Inliner(graph, registry)
     if not any(inliner.expands(node) for node in _all_nodes(graph)):
         return graph
     out = graph.clone()
-    inliner.expand_graph(out, 0)
+    inliner.expand_graph(out)
     out.functions = {}
     return out
 
@@ -78,30 +76,28 @@ class _Inliner:
                 self.schemas[key] = bool(schema.has_function or schema.has_context_dependent_function)
         return self.schemas[key]
 
-    def expand_graph(self, graph: Graph, depth: int) -> None:
+    def expand_graph(self, graph: Graph) -> None:
         """Replace all calls in `graph` (in place), and in the subgraphs of its nodes (as copies)."""
-        if depth > _MAX_DEPTH:
-            raise InvalidGraph(f"functions are nested in over {_MAX_DEPTH} calls: does one call itself?")
         nodes: list[Node] = []
         for node in graph.nodes:
             for key, value in node.attributes.items():
                 if isinstance(value, Graph):
-                    node.attributes[key] = self._expanded(value, depth)
+                    node.attributes[key] = self._expanded(value)
                 elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                    node.attributes[key] = [self._expanded(v, depth) for v in value]
+                    node.attributes[key] = [self._expanded(v) for v in value]
             function = self._function(node) if self.expands(node) else None
             if function is None:
                 nodes.append(node)
                 continue
             body = self._instance(function, node)
-            self.expand_graph(body, depth + 1)
+            self.expand_graph(body)
             graph.constants.update(body.constants)
             nodes.extend(body.nodes)
         graph.nodes = nodes
 
-    def _expanded(self, graph: Graph, depth: int) -> Graph:
+    def _expanded(self, graph: Graph) -> Graph:
         out = graph.clone()
-        self.expand_graph(out, depth + 1)
+        self.expand_graph(out)
         return out
 
     def _function(self, node: Node) -> Function | None:
@@ -158,8 +154,8 @@ class _Inliner:
         """The function's nodes with the call's names and attribute values."""
         prefix = f"{call.outputs[0] or call.name}.{next(self.count)}."
         names: dict[str, str] = {"": ""}
-        for inner, outer in itertools.zip_longest(function.inputs, call.inputs[: len(function.inputs)], fillvalue=""):
-            names[inner] = outer
+        given = [*call.inputs, *[""] * (len(function.inputs) - len(call.inputs))]
+        names.update(zip(function.inputs, given, strict=False))
         attributes = {**function.attributes, **call.attributes}
         body = Graph()
         for node in function.nodes:

@@ -89,7 +89,8 @@ def _scaled(
 
 def _times(weight: Constant, factor: np.ndarray, view: Sequence[int]) -> np.ndarray:
     array = weight.numpy()
-    return (array.astype(np.float64) * factor.reshape(view)).reshape(array.shape).astype(array.dtype)
+    scaled: np.ndarray = (array.astype(np.float64) * factor.reshape(view)).reshape(array.shape).astype(array.dtype)
+    return scaled
 
 
 def _shifted(weight: Constant, bias: Constant | None, affine: Arrays, channels: int) -> np.ndarray:

@@ -66,15 +66,17 @@ def _square(array: np.ndarray) -> np.ndarray | None:
 
 def _lower_triangle(array: np.ndarray) -> bool:
     square = _square(array)
-    return square is not None and square.shape[0] > 1 and bool((square.astype(bool) == np.tri(*square.shape, dtype=bool)).all())
+    return (
+        square is not None and square.shape[0] > 1 and bool((square.astype(bool) == np.tri(*square.shape).astype(bool)).all())
+    )
 
 
 def _causal_bias(array: np.ndarray) -> bool:
     square = _square(array)
     if square is None or square.shape[0] < 2:
         return False
-    seen = np.tri(*square.shape, dtype=bool)
-    return bool((square[seen] == 0).all() and (square[~seen] <= _LOW).all())
+    seen = np.tri(*square.shape).astype(bool)
+    return bool((square[seen] == 0).all() and (square[np.logical_not(seen)] <= _LOW).all())
 
 
 def _leading_square(rewriter: Rewriter, name: str) -> bool:

@@ -44,11 +44,11 @@ def _norm(op_type: str, reductions: tuple[str, ...]) -> Rewrite:
         shape = m.shape("x")
         if axis is None or epsilon is None or epsilon < 0 or dtype not in _FLOATS or shape is None:
             return None
-        sizes = shape[axis:]
-        if any(not isinstance(d, int) for d in sizes):
+        sizes = [d for d in shape[axis:] if isinstance(d, int)]
+        if len(sizes) != -axis:
             return None
         patch = m.patch()
-        ones = patch.constant(np.ones(sizes, dtype.numpy), "ones")  # type: ignore[arg-type, union-attr]
+        ones = patch.constant(np.ones(sizes, dtype.numpy), "ones")
         return patch.result(patch.op(op_type, [m["x"], ones], axis=axis, epsilon=epsilon, stash_type=1), m.root.outputs[0])
 
     return rewrite
@@ -97,7 +97,7 @@ def _take_casts(m: Match) -> Patch | None:
     if len(node.inputs) > 2 or ones is None or not _all(rewriter, node.inputs[1], 1.0):
         return None
     patch = m.patch()
-    scale = patch.constant(np.ones(ones.shape, dtype.numpy), "ones")  # type: ignore[union-attr]
+    scale = patch.constant(np.ones(ones.shape, dtype.numpy), "ones")
     return patch.result(patch.op(node.op_type, [m["x"], scale], **node.attributes), m.root.outputs[0])
 
 

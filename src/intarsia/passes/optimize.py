@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.model import Graph, TensorType, Value
+from intarsia.graph.verify import verify
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.passes import activations, attention, fold, index, inline, linear, norms, rotary, shapes
@@ -32,7 +33,7 @@ class LogEntry(NamedTuple):
     """A rule, how often it fired, and at which nodes."""
 
     rule: str
-    count: int
+    times: int
     where: tuple[str, ...]
 
 
@@ -49,7 +50,7 @@ class OptimizeResult:
         width = max((len(entry.rule) for entry in self.log), default=0)
         for entry in self.log:
             shown = ", ".join(entry.where[:3]) + (", ..." if len(entry.where) > 3 else "")
-            lines.append(f"  {entry.rule:<{width}}  {entry.count:>4}  {shown}")
+            lines.append(f"  {entry.rule:<{width}}  {entry.times:>4}  {shown}")
         return "\n".join(lines)
 
 
@@ -91,10 +92,12 @@ def optimize(
 
         registry = all_operators()
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
-        return OptimizeResult(graph, (), before)
+        return OptimizeResult(graph, nodes_before=before)
+    verify(graph)
     log: dict[str, list[str]] = {}
     session = _Session(level, disabled, enabled, registry, log, limit)
     optimized = session.optimize(graph, None)
+    verify(optimized)
     entries = tuple(LogEntry(rule, len(where), tuple(where)) for rule, where in log.items())
     return OptimizeResult(optimized, entries, before)
 

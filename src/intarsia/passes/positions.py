@@ -134,7 +134,10 @@ def _of_array(array: np.ndarray) -> Linear | None:
         int(numbers[tuple(int(i == k) for i in range(array.ndim))]) - origin if array.shape[k] > 1 else 0
         for k in range(array.ndim)
     )
-    grid = origin + sum((c * g for c, g in zip(coefficients, np.indices(array.shape, sparse=True), strict=True)), np.int64(0))
+    grid = np.full((1,) * array.ndim, origin)
+    for axis, c in enumerate(coefficients):
+        along = [-1 if k == axis else 1 for k in range(array.ndim)]
+        grid = grid + c * np.arange(array.shape[axis]).reshape(along)
     return Linear(coefficients, origin) if bool((np.broadcast_to(grid, array.shape) == numbers).all()) else None
 
 
@@ -243,7 +246,7 @@ def _not(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions 
     found = positions_of(rewriter, node.inputs[0], depth)
     if isinstance(found, Compared):  # not (f <= 0) = -f + 1 <= 0
         return Compared(Linear(tuple(-c for c in found.form.coefficients), found.form.offset * -1 + 1))
-    return Linear(found.coefficients, 1 - found.offset) if found is not None and found.fill in (0, 1) else None  # type: ignore[operator]
+    return Linear(found.coefficients, 1 - found.offset) if found is not None and found.fill in (0, 1) else None
 
 
 def _cast(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positions | None:
@@ -289,7 +292,7 @@ def _concat(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Positio
             continue
         step = out.coefficients[axis] if length != 1 else piece.coefficients[axis]
         if length == 1 and size[axis] == 1:
-            step = piece.offset - out.offset if isinstance(piece.offset, int) and isinstance(out.offset, int) else 0  # type: ignore[assignment]
+            step = piece.offset - out.offset if isinstance(piece.offset, int) and isinstance(out.offset, int) else 0
         along = tuple(step if k == axis else c for k, c in enumerate(out.coefficients))
         if any(a != b for k, (a, b) in enumerate(zip(along, piece.coefficients, strict=True)) if k != axis or size[axis] != 1):
             return None

@@ -36,8 +36,9 @@ def standardize(graph: Graph) -> Graph:
             return _expanded(graph, misfits, opset)
     worst = next(n for n in candidates[current] if not expandable(graph, n))
     raise NotImplemented(
-        f"node {worst.name!r} ({worst.op_type} version {worst.version}) cannot be written in opset {current} of the model, nor in a later "
-        "one that keeps the meaning of the other nodes: save with a lower graph_optimization_level, or convert the model to a newer opset"
+        f"node {worst.name!r} ({worst.op_type} version {worst.version}) cannot be written in the model's opset {current}, nor "
+        "in a later one that keeps the meaning of the other nodes: save with a lower graph_optimization_level, or convert the "
+        "model to a newer opset"
     )
 
 
@@ -61,7 +62,7 @@ def _fits(node: Node, current: int, opset: int) -> bool:
         return False
     if any(name not in schema.attributes for name in node.attributes):
         return False
-    return len(node.inputs) <= schema.max_input and len(node.outputs) <= schema.max_output
+    return bool(len(node.inputs) <= schema.max_input and len(node.outputs) <= schema.max_output)
 
 
 def _with_import(graph: Graph, opset: int) -> Graph:
@@ -90,7 +91,7 @@ def _expanded(graph: Graph, misfits: list[Node], opset: int) -> Graph:
 
 
 def _with_whole_masks(graph: Graph) -> Graph:
-    """Attention masks repeated over the queries: the specification broadcasts them, but onnxruntime 1.31 does not on that axis."""
+    """Attention masks repeated over the queries, where the specification broadcasts them but onnxruntime 1.31 does not."""
     nodes: list[Node] = []
     made: dict[tuple[str, Dim], str] = {}
     for node in graph.nodes:
