@@ -82,11 +82,29 @@ def lower(roots: Sequence[Tensor], target: Target, prefix: str = "loops") -> Loo
     Raises:
         UnsupportedPrimitive: something in the graph has no code.
     """
-    reason = unsupported(roots)
-    if reason is not None:
-        raise UnsupportedPrimitive(reason)
-    kept = collapse([_stripped(r) for r in roots])
-    return _Lowering(kept, target, prefix).finish()
+    key = (_structure(roots), target, prefix)
+    known = _lowered.get(key)
+    if known is None:
+        reason = unsupported(roots)
+        if reason is not None:
+            raise UnsupportedPrimitive(reason)
+        kept = collapse([_stripped(r) for r in roots])
+        if len(_lowered) >= _LOWERED_LIMIT:
+            _lowered.clear()
+        known = _lowered[key] = _Lowering(kept, target, prefix).finish()
+    return known
+
+
+_LOWERED_LIMIT = 2048
+_lowered: dict[object, LoopKernel] = {}
+
+
+def _structure(roots: Sequence[Tensor]) -> tuple[object, ...]:
+    """Equal for equal primitive graphs."""
+    order = walk(roots)
+    position = {id(t): i for i, t in enumerate(order)}
+    rows = tuple((t.prim, tuple(position[id(a)] for a in t.args), t.attrs, t.dtype, t.shape) for t in order)
+    return (rows, tuple(position[id(r)] for r in roots))
 
 
 @dataclass

@@ -190,6 +190,7 @@ class Node:
     doc: str = ""
     origin: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+    traced: Any = field(default=None, repr=False, compare=False)  # what `ops.infer` last found for it
 
     def __post_init__(self) -> None:
         if self.domain == "ai.onnx":
@@ -213,6 +214,7 @@ class Node:
             "op_type": self.op_type, "inputs": list(self.inputs), "outputs": list(self.outputs),
             "attributes": dict(self.attributes), "domain": self.domain, "name": self.name, "version": self.version,
             "overload": self.overload, "doc": self.doc, "origin": self.origin, "metadata": self.metadata,
+            "traced": self.traced,
         }  # fmt: skip
         values.update(changes)
         return Node(**values)

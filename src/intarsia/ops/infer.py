@@ -128,16 +128,30 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
         result.unknown[node.outputs[0]] = "the rank of an input is known only at run time"
         return None
     values = {i: result.values.get(n) for i, n in enumerate(node.inputs) if n}
-    operands = [
-        None if t is None else k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)
-    ]
     bound = _data_symbols(record, node, inputs, values, result)
-    roots = trace(record, node, operands, bound)
+    roots = _traced(record, node, inputs, bound)
     if any(not isinstance(r, k.Tensor) for r in roots if r is not None):  # Identity of a sequence: its type passes through
         return [TensorType(r.dtype, r.shape) if isinstance(r, k.Tensor) else r for r in roots]
     result.traces[node.outputs[0]] = roots
     _follow_values(result, node, roots, values)
     return [None if r is None else TensorType(r.dtype, r.shape) for r in roots]
+
+
+def _traced(
+    record: OpRecord, node: Node, inputs: Sequence[ValueType | None], values: Mapping[int, np.ndarray | None]
+) -> list[k.Tensor | None]:
+    """The node's primitives; those found last time where nothing that they depend on has changed."""
+    elements = tuple(None if v is None else tuple(v.flat) for v in (values.get(i) for i in sorted(record.value_indices)))
+    outputs = tuple(map(bool, node.outputs))
+    key = (record, tuple(inputs), elements, outputs, tuple((a, id(v)) for a, v in node.attributes.items()))
+    if node.traced is not None and node.traced[0] == key:
+        return list(node.traced[1])
+    operands = [
+        None if t is None else k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)
+    ]
+    roots = trace(record, node, operands, values)
+    node.traced = (key, list(roots), list(node.attributes.values()))  # the attributes are kept, so that no id is reused
+    return roots
 
 
 def _data_symbols(
