@@ -241,7 +241,7 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
         keep = ~np.isnan(wide) if not has_infinity else np.isfinite(wide) | np.isinf(wide)
         return np.where(keep, np.clip(wide, -largest, largest), wide).astype(np.float32).astype(dtype.numpy)
     if dtype is DType.BOOL:
-        return np.not_equal(x.astype(np.float32) if source in _NARROW_FLOATS else x, 0)
+        return np.asarray(np.not_equal(x.astype(np.float32) if source in _NARROW_FLOATS else x, 0))
     if source in _NARROW_FLOATS and not dtype.is_floating:
         x = x.astype(np.float32)
         source = DType.FLOAT

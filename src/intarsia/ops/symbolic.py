@@ -140,9 +140,9 @@ def _reduce(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
 
 def _slice(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
     starts, steps = t.attrs
-    _static((*starts, *t.shape))
-    grid = np.ix_(*[[s + i * p for i in range(n)] for s, p, n in zip(starts, steps, t.shape, strict=True)])
-    return args[0][grid]
+    _static(starts)
+    grid = np.ix_(*[[s + i * p for i in range(n)] for s, p, n in zip(starts, steps, _static(t.shape), strict=True)])
+    return np.asarray(args[0][grid], object)
 
 
 def _take(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
@@ -152,7 +152,7 @@ def _take(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
 
 
 def _iota(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
-    return np.indices(_static(t.shape))[t.attrs[0]].astype(object)
+    return np.asarray(np.indices(_static(t.shape))[t.attrs[0]], object)
 
 
 _RULES: dict[str, Callable[..., np.ndarray]] = {
