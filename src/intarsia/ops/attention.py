@@ -225,10 +225,11 @@ def _linear_attention_types(
 @np.errstate(all="ignore")
 def linear_attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None,
-    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *, chunk_size: int = 64, kv_num_heads: int, q_num_heads: int, scale: float = 0.0,
+    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *,
+    chunk_size: int = 64, kv_num_heads: int, q_num_heads: int, scale: float = 0.0,
     update_rule: str = "gated_delta",
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """State S [batch, kv heads, dk, dv]: S = exp(g) S + k (x) u with u = v, or beta (v - S^T k) by a delta rule; o = scale q^T S."""
+    """S [batch, kv heads, dk, dv] = exp(g) S + k (x) u, where u is v, or beta (v - S^T k) by a delta rule; o = scale q^T S."""
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")

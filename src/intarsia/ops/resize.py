@@ -88,7 +88,8 @@ def resize(
     X: k.Tensor, roi: Sequence[float] | None = None, scales: Sequence[float] | None = None,
     sizes: Sequence[Dim] | None = None, *, antialias: int = 0, axes: Sequence[int] | None = None,
     coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
+    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
 ) -> k.Tensor:  # fmt: skip
     where = [a + X.rank if a < 0 else int(a) for a in axes] if axes is not None else list(range(X.rank))
     cropped = coordinate_transformation_mode == "tf_crop_and_resize"
