@@ -18,7 +18,7 @@ import llvmlite.ir as ir
 
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText, get_engine
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows
 from intarsia.codegen.softmax import Rows
@@ -29,7 +29,7 @@ KEY_PANELS = 16  # panels of keys in a block
 UNBOUNDED = 1 << 40  # a window that hides nothing
 _HELD_TILES = 8  # tiles of queries that share a pass over the keys where these are several blocks
 _F32 = DType.FLOAT
-_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
+_POINTERS = ("micro", "turn", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
 _FIELDS = (
     *_POINTERS,
     *(
@@ -145,6 +145,7 @@ def attention_args(
     threads: int,
     *,
     micro: int,
+    turn: int,
     q: Heads,
     k: Heads,
     v: Heads,
@@ -164,14 +165,14 @@ def attention_args(
     """The kernel's arguments.
 
     Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
-    (causal: right = 0). `lengths` is the address of a number of keys for each batch entry, to which `more` is added. `taps`:
+    (causal: right = 0). `micro` and `turn` are the addresses of the micro-kernel and of `turn_address`. `lengths` is the address of a number of keys for each batch entry, to which `more` is added. `taps`:
     address of `taps(target)`. `threads`: at most so many call the kernel, sharing `scratch_nbytes` of scratch.
     """
     layout = _layout(shape, target, threads)
     tiles = max(1, layout.tiles)
     hidden = mask or Heads(0)
     return [
-        micro, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
+        micro, turn, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
         shape.batch, shape.heads, shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize,
         *q[1:], *k[1:], *v[1:], *out[1:], *hidden[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
         offset, step, left, right, more, layout.tiles, shape.queries // tiles, shape.queries % tiles, layout.blocks,
@@ -187,6 +188,25 @@ def _bits(value: float) -> int:
 def kernel_text(spec: AttentionSpec, target: Target) -> KernelText:
     """The kernel of a spec; it takes the arguments that `attention_args` lists."""
     return _Attention(spec, target).text()
+
+
+_TURN = ("p", "i", "i", "i", "p", "i")
+
+
+@functools.cache
+def _turn_text(target: Target) -> KernelText:
+    module = Module(target)
+    inner = emit_pack_columns(module, _F32).function
+    body = module.function(SYMBOL_PLACEHOLDER, _TURN, internal=False)
+    body.b.call(inner, body.args)
+    body.b.ret_void()
+    return module.text("turn")
+
+
+def turn_address(target: Target) -> int:
+    """The function that packs a panel of transposed keys, shared by all specs. Its text is final, as the micro-kernel's."""
+    text = _turn_text(target)
+    return get_engine(target).load([text], optimize=False)[text.symbol]
 
 
 class _Unit(NamedTuple):
@@ -221,7 +241,6 @@ class _Attention:
         self.spec = spec
         self.module = Module(target)
         self.tile: Tile = tile_of(_F32, target)
-        self.pack_columns = emit_pack_columns(self.module, _F32).function
         self.pack_rows = emit_pack_rows(self.module, _F32).function
         self.body: Body = self.module.kernel()
         self.rows = Rows(self.body, self.tile.lanes)
@@ -305,7 +324,7 @@ class _Attention:
                 first = body.mul(p, tile.width)
                 columns = body.min(body.sub(a["keys"], first), tile.width)
                 source, panel = body.at(k, body.mul(first, a["k_row"])), body.at(self.k_panels, body.mul(p, panel_nbytes))
-                body.b.call(self.pack_columns, [source, a["k_row"], a["size"], columns, panel, body.i(tile.vectors)])
+                body.call_pointer(a["turn"], _TURN, [source, a["k_row"], a["size"], columns, panel, tile.vectors])
             with body.loop(0, body.mul(self.value_panels, a["copy_v"])) as p:
                 first = body.mul(p, tile.width)
                 columns = body.min(body.sub(a["vsize"], first), tile.width)

@@ -35,9 +35,16 @@ class Rows:
         self.body, self.lanes = body, lanes
         self.vector = ir.VectorType(ir.FloatType(), lanes)
         self.integers = ir.VectorType(_I32, lanes)
+        self._constants: dict[float, Value] = {}
 
     def constant(self, value: float) -> Value:
-        return self.body.constant(_single(value), _F32, self.lanes)
+        """`value` in all lanes: made once for the function, since a vector constant's text is long."""
+        found = self._constants.get(value)
+        if found is None:
+            with self.body.b.goto_entry_block():
+                one = ir.Constant(ir.FloatType(), _single(value))
+                found = self._constants[value] = self.body.splat(one, self.lanes)
+        return found
 
     @property
     def lowest(self) -> Value:
@@ -55,7 +62,7 @@ class Rows:
         p = self.constant(_EXP2[-1])
         for c in reversed(_EXP2[:-1]):
             p = body.fma(p, f, self.constant(c), _F32, lanes)
-        exponent = b.shl(b.bitcast(shifted, self.integers), ir.Constant(self.integers, [23] * lanes))
+        exponent = b.shl(b.bitcast(shifted, self.integers), body.splat(_I32(23), lanes))
         scaled = b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
         tiny = b.fcmp_ordered("<", x, self.constant(_LOWEST))
         return b.select(tiny, body.zero(_F32, lanes), scaled)
