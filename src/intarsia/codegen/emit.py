@@ -149,7 +149,8 @@ class Emitter:
         if op == "cast":
             return self.cast(args[0], dtype, out)
         if op == "bitcast":
-            return b.bitcast(args[0], self.shaped(compute_type(out)))
+            stored = b.bitcast(self.to_storage(args[0], dtype), self.shaped(storage_type(out)))
+            return self.from_storage(stored, out)
         if op == "select":
             return b.select(*args)
         if dtype is DType.BOOL:
@@ -241,7 +242,25 @@ class Emitter:
             return self._integer_division(op, args[0], args[1], dtype)
         if op in ("isnan", "isinf"):
             return self.constant(False, I1)
+        if op == "pow":
+            return self._integer_power(args[0], args[1], dtype)
         raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
+
+    def _integer_power(self, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
+        """x^y by squaring, wrapping around; for y < 0 the truncated quotient 1 / x^-y."""
+        b, kind = self.builder, compute_type(dtype)
+        zero, one = self.constant(0, kind), self.constant(1, kind)
+        out, square, left = one, x, y
+        for _ in range(kind.width):
+            odd = b.icmp_unsigned("!=", b.and_(left, one), zero)
+            out = b.select(odd, b.mul(out, square), out)
+            square, left = b.mul(square, square), b.lshr(left, one)
+        if dtype.is_signed_integer:
+            minus_one = self.constant(-1, kind)
+            is_unit = b.or_(b.icmp_signed("==", x, one), b.icmp_signed("==", x, minus_one))
+            sign = b.select(b.icmp_unsigned("!=", b.and_(y, one), zero), x, one)
+            out = b.select(b.icmp_signed("<", y, zero), b.select(is_unit, sign, zero), out)
+        return out
 
     def _integer_division(self, op: str, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
         """Division truncates; by zero it gives 0 (remainder: the dividend) instead of a trap; MIN / -1 wraps."""

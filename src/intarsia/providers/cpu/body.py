@@ -21,15 +21,16 @@ def body_program(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured
 
     names = sorted(graph.captured_names())
     values = [*given, *(captured[n] for n in names)]
-    key = hash((id(graph), tuple(_kind(v) for v in values)))
-    program = owner._bodies.get(key)
-    if program is None:
+    key = (id(graph), tuple(_kind(v) for v in values))
+    kept, program = owner._bodies.get(key, (None, None))
+    if program is None or kept is not graph:
         inner = graph.clone()
         inner.opset_imports = graph.opset_imports or owner.lowered.graph.opset_imports
         inner.functions = graph.functions or owner.lowered.graph.functions
         named = [*(v.name for v in graph.inputs), *names]
         inner.inputs = [Value(n, _type_of(n, v)) for n, v in zip(named, values, strict=True)]
-        program = owner._bodies[key] = CpuProgram(inner, owner.registry, owner.context, owner.target)
+        program = CpuProgram(inner, owner.registry, owner.context, owner.target)
+        owner._bodies[key] = (graph, program)  # the graph is kept, so that its id stays its own
     return program, names
 
 

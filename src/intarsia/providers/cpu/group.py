@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from intarsia.codegen.emit import SUPPORTED_DTYPES
 from intarsia.codegen.loops import unsupported
-from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dims import Dim, Expr, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.kernel.lang import BINARY, UNARY, Tensor, walk
@@ -173,6 +173,12 @@ class _Grouper:
     def _needed(self, prepared: list[Group | None]) -> set[str]:
         """Values whose elements something computes with; the others only lend their shapes."""
         needed = set(self.graph.output_names())
+        named = {
+            str(v): name
+            for name, values in self.inference.values.items()
+            for i, v in enumerate(values.flat)
+            if isinstance(v, Expr) and str(v) == f"{name}[{i}]"
+        }  # sizes that are elements of a value: it has to be computed
         for node, g in zip(reversed(self.graph.nodes), reversed(prepared), strict=True):
             if not any(n in needed for n in node.outputs):
                 continue
@@ -184,7 +190,21 @@ class _Grouper:
                 roots = [r for n, r in g.roots.items() if n in needed]
                 needed.update(t.attrs[0] for t in inputs_of(roots))
                 needed.update(g.template.reads if g.template else ())
+            if named:
+                needed.update(named[s] for name in node.outputs if name for s in self._sizes_of(node) if s in named)
         return needed
+
+    def _sizes_of(self, node: Node) -> set[str]:
+        """Symbols in the shapes of what a node reads and writes, and in its primitives."""
+        found: set[str] = set()
+        for name in (*node.inputs, *node.outputs):
+            kind = self.inference.types.get(name)
+            if isinstance(kind, TensorType) and kind.shape is not None:
+                found.update(s for d in kind.shape for s in symbols_of(d))
+        for root in self.inference.traces.get(node.outputs[0]) or ():
+            for t in walk([root]) if root is not None else ():
+                found.update(s for d in flat_dims(t.attrs) for s in symbols_of(d))
+        return found
 
     def _split(self, g: Group, needed: set[str]) -> list[Group]:
         """One group per needed output; leaves refer to buffers, not to their other names."""
@@ -276,6 +296,13 @@ class _Grouper:
         if len({t.attrs[0] for t in others}) > 4 or len(order) + len(walk([value])) > MAX_PRIMITIVES:
             return False
         return all(operand_kind(t, root.shape) is not None and t.dtype is DType.FLOAT for t in others)
+
+
+def flat_dims(attrs: object) -> list[Expr]:
+    """Symbolic dimensions anywhere in a primitive's attributes."""
+    if isinstance(attrs, tuple):
+        return [x for a in attrs for x in flat_dims(a)]
+    return [attrs] if isinstance(attrs, Expr) else []
 
 
 def operand_kind(t: Tensor, output: tuple[Dim, ...]) -> str | None:

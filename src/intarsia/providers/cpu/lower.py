@@ -23,7 +23,7 @@ from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Ref, Sizes, Step
-from intarsia.providers.cpu.group import Group, Grouping, group, operand_kind
+from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.template import FusedOperand
 
@@ -123,23 +123,15 @@ class _Lowerer:
         for name in self.graph.constants:
             self._define(name)
         for g in self.grouping.groups:
-            if g.host:
-                self._close()
-                node = g.nodes[0]
-                captured = sorted(node.used_names() - set(node.inputs))
-                reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
-                outputs = {n: self.types[n] for n in node.outputs if n and n in self.types}
-                self.units.append(HostStep(node, reads, g.host, outputs))
-                for name in node.outputs:
-                    self._define(name)
-                for name in reads:
-                    self.constants.plain(name)
-                continue
-            steps = self._steps(g)
-            if not self._symbols(g) <= self.defined:
+            if not g.host and not self._symbols(g) <= self.defined:
                 self._close()
                 missing = self._symbols(g) - self.defined
-                assert not missing, f"sizes {sorted(missing)} of {g.outputs} come from nowhere"
+                if missing:
+                    g.host = f"its size {sorted(missing)[0]!r} is known only at run time"
+            if g.host:
+                self._host(g)
+                continue
+            steps = self._steps(g)
             self.steps += steps
             self.produced.update(n for s in steps for n in s.writes)
             self._constrain(g)
@@ -148,6 +140,19 @@ class _Lowerer:
         return Lowered(
             self.graph, self.inference, self.grouping, self.units, self.constants.used, self.sources, self.types
         )
+
+    def _host(self, g: Group) -> None:
+        """Each node of the group as a step in Python."""
+        self._close()
+        for node in g.nodes:
+            captured = sorted(node.used_names() - set(node.inputs))
+            reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
+            outputs = {n: self.types[n] for n in node.outputs if n and n in self.types}
+            self.units.append(HostStep(node, reads, g.host, outputs))
+            for name in node.outputs:
+                self._define(name)
+            for name in reads:
+                self.constants.plain(name)
 
     # --- symbols ---
 
@@ -171,7 +176,7 @@ class _Lowerer:
         shapes: list[Dim] = []
         for t in walk(list(g.roots.values())):
             shapes.extend(t.shape)
-            shapes.extend(_flat(t.attrs))
+            shapes.extend(flat_dims(t.attrs))
         if g.template is not None:
             for kind in g.template.types:
                 shapes.extend(kind.shape or () if kind is not None else ())
@@ -289,10 +294,3 @@ def _prefix(g: Group) -> str:
 def _constant_size(t: Tensor) -> int:
     total = product(t.shape)
     return total if isinstance(total, int) else 0
-
-
-def _flat(attrs: object) -> list[Dim]:
-    if isinstance(attrs, tuple):
-        return [x for a in attrs for x in _flat(a)]
-    return [attrs] if isinstance(attrs, Expr) else []
-

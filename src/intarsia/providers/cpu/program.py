@@ -44,7 +44,7 @@ class CpuProgram(Program):
         self._load()
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
-        self._bodies: dict[int, CpuProgram] = {}
+        self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
         self._input_types = [graph.type_of(n) for n in self.inputs]
         self._results = self._place_outputs()
         self._data_inputs = self._inputs_read_as_sizes()
