@@ -94,7 +94,7 @@ def test_epilogue(s: ConvShape, heavy: bool) -> None:
     if heavy:
         for _ in range(8):
             expected = expected + np.tanh(expected)
-    np.testing.assert_allclose(y, expected, atol=1e-4)
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_slices_of_channels() -> None:

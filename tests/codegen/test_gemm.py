@@ -31,7 +31,7 @@ def product(spec: GemmSpec, a: np.ndarray, b: np.ndarray, c: np.ndarray, nthread
     source = {
         "packed": lambda: pack.pack_matrix(b, t.tile(spec.dtype)),
         "rows": lambda: b,
-        "columns": lambda: np.ascontiguousarray(b.T),
+        "columns": lambda: t.at_page_end(b.T),
     }
     memory = source[spec.b_layout]()
     scratch = pack.aligned_zeros((nthreads, max(1, gemm.scratch_nbytes(spec, t.host(), k))), np.uint8)
@@ -130,7 +130,7 @@ def test_packing_as_a_step_equals_packing_in_numpy(k: int, n: int, dtype: DType,
     rng = np.random.default_rng(4)
     b = t.random(rng, 3, k, n, dtype=dtype.numpy)
     expected = pack.pack_matrix(b, t.tile(dtype))
-    source = np.ascontiguousarray(b.swapaxes(1, 2)) if transposed else b
+    source = t.at_page_end(b.swapaxes(1, 2)) if transposed else b
     for nthreads in t.THREADS:
         out = pack.aligned_zeros(expected.shape, dtype.numpy)
         args = pack.pack_args(source.ctypes.data, source.strides[1], out.ctypes.data, k, n, 3, source.strides[0])
@@ -142,3 +142,12 @@ def test_packing_as_a_step_equals_packing_in_numpy(k: int, n: int, dtype: DType,
 def test_unknown_layout() -> None:
     with pytest.raises(ValueError, match="b_layout is one of packed, rows, columns; got 'diagonal'"):
         GemmSpec(b_layout="diagonal")
+
+
+@pytest.mark.parametrize("layout", gemm.B_LAYOUTS)
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 3), (5, 0, 3), (0, 0, 0), (17, 40, 0)])
+def test_empty(m: int, n: int, k: int, layout: str) -> None:
+    c, whole = t.guarded((m, n))
+    product(GemmSpec(b_layout=layout), np.zeros((m, k), np.float32), np.zeros((k, n), np.float32), c, 2)
+    assert not c.any()
+    t.check_margin(whole)

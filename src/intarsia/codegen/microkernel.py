@@ -95,7 +95,7 @@ class _Micro:
     def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
         self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
         self.itemsize = dtype.bits // 8
-        self.unroll = 4 if rows * vectors < 8 else 2 if rows * vectors < 14 else 1
+        self.unroll = 4 if rows * vectors < 8 else 1
         self.sets = min(self.unroll, max(1, 8 // (rows * vectors)))
 
     def emit(self) -> None:
