@@ -53,7 +53,9 @@ def test_conv_as_torch(version: int, rank: int, group: int, stride: int, dilatio
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("stride", "padding", "extra", "dilation", "group"), [(2, 1, 1, 1, 1), (3, 0, 0, 1, 2), (1, 2, 0, 2, 1), (2, 0, 1, 2, 2)])
+@pytest.mark.parametrize(
+    ("stride", "padding", "extra", "dilation", "group"), [(2, 1, 1, 1, 1), (3, 0, 0, 1, 2), (1, 2, 0, 2, 1), (2, 0, 1, 2, 2)]
+)
 def test_conv_transpose_as_torch(stride: int, padding: int, extra: int, dilation: int, group: int) -> None:
     torch = pytest.importorskip("torch", reason="the reference of convolutions")
     x, w, b = floats(2, 4, 5, 6), floats(4, 3, 3, 3), floats(3 * group)
