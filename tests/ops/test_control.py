@@ -31,11 +31,15 @@ def run(
     opsets = graph.opset_imports or opsets or {}
     values = dict(outer or {}) | {name: c.numpy() for name, c in graph.constants.items()}
     values |= dict(zip(graph.input_names(), inputs, strict=True))
+
+    def run_body(body: Graph, given: Sequence[Any]) -> list[Any]:
+        return run(body, given, values, opsets)
+
     for node in graph.nodes:
         resolved = node.copy(version=node.version or opsets.get(node.domain, 1))
         arguments = [values[n] if n else None for n in node.inputs]
-        outputs = evaluate_node(resolved, arguments, registry(), lambda body, given: run(body, given, values, opsets))
-        values |= {n: v for n, v in zip(node.outputs, outputs, strict=True) if n}
+        outputs = evaluate_node(resolved, arguments, registry(), run_body)
+        values.update({n: v for n, v in zip(node.outputs, outputs, strict=True) if n})
     return [values[n] for n in graph.output_names()]
 
 

@@ -50,9 +50,13 @@ def test_resize_to_sizes_as_torch(
     x = floats(2, 3, 6, 7)
     want = torch.nn.functional.interpolate(torch.from_numpy(x), size=size, mode=torch_mode, align_corners=align).numpy()
     y = evaluate(
-        "Resize", version, [x, EMPTY, None, np.array([2, 3, *size])], mode=mode, coordinate_transformation_mode=transform,
+        "Resize",
+        version,
+        [x, EMPTY, None, np.array([2, 3, *size])],
+        mode=mode,
+        coordinate_transformation_mode=transform,
         nearest_mode="floor",
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
 
 
@@ -182,26 +186,42 @@ def test_roi_align_of_version_10_does_not_shift() -> None:
         ("Resize", [floats(1, 2), EMPTY, np.zeros(2, np.float32)], {}, "scales has 0.0 for axis 0; expected a number greater"),
         ("Resize", [floats(1, 2), EMPTY, None, np.array([1])], {}, "sizes has 1 values; expected 2"),
         ("Resize", [floats(1, 2), EMPTY, np.ones(2, np.float32)], {"mode": "area"}, "mode is 'area'; expected nearest"),
-        ("Resize", [floats(1, 2), EMPTY, np.ones(2, np.float32)], {"nearest_mode": "up"}, "nearest_mode is 'up'; expected one of"),
         (
-            "Resize", [floats(1, 2), EMPTY, np.ones(2, np.float32)], {"coordinate_transformation_mode": "pixel"},
+            "Resize",
+            [floats(1, 2), EMPTY, np.ones(2, np.float32)],
+            {"nearest_mode": "up"},
+            "nearest_mode is 'up'; expected one of",
+        ),
+        (
+            "Resize",
+            [floats(1, 2), EMPTY, np.ones(2, np.float32)],
+            {"coordinate_transformation_mode": "pixel"},
             "coordinate_transformation_mode is 'pixel'; expected one of half_pixel",
         ),
         (
-            "Resize", [floats(1, 2), EMPTY, None, np.array([1, 2])], {"keep_aspect_ratio_policy": "crop"},
+            "Resize",
+            [floats(1, 2), EMPTY, None, np.array([1, 2])],
+            {"keep_aspect_ratio_policy": "crop"},
             "keep_aspect_ratio_policy is 'crop'; expected stretch",
         ),
         (
-            "Resize", [floats(1, 2), floats(2), np.ones(2, np.float32)],
-            {"coordinate_transformation_mode": "tf_crop_and_resize"}, "roi has 2 values; expected 4 for 2 axes",
+            "Resize",
+            [floats(1, 2), floats(2), np.ones(2, np.float32)],
+            {"coordinate_transformation_mode": "tf_crop_and_resize"},
+            "roi has 2 values; expected 4 for 2 axes",
         ),
         ("GridSample", [floats(1, 1, 2, 2), floats(1, 2, 2, 2)], {"mode": "area"}, "mode is 'area'; expected linear"),
-        ("GridSample", [floats(1, 1, 2, 2), floats(1, 2, 2, 2)], {"padding_mode": "wrap"}, "padding_mode is 'wrap'; expected zeros"),
+        (
+            "GridSample",
+            [floats(1, 1, 2, 2), floats(1, 2, 2, 2)],
+            {"padding_mode": "wrap"},
+            "padding_mode is 'wrap'; expected zeros",
+        ),
         ("GridSample", [floats(1, 1, 2, 2), floats(1, 2, 2, 3)], {}, r"expected \[N, ..., 2\] of rank 4"),
         ("AffineGrid", [floats(1, 2, 3), np.array([1, 1, 4])], {}, r"expected \[N, 2, 3\] with 4 or \[N, 3, 4\] with 5"),
         ("RoiAlign", [floats(1, 1, 2, 2), floats(1, 4), np.array([0])], {"mode": "sum"}, "mode is 'sum'; expected avg or max"),
     ],
-)  # fmt: skip
+)
 def test_refusals(op: str, inputs: list[Any], attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidGraph, match=message):
         evaluate(op, 0, inputs, **attributes)

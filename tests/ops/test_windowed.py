@@ -62,9 +62,15 @@ def test_conv_transpose_as_torch(stride: int, padding: int, extra: int, dilation
     args = (stride, padding, extra, group, dilation)
     want = torch.conv_transpose2d(*map(torch.from_numpy, (x, w, b)), *args).numpy()
     (y,) = evaluate(
-        "ConvTranspose", 11, [x, w, b], group=group, strides=[stride] * 2, pads=[padding] * 4, dilations=[dilation] * 2,
+        "ConvTranspose",
+        11,
+        [x, w, b],
+        group=group,
+        strides=[stride] * 2,
+        pads=[padding] * 4,
+        dilations=[dilation] * 2,
         output_padding=[extra] * 2,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
 
 
