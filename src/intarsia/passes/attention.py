@@ -18,6 +18,8 @@ from intarsia.passes.rule import Const, Match, Pattern, Rule, RuleSet, Var, op
 from intarsia.passes.shapes import reshape_target
 
 _LOW = -1e8  # adding this or less to a score in float32 leaves nothing of the score, so Where(m, s, low) = s + Where(m, 0, low)
+_HALF_LOW = -6e4  # the same in float16
+_CAUSAL_LOW = -9e3  # a causal row always has a key that is not hidden, and exp(low - its score) is 0
 _HEADS_TO_FRONT = [0, 2, 1, 3]
 _MATRIX_TRANSPOSED = [0, 1, 3, 2]
 
@@ -110,11 +112,13 @@ def _mask(m: Match, patch: Patch, dtype: DType, attributes: dict[str, Any]) -> s
         return ""
     condition, low = unexpanded(rewriter, m["condition"]), m.scalar("low")
     hidden = "hides" in m.captured
-    if low is None or low > _LOW or not _broadcasts(rewriter, m["condition"], m):
+    if low is None or not _broadcasts(rewriter, m["condition"], m):
         return None
-    if not hidden and is_causal_mask(rewriter, condition):
+    if not hidden and low <= _CAUSAL_LOW and is_causal_mask(rewriter, condition):
         attributes["is_causal"] = 1
         return ""
+    if low > (_HALF_LOW if dtype is DType.FLOAT16 else _LOW):
+        return None
     if math.isinf(low) and not hidden:
         return condition
     zero = patch.constant(np.zeros((), dtype.numpy), "zero")
@@ -130,8 +134,14 @@ def _broadcasts(rewriter: Rewriter, mask: str, m: Match) -> bool:
     return rank is not None and 2 <= rank <= 4 and rewriter.shape(scores) == rewriter.shape(last)
 
 
-def _split_heads(rewriter: Rewriter, name: str) -> tuple[str, Shape] | None:
-    """The value [B, S, H*D] (or a view of it) and [B, S, H, D] of which `name` [B, H, S, D] is a transpose."""
+def _split_heads(rewriter: Rewriter, name: str) -> tuple[str, Shape, Node | None] | None:
+    """The value [B, S, H*D] (or a view of it) and [B, S, H, D] of which `name` [B, H, S, D] is a transpose.
+
+    The third is a RotaryEmbedding between the two.
+    """
+    rotary = rewriter.producer_of(name, "RotaryEmbedding")
+    if rotary is not None:
+        name = rotary.inputs[0]
     turn = rewriter.producer_of(name, "Transpose")
     if turn is None or turn.attributes.get("perm") != _HEADS_TO_FRONT:
         return None
@@ -139,7 +149,7 @@ def _split_heads(rewriter: Rewriter, name: str) -> tuple[str, Shape] | None:
     shape = rewriter.shape(turn.inputs[0])
     if view is None or shape is None or len(shape) != 4 or not isinstance(shape[2], int) or not isinstance(shape[3], int):
         return None
-    return view.inputs[0], shape
+    return view.inputs[0], shape, rotary
 
 
 def _join_heads(m: Match) -> Patch | None:
@@ -155,7 +165,7 @@ def _join_heads(m: Match) -> Patch | None:
     if any(s is None for s in split) or "q_num_heads" in node.attributes:
         return None
     patch, operands = m.patch(), []
-    for name, shape in (s for s in split if s is not None):
+    for name, shape, rotary in (s for s in split if s is not None):
         whole = (*shape[:2], shape[2] * shape[3])
         before = rewriter.shape(name)
         if before is None:
@@ -165,8 +175,10 @@ def _join_heads(m: Match) -> Patch | None:
             if target is None:
                 return None
             name = patch.op("Reshape", [name, patch.ints(*target)])
+        if rotary is not None:
+            name = patch.op("RotaryEmbedding", [name, *rotary.inputs[1:]], **{**rotary.attributes, "num_heads": shape[2]})
         operands.append(name)
-    (_, q), (_, k) = (s for s in split[:2] if s is not None)
+    (_, q, _), (_, k, _) = (s for s in split[:2] if s is not None)
     attributes = {**node.attributes, "q_num_heads": q[2], "kv_num_heads": k[2]}
     if isinstance(q[3], int):
         attributes.setdefault("scale", 1 / math.sqrt(q[3]))

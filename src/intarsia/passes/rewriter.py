@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.graph.dims import Shape
+from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, ValueType
 from intarsia.ops.infer import Inference, infer_node
@@ -199,6 +199,15 @@ class Rewriter:
             return list(found)
         return self.ints(node.inputs[index]) if len(node.inputs) > index and node.inputs[index] else None
 
+    def axis_of_size(self, size: Dim) -> tuple[str, int] | None:
+        """A graph input and its axis that has this size: the shortest way to a size that only a run knows."""
+        for value in self.graph.inputs:
+            shape = self.shape(value.name) or ()
+            for axis, d in enumerate(shape):
+                if d == size:
+                    return value.name, axis
+        return None
+
     def fresh(self, stem: str, taken: Mapping[str, object]) -> str:
         name, i = stem, 0
         while (
@@ -360,7 +369,9 @@ class Rewriter:
                     near = node is not first or id(node) in self.dirty
                     self.dirty.discard(id(node))
                     of_op = () if node.domain else (rules if near else new).get(node.op_type, ())
-                    made = (self._try(node, always) if near else None) or self._try(node, of_op)
+                    made = self._try(node, always) if near else None
+                    if made is None:
+                        made = self._try(node, of_op)
                     if made is not None:
                         changed = True
                         stack.extend(n for n in reversed(made) if n is not node)

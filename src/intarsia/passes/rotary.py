@@ -84,7 +84,8 @@ def _fuse_rotary(m: Match) -> Patch | None:
         half = patch.op("Slice", [m[name], patch.ints(0), patch.ints(size // 2), patch.ints(3)])
         narrow = patch.op("Squeeze", [half, patch.ints(1)])
         if table[0] != shape[0]:
-            batch = patch.op("Shape", [m["x"]], start=0, end=1)
+            source, axis = rewriter.axis_of_size(shape[0]) or (m["x"], 0)
+            batch = patch.op("Shape", [source], start=axis, end=axis + 1)
             wide = patch.op("Concat", [batch, patch.ints(1, 1)], axis=0)
             narrow = patch.op("Expand", [narrow, wide])
         caches.append(narrow)

@@ -11,6 +11,7 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Rule, RuleSet, Var, op
 
+_COMPARED_ELEMENTS = 1 << 18  # larger constants are not read to find out that they are all zeros or ones
 VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
@@ -179,8 +180,10 @@ def _all_equal(m: Match, value: float) -> bool:
     """Whether the captured constant consists of `value` alone, and combining with it keeps x's shape."""
     if not keeps_shape(m):
         return False
-    array = m.rewriter.array(m["c"])
-    return array is not None and array.dtype.kind in "fiub" and array.size > 0 and bool((array == value).all())
+    array = m.rewriter.array(m["c"], _COMPARED_ELEMENTS)
+    if array is None or array.dtype.kind not in "fiub" or not array.size:
+        return False
+    return bool(array.flat[0] == value) and bool((array == value).all())
 
 
 def _neutral(value: float, dtypes: str = "fiu") -> Callable[[Match], bool]:
