@@ -141,12 +141,17 @@ class _Grouper:
         return Group(named, [node])
 
     def _templated(self, node: Node, template: Template) -> Group:
-        acc = f"%{node.outputs[0]}"
-        kind = self.inference.types[node.outputs[0]]
+        first, *others = template.outputs
+        acc = f"%{first}"
+        kind = self.inference.types[first]
         assert isinstance(kind, TensorType) and kind.shape is not None
         result = template.result(Tensor("input", (), (acc,), template.acc_dtype or kind.dtype, kind.shape))
         (result,) = substitute([result], lambda t: t if t.attrs[0] == acc else self._named_leaf(t))
-        roots = {node.outputs[0]: result}
+        roots = {first: result}
+        for name in others:
+            kind = self.inference.types[name]
+            assert isinstance(kind, TensorType) and kind.shape is not None
+            roots[name] = Tensor("input", (), (acc,), kind.dtype, kind.shape)
         return Group(roots, [node], template, acc)
 
     def _leaf(self, t: Tensor, node: Node) -> Tensor:

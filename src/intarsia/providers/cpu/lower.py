@@ -100,7 +100,7 @@ class _Workspace:
         array = constant.numpy()
         if array.ctypes.data % array.dtype.itemsize and array.nbytes < 1 << 20:
             array = array.copy()  # large unaligned tables stay in the mapped file: x86 and 64-bit Arm read them as they are
-        self.used[name] = np.ascontiguousarray(array)
+        self.used[name] = np.ascontiguousarray(array).reshape(array.shape)  # which makes a vector of a scalar
         return True
 
 
@@ -112,6 +112,9 @@ class _Lowerer:
         self.constants = _Workspace(self.graph.constants)
         self.sources: dict[str, tuple[str, int]] = {}
         self.units: list[Segment | HostStep] = []
+        self.other_names: dict[str, list[str]] = {}
+        for name in grouping.alias:
+            self.other_names.setdefault(grouping.canonical(name), []).append(name)
         self.steps: list[Step] = []
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
@@ -158,6 +161,11 @@ class _Lowerer:
 
     def _define(self, name: str) -> None:
         """A value that exists before the next segment is bound gives its sizes' symbols, and its elements' ones, values."""
+        self._define_one(name)
+        for other in self.other_names.get(name, ()):
+            self._define_one(other)
+
+    def _define_one(self, name: str) -> None:
         kind = self.types.get(name)
         if isinstance(kind, TensorType) and kind.shape is not None:
             for axis, d in enumerate(kind.shape):
@@ -192,9 +200,6 @@ class _Lowerer:
             self.units.append(Segment(self.steps, (), (), {}, {}, self.constraints))
             for name in self.produced:
                 self._define(name)
-            for value, known in self.inference.values.items():
-                if self.grouping.canonical(value) in self.produced and known is not None:
-                    self._define(value)
         self.steps, self.produced, self.constraints = [], set(), []
 
     def _cross(self) -> None:
@@ -253,8 +258,7 @@ class _Lowerer:
 
     def _template_steps(self, g: Group) -> list[Step]:
         assert g.template is not None
-        (out,) = g.roots
-        root = g.roots[out]
+        out, root = next(iter(g.roots.items()))
         epilogue, operands = None, []
         if root.prim != "input":
             leaves = [t for t in inputs_of([root]) if t.attrs[0] != g.acc]
@@ -268,6 +272,9 @@ class _Lowerer:
 
     def _constrain(self, g: Group) -> None:
         where = f"node {g.nodes[0].name!r} ({g.nodes[0].qualified_op})"
+        for left, right in g.template.equal_sizes() if g.template is not None else ():
+            if left != right:
+                self.constraints.append(Constraint("equal", left, right, where))
         for t in walk(list(g.roots.values())):
             if t.prim == "broadcast":
                 x = t.args[0]

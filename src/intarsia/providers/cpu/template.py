@@ -60,6 +60,15 @@ class Template:
     acc_dtype: DType | None = None
     takes_epilogue: bool = True
 
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Values that the kernel writes; more than one only where it takes no epilogue."""
+        return (self.node.outputs[0],)
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        """Sizes that must be equal for the kernel to be right; those that are symbols are checked when they are known."""
+        return ()
+
     def renamed(self, canonical: Callable[[str], str]) -> Template:
         return replace(self, reads=tuple(canonical(n) if n else "" for n in self.reads))
 
@@ -70,13 +79,18 @@ class Template:
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        """The kernel calls that compute `out`."""
+        """The kernel calls that compute `out` (and the further `outputs`)."""
         raise NotImplementedError
 
 
 _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "MatMul"): "intarsia.providers.cpu.contraction:matmul",
     ("", "Gemm"): "intarsia.providers.cpu.contraction:gemm",
+    ("", "LSTM"): "intarsia.providers.cpu.recurrent:recurrent_layer",
+    ("", "GRU"): "intarsia.providers.cpu.recurrent:recurrent_layer",
+    ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
+    ("", "Attention"): "intarsia.providers.cpu.attention:attention",
+    ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
     ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.convolution:pool",
     ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.convolution:pool",

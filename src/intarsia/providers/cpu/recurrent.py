@@ -1,0 +1,221 @@
+"""LSTM, GRU and RNN: one matrix product for all inputs, then one kernel that walks the sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intarsia.codegen import gemm, recurrent
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.microkernel import Tile, micro_address, tile_of
+from intarsia.codegen.pack import aligned_zeros, pack_matrix
+from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
+from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.kernel import lang as k
+from intarsia.ops.infer import Inference
+from intarsia.ops.recurrent import resolve_activations
+from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+_DTYPES = (DType.FLOAT, DType.DOUBLE)
+_DEFAULT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+_X, _W, _R, _B, _LENGTHS, _INITIAL_H, _INITIAL_C, _P = range(8)
+
+
+def recurrent_layer(node: Node, inference: Inference) -> Template | None:
+    """A layer of float or double whose weights are constants and whose directions have the same activations."""
+    types = (*tensor_types(node, inference), *[None] * 8)[:8]
+    names = (*node.inputs, *[""] * 8)[:8]
+    x, first = types[_X], next(n for n in node.outputs if n)
+    out = inference.types.get(first)
+    if x is None or x.shape is None or len(x.shape) != 3 or x.dtype not in _DTYPES:
+        return None
+    if not isinstance(out, TensorType) or out.shape is None:
+        return None
+    constants = inference.graph.constants
+    if any(name and name not in constants for name in (names[_W], names[_R], names[_B], names[_P])):
+        return None
+    if any(name and (types[i] is None or types[i].shape is None) for i, name in enumerate(names)):  # type: ignore[union-attr]
+        return None
+    spec = _spec(node, x.dtype, bool(names[_P]))
+    if spec is None:
+        return None
+    reads = tuple(names[i] for i in (_X, _LENGTHS, _INITIAL_H, _INITIAL_C))
+    weights = tuple(names[i] for i in (_W, _R, _B, _P))
+    made = Recurrent(node, reads, types, out, takes_epilogue=False, spec=spec, weights=weights)
+    known = all(isinstance(n, TensorType) and n.shape is not None for n in map(inference.types.get, made.outputs))
+    return made if known and made.fits() else None
+
+
+def _spec(node: Node, dtype: DType, peepholes: bool) -> RecurrentSpec | None:
+    """What is compiled in, or None for attributes that only the definition has."""
+    a = node.attributes
+    if a.get("direction", "forward") not in ("forward", "reverse", "bidirectional"):
+        return None
+    directions = 2 if a.get("direction") == "bidirectional" else 1
+    try:
+        chosen = resolve_activations(
+            a.get("activations"), a.get("activation_alpha"), a.get("activation_beta"), _DEFAULT[node.op_type], directions
+        )
+    except k.DefinitionError:
+        return None
+    if any(row != chosen[0] for row in chosen) or any(name.lower() not in recurrent.ACTIVATIONS for name, _, _ in chosen[0]):
+        return None
+    lstm = node.op_type == "LSTM"
+    return RecurrentSpec(
+        node.op_type, tuple(chosen[0]), dtype, a.get("clip") or None, peepholes and lstm,
+        bool(a.get("input_forget", 0)) and lstm, bool(a.get("linear_before_reset", 0)) and node.op_type == "GRU",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recurrent(Template):
+    """A layer; `reads` are X, sequence_lens, initial_h, initial_c and `weights` W, R, B, P ("" where omitted)."""
+
+    spec: RecurrentSpec = field(kw_only=True)
+    weights: tuple[str, ...] = field(kw_only=True)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(n for n in self.node.outputs if n)
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        """Pairs of the operands' sizes as ONNX has them."""
+        shapes = [t.shape if t is not None else None for t in self.types]
+        x, w, r = shapes[_X], shapes[_W], shapes[_R]
+        assert x is not None and w is not None and r is not None
+        batch_first = bool(self.node.attributes.get("layout", 0))
+        batch = x[0] if batch_first else x[1]
+        gates, hidden = GATES[self.spec.cell], r[2]
+        directions = 2 if self.node.attributes.get("direction") == "bidirectional" else 1
+        state: tuple[Dim, ...] = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
+        expected: dict[int, tuple[Dim, ...]] = {
+            _W: (directions, gates * hidden, x[2]), _R: (directions, gates * hidden, hidden),
+            _B: (directions, 2 * gates * hidden), _LENGTHS: (batch,), _INITIAL_H: state, _INITIAL_C: state,
+            _P: (directions, 3 * hidden),
+        }  # fmt: skip
+        pairs: list[tuple[Dim, Dim]] = []
+        for index, wanted in expected.items():
+            have = shapes[index]
+            if have is not None:
+                pairs += zip(have, wanted, strict=True)
+        return pairs
+
+    def fits(self) -> bool:
+        """Whether ranks, and sizes where they are numbers, are as they must be."""
+        ranks = {_W: 3, _R: 3, _B: 2, _LENGTHS: 1, _INITIAL_H: 3, _INITIAL_C: 3, _P: 2}
+        if any(t is not None and t.shape is not None and len(t.shape) != ranks.get(i, len(t.shape)) for i, t in enumerate(self.types)):
+            return False
+        return all(a == b or isinstance(a, Expr) or isinstance(b, Expr) for a, b in self.equal_sizes())
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        spec, tile = self.spec, tile_of(self.spec.dtype, target)
+        x, r = self.types[_X], workspace.array(self.weights[1])
+        assert x is not None and x.shape is not None and r is not None
+        columns = len(r) * recurrent.columns_of(r.shape[2], GATES[spec.cell], tile)
+        products = workspace.temporary(f"{out}%products", spec.dtype, (x.shape[0], x.shape[1], columns))
+        return [
+            self._project(target, workspace, products, columns),
+            self._walk(target, workspace, products, len(r), r.shape[2]),
+        ]
+
+    def _project(self, target: Target, workspace: Workspace, products: str, columns: int) -> Step:
+        """X W^T + bias for all steps and directions."""
+        spec, tile, gates = self.spec, tile_of(self.spec.dtype, target), GATES[self.spec.cell]
+        x, w = self.types[_X], workspace.array(self.weights[0])
+        assert x is not None and x.shape is not None and w is not None
+        panels = workspace.add(
+            self.weights[0], f"recurrent{tile.width}x{gates}",
+            lambda: pack_matrix(recurrent.input_matrix(w, gates, tile), tile),
+        )  # fmt: skip
+        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+        bias = self._bias(workspace, tile)
+        accumulator = k.input(0, spec.dtype, ())
+        epilogue = Epilogue(accumulator + k.input(1, spec.dtype, ()), ("column",), (spec.dtype,)) if bias else None
+        product = gemm.GemmSpec(spec.dtype, "packed", epilogue)
+        seq, batch, depth = x.shape
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
+            return gemm.matrix_args(
+                product, target, micro=micro_address(spec.dtype, target), a=Ref(self.reads[0]), b=Ref(panels), c=Ref(products),  # type: ignore[arg-type]
+                m=size(seq) * size(batch), n=columns, k=size(depth), taps=Ref(zero),  # type: ignore[arg-type]
+                operands=[gemm.Operand(Ref(bias))] if bias else [],  # type: ignore[arg-type]
+            )  # fmt: skip
+
+        return Step(
+            gemm.kernel_text(product, target), (self.reads[0], panels, zero, *([bias] if bias else [])), (products,), arguments,
+            serial=lambda size: size(seq) * size(batch) * size(depth) * columns < 20_000,
+            label=f"{spec.cell} inputs {depth}x{columns}",
+        )  # fmt: skip
+
+    def _bias(self, workspace: Workspace, tile: Tile) -> str:
+        """The bias of the input products, "" where there is none: both biases, but the one inside a GRU's reset gate."""
+        b = workspace.array(self.weights[2]) if self.weights[2] else None
+        if b is None:
+            return ""
+        gates, inner = GATES[self.spec.cell], self.spec.linear_before_reset
+
+        def make() -> np.ndarray:
+            half = b.shape[1] // 2
+            hidden = half // gates
+            total = b[:, :half].copy()
+            kept = half - hidden if inner else half
+            total[:, :kept] += b[:, half : half + kept]
+            return recurrent.arrange(total, gates, tile).reshape(-1)
+
+        return workspace.add(self.weights[2], f"recurrent{tile.lanes}x{gates}{'r' * inner}", make)
+
+    def _extra(self, workspace: Workspace, tile: Tile, directions: int, hidden: int) -> str:
+        """Peepholes, or the bias inside a GRU's reset gate."""
+        spec = self.spec
+        if spec.peepholes:
+            p = workspace.array(self.weights[3])
+            assert p is not None
+            return workspace.add(self.weights[3], f"peepholes{tile.lanes}", lambda: recurrent.arrange(p, 3, tile))
+        if not spec.linear_before_reset:
+            return ""
+        b = workspace.array(self.weights[2]) if self.weights[2] else None
+        width = recurrent.columns_of(hidden, 1, tile)
+        if b is None:
+            return workspace.add("", f"zeros{directions}x{width}{spec.dtype.name}", lambda: aligned_zeros((directions, width), spec.dtype.numpy))
+        return workspace.add(self.weights[2], f"inner{tile.lanes}", lambda: recurrent.arrange(b[:, 5 * hidden :], 1, tile))
+
+    def _walk(self, target: Target, workspace: Workspace, products: str, directions: int, hidden: int) -> Step:
+        """The kernel that walks the sequence."""
+        spec, tile, a = self.spec, tile_of(self.spec.dtype, target), self.node.attributes
+        x, r = self.types[_X], workspace.array(self.weights[1])
+        assert x is not None and x.shape is not None and r is not None
+        key = f"recurrent{tile.width}x{GATES[spec.cell]}{'i' * spec.reset_first}"
+        packed = workspace.add(self.weights[1], key, lambda: recurrent.pack_recurrent(r, spec, tile))
+        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+        extra = self._extra(workspace, tile, directions, hidden)
+        batch_first = bool(a.get("layout", 0))
+        seq, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+        reverse = a.get("direction") == "reverse"
+        y, *finals = (*self.node.outputs, "", "", "")[: 1 + STATES[spec.cell]]
+        _, lengths, *initial = self.reads
+
+        def place(name: str) -> Argument:
+            return Ref(name) if name else 0
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
+            shape = RecurrentShape(size(seq), size(batch), hidden, directions, reverse, batch_first)
+            return recurrent.recurrent_args(
+                spec, target, shape, threads, micro=micro_address(spec.dtype, target), x=Ref(products), weights=Ref(packed),  # type: ignore[arg-type]
+                taps=Ref(zero), scratch=Ref(SCRATCH), extra=place(extra), lengths=place(lengths),  # type: ignore[arg-type]
+                initial=[place(n) for n in initial], y=place(y), finals=[place(n) for n in finals],  # type: ignore[arg-type,misc]
+            )  # fmt: skip
+
+        reads = (products, packed, zero, *(n for n in (extra, lengths, *initial) if n))
+        return Step(
+            recurrent.kernel_text(spec, target), reads, self.outputs, arguments,
+            scratch_nbytes=lambda size, threads: threads * recurrent.scratch_nbytes(spec, target, hidden),
+            label=f"{spec.cell} {hidden}",
+        )  # fmt: skip
