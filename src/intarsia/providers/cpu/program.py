@@ -68,7 +68,7 @@ class CpuProgram(Program):
         return out
 
     def _inputs_read_as_sizes(self) -> list[int]:
-        named = {value for value, axis in self.lowered.sources.values() if axis < 0}
+        named = {self.lowered.grouping.canonical(value) for value, axis in self.lowered.sources.values() if axis < 0}
         return [i for i, n in enumerate(self.inputs) if n in named]
 
     # --- running ---
