@@ -56,8 +56,10 @@ def test_gelu_is_not_fused_over_an_inner_graph_output():
 def test_gelu_of_a_broadcast_constant_keeps_its_shape():
     model = build(
         [("Div", "x r", "a"), ("Erf", "a", "b"), ("Add", "b one", "c"), ("Mul", "x h", "d"), ("Mul", "d c", "y")],
-        {"x": [4]}, ["y"], {"r": np.full((1, 1), ROOT_2, np.float32), "one": 1.0, "h": 0.5},
-    )  # fmt: skip
+        {"x": [4]},
+        ["y"],
+        {"r": np.full((1, 1), ROOT_2, np.float32), "one": 1.0, "h": 0.5},
+    )
     assert "Gelu" not in counts(optimized(model).graph)
 
 
@@ -69,10 +71,20 @@ def test_gelu_by_tanh(cube):
         "square": [("Pow", "x two", "c0"), ("Mul", "c0 x", "c")],
     }
     model = build(
-        [*cubes[cube], ("Mul", "c k", "d"), ("Add", "x d", "e"), ("Mul", "e s", "f"), ("Tanh", "f", "g"), ("Add", "g one", "h"),
-         ("Mul", "x half", "i"), ("Mul", "i h", "y")],
-        SHAPE, ["y"], {"three": 3.0, "two": 2.0, "k": 0.044715, "s": math.sqrt(2 / math.pi), "one": 1.0, "half": 0.5},
-    )  # fmt: skip
+        [
+            *cubes[cube],
+            ("Mul", "c k", "d"),
+            ("Add", "x d", "e"),
+            ("Mul", "e s", "f"),
+            ("Tanh", "f", "g"),
+            ("Add", "g one", "h"),
+            ("Mul", "x half", "i"),
+            ("Mul", "i h", "y"),
+        ],
+        SHAPE,
+        ["y"],
+        {"three": 3.0, "two": 2.0, "k": 0.044715, "s": math.sqrt(2 / math.pi), "one": 1.0, "half": 0.5},
+    )
     result = optimized(model, sizes=SIZES)
     assert counts(result.graph) == {"Gelu": 1}
     assert result.graph.nodes[0].attributes["approximate"] == "tanh"
@@ -81,8 +93,10 @@ def test_gelu_by_tanh(cube):
 def test_gelu_by_distribution_function():
     model = build(
         [("Mul", "x r", "a"), ("Erf", "a", "b"), ("Mul", "b half", "c"), ("Add", "c half", "d"), ("Mul", "x d", "y")],
-        SHAPE, ["y"], {"r": 1 / ROOT_2, "half": 0.5},
-    )  # fmt: skip
+        SHAPE,
+        ["y"],
+        {"r": 1 / ROOT_2, "half": 0.5},
+    )
     assert counts(optimized(model, sizes=SIZES, atol=1e-4).graph) == {"Gelu": 1}
 
 
@@ -122,8 +136,10 @@ def test_hardswish(form):
 def test_hardswish_needs_a_clip_at_six():
     model = build(
         [("Add", "x three", "a"), ("Clip", "a zero five", "c"), ("Mul", "x c", "m"), ("Div", "m six", "y")],
-        SHAPE, ["y"], {"three": 3.0, "zero": 0.0, "five": 5.0, "six": 6.0},
-    )  # fmt: skip
+        SHAPE,
+        ["y"],
+        {"three": 3.0, "zero": 0.0, "five": 5.0, "six": 6.0},
+    )
     assert "HardSwish" not in counts(optimized(model, sizes=SIZES).graph)
 
 

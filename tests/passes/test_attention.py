@@ -98,8 +98,16 @@ def _heads(name, x, target="split", perm=(0, 2, 1, 3)):
 
 def _whole(joined="rows", batch="b"):
     """Attention over [b, s, h*d] operands, with heads split and joined by Reshape and Transpose."""
-    nodes = [*_heads("q", "qx"), *_heads("k", "kx"), *_heads("v", "vx"), *_scores("mul"), ("Softmax", "t", "p"), ("MatMul", "p v", "o"),
-             ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}), ("Reshape", f"ot {joined}", "y")]  # fmt: skip
+    nodes = [
+        *_heads("q", "qx"),
+        *_heads("k", "kx"),
+        *_heads("v", "vx"),
+        *_scores("mul"),
+        ("Softmax", "t", "p"),
+        ("MatMul", "p v", "o"),
+        ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}),
+        ("Reshape", f"ot {joined}", "y"),
+    ]
     constants = {
         **CONSTANTS,
         "split": np.array([0, 0, HEADS, SIZE]),
@@ -120,8 +128,17 @@ def test_attention_whose_result_is_seen_as_rows():
 
 
 def test_key_transposed_in_one_step():
-    nodes = [*_heads("q", "qx"), *_heads("kt", "kx", perm=(0, 2, 3, 1)), *_heads("v", "vx"), ("MatMul", "q kt", "u"), ("Mul", "u c", "t"),
-             ("Softmax", "t", "p"), ("MatMul", "p v", "o"), ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}), ("Reshape", "ot rows", "y")]  # fmt: skip
+    nodes = [
+        *_heads("q", "qx"),
+        *_heads("kt", "kx", perm=(0, 2, 3, 1)),
+        *_heads("v", "vx"),
+        ("MatMul", "q kt", "u"),
+        ("Mul", "u c", "t"),
+        ("Softmax", "t", "p"),
+        ("MatMul", "p v", "o"),
+        ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}),
+        ("Reshape", "ot rows", "y"),
+    ]
     constants = {**CONSTANTS, "split": np.array([0, 0, HEADS, SIZE]), "rows": np.array([0, 0, WIDTH])}
     model = build(nodes, {n: ["b", "s", WIDTH] for n in ("qx", "kx", "vx")}, ["y"], constants)
     (node,) = optimized(model, sizes=SIZES).graph.nodes
@@ -167,16 +184,28 @@ def _causal(mask_nodes, mask, constants, opset=20):
 
 
 def test_causal_mask_from_position_ids():
-    nodes = [("Shape", "q", "n", {"start": 2, "end": 3}), ("Squeeze", "n", "size"), ("Range", "i0 size i1", "at"),
-             ("Unsqueeze", "at first", "column"), ("Unsqueeze", "at last", "row"), ("LessOrEqual", "column row", "keep")]  # fmt: skip
+    nodes = [
+        ("Shape", "q", "n", {"start": 2, "end": 3}),
+        ("Squeeze", "n", "size"),
+        ("Range", "i0 size i1", "at"),
+        ("Unsqueeze", "at first", "column"),
+        ("Unsqueeze", "at last", "row"),
+        ("LessOrEqual", "column row", "keep"),
+    ]
     constants = {"i0": np.array(0), "i1": np.array(1), "first": np.array([0, 1, 2]), "last": np.array([0, 1, 3])}
     (node,) = optimized(_causal(nodes, "keep", constants), sizes=SIZES).graph.nodes
     assert node.op_type == "Attention" and node.attributes["is_causal"] == 1 and len(node.inputs) == 3
 
 
 def test_strictly_lower_mask_is_not_causal():
-    nodes = [("Shape", "q", "n", {"start": 2, "end": 3}), ("Squeeze", "n", "size"), ("Range", "i0 size i1", "at"),
-             ("Unsqueeze", "at first", "column"), ("Unsqueeze", "at last", "row"), ("Less", "column row", "keep")]  # fmt: skip
+    nodes = [
+        ("Shape", "q", "n", {"start": 2, "end": 3}),
+        ("Squeeze", "n", "size"),
+        ("Range", "i0 size i1", "at"),
+        ("Unsqueeze", "at first", "column"),
+        ("Unsqueeze", "at last", "row"),
+        ("Less", "column row", "keep"),
+    ]
     constants = {"i0": np.array(0), "i1": np.array(1), "first": np.array([0, 1, 2]), "last": np.array([0, 1, 3])}
     (attention,) = (
         n for n in optimized(_causal(nodes, "keep", constants), sizes=SIZES).graph.nodes if n.op_type == "Attention"
@@ -196,9 +225,19 @@ def test_causal_mask_cut_from_a_constant_square():
 
 
 def _rotary(size=4, repeat=True):
-    nodes = [("Cos", "emb", "cos0"), ("Sin", "emb", "sin0"), ("Unsqueeze", "cos0 one", "cos"), ("Unsqueeze", "sin0 one", "sin"),
-             ("Slice", "x zero half last", "low"), ("Slice", "x half end last", "high"), ("Neg", "high", "neg"),
-             ("Concat", "neg low", "turned", {"axis": -1}), ("Mul", "x cos", "a"), ("Mul", "turned sin", "b"), ("Add", "a b", "y")]  # fmt: skip
+    nodes = [
+        ("Cos", "emb", "cos0"),
+        ("Sin", "emb", "sin0"),
+        ("Unsqueeze", "cos0 one", "cos"),
+        ("Unsqueeze", "sin0 one", "sin"),
+        ("Slice", "x zero half last", "low"),
+        ("Slice", "x half end last", "high"),
+        ("Neg", "high", "neg"),
+        ("Concat", "neg low", "turned", {"axis": -1}),
+        ("Mul", "x cos", "a"),
+        ("Mul", "turned sin", "b"),
+        ("Add", "a b", "y"),
+    ]
     nodes = [("Concat", "f f" if repeat else "f g", "emb", {"axis": -1}), *nodes]
     constants = {
         "one": np.array([1]),
@@ -218,3 +257,51 @@ def test_rotary_embedding():
 
 def test_rotary_embedding_needs_equal_halves():
     assert "RotaryEmbedding" not in counts(optimized(_rotary(repeat=False), sizes=SIZES).graph)
+
+
+def test_rotary_embedding_between_split_and_attention_takes_whole_rows():
+    tables = [("Concat", "f f", "emb", {"axis": -1}), ("Cos", "emb", "cos0"), ("Sin", "emb", "sin0")]
+    tables += [("Unsqueeze", "cos0 one", "cos"), ("Unsqueeze", "sin0 one", "sin")]
+
+    def turn(x, y):
+        halves = [
+            ("Slice", f"{x} zero half last", f"{x}l"),
+            ("Slice", f"{x} half end last", f"{x}h"),
+            ("Neg", f"{x}h", f"{x}n"),
+        ]
+        halves += [("Concat", f"{x}n {x}l", f"{x}t", {"axis": -1}), ("Mul", f"{x} cos", f"{x}a"), ("Mul", f"{x}t sin", f"{x}b")]
+        return [*halves, ("Add", f"{x}a {x}b", y)]
+
+    nodes = [
+        *tables,
+        *_heads("q0", "qx"),
+        *_heads("k0", "kx"),
+        *_heads("v", "vx"),
+        *turn("q0", "q"),
+        *turn("k0", "k"),
+        *_scores("mul"),
+    ]
+    nodes += [
+        ("Softmax", "t", "p"),
+        ("MatMul", "p v", "o"),
+        ("Transpose", "o", "ot", {"perm": [0, 2, 1, 3]}),
+        ("Reshape", "ot rows", "y"),
+    ]
+    constants = {**CONSTANTS, "split": np.array([0, 0, HEADS, SIZE]), "rows": np.array([0, 0, WIDTH]), "one": np.array([1])}
+    constants |= {"zero": np.array([0]), "half": np.array([2]), "end": np.array([2**62]), "last": np.array([3])}
+    inputs = {n: ["b", "s", WIDTH] for n in ("qx", "kx", "vx")} | {"f": [1, "s", SIZE // 2]}
+    found = counts(optimized(build(nodes, inputs, ["y"], constants), sizes=SIZES).graph)
+    assert (found["RotaryEmbedding"], found["Attention"], found["Transpose"], found["Expand"]) == (2, 1, 0, 2)
+
+
+@pytest.mark.parametrize(("low", "fused"), [(-1e4, True), (-1e3, False)])
+def test_how_low_a_causal_mask_must_be(low, fused):
+    model = build(
+        [*_scores("mul"), ("Where", "tri t floor", "masked"), ("Softmax", "masked", "p"), ("MatMul", "p v", "y")],
+        {n: ["b", HEADS, 5, SIZE] for n in "qkv"},
+        ["y"],
+        {**CONSTANTS, "tri": np.tri(5, dtype=bool).reshape(1, 1, 5, 5), "floor": low},
+    )
+    found = optimized(model, sizes=SIZES).graph
+    assert counts(found)["Attention"] == fused
+    assert not fused or found.nodes[-1].attributes["is_causal"] == 1

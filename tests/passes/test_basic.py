@@ -44,8 +44,10 @@ def test_what_grows_is_not_folded():
 def test_random_and_dequantized_values_stay():
     model = build(
         [("RandomNormal", [], "r", {"shape": [2]}), ("DequantizeLinear", "q s", "w"), ("Add", "r w", "a"), ("Add", "a x", "y")],
-        {"x": [2]}, ["y"], {"q": np.array([1, 2], np.int8), "s": 0.5},
-    )  # fmt: skip
+        {"x": [2]},
+        ["y"],
+        {"q": np.array([1, 2], np.int8), "s": 0.5},
+    )
     assert counts(optimize(load(model)).graph) == {"RandomNormal": 1, "DequantizeLinear": 1, "Add": 2}
     asked = optimize(load(model), enabled=frozenset({"fold_dequantize"}))
     assert counts(asked.graph) == {"RandomNormal": 1, "Add": 2}
@@ -61,10 +63,19 @@ def test_initializers_that_the_caller_may_replace_stay():
 
 def test_equal_nodes_are_computed_once_and_unused_ones_never():
     model = build(
-        [("Unsqueeze", "x a0", "b"), ("Unsqueeze", "x a1", "c"), ("Exp", "x", "unused"), ("Add", "b c", "y"), ("Flatten", "x", "f1", {"axis": 0}),
-         ("Flatten", "x", "f2", {"axis": 1}), ("Concat", "f1 f1", "z", {"axis": 0})],
-        {"x": [2]}, ["y", "z", "f2"], {"a0": np.array([0]), "a1": np.array([0])},
-    )  # fmt: skip
+        [
+            ("Unsqueeze", "x a0", "b"),
+            ("Unsqueeze", "x a1", "c"),
+            ("Exp", "x", "unused"),
+            ("Add", "b c", "y"),
+            ("Flatten", "x", "f1", {"axis": 0}),
+            ("Flatten", "x", "f2", {"axis": 1}),
+            ("Concat", "f1 f1", "z", {"axis": 0}),
+        ],
+        {"x": [2]},
+        ["y", "z", "f2"],
+        {"a0": np.array([0]), "a1": np.array([0])},
+    )
     result = optimized(model, BASIC)
     assert fired(result)["reuse_equal_nodes"] == 1
     assert "Exp" not in counts(result.graph)
@@ -72,11 +83,19 @@ def test_equal_nodes_are_computed_once_and_unused_ones_never():
 
 def test_shape_arithmetic_becomes_a_constant_target():
     model = build(
-        [("Shape", "x", "s"), ("Gather", "s i0", "b"), ("Gather", "s i1", "n"), ("Unsqueeze", "b zero", "b1"), ("Unsqueeze", "n zero", "n1"),
-         ("Concat", "b1 n1 h d", "target", {"axis": 0}), ("Reshape", "x target", "y")],
-        {"x": ["b", "n", 12]}, ["y"],
+        [
+            ("Shape", "x", "s"),
+            ("Gather", "s i0", "b"),
+            ("Gather", "s i1", "n"),
+            ("Unsqueeze", "b zero", "b1"),
+            ("Unsqueeze", "n zero", "n1"),
+            ("Concat", "b1 n1 h d", "target", {"axis": 0}),
+            ("Reshape", "x target", "y"),
+        ],
+        {"x": ["b", "n", 12]},
+        ["y"],
         {"i0": np.array(0), "i1": np.array(1), "zero": np.array([0]), "h": np.array([3]), "d": np.array([-1])},
-    )  # fmt: skip
+    )
     result = optimized(model, BASIC, sizes={"b": 2, "n": 5})
     (node,) = result.graph.nodes
     assert result.graph.constants[node.inputs[1]].numpy().tolist() == [0, 0, 3, 4]
@@ -137,12 +156,15 @@ def test_operators_that_change_nothing_keep_the_names_of_graph_outputs(case):
 
 
 SOMETHING = {
-    "reversed slice": ([("Slice", "x last first zero minus", "t")], {"last": np.array([-1]), "first": np.array([-9]), "zero": np.array([0]), "minus": np.array([-1])}),
+    "reversed slice": (
+        [("Slice", "x last first zero minus", "t")],
+        {"last": np.array([-1]), "first": np.array([-9]), "zero": np.array([0]), "minus": np.array([-1])},
+    ),
     "narrowing casts": ([("Cast", "x", "u", {"to": 6}), ("Cast", "u", "t", {"to": 1})], {}),
     "widening add": ([("Add", "x zero", "t")], {"zero": np.zeros((1, 1, 1), np.float32)}),
     "from zero": ([("Sub", "zero x", "t")], {"zero": 0.0}),
     "transpose": ([("Transpose", "x", "t")], {}),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", SOMETHING)
@@ -153,11 +175,26 @@ def test_operators_that_change_something_stay(case):
 
 
 def test_masks_of_ones_vanish_and_whole_grids_are_views():
-    nodes = [("Shape", "x", "b", {"start": 0, "end": 1}), ("Shape", "x", "n", {"start": 1, "end": 2}), ("Squeeze", "b", "bs"), ("Squeeze", "n", "ns"),
-             ("Range", "i0 bs i1", "rows"), ("Range", "i0 ns i1", "columns"), ("Unsqueeze", "rows a123", "r"), ("Unsqueeze", "columns a012", "c"),
-             ("Max", "r c", "grid"), ("Shape", "grid", "gs"), ("Expand", "r gs", "r2"), ("Expand", "c gs", "c2"), ("Unsqueeze", "r2 last", "r3"),
-             ("Unsqueeze", "c2 last", "c3"), ("Concat", "r3 c3", "at", {"axis": -1}), ("GatherND", "x at", "m"), ("GreaterOrEqual", "c i0", "ge"),
-             ("And", "ge m", "y")]  # fmt: skip
+    nodes = [
+        ("Shape", "x", "b", {"start": 0, "end": 1}),
+        ("Shape", "x", "n", {"start": 1, "end": 2}),
+        ("Squeeze", "b", "bs"),
+        ("Squeeze", "n", "ns"),
+        ("Range", "i0 bs i1", "rows"),
+        ("Range", "i0 ns i1", "columns"),
+        ("Unsqueeze", "rows a123", "r"),
+        ("Unsqueeze", "columns a012", "c"),
+        ("Max", "r c", "grid"),
+        ("Shape", "grid", "gs"),
+        ("Expand", "r gs", "r2"),
+        ("Expand", "c gs", "c2"),
+        ("Unsqueeze", "r2 last", "r3"),
+        ("Unsqueeze", "c2 last", "c3"),
+        ("Concat", "r3 c3", "at", {"axis": -1}),
+        ("GatherND", "x at", "m"),
+        ("GreaterOrEqual", "c i0", "ge"),
+        ("And", "ge m", "y"),
+    ]
     constants = {
         "i0": np.array(0),
         "i1": np.array(1),
@@ -252,9 +289,16 @@ def test_functions_that_call_themselves_are_refused():
         [helper.make_opsetid("f", 1), helper.make_opsetid("", 20)],
     )
     model = helper.make_model(
-        helper.make_graph([helper.make_node("again", ["x"], ["y"], domain="f")], "g", [helper.make_tensor_value_info("x", 1, [1])], [helper.make_tensor_value_info("y", 1, [1])]),
-        functions=[loop], opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("f", 1)], ir_version=10,
-    )  # fmt: skip
+        helper.make_graph(
+            [helper.make_node("again", ["x"], ["y"], domain="f")],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [1])],
+            [helper.make_tensor_value_info("y", 1, [1])],
+        ),
+        functions=[loop],
+        opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("f", 1)],
+        ir_version=10,
+    )
     with pytest.raises(InvalidGraph, match="functions call each other in a circle"):
         optimize(load(model))
 
@@ -287,3 +331,15 @@ def test_unknown_rules_are_named():
     with pytest.raises(UnknownOption, match="no optimisation rule is called 'fuse_gelo': did you mean 'fuse_gelu'"):
         optimize(graph, disabled=frozenset({"fuse_gelo"}))
     assert len(rule_names()) == len(set(rule_names())) > 40
+
+
+def test_identities_of_constants_are_constants():
+    model = build(
+        [("Identity", "c", "d"), ("Identity", "d", "e"), ("Add", "x e", "y")],
+        {"x": [2]},
+        ["y"],
+        {"c": np.array([3, 4], np.float32)},
+    )
+    assert counts(optimized(model, BASIC).graph) == {"Add": 1}
+    alone = build([("Identity", "c", "y")], {"x": [2]}, ["y"], {"c": 3.0})
+    assert counts(optimized(alone, BASIC).graph) == {"Identity": 1}

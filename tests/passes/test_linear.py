@@ -84,21 +84,30 @@ def test_other_constants_stay_outside(op_type, inputs, shape):
 def test_gemm_factors_move_into_constants():
     model = build(
         [("Gemm", "x w b", "y", {"alpha": 0.5, "beta": 2.0}), ("Gemm", "a x", "z", {"transA": 1})],
-        {"x": [3, 6]}, ["y", "z"], {"w": _array(6, 4), "b": _array(4), "a": _array(3, 2)},
-    )  # fmt: skip
+        {"x": [3, 6]},
+        ["y", "z"],
+        {"w": _array(6, 4), "b": _array(4), "a": _array(3, 2)},
+    )
     first, second = optimized(model, BASIC).graph.nodes
     assert (first.attributes["alpha"], first.attributes["beta"], second.attributes["transA"]) == (1.0, 1.0, 0)
 
 
-@pytest.mark.parametrize(("pads", "value", "merged"), [
-    ([0, 0, 1, 2, 0, 0, 3, 0], 0.0, True), ([0, 1, 1, 1, 0, 0, 1, 1], 0.0, False), ([0, 0, 1, 1, 0, 0, 1, 1], 1.0, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pads", "value", "merged"),
+    [
+        ([0, 0, 1, 2, 0, 0, 3, 0], 0.0, True),
+        ([0, 1, 1, 1, 0, 0, 1, 1], 0.0, False),
+        ([0, 0, 1, 1, 0, 0, 1, 1], 1.0, False),
+    ],
+)
 def test_pad_before_conv(pads, value, merged):
     channels = 3 + pads[1]
     model = build(
         [("Pad", "x p v", "a"), ("Conv", "a w", "y", {"pads": [1, 1, 1, 1]})],
-        {"x": [1, 3, 6, 6]}, ["y"], {"p": np.array(pads), "v": value, "w": _array(2, channels, 3, 3)},
-    )  # fmt: skip
+        {"x": [1, 3, 6, 6]},
+        ["y"],
+        {"p": np.array(pads), "v": value, "w": _array(2, channels, 3, 3)},
+    )
     assert ("Pad" not in counts(optimized(model, BASIC).graph)) is merged
 
 

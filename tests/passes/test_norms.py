@@ -10,9 +10,11 @@ B = np.linspace(-1, 1, 8, dtype=np.float32)
 
 def _core(square="pow", deviation="div", axes=(-1,), opset=20, keepdims=1):
     """The nodes that turn x into its normalised form `n`."""
-    reduce = (lambda x, y: ("ReduceMean", f"{x} axes", y, {"keepdims": keepdims})) if opset >= 18 else (
-        lambda x, y: ("ReduceMean", x, y, {"axes": list(axes), "keepdims": keepdims})
-    )  # fmt: skip
+    reduce = (
+        (lambda x, y: ("ReduceMean", f"{x} axes", y, {"keepdims": keepdims}))
+        if opset >= 18
+        else (lambda x, y: ("ReduceMean", x, y, {"axes": list(axes), "keepdims": keepdims}))
+    )
     squares = {"pow": ("Pow", "d two", "q"), "mul": ("Mul", "d d", "q")}
     deviations = {
         "div": [("Sqrt", "e", "s"), ("Div", "d s", "n")],
@@ -77,16 +79,30 @@ def test_a_residual_is_no_bias():
 
 def test_layer_norm_in_keras_form():
     nodes, constants = _core()
-    nodes = [*nodes[:5], ("Sqrt", "e", "s"), ("Reciprocal", "s", "r"), ("Mul", "r g", "rg"), ("Mul", "x rg", "l"), ("Mul", "m rg", "k"),
-             ("Sub", "b k", "t"), ("Add", "l t", "y")]  # fmt: skip
+    nodes = [
+        *nodes[:5],
+        ("Sqrt", "e", "s"),
+        ("Reciprocal", "s", "r"),
+        ("Mul", "r g", "rg"),
+        ("Mul", "x rg", "l"),
+        ("Mul", "m rg", "k"),
+        ("Sub", "b k", "t"),
+        ("Add", "l t", "y"),
+    ]
     assert counts(optimized(build(nodes, SHAPE, ["y"], constants), sizes=SIZES).graph) == {"LayerNormalization": 1}
 
 
 def _rms(half=False):
     source = [("Cast", "x", "w", {"to": 1})] if half else []
     x = "w" if half else "x"
-    nodes = [*source, ("Pow", f"{x} two", "q"), ("ReduceMean", "q axes", "v"), ("Add", "v eps", "e"), ("Sqrt", "e", "s"),
-             ("Div", f"{x} s", "n")]  # fmt: skip
+    nodes = [
+        *source,
+        ("Pow", f"{x} two", "q"),
+        ("ReduceMean", "q axes", "v"),
+        ("Add", "v eps", "e"),
+        ("Sqrt", "e", "s"),
+        ("Div", f"{x} s", "n"),
+    ]
     return nodes, {"two": 2.0, "eps": 1e-6, "axes": np.array([-1], np.int64)}
 
 
@@ -101,8 +117,10 @@ def test_rms_norm_of_half_precision_takes_its_casts():
     nodes, constants = _rms(half=True)
     model = build(
         [*nodes, ("Cast", "n", "c", {"to": 10}), ("Mul", "g c", "y")],
-        {"x": (np.float16, ["n", 3, 8])}, ["y"], {**constants, "g": G.astype(np.float16)},
-    )  # fmt: skip
+        {"x": (np.float16, ["n", 3, 8])},
+        ["y"],
+        {**constants, "g": G.astype(np.float16)},
+    )
     (node,) = optimized(model, sizes=SIZES, rtol=2e-3, atol=2e-3).graph.nodes
     assert node.op_type == "RMSNormalization" and node.attributes["stash_type"] == 1
 
@@ -110,12 +128,19 @@ def test_rms_norm_of_half_precision_takes_its_casts():
 def test_group_norm():
     gamma, beta = np.arange(1, 7, dtype=np.float32).reshape(6, 1, 1), np.arange(6, dtype=np.float32).reshape(6, 1, 1)
     model = build(
-        [("Reshape", "x to3", "r"), ("InstanceNormalization", "r ones zeros", "i"), ("Shape", "x", "shape"), ("Reshape", "i shape", "o"),
-         ("Mul", "o g", "p"), ("Add", "p b", "y")],
-        {"x": ["n", 6, 4, 4]}, ["y"],
+        [
+            ("Reshape", "x to3", "r"),
+            ("InstanceNormalization", "r ones zeros", "i"),
+            ("Shape", "x", "shape"),
+            ("Reshape", "i shape", "o"),
+            ("Mul", "o g", "p"),
+            ("Add", "p b", "y"),
+        ],
+        {"x": ["n", 6, 4, 4]},
+        ["y"],
         {"to3": np.array([0, 2, -1]), "ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32), "g": gamma, "b": beta},
         opset=21,
-    )  # fmt: skip
+    )
     result = optimized(model, sizes=SIZES)
     assert counts(result.graph) == {"GroupNormalization": 1}
     assert result.graph.nodes[0].attributes["num_groups"] == 2

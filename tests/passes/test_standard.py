@@ -4,16 +4,21 @@ import numpy as np
 import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
+from pass_models import build, counts, random_feeds
 
 from intarsia.errors import NotImplemented
 from intarsia.graph.load import load
 from intarsia.graph.save import to_model_proto
 from intarsia.passes import optimize, standardize
 from intarsia.passes.versions import same_meaning
-from pass_models import build, counts, random_feeds
 
 RNG = np.random.default_rng(5)
-SOFTMAX_OVER_CHANNELS = ("Softmax", "x", "z", {"axis": 1})  # before opset 13 over all axes from the first on: holds the model at 12
+SOFTMAX_OVER_CHANNELS = (
+    "Softmax",
+    "x",
+    "z",
+    {"axis": 1},
+)  # before opset 13 over all axes from the first on: holds the model at 12
 
 
 def _array(*shape):
@@ -31,7 +36,10 @@ FUSED = {
     "RMSNormalization": ([("RMSNormalization", "x g", "y")], {"g": _array(6)}),
     "GroupNormalization": ([("GroupNormalization", "x c d", "y", {"num_groups": 2})], {"c": _array(4), "d": _array(4)}),
     "Softmax": ([("Softmax", "x", "y")], {}),
-    "Attention": ([("Attention", "x k v", "y", {"q_num_heads": 2, "kv_num_heads": 2})], {"k": _array(2, 5, 6), "v": _array(2, 5, 6)}),
+    "Attention": (
+        [("Attention", "x k v", "y", {"q_num_heads": 2, "kv_num_heads": 2})],
+        {"k": _array(2, 5, 6), "v": _array(2, 5, 6)},
+    ),
     "Attention grouped": (
         [("Attention", "x k v", "y", {"q_num_heads": 3, "kv_num_heads": 1, "scale": 0.3, "is_causal": 1})],
         {"k": _array(2, 4, 2), "v": _array(2, 4, 2)},
@@ -94,7 +102,9 @@ def test_a_node_that_would_change_its_meaning_holds_the_import():
     out = standardize(graph)
     assert out.opset_imports[""] == 12 and "Gelu" not in counts(out)
     feeds = random_feeds(model)
-    pairs = zip(ReferenceEvaluator(to_model_proto(out)).run(None, feeds), ReferenceEvaluator(model).run(None, feeds), strict=True)
+    pairs = zip(
+        ReferenceEvaluator(to_model_proto(out)).run(None, feeds), ReferenceEvaluator(model).run(None, feeds), strict=True
+    )
     for a, b in pairs:
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
@@ -102,16 +112,27 @@ def test_a_node_that_would_change_its_meaning_holds_the_import():
 def test_what_fits_no_opset_is_refused():
     graph = optimize(load(_gelu_model(12, [SOFTMAX_OVER_CHANNELS]))).graph
     graph.nodes[0].op_type, graph.nodes[0].version = "TensorScatter", 24
-    with pytest.raises(NotImplemented, match=r"\(TensorScatter version 24\) cannot be written in the model's opset 12.*save with a lower"):
+    with pytest.raises(
+        NotImplemented, match=r"\(TensorScatter version 24\) cannot be written in the model's opset 12.*save with a lower"
+    ):
         standardize(graph)
 
 
 @pytest.mark.parametrize(
     ("op_type", "a", "b", "same"),
-    [("Relu", 6, 14, True), ("Reshape", 5, 14, True), ("Reshape", 14, 23, True), ("Softmax", 11, 13, False), ("Softmax", 1, 11, True),
-     ("ReduceMean", 13, 18, False), ("Squeeze", 11, 13, False), ("GroupNormalization", 18, 21, False), ("Resize", 10, 11, False),
-     ("GridSample", 16, 20, False)],
-)  # fmt: skip
+    [
+        ("Relu", 6, 14, True),
+        ("Reshape", 5, 14, True),
+        ("Reshape", 14, 23, True),
+        ("Softmax", 11, 13, False),
+        ("Softmax", 1, 11, True),
+        ("ReduceMean", 13, 18, False),
+        ("Squeeze", 11, 13, False),
+        ("GroupNormalization", 18, 21, False),
+        ("Resize", 10, 11, False),
+        ("GridSample", 16, 20, False),
+    ],
+)
 def test_versions_that_mean_the_same(op_type, a, b, same):
     assert same_meaning("", op_type, a, b) is same
     assert same_meaning("", op_type, b, a) is same
@@ -120,7 +141,10 @@ def test_versions_that_mean_the_same(op_type, a, b, same):
 def test_masks_are_repeated_over_queries_for_onnxruntime():
     ort = pytest.importorskip("onnxruntime", reason="checks that onnxruntime reads the saved model")
     model = build(
-        [("Attention", "x x x m", "y", {"q_num_heads": 2, "kv_num_heads": 2})], {"x": ["b", "s", 8], "m": ["b", 1, 1, "s"]}, ["y"], opset=23
+        [("Attention", "x x x m", "y", {"q_num_heads": 2, "kv_num_heads": 2})],
+        {"x": ["b", "s", 8], "m": ["b", 1, 1, "s"]},
+        ["y"],
+        opset=23,
     )
     proto = to_model_proto(standardize(optimize(load(model)).graph))
     feeds = random_feeds(model, {"b": 2, "s": 3})
