@@ -135,7 +135,7 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     """The graph after the rewrites of the options' level, its types inferred and its nodes' versions resolved."""
     from intarsia.ops import registry
     from intarsia.ops.infer import infer
-    from intarsia.passes import optimize
+    from intarsia.passes import optimize, standardize
 
     left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
     disabled = disabled | {name.strip() for name in left_out if name.strip()}
@@ -146,5 +146,5 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     if options.optimized_model_filepath:
         from intarsia.graph.save import save
 
-        save(result.graph, Path(options.optimized_model_filepath))
+        save(standardize(result.graph), Path(options.optimized_model_filepath))
     return infer(result.graph, registry()).graph
