@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from intarsia.graph.dims import Dim, dim_max, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.ops.operands import HALF, widened
 from intarsia.ops.registry import op
-from intarsia.ops.spatial import HALF_TYPES, Windows, per_axis, place_windows, slide, widen
+from intarsia.ops.spatial import Windows, per_axis, place_windows, slide
 
 Ints = Sequence[int]
 
@@ -20,7 +21,7 @@ def conv(
     group: int = 1, kernel_shape: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
 ) -> k.Tensor:  # fmt: skip
     windows = _conv_windows(X, W, group, kernel_shape, strides, pads, dilations, auto_pad)
-    out = convolve(X, W, group, windows, DType.FLOAT if X.dtype in HALF_TYPES else None)
+    out = convolve(X, W, group, windows, DType.FLOAT if X.dtype in HALF else None)
     return k.cast(_add_bias(out, B), X.dtype)
 
 
@@ -80,7 +81,7 @@ def conv_transpose(
     extra = tuple(output_padding) if output_padding else (0,) * rank
     spans = [(n - 1) * d + 1 for n, d in zip(sizes, spread, strict=True)]
     low, out = _transposed_extents(X.shape[2:], spans, steps, pads, extra, output_shape, auto_pad)
-    accumulate = DType.FLOAT if X.dtype in HALF_TYPES else None
+    accumulate = DType.FLOAT if X.dtype in HALF else None
     whole = sizes == steps and all(d == 1 for d in spread) and all(p == 0 for p in low)
     if whole and all(o == n * s for o, n, s in zip(out, X.shape[2:], steps, strict=True)):
         y = _disjoint_blocks(X, W, group, accumulate)
@@ -216,8 +217,8 @@ def causal_conv_with_state(
     carry = weight.shape[2] - 1
     past = past_state if past_state is not None else k.full((batch, channels, carry), 0, input.dtype)
     whole = k.concat([past, input], 2)
-    view = widen(k.windows(whole, [2], [weight.shape[2]], [1], [1]))
-    out = k.reduce_sum(view * k.reshape(widen(weight), (1, channels, 1, weight.shape[2])), [3])
+    view = widened(k.windows(whole, [2], [weight.shape[2]], [1], [1]))
+    out = k.reduce_sum(view * k.reshape(widened(weight), (1, channels, 1, weight.shape[2])), [3])
     out = _add_bias(k.reshape(out, (batch, channels, length)), bias)
     if activation != "none":
         out = out * k.sigmoid(out)

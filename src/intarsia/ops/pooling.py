@@ -12,8 +12,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import lowest
+from intarsia.ops.operands import widened
 from intarsia.ops.registry import NodeContext, host_op, op
-from intarsia.ops.spatial import Windows, per_axis, place_windows, slide, widen
+from intarsia.ops.spatial import Windows, per_axis, place_windows, slide
 
 Ints = Sequence[int]
 
@@ -65,7 +66,7 @@ def average_pool(
     dilations: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
 ) -> k.Tensor:  # fmt: skip
     _check_rank(X)
-    wide = widen(X)
+    wide = widened(X)
     windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode)
     total = k.reduce_sum(slide(wide, windows, 0), range(X.rank, 2 * X.rank - 2))
     if windows.unpadded or (count_include_pad and not windows.ceil):
@@ -100,7 +101,7 @@ def lp_pool(
 ) -> k.Tensor:  # fmt: skip
     _check_rank(X)
     windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode)
-    return k.cast(_lp_norm(slide(widen(X), windows, 0), range(X.rank, 2 * X.rank - 2), p, False), X.dtype)
+    return k.cast(_lp_norm(slide(widened(X), windows, 0), range(X.rank, 2 * X.rank - 2), p, False), X.dtype)
 
 
 def _lp_norm(x: k.Tensor, axes: Sequence[int], p: float, keepdims: bool) -> k.Tensor:
@@ -114,7 +115,7 @@ def _lp_norm(x: k.Tensor, axes: Sequence[int], p: float, keepdims: bool) -> k.Te
 @op("GlobalAveragePool", since=(1, 22))
 def global_average_pool(X: k.Tensor) -> k.Tensor:
     _check_rank(X)
-    return k.cast(k.reduce_mean(widen(X), range(2, X.rank), True), X.dtype)
+    return k.cast(k.reduce_mean(widened(X), range(2, X.rank), True), X.dtype)
 
 
 @op("GlobalMaxPool", since=(1, 22))
@@ -126,7 +127,7 @@ def global_max_pool(X: k.Tensor) -> k.Tensor:
 @op("GlobalLpPool", since=(1, 2, 22))
 def global_lp_pool(X: k.Tensor, *, p: float = 2) -> k.Tensor:
     _check_rank(X)
-    return k.cast(_lp_norm(widen(X), range(2, X.rank), p, True), X.dtype)
+    return k.cast(_lp_norm(widened(X), range(2, X.rank), p, True), X.dtype)
 
 
 def _unpooled(x: k.Tensor, kernel_shape: Ints, strides: Ints | None, pads: Ints | None) -> list[Dim]:

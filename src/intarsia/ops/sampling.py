@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.ops.operands import widened
 from intarsia.ops.registry import op
 from intarsia.ops.resize import cubic_weight, number
-from intarsia.ops.spatial import per_axis, place_windows, widen
+from intarsia.ops.spatial import per_axis, place_windows
 
 Ints = Sequence[int]
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
@@ -105,7 +106,7 @@ def grid_sample(
     rank = X.rank - 2
     if grid.rank != X.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != rank):
         raise k.DefinitionError(f"grid is {grid!r}; expected [N, ..., {rank}] of rank {X.rank}")
-    grid = widen(grid)
+    grid = widened(grid)
     exact = X.dtype is DType.DOUBLE or X.dtype.is_complex or mode == "nearest"
     image = X if exact else k.cast(X, DType.FLOAT)
     out = (X.shape[0], X.shape[1], *grid.shape[1:-1])
@@ -131,7 +132,7 @@ def affine_grid(theta: k.Tensor, size: Sequence[Dim], *, align_corners: int = 0)
         raise k.DefinitionError(
             f"theta is {theta!r} and size has {rank + 2} values; expected [N, 2, 3] with 4 or [N, 3, 4] with 5"
         )
-    wide = widen(theta)
+    wide = widened(theta)
     columns = []
     for axis in reversed(range(rank)):  # x (innermost) first, as theta's columns are
         i, n = k.iota(image, axis, wide.dtype), k.cast(number(image[axis]), wide.dtype)
@@ -152,9 +153,9 @@ def deform_conv(
     sizes = tuple(kernel_shape) if kernel_shape else W.shape[2:]
     windows = place_windows(X.shape[2:], sizes, strides, pads, dilations)
     steps, spread = per_axis("strides", strides, rank), per_axis("dilations", dilations, rank)
-    x, batch, area = widen(X), X.shape[0], product(sizes)
+    x, batch, area = widened(X), X.shape[0], product(sizes)
     channels = floordiv(X.shape[1], offset_group)
-    moved = k.reshape(widen(offset), (batch, offset_group, *sizes, rank, *windows.out))
+    moved = k.reshape(widened(offset), (batch, offset_group, *sizes, rank, *windows.out))
     shape = (batch, offset_group, *sizes, *windows.out)
     places = []
     for i in range(rank):
@@ -169,11 +170,11 @@ def deform_conv(
     lead = [k.iota(columns, 0), k.iota(columns, 1) * k.size(channels) + k.iota(columns, 2)]
     value = sample(x, lead, places, borders, "linear")
     if mask is not None:
-        value = value * k.reshape(widen(mask), (batch, offset_group, 1, area, product(windows.out)))
+        value = value * k.reshape(widened(mask), (batch, offset_group, 1, area, product(windows.out)))
     depth = product((W.shape[1], area))
-    rows = k.reshape(widen(W), (group, floordiv(W.shape[0], group), depth))
+    rows = k.reshape(widened(W), (group, floordiv(W.shape[0], group), depth))
     out = k.dot(rows, k.reshape(value, (batch, group, depth, product(windows.out))))
     out = k.reshape(out, (batch, W.shape[0], *windows.out))
     if B is not None:
-        out = out + k.reshape(widen(B), (1, W.shape[0], *(1 for _ in sizes)))
+        out = out + k.reshape(widened(B), (1, W.shape[0], *(1 for _ in sizes)))
     return k.cast(out, X.dtype)

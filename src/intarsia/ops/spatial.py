@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv
-from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
-HALF_TYPES = (DType.FLOAT16, DType.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -115,11 +113,6 @@ def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, .
 
 def ceildiv(a: Dim, b: int) -> Dim:
     return floordiv(a + (b - 1), b)
-
-
-def widen(x: k.Tensor) -> k.Tensor:
-    """float16 and bfloat16 as float32: the precision in which sums are formed."""
-    return k.cast(x, DType.FLOAT) if x.dtype in HALF_TYPES else x
 
 
 def _fits(span: Dim, stride: int) -> bool:
