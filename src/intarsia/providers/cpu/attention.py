@@ -162,7 +162,7 @@ def _matched(
 ) -> Template | None:  # fmt: skip
     types = tensor_types(node, inference)
     out = inference.types.get(node.outputs[0])
-    if len(types) < 3 or not isinstance(out, TensorType) or out.shape is None:
+    if len(types) < 3 or not isinstance(out, TensorType) or len({t.rank if t else None for t in types[:3]}) > 1:
         return None
     found = [_view(node.inputs[i], types[i], heads[i], inference) for i in range(3)]
     sources, views = [f[0] for f in found if f], tuple(f[1] for f in found if f)
@@ -171,7 +171,9 @@ def _matched(
     hidden = types[mask] if len(types) > mask else None
     reads = [*sources, "", ""]
     if hidden is not None:
-        if hidden.dtype not in (DType.FLOAT, DType.BOOL) or not hidden.shape or hidden.shape[-1] != views[1].shape[2]:
+        if hidden.dtype not in (DType.FLOAT, DType.BOOL) or not hidden.shape or len(hidden.shape) > 4:
+            return None
+        if hidden.shape[-1] != views[1].shape[2]:
             return None
         reads[3] = node.inputs[mask]
         kind = "float" if hidden.dtype is DType.FLOAT else "bool"

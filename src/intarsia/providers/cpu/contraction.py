@@ -21,6 +21,7 @@ from intarsia.plan.step import SCRATCH, Ref, Sizes, Step
 from intarsia.providers.cpu.template import Workspace, FusedOperand, Template, tensor_types
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
+_SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
 
 
 def matmul(node: Node, inference: Inference) -> Template | None:
@@ -106,7 +107,7 @@ class MatMul(Template):
             Step(
                 template.kernel_text(spec, target), reads, (out,), arguments,
                 scratch_nbytes=lambda size, threads: threads * template.scratch_nbytes(spec, target, size(depth)),
-                serial=lambda size: size(m) * size(n) * size(depth) * size(batch[1]) < 20_000,
+                serial=lambda size: size(m) * size(n) * size(depth) * size(batch[1]) < _SERIAL_PRODUCTS,
                 label=f"gemm {m}x{n}x{depth}",
             )
         ]  # fmt: skip

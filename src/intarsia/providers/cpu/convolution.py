@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from intarsia.codegen import conv, depthwise, gemm, pooling
+from intarsia.codegen import conv, depthwise, gemm, pooling, winograd
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_address, tile_of
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, is_static
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
@@ -133,7 +133,44 @@ class Convolution(Windowed):
         group = int(self.node.attributes.get("group", 1))
         if group > 1 and weights.shape[1] == 1 and weights.shape[0] == group:
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
+        outputs = self._winograd_outputs(kernel, target)
+        if outputs is not None:
+            return [self._winograd(target, workspace, epilogue, operands, out, weights, winograd.WinogradSpec(outputs, epilogue))]
         return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
+
+    def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
+        """Which Winograd variant is the fastest, where the sizes are known; None for direct convolution."""
+        x, out = self.data.shape, self.output.shape
+        assert x is not None and out is not None
+        if self.data.dtype is not DType.FLOAT or kernel != (3, 3) or not is_static((*x, *out)):
+            return None
+        shape = self.shape_at(int, kernel)  # type: ignore[arg-type]
+        return winograd.prefers_winograd(shape, target.vector_bytes // 4)
+
+    def _winograd(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, spec: winograd.WinogradSpec,
+    ) -> Step:  # fmt: skip
+        dtype = self.data.dtype
+        tile = tile_of(dtype, target)
+        label = f"winograd{spec.outputs}"
+        packed = workspace.add(self.reads[1], f"{label}_{tile.width}", lambda: winograd.pack_weights(weights, spec, tile))
+        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
+            shape = self.shape_at(size, (3, 3))
+            given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, target, dtype) for o in operands]  # type: ignore[arg-type]
+            return winograd.winograd_args(
+                spec, target, shape, micro=micro_address(dtype, target), x=Ref(self.reads[0]), weights=Ref(packed), y=Ref(out),  # type: ignore[arg-type]
+                taps=Ref(zero), scratch=Ref(SCRATCH), nthreads=threads, operands=given,  # type: ignore[arg-type]
+            )  # fmt: skip
+
+        reads = (self.reads[0], packed, zero, *(o.name for o in operands))
+        return Step(
+            winograd.kernel_text(spec, target), reads, (out,), arguments,
+            scratch_nbytes=lambda size, threads: threads * winograd.scratch_nbytes(spec, target, self.shape_at(size, (3, 3)), threads),
+            label=f"{label} {self.output}",
+        )  # fmt: skip
 
     def _depthwise(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
