@@ -116,7 +116,7 @@ def arrange(w: np.ndarray, gates: int, tile: Tile) -> np.ndarray:
     padded = np.zeros((*lead, gates, blocks * tile.lanes), w.dtype)
     padded[..., :hidden] = w.reshape(*lead, gates, hidden)
     moved = np.moveaxis(padded.reshape(*lead, gates, blocks, tile.lanes), -3, -2)
-    out[..., : blocks * gates * tile.lanes] = moved.reshape(*lead, -1)
+    out[..., : blocks * gates * tile.lanes] = moved.reshape(*lead, blocks * gates * tile.lanes)
     return out
 
 

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+import template_kernels as t
+
+from intarsia.codegen import recurrent
+from intarsia.codegen.pack import aligned_zeros
+from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
+from intarsia.graph.dtypes import DType
+
+DEFAULT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+
+
+def default(cell: str, **given: object) -> RecurrentSpec:
+    return RecurrentSpec(cell, tuple((name, 0.0, 0.0) for name in DEFAULT[cell]), **given)  # type: ignore[arg-type]
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def next_state(spec: RecurrentSpec, x: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One step of ONNX's equations in float64, default activations, no biases or peepholes."""
+    n = len(h)
+    if spec.cell == "RNN":
+        return np.tanh(x + r @ h), c
+    if spec.cell == "GRU":
+        z, reset = sigmoid(x[:n] + r[:n] @ h), sigmoid(x[n : 2 * n] + r[n : 2 * n] @ h)
+        inner = reset * (r[2 * n :] @ h) if spec.linear_before_reset else r[2 * n :] @ (reset * h)
+        return (1 - z) * np.tanh(x[2 * n :] + inner) + z * h, c
+    i, o, f, g = np.split(x + r @ h, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def reference(spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.ndarray, lengths: np.ndarray, initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:  # noqa: E501
+    y = np.zeros((shape.seq, shape.directions, shape.batch, shape.hidden))
+    ends = [s.astype(np.float64) for s in initial]
+    for d in range(shape.directions):
+        for b in range(shape.batch):
+            h, c = ends[0][d, b], ends[-1][d, b]
+            order = range(lengths[b])
+            for step in reversed(order) if d or shape.reverse else order:
+                h, c = next_state(spec, x[step, b, d].astype(np.float64), r[d].astype(np.float64), h, c)
+                y[step, d, b] = h
+            ends[-1][d, b] = c
+            ends[0][d, b] = h
+    return y, *ends
+
+
+def call(spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None, initial: list[np.ndarray], threads: int) -> list[np.ndarray]:  # noqa: E501
+    """Y and the final states; x is [seq, batch, directions, gates * hidden]."""
+    tile = t.tile(spec.dtype)
+    products = recurrent.arrange(x, GATES[spec.cell], tile)
+    packed = recurrent.pack_recurrent(r, spec, tile)
+    scratch = aligned_zeros((threads * recurrent.scratch_nbytes(spec, t.host(), shape.hidden),), np.dtype(np.uint8))
+    scratch[:] = 255
+    inner = aligned_zeros((shape.directions, recurrent.columns_of(shape.hidden, 1, tile)), x.dtype)
+    made = [t.guarded(s, x.dtype.type) for s in [(shape.seq, shape.directions, shape.batch, shape.hidden), *(i.shape for i in initial)]]
+    args = recurrent.recurrent_args(
+        spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=products.ctypes.data, weights=packed.ctypes.data,
+        taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data,
+        lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
+        y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]],
+    )  # fmt: skip
+    t.run(recurrent.kernel_text(spec, t.host()), args, threads)
+    for _, whole in made:
+        t.check_margin(whole)
+    return [m for m, _ in made]
+
+
+def operands(spec: RecurrentSpec, shape: RecurrentShape) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    rng = np.random.default_rng(0)
+    kind = spec.dtype.numpy.type
+    gates = GATES[spec.cell] * shape.hidden
+    x = t.random(rng, shape.seq, shape.batch, shape.directions, gates, dtype=kind)
+    r = (t.random(rng, shape.directions, gates, shape.hidden) / np.sqrt(shape.hidden)).astype(kind)
+    initial = [t.random(rng, shape.directions, shape.batch, shape.hidden, dtype=kind) for _ in range(STATES[spec.cell])]
+    return x, r, initial
+
+
+SHAPES = [
+    RecurrentShape(4, 1, 5, 2), RecurrentShape(3, 17, 20, 1, reverse=True), RecurrentShape(5, 3, 80, 2), RecurrentShape(2, 1, 33, 1),
+    RecurrentShape(0, 2, 4, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("spec", [*(default(c) for c in GATES), default("GRU", linear_before_reset=True)], ids=lambda s: f"{s.cell}{s.linear_before_reset:d}")
+def test_against_float64(spec: RecurrentSpec, shape: RecurrentShape, threads: int) -> None:
+    x, r, initial = operands(spec, shape)
+    found = call(spec, shape, x, r, None, initial, threads)
+    expected = reference(spec, shape, x, r, np.full(shape.batch, shape.seq), initial)
+    for f, e in zip(found, expected, strict=False):
+        np.testing.assert_allclose(f, e, atol=3e-6)
+
+
+@pytest.mark.parametrize("cell", list(GATES))
+def test_sequences_of_different_lengths(cell: str) -> None:
+    spec, shape = default(cell), RecurrentShape(6, 5, 18, 2)
+    x, r, initial = operands(spec, shape)
+    lengths = np.array([6, 0, 3, 1, 6], np.int32)
+    found = call(spec, shape, x, r, lengths, initial, 2)
+    for f, e in zip(found, reference(spec, shape, x, r, lengths, initial), strict=False):
+        np.testing.assert_allclose(f, e, atol=3e-6)
+
+
+def test_double() -> None:
+    spec, shape = default("LSTM", dtype=DType.DOUBLE), RecurrentShape(4, 2, 9, 2)
+    x, r, initial = operands(spec, shape)
+    found = call(spec, shape, x, r, None, initial, 1)
+    for f, e in zip(found, reference(spec, shape, x, r, np.full(2, 4), initial), strict=False):
+        np.testing.assert_allclose(f, e, atol=1e-13)
+
+
+def test_units_cover_the_threads() -> None:
+    tile = t.tile()
+    assert recurrent.chunks_of(RecurrentShape(1, 1, 8, 2), 2, tile) == 1
+    assert recurrent.chunks_of(RecurrentShape(1, 4, 8, 1), 2, tile) == 2
+    assert recurrent.chunks_of(RecurrentShape(1, 4 * tile.rows, 8, 1), 3, tile) == 6
+    assert recurrent.chunks_of(RecurrentShape(1, 0, 8, 1), 3, tile) == 1
+
+
+def test_unknown_cell_and_activation() -> None:
+    with pytest.raises(ValueError, match=r"cell is one of LSTM, GRU, RNN; got 'QRNN'"):
+        RecurrentSpec("QRNN", ())
+    with pytest.raises(ValueError, match=r"activation 'Gelu' is not known; expected one of sigmoid, tanh"):
+        RecurrentSpec("RNN", (("Gelu", 0.0, 0.0),))
