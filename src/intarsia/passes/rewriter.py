@@ -104,6 +104,7 @@ class Rewriter:
         self.seen: dict[Any, Node] = {}
         self.dirty = {id(n) for n in self.graph.nodes}
         self.notes: dict[Any, Any] = {}
+        self.touched: set[str] = set()
         self._scalars: dict[str, float | None] = {}
         self._keys: dict[str, Any] = {}
         for node in self.graph.nodes:
@@ -269,7 +270,7 @@ class Rewriter:
             self._alias(old, new)
         before = list(root.used_names())
         self._remove_dead(before + [o for n in patch.nodes for o in n.outputs])
-        self._touch([*before, *patch.results, *patch.results.values()])
+        self.touched.update(before, patch.results, patch.results.values())
         return True
 
     def remove(self, node: Node) -> None:
@@ -355,8 +356,10 @@ class Rewriter:
         """
         changed = False
         self.seen.clear()
-        for slot in self.slots:
-            for first in list(slot):
+        self.touched.clear()
+        where = range(len(self.slots)) if everywhere else sorted({self.slot_of[key] for key in self.dirty})
+        for slot in map(self.slots.__getitem__, where):
+            for first in tuple(slot):
                 if not everywhere and id(first) not in self.dirty:
                     continue
                 stack = [first]
@@ -377,20 +380,24 @@ class Rewriter:
                         stack.extend(n for n in reversed(made) if n is not node)
                     if self.budget == 0:
                         return changed
+        self._mark_dirty(list(self.touched))
         return changed
 
-    def _touch(self, names: Sequence[str]) -> None:
-        """Mark the nodes downstream of a change, as far as a pattern may reach."""
+    def _mark_dirty(self, names: Sequence[str]) -> None:
+        """Mark the nodes downstream of values that changed, as far as a pattern may reach."""
+        found: set[int] = set()
         for _ in range(_REACH):
             following: list[str] = []
             for name in names:
-                readers = self.readers.get(name, {})
-                if len(readers) > _MANY_READERS:
+                readers = self.readers.get(name)
+                if readers is None or len(readers) > _MANY_READERS:
                     continue
                 for key, node in readers.items():
-                    self.dirty.add(key)
-                    following.extend(node.outputs)
+                    if key not in found:
+                        found.add(key)
+                        following += node.outputs
             names = following
+        self.dirty |= found
 
     def _try(self, node: Node, rules: Sequence[Rule]) -> list[Node] | None:
         for rule in rules:

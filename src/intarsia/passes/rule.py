@@ -145,11 +145,9 @@ class Op(Pattern):
             return True
         if len(node.inputs) < len(self.inputs):
             return False
-        if all(_produced(rewriter, n, h) for n, h in zip(node.inputs, self._heads, strict=False)):
+        if _produced_by(rewriter, node.inputs, self._heads):
             return True
-        return node.op_type in COMMUTATIVE and all(
-            _produced(rewriter, n, h) for n, h in zip(node.inputs[::-1], self._heads, strict=False)
-        )
+        return node.op_type in COMMUTATIVE and _produced_by(rewriter, node.inputs[::-1], self._heads)
 
     def at(self, m: Match, node: Node) -> Iterator[Match]:
         if not self.may_match(m.rewriter, node):
@@ -188,11 +186,14 @@ def _head(pattern: Pattern) -> frozenset[str] | None:
 _CONSTANT = frozenset(("Constant",))
 
 
-def _produced(rewriter: Rewriter, name: str, head: frozenset[str] | None) -> bool:
-    if head is None:
-        return True
-    node = rewriter.producer.get(name)
-    return node.op_type in head if node is not None else "Constant" in head
+def _produced_by(rewriter: Rewriter, names: list[str], heads: tuple[frozenset[str] | None, ...]) -> bool:
+    producer = rewriter.producer
+    for name, head in zip(names, heads, strict=False):
+        if head is not None:
+            node = producer.get(name)
+            if ("Constant" if node is None else node.op_type) not in head:
+                return False
+    return True
 
 
 # Operators whose trailing inputs (axes, sizes) are looked at by a rule's check.
