@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from intarsia.graph.dims import Dim, product
 from intarsia.kernel.lang import Tensor, walk
 
-_PER_AXIS = frozenset(("slice", "pad", "windows", "concat", "take", "index", "scan", "dot", "scatter", "argreduce", "iota", "sort", "argsort"))
+_PER_AXIS = frozenset("slice pad windows concat take index scan dot scatter argreduce iota sort argsort".split())
 
 
 def collapse(roots: Sequence[Tensor]) -> list[Tensor]:
@@ -78,9 +78,9 @@ class _Labels:
         else:
             first = args[0]
             for other in args[1:]:
-                for a, b in zip(first, other, strict=True):
-                    if a is not None or b is not None:
-                        self.union(a, b)
+                for mine, its in zip(first, other, strict=True):
+                    if mine is not None or its is not None:
+                        self.union(mine, its)
             self.of[id(t)] = list(first)
 
     def _table(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:

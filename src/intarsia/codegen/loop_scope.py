@@ -1,0 +1,163 @@
+"""Places in a loop nest, loops, and index expressions as LLVM IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import llvmlite.ir as ir
+
+from intarsia.codegen.emit import I64, Emitter
+from intarsia.codegen.loop_index import Index
+from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import Tensor
+
+
+@dataclass
+class Scope:
+    """A place in the nest: code that runs once an iteration of the loops around it."""
+
+    builder: ir.IRBuilder
+    parent: Scope | None
+    variables: dict[str, ir.Value] = field(default_factory=dict)
+    memo: dict[object, ir.Value] = field(default_factory=dict)
+
+    def binding(self, name: str) -> Scope:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.variables:
+                return scope
+            scope = scope.parent
+        raise KeyError(name)
+
+    @property
+    def depth(self) -> int:
+        return 0 if self.parent is None else self.parent.depth + 1
+
+    def place(self, names: frozenset[str]) -> Scope:
+        """The outermost scope in which all variables are known."""
+        best = self
+        while best.parent is not None and not names & best.variables.keys():
+            best = best.parent
+        return best
+
+
+class LoopBuilder:
+    """Loops and index arithmetic inside one function, whose run-time sizes are arguments behind its pointers."""
+
+    loop_variable: ir.Value  # of the loop whose body is being written
+    status: ir.Value | None  # where an index out of range is reported
+
+    def __init__(self) -> None:
+        self.sizes: list[Expr] = []
+        self.size_values: dict[Expr, ir.Value] = {}
+        self.variables: dict[Index, frozenset[str]] = {}
+
+    def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        raise NotImplementedError
+
+    def _size_argument(self, position: int) -> ir.Value:
+        raise NotImplementedError
+
+    def _loop(self, scope: Scope, low: ir.Value, high: ir.Value, body: Callable[[Scope], None], name: str) -> None:
+        def step(inner: Scope, _: list[ir.Value]) -> list[ir.Value]:
+            body(inner)
+            return []
+
+        self._fold(scope, low, high, [], step, name)
+
+    def _fold(
+        self, scope: Scope, low: ir.Value, high: ir.Value, initial: list[ir.Value],
+        body: Callable[[Scope, list[ir.Value]], list[ir.Value]], name: str,
+    ) -> list[ir.Value]:  # fmt: skip
+        """A loop that carries values; the body finds its counter in `self.loop_variable`."""
+        outer = scope.builder
+        head, inside, after = (outer.append_basic_block(f"{name}.{part}") for part in ("head", "body", "exit"))
+        b = ir.IRBuilder(head)
+        counter = b.phi(I64)
+        carried = [b.phi(v.type) for v in initial]
+        b.cbranch(b.icmp_unsigned("<", counter, high), inside, after)
+        inner = Scope(ir.IRBuilder(inside), scope)
+        self.loop_variable: ir.Value = counter
+        following = body(inner, list(carried))
+        step = inner.builder.add(counter, I64(1), flags=("nuw", "nsw"))
+        counter.add_incoming(step, inner.builder.block)
+        for phi, value in zip(carried, following, strict=True):
+            phi.add_incoming(value, inner.builder.block)
+        inner.builder.branch(head)
+        counter.add_incoming(low, outer.block)
+        for phi, value in zip(carried, initial, strict=True):
+            phi.add_incoming(value, outer.block)
+        outer.branch(head)
+        outer.position_at_end(after)
+        return list(carried)
+
+    # --- index arithmetic ---
+
+    def _names(self, index: Index) -> frozenset[str]:
+        found = self.variables.get(index)
+        if found is None:
+            if index[0] == "v":
+                found = frozenset((index[1],))
+            elif index[0] == "at":
+                found = frozenset().union(*(self._names(i) for i in index[2])) if index[2] else frozenset()
+            else:
+                found = frozenset().union(*(self._names(i) for i in index[1:] if isinstance(i, tuple)))
+            self.variables[index] = found
+        return found
+
+    def _dim(self, scope: Scope, d: Dim) -> ir.Value:
+        if not isinstance(d, Expr):
+            return I64(int(d))
+        known = self.size_values.get(d)
+        if known is None:
+            known = self._size_argument(len(self.sizes))
+            self.sizes.append(d)
+            self.size_values[d] = known
+        return known
+
+    def _multiply(self, scope: Scope, values: list[ir.Value]) -> ir.Value:
+        total = values[0]
+        for v in values[1:]:
+            total = scope.builder.mul(total, v)
+        return total
+
+    def _index(self, index: Index, scope: Scope) -> ir.Value:
+        """The value of an index expression, computed in the outermost scope that knows its variables."""
+        if index[0] == "c":
+            return I64(index[1])
+        if index[0] == "v":
+            return scope.binding(index[1]).variables[index[1]]
+        place = scope.place(self._names(index))
+        key = ("index", index)
+        known = place.memo.get(key)
+        if known is None:
+            known = place.memo[key] = self._compute_index(index, place)
+        return known
+
+    def _compute_index(self, index: Index, scope: Scope) -> ir.Value:
+        kind = index[0]
+        if kind == "at":
+            value = self._value(index[1], list(index[2]), scope)
+            return Emitter(scope.builder).cast(value, index[1].dtype, DType.INT64)
+        first = self._index(index[1], scope)
+        b = scope.builder
+        if kind == "+":
+            return b.add(first, self._index(index[2], scope), flags=("nsw",))
+        size = self._dim(scope, index[2])
+        b = scope.builder
+        if kind == "*":
+            return b.mul(first, size, flags=("nsw",))
+        if kind == "/":
+            return b.udiv(first, size)
+        if kind == "%":
+            return b.urem(first, size)
+        if kind == "1":
+            return b.select(b.icmp_unsigned("==", size, I64(1)), I64(0), first)
+        if kind == "checked":
+            with b.if_then(b.icmp_unsigned(">=", first, size), likely=False):
+                b.store(I64(1), self.status)
+        top = b.sub(size, I64(1))
+        low = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
+        return b.select(b.icmp_signed(">", low, top), top, low)

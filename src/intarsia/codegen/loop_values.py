@@ -1,0 +1,273 @@
+"""Elements of primitives as LLVM IR: each is computed once, in the outermost loop that knows its indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import llvmlite.ir as ir
+import numpy as np
+
+from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
+from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, of_dim, operand_indices, regroup
+from intarsia.codegen.loop_scope import LoopBuilder, Scope
+from intarsia.graph.dims import Dim
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.interpret import highest, lowest
+from intarsia.kernel.lang import Tensor
+
+
+class ValueEmitter(LoopBuilder):
+    """Values of tensors at indices; `chunk`, `row_variable` and `entry` belong to the nest being written."""
+
+    module: ir.Module
+    entry: ir.IRBuilder
+    pointers: dict[int, ir.Value]
+    chunk: int
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.serial = 0
+        self.row_variable: str | None = None
+
+    def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        names = frozenset().union(*(self._names(i) for i in at)) if at else frozenset()
+        place = scope.place(names)
+        key = (id(t), tuple(at))
+        known = place.memo.get(key)
+        if known is None:
+            known = self._emit(t, at, place)
+            place.memo[key] = known
+        return known
+
+    def _emit(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        rule: Callable[[Tensor, list[Index], Scope], ir.Value] | None = getattr(self, "_emit_" + t.prim, None)
+        if rule is not None:
+            return rule(t, at, scope)
+        pairs = operand_indices(t, at)
+        if t.prim in ELEMENTWISE:
+            values = [self._value(a, i, scope) for a, i in pairs]
+            dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
+            return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
+        ((operand, where),) = pairs
+        return self._value(operand, where, scope)
+    def _emit_input(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        pointer = self._pointer(self.pointers[t.attrs[0]], at, t.shape, t.dtype, scope)
+        return Emitter(scope.builder).load(pointer, t.dtype)
+
+    def _emit_reshape(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        source = stripped(t)
+        if source.prim == "input":  # a dense buffer has no shape of its own
+            return self._emit_input(Tensor("input", (), source.attrs, t.dtype, t.shape), at, scope)
+        return self._value(t.args[0], regroup(at, t.shape, t.args[0].shape), scope)
+
+    def _emit_scalar(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        return Emitter(scope.builder).constant(t.attrs[0], compute_type(t.dtype))
+
+    def _emit_size(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        value = self._dim(scope, t.attrs[0])
+        return Emitter(scope.builder).cast(value, DType.INT64, t.dtype)
+
+    def _emit_iota(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        value = self._index(at[t.attrs[0]], scope)
+        return Emitter(scope.builder).cast(value, DType.INT64, t.dtype)
+
+    def _emit_table(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        data = np.frombuffer(t.attrs[0], np.uint8)
+        kind = ir.ArrayType(ir.IntType(8), len(data))
+        name = f"table{id(t)}"
+        variable = self.module.globals.get(name)
+        if variable is None:
+            self.serial += 1
+            variable = ir.GlobalVariable(self.module, kind, f"table.{self.serial}")
+            variable.global_constant, variable.linkage, variable.align = True, "internal", 16
+            variable.initializer = ir.Constant(kind, bytearray(t.attrs[0]))
+            self.module.globals[name] = variable
+        return Emitter(scope.builder).load(self._pointer(variable, at, t.shape, t.dtype, scope), t.dtype)
+
+    def _emit_pad(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        (x, where), (fill, _) = operand_indices(t, at)
+        value, outside = self._value(x, where, scope), self._value(fill, [], scope)
+        inside: ir.Value = I1(1)
+        for i, d, low, high in zip(at, x.shape, *t.attrs, strict=True):
+            if low == high == 0:
+                continue
+            moved = self._index(add(i, of_dim(-low)), scope)
+            size = self._dim(scope, d)
+            b = scope.builder
+            inside = b.and_(inside, b.icmp_unsigned("<", moved, size))  # a negative index is huge unsigned
+        return scope.builder.select(inside, value, outside)
+
+    def _emit_concat(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        axis = t.attrs[0]
+        value: ir.Value | None = None
+        end: Dim = 0
+        parts = []
+        for (a, where) in operand_indices(t, at):
+            end = end + a.shape[axis]
+            parts.append((self._value(a, where, scope), end))
+        for part, limit in reversed(parts):
+            if value is None:
+                value = part
+            else:
+                below = scope.builder.icmp_signed("<", self._index(at[axis], scope), self._dim(scope, limit))
+                value = scope.builder.select(below, part, value)
+        assert value is not None
+        return value
+
+    def _pointer(self, base: ir.Value, at: Sequence[Index], shape: Sequence[Dim], dtype: DType, scope: Scope) -> ir.Value:
+        """Address of an element of a dense tensor."""
+        offset = self._index(linear(at, shape), scope)
+        return scope.builder.gep(base, [offset], source_etype=storage_type(dtype))
+
+    # --- reductions ---
+
+    def _emit_dot(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        a, b = t.args
+        depth = a.shape[-1]
+
+        def term(k: Index, inner: Scope) -> ir.Value:
+            left = [follow(d, t.shape[i + t.rank - a.rank], at[i + t.rank - a.rank]) for i, d in enumerate(a.shape[:-1])]
+            right = [follow(d, t.shape[i + t.rank - b.rank], at[i + t.rank - b.rank]) for i, d in enumerate(b.shape[:-2])]
+            x = self._value(a, [*left, k], inner)
+            y = self._value(b, [*right, k, at[-1]], inner)
+            e = Emitter(inner.builder)
+            return e.primitive("mul", [e.cast(x, a.dtype, t.dtype), e.cast(y, b.dtype, t.dtype)], t.dtype, t.dtype)
+
+        return self._reduction(t, "sum", [depth], lambda ks, inner: term(ks[0], inner), at, scope)
+
+    def _emit_reduce(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        op, axes = t.attrs
+        x = t.args[0]
+
+        def element(ks: list[Index], inner: Scope) -> ir.Value:
+            kept, reduced = iter(at), iter(ks)
+            return self._value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
+
+        return self._reduction(t, op, [x.shape[i] for i in axes], element, at, scope)
+
+    def _reduction(
+        self, t: Tensor, op: str, extents: list[Dim], element: Callable[[list[Index], Scope], ir.Value], at: list[Index],
+        scope: Scope,
+    ) -> ir.Value:  # fmt: skip
+        names = frozenset().union(*(self._names(i) for i in at)) if at else frozenset()
+        row = self.row_variable
+        if row is not None and row in names and "start" in _all_variables(scope):
+            return self._row_reduction(t, op, extents, element, row, names - {row}, scope)
+
+        def nest(level: int, ks: list[Index], carried: ir.Value, inner: Scope) -> ir.Value:
+            if level == len(extents):
+                return self._combine(op, carried, element(ks, inner), t.dtype, inner)
+            self.serial += 1
+            name = f"k{self.serial}"
+
+            def body(deeper: Scope, values: list[ir.Value]) -> list[ir.Value]:
+                deeper.variables[name] = self.loop_variable
+                return [nest(level + 1, [*ks, ("v", name)], values[0], deeper)]
+
+            return self._fold(inner, I64(0), self._dim(inner, extents[level]), [carried], body, name)[0]
+
+        return nest(0, [], self._identity(op, t.dtype, scope), scope)
+
+    def _row_reduction(
+        self, t: Tensor, op: str, extents: list[Dim], element: Callable[[list[Index], Scope], ir.Value], row: str,
+        names: frozenset[str], scope: Scope,
+    ) -> ir.Value:  # fmt: skip
+        """Accumulate a chunk of the inner axis at once, in a row on the stack."""
+        bound = scope.binding("start")
+        place = scope.place(names)
+        if place.depth < bound.depth:
+            place = bound
+        key = ("row", id(t), names)
+        start, end = bound.variables["start"], bound.variables["end"]
+        buffer = place.memo.get(key)
+        kind = compute_type(t.dtype)
+        if buffer is None:
+            buffer = self.entry.alloca(kind if kind is not I1 else ir.IntType(8), size=I64(self.chunk))
+            buffer.align = 64
+            place.memo[key] = buffer
+
+            def along_row(outer: Scope, ks: list[Index] | None) -> None:
+                def body(inner: Scope) -> None:
+                    inner.variables[row] = self.loop_variable
+                    spot = inner.builder.gep(buffer, [inner.builder.sub(self.loop_variable, start)], source_etype=kind)
+                    if ks is None:
+                        inner.builder.store(self._identity(op, t.dtype, inner), spot)
+                        return
+                    value = element(ks, inner)
+                    inner.builder.store(self._combine(op, inner.builder.load(spot, typ=kind), value, t.dtype, inner), spot)
+
+                self._loop(outer, start, end, body, "row")
+
+            def nest(level: int, ks: list[Index], outer: Scope) -> None:
+                if level == len(extents):
+                    along_row(outer, ks)
+                    return
+                self.serial += 1
+                name = f"k{self.serial}"
+
+                def body(inner: Scope) -> None:
+                    inner.variables[name] = self.loop_variable
+                    nest(level + 1, [*ks, ("v", name)], inner)
+
+                self._loop(outer, I64(0), self._dim(outer, extents[level]), body, name)
+
+            along_row(place, None)
+            nest(0, [], place)
+        here = scope.binding(row).variables[row]
+        return scope.builder.load(scope.builder.gep(buffer, [scope.builder.sub(here, start)], source_etype=kind), typ=kind)
+
+    def _emit_argreduce(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        op, axis, last = t.attrs
+        x = t.args[0]
+        self.serial += 1
+        name = f"k{self.serial}"
+        worst = self._identity(op, x.dtype, scope)
+
+        def body(inner: Scope, values: list[ir.Value]) -> list[ir.Value]:
+            here = inner.variables[name] = self.loop_variable
+            where = [*at[:axis], ("v", name), *at[axis:]]
+            value = self._value(x, where, inner)
+            b, e = inner.builder, Emitter(inner.builder)
+            pair = [values[0], value] if op == "max" else [value, values[0]]
+            better = e.primitive("lt" if not last else "le", pair, x.dtype, DType.BOOL)
+            first = b.icmp_unsigned("==", here, I64(0))
+            if x.dtype.is_floating:  # NaN wins, and the first one stays
+                unordered = b.and_(b.fcmp_unordered("uno", value, value), b.fcmp_ordered("ord", values[0], values[0]))
+                better = b.or_(better, unordered)
+            better = b.or_(better, first)
+            return [b.select(better, value, values[0]), b.select(better, here, values[1])]
+
+        return self._fold(scope, I64(0), self._dim(scope, x.shape[axis]), [worst, I64(0)], body, name)[1]
+
+    def _identity(self, op: str, dtype: DType, scope: Scope) -> ir.Value:
+        value = {"sum": 0, "prod": 1, "any": False, "all": True}.get(op)
+        if value is None:
+            value = lowest(dtype) if op == "max" else highest(dtype)
+        kind = compute_type(dtype)
+        if isinstance(kind, ir.IntType):
+            return kind(int(value) & ((1 << kind.width) - 1))
+        return Emitter(scope.builder).constant(float(value), kind)
+
+    def _combine(self, op: str, total: ir.Value, value: ir.Value, dtype: DType, scope: Scope) -> ir.Value:
+        b, e = scope.builder, Emitter(scope.builder)
+        if op in ("any", "all"):
+            return b.or_(total, value) if op == "any" else b.and_(total, value)
+        if dtype.is_floating:
+            if op in ("sum", "prod"):
+                return (b.fadd if op == "sum" else b.fmul)(total, value, flags=("reassoc", "contract", "nsz"))
+            return e.intrinsic("maximum" if op == "max" else "minimum", [total, value])
+        return e.primitive({"sum": "add", "prod": "mul"}.get(op, op), [total, value], dtype, dtype)
+
+def stripped(root: Tensor) -> Tensor:
+    """What a chain of reshapes is made of."""
+    while root.prim == "reshape":
+        root = root.args[0]
+    return root
+
+
+def _all_variables(scope: Scope | None) -> set[str]:
+    found: set[str] = set()
+    while scope is not None:
+        found |= scope.variables.keys()
+        scope = scope.parent
+    return found
