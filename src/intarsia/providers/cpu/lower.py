@@ -16,6 +16,7 @@ from intarsia.codegen.loops import LoopKernel, lower
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr, product, symbols_of
 from intarsia.graph.dtypes import DType
+from intarsia.graph.mapped import release_pages
 from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
@@ -88,6 +89,8 @@ class _Workspace:
         label = f"{name}%{key}"
         if label not in self.used:
             self.used[label] = make()
+            if name in self.known:
+                release_pages(self.known[name].numpy())
         return label
 
     def plain(self, name: str) -> bool:

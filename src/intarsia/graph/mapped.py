@@ -1,0 +1,30 @@
+"""Memory-mapped tensors: giving back the pages of data that has been read for the last time."""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+
+
+def release_pages(array: np.ndarray) -> int:
+    """Let the system forget the file pages under `array`, if it is a view of a mapped file; returns bytes released.
+
+    The data stays readable: pages are read from the file again when they are touched. Only whole pages are released.
+    """
+    if not hasattr(mmap, "MADV_DONTNEED"):
+        return 0
+    owner: object = array
+    while not isinstance(owner, mmap.mmap):
+        base = owner.base if isinstance(owner, np.ndarray) else owner.obj if isinstance(owner, memoryview) else None
+        if base is None:
+            return 0
+        owner = base
+    origin = np.frombuffer(owner, np.uint8).ctypes.data
+    low, high = np.lib.array_utils.byte_bounds(array)
+    first = -(-(low - origin) // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (high - origin) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last <= first:
+        return 0
+    owner.madvise(mmap.MADV_DONTNEED, first, last - first)
+    return last - first
