@@ -33,9 +33,9 @@ _POINTERS = ("micro", "turn", "q", "k", "v", "out", "mask", "lengths", "taps", "
 _FIELDS = (
     *_POINTERS,
     *(
-        "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row k_batch k_head k_row v_batch v_head v_row "
-        "o_batch o_head o_row mask_batch mask_head mask_row scale softcap uncap offset step left right more tiles rows extra "
-        "blocks copy_v v_at q_at s_at o_at m_at l_at"
+        "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row k_batch k_head k_row v_batch v_head "
+        "v_row o_batch o_head o_row mask_batch mask_head mask_row scale softcap uncap offset step left right more tiles rows "
+        "extra blocks copy_v v_at q_at s_at o_at m_at l_at"
     ).split(),
 )
 
@@ -165,8 +165,9 @@ def attention_args(
     """The kernel's arguments.
 
     Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
-    (causal: right = 0). `micro` and `turn` are the addresses of the micro-kernel and of `turn_address`. `lengths` is the address of a number of keys for each batch entry, to which `more` is added. `taps`:
-    address of `taps(target)`. `threads`: at most so many call the kernel, sharing `scratch_nbytes` of scratch.
+    (causal: right = 0). `micro` and `turn` are the addresses of the micro-kernel and of `turn_address`, `taps` that of
+    `taps(target)`, `lengths` that of a number of keys for each batch entry, to which `more` is added. `threads`: at most so
+    many call the kernel, sharing `scratch_nbytes` of scratch.
     """
     layout = _layout(shape, target, threads)
     tiles = max(1, layout.tiles)
@@ -293,8 +294,9 @@ class _Attention:
         last = body.div(body.mul(body.add(block, 1), v["tiles"]), v["blocks"])
         keys, offset = self._keys(entry)
         u = _Unit(
-            place("q", "q", head), place("v", "v", shared), place("o", "out", head), place("mask", "mask", head), first, last, keys, offset
-        )
+            place("q", "q", head), place("v", "v", shared), place("o", "out", head), place("mask", "mask", head),
+            first, last, keys, offset,
+        )  # fmt: skip
         self._pack(place("k", "k", shared), u.v, body.add(body.mul(entry, v["heads"]), shared))
         self._clear(body.sub(last, first))
         start, stop = self._range(u)
@@ -399,13 +401,13 @@ class _Attention:
         body, v, tile = self.body, self.v, self.tile
         panel_nbytes = body.mul(v["size"], self.row_nbytes)
         panels = body.at(self.k_panels, body.mul(body.div(x.start, tile.width), panel_nbytes))
-        vectors = body.cell(tile.vectors)
         with body.loop(0, body.add(x.full, body.min(x.rest, 1))) as p:
-            vectors.set(body.select(body.less(p, x.full), tile.vectors, x.rest_vectors))
+            vectors = body.select(body.less(p, x.full), tile.vectors, x.rest_vectors)
             panel = body.at(panels, body.mul(p, panel_nbytes))
             self._micro(
                 self.q_rows, self.q_width, panel, body.i(self.row_nbytes), v["size"], body.i(1),
-                body.at(self.scores, body.mul(p, tile.nbytes)), 0, body.at(panel, panel_nbytes), self.row_nbytes, x.rows, vectors.get(),
+                body.at(self.scores, body.mul(p, tile.nbytes)), 0, body.at(panel, panel_nbytes), self.row_nbytes,
+                x.rows, vectors,
             )  # fmt: skip
 
     def _values(self, u: _Unit, x: _Tile) -> None:
@@ -421,18 +423,18 @@ class _Attention:
             out = body.at(self.results, body.mul(body.add(body.mul(x.number, self.value_panels), p), tile.nbytes))
             with body.when(body.less(0, x.full)):
                 self._micro(
-                    self.scores, body.i(self.row_nbytes), values, ldb, body.i(tile.width), x.full, out, 1, values, 0, x.rows, vectors
-                )
+                    self.scores, body.i(self.row_nbytes), values, ldb, body.i(tile.width), x.full, out, 1, values, 0,
+                    x.rows, vectors,
+                )  # fmt: skip
             with body.when(body.less(0, x.rest)):
                 rest = body.at(values, body.mul(body.mul(x.full, tile.width), ldb))
-                self._micro(
-                    body.at(self.scores, body.mul(x.full, tile.nbytes)), body.mul(x.rest_vectors, self.vector_nbytes), rest, ldb,
-                    x.rest, body.i(1), out, 1, rest, 0, x.rows, vectors,
-                )  # fmt: skip
+                powers = body.at(self.scores, body.mul(x.full, tile.nbytes))
+                width = body.mul(x.rest_vectors, self.vector_nbytes)
+                self._micro(powers, width, rest, ldb, x.rest, body.i(1), out, 1, rest, 0, x.rows, vectors)
 
     def _micro(
-        self, a: Value, lda: Value, b: Value, ldb: Value, k: Value, ntaps: Value, out: Value, accumulate: int, ahead: Value, pace: int,
-        rows: Value, vectors: Value,
+        self, a: Value, lda: Value, b: Value, ldb: Value, k: Value, ntaps: Value, out: Value, accumulate: int, ahead: Value,
+        pace: int, rows: Value, vectors: Value,
     ) -> None:  # fmt: skip
         v = self.v
         self.body.call_pointer(
@@ -445,7 +447,8 @@ class _Attention:
         """Row `i` of the scores becomes powers; its highest score, sum and results so far follow."""
         body, b, tile, rows = self.body, self.body.b, self.tile, self.rows
         line = body.at(self.scores, body.mul(i, self.row_nbytes))
-        rest_line = body.at(self.scores, body.mul(x.full, tile.nbytes), body.mul(i, body.mul(x.rest_vectors, self.vector_nbytes)))
+        rest_nbytes = body.mul(x.rest_vectors, self.vector_nbytes)
+        rest_line = body.at(self.scores, body.mul(x.full, tile.nbytes), body.mul(i, rest_nbytes))
         state = body.mul(body.add(body.mul(x.number, tile.rows), i), self.vector_nbytes)
         high_at, sum_at = body.at(self.highs, state), body.at(self.sums, state)
         before = body.load(high_at, _F32, tile.lanes)

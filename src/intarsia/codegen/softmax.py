@@ -79,7 +79,7 @@ class Rows:
         return self.across(x, self.larger)
 
     def total(self, x: Value) -> Value:
-        return self.across(x, lambda p, q: self.body.b.fadd(p, q))
+        return self.across(x, self.body.b.fadd)
 
     def reference(self, highest: Value) -> Value:
         """What is subtracted before exp: the highest score, or zero while all scores are -infinity."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,7 +32,7 @@ _SERIAL_PRODUCTS = 40_000  # multiplications that are not worth waking other thr
 
 @dataclass(frozen=True)
 class View:
-    """[batch, heads, rows, size] in a buffer, its last axis dense: first element, and elements between entries of the others."""
+    """[batch, heads, rows, size] in a buffer, its last axis dense: the first element, and the others' strides in elements."""
 
     shape: tuple[Dim, Dim, Dim, Dim]
     offset: Dim
@@ -45,7 +45,7 @@ class Attention(Template):
 
     views: tuple[View, ...] = ()
     mask: Shape | None = None
-    spec: AttentionSpec = AttentionSpec()
+    spec: AttentionSpec = field(default_factory=AttentionSpec)
     scale: float | None = None
     softcap: float = 0.0
     offset: Dim = 0
@@ -82,14 +82,16 @@ class Attention(Template):
         ]  # fmt: skip
 
     def _shape(self, size: Sizes) -> AttentionShape:
-        (batch, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape
-        vsize = self.views[2].shape[3]
+        (_, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape
+        assert self.output.shape is not None
+        batch, vsize = self.output.shape[0], self.views[2].shape[3]
         return AttentionShape(*(size(d) for d in (batch, heads, kv_heads, queries, keys, width, vsize)))
 
     def _heads(self, which: int, size: Sizes) -> Heads:
         view = self.views[which]
         address = Ref(self.reads[which], 4 * size(view.offset))
-        return Heads(address, *(4 * size(s) for s in view.strides))  # type: ignore[arg-type]
+        batch, head, row = (4 * size(s) for s in view.strides)
+        return Heads(address, batch if size(view.shape[0]) > 1 else 0, head, row)  # type: ignore[arg-type]
 
     def _out(self, out: str, shape: AttentionShape) -> Heads:
         _, heads, _, queries, _, _, vsize = vars(shape).values()
@@ -105,8 +107,9 @@ class Attention(Template):
         for have, want in zip(dims, wanted, strict=True):
             if have not in (1, want):
                 raise InvalidArgument(
-                    f"node {self.node.name!r} ({self.node.qualified_op}): the mask has shape {dims[4 - len(self.mask) :]}, which does "
-                    f"not broadcast to [batch, heads, queries, keys] = {list(wanted)}"
+                    f"node {self.node.name!r} ({self.node.qualified_op}): the mask has shape"
+                    f" {dims[4 - len(self.mask) :]}, which does "
+                    f"not broadcast to [batch, heads, queries, keys] = {list(wanted)}; give 1 or the full size along each axis"
                 )
         itemsize = 4 if self.spec.mask == "float" else 1
         strides = [itemsize * math.prod(dims[axis + 1 :]) if dims[axis] > 1 else 0 for axis in range(3)]
@@ -128,8 +131,9 @@ def attention(node: Node, inference: Inference) -> Template | None:
         return None
     heads = (attributes.get("q_num_heads"), *[attributes.get("kv_num_heads")] * 2)
     lengths = types[6] if len(types) > 6 else None
-    causal, left, right = (attributes.get(n, d) for n, d in (("is_causal", 0), ("left_window_size", -1), ("right_window_size", -1)))
-    right = 0 if causal else right
+    left, right = attributes.get("left_window_size", -1), attributes.get("right_window_size", -1)
+    if attributes.get("is_causal", 0):
+        right = 0
     spec = AttentionSpec(
         bounded=left >= 0 or right >= 0, softcap=attributes.get("softcap", 0.0) > 0, lengths=lengths.dtype if lengths else None,
         trailing=lengths is not None,
@@ -162,7 +166,8 @@ def _matched(
 ) -> Template | None:  # fmt: skip
     types = tensor_types(node, inference)
     out = inference.types.get(node.outputs[0])
-    if len(types) < 3 or not isinstance(out, TensorType) or len({t.rank if t else None for t in types[:3]}) > 1:
+    ranks = {t.rank if t else None for t in types[:3]}
+    if len(types) < 3 or not isinstance(out, TensorType) or not out.shape or len(ranks) > 1:
         return None
     found = [_view(node.inputs[i], types[i], heads[i], inference) for i in range(3)]
     sources, views = [f[0] for f in found if f], tuple(f[1] for f in found if f)
@@ -181,7 +186,7 @@ def _matched(
     if spec.lengths is not None:
         reads[4] = node.inputs[lengths]
     return Attention(
-        node, tuple(reads), types, out, takes_epilogue=False, views=views, mask=hidden.shape if hidden is not None else None, spec=spec,
+        node, tuple(reads), types, out, takes_epilogue=False, views=views, mask=hidden.shape if hidden else None, spec=spec,
         scale=scale, softcap=softcap, left=left, right=right,
     )  # fmt: skip
 
