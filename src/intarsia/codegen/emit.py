@@ -70,7 +70,8 @@ class Emitter:
             return value
         vector = ir.VectorType(value.type, self.lanes)
         first = self.builder.insert_element(ir.Constant(vector, ir.Undefined), value, I32(0))
-        return self.builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes))
+        mask = ir.Constant(ir.VectorType(I32, self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), mask)
 
     def intrinsic(self, name: str, args: Sequence[ir.Value], result: ir.Type | None = None) -> ir.Value:
         """Call `llvm.NAME` overloaded on the type of its (first) argument."""
@@ -139,8 +140,8 @@ class Emitter:
             elif t.prim in ("broadcast", "reshape"):
                 values[id(t)] = values[id(t.args[0])]
             else:
-                args = [values[id(a)] for a in t.args]
-                values[id(t)] = self.primitive(t.prim, args, t.args[-1].dtype if t.prim == "select" else t.args[0].dtype, t.dtype)
+                dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
+                values[id(t)] = self.primitive(t.prim, [values[id(a)] for a in t.args], dtype, t.dtype)
         return values[id(root)]
 
     def primitive(self, op: str, args: Sequence[ir.Value], dtype: DType, out: DType) -> ir.Value:
@@ -168,7 +169,7 @@ class Emitter:
                 return self._cast_float(x, source, target)
             if target is DType.UINT64:
                 return b.fptoui(x, to)
-            wide = b.fptosi(x, self.shaped(I64)) if target.bits != 32 or target is DType.UINT32 else b.fptosi(x, self.shaped(I32))
+            wide = b.fptosi(x, self.shaped(I32 if target is DType.INT32 else I64))
             return wide if wide.type == to else b.trunc(wide, to)
         if target is DType.BOOL:
             return x if source is DType.BOOL else b.icmp_unsigned("!=", x, self.constant(0, compute_type(source)))
@@ -236,7 +237,8 @@ class Emitter:
             return args[0]
         if op in ("shl", "shr"):
             inside = b.icmp_unsigned("<", args[1], self.constant(kind.width, kind))
-            shifted = (b.shl if op == "shl" else b.ashr if signed else b.lshr)(args[0], b.and_(args[1], self.constant(kind.width - 1, kind)))
+            amount = b.and_(args[1], self.constant(kind.width - 1, kind))
+            shifted = (b.shl if op == "shl" else b.ashr if signed else b.lshr)(args[0], amount)
             return b.select(inside, shifted, self.constant(0, kind))
         if op in ("div", "mod", "fmod"):
             return self._integer_division(op, args[0], args[1], dtype)
@@ -392,9 +394,9 @@ class Emitter:
         tail = self._fma(n, self.constant(-0.00021219444, F32), tail)
         tail = self._fma(square, self.constant(-0.5, F32), tail)
         out = self._fma(n, self.constant(0.693359375, F32), b.fadd(f, tail))
-        out = b.select(b.fcmp_ordered("==", x, self.constant(float("inf"), F32)), x, out)
+        out = b.select(b.fcmp_unordered("==", x, self.constant(float("inf"), F32)), x, out)
         out = b.select(b.fcmp_ordered("==", x, self.constant(0.0, F32)), self.constant(float("-inf"), F32), out)
-        return b.select(b.fcmp_unordered(">=", x, self.constant(0.0, F32)), b.select(b.fcmp_unordered("uno", x, x), x, out), self.constant(float("nan"), F32))
+        return b.select(b.fcmp_ordered("<", x, self.constant(0.0, F32)), self.constant(float("nan"), F32), out)
 
     def _tanh(self, x: ir.Value) -> ir.Value:
         return self._odd_rational(x, 9.02, _TANH)

@@ -23,7 +23,9 @@ _NARROW_FLOATS = frozenset(
 )  # fmt: skip
 
 
-def interpret(roots: Sequence[Tensor], operands: Sequence[np.ndarray | None], env: Mapping[str, int] | None = None) -> list[np.ndarray]:
+def interpret(
+    roots: Sequence[Tensor], operands: Sequence[np.ndarray | None], env: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
     """Values of `roots` when `input(i)` is `operands[i]` and symbolic sizes have the values in `env`."""
     interpreter = _Interpreter(operands, env or {})
     values: dict[int, np.ndarray] = {}
@@ -140,7 +142,7 @@ class _Interpreter:
             combine.at(wide, where, updates.astype(np.float32))
             out = wide.astype(out.dtype)
         elif t.dtype is DType.BOOL:
-            {"add": np.logical_or, "max": np.logical_or, "mul": np.logical_and, "min": np.logical_and}[t.attrs[0]].at(out, where, updates)
+            (np.logical_or if t.attrs[0] in ("add", "max") else np.logical_and).at(out, where, updates)
         else:
             combine.at(out, where, updates)
         return out
@@ -252,7 +254,7 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
         return whole.astype(np.uint64) if dtype is DType.UINT64 else whole.astype(np.int64).astype(dtype.numpy)
     if source.bits < 8:
         x = x.astype(np.float32 if source.is_floating else np.int8)
-    if dtype in _NARROW_FLOATS and x.dtype.kind not in "f":
+    if dtype in _NARROW_FLOATS and x.dtype.kind != "f":
         x = x.astype(np.float32)
     return x.astype(dtype.numpy)
 
@@ -305,7 +307,7 @@ def _shift(op: Callable[..., np.ndarray]) -> Callable[[np.ndarray, np.ndarray], 
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    """erf to double precision: a Maclaurin-like series below 2.5, a continued fraction of erfc above (Abramowitz 7.1.6, 7.1.14)."""
+    """erf to double precision: a series below 2.5, a continued fraction of erfc above (Abramowitz 7.1.6, 7.1.14)."""
     a = np.abs(x.astype(np.float64))
     small = np.minimum(a, 2.5)
     term = small.copy()

@@ -10,15 +10,14 @@ Element-wise primitives broadcast like NumPy and need equal dtypes (Python scala
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
 from intarsia.graph.dims import Dim, Expr, Shape, broadcast_shapes, floordiv, format_shape, product
 from intarsia.graph.dtypes import DType
 
-Scalar = Union[int, float, bool, complex]
-Operand = Union["Tensor", Scalar]
+Scalar = int | float | bool | complex
 
 
 class DefinitionError(ValueError):
@@ -94,6 +93,9 @@ class Tensor:
 
     def __invert__(self) -> Tensor:
         return unary("not", self)
+
+
+Operand = Tensor | Scalar
 
 
 # --- leaves -------------------------------------------------------------------------------------------------------

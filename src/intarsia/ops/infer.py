@@ -6,6 +6,7 @@ Inference is tracing: a node's definition is called on symbolic tensors, and the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
+FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 
 
@@ -72,9 +74,8 @@ def infer(
             result.types[value.name] = value.type
     for name, constant in graph.constants.items():
         result.types[name] = constant.type
-        if constant.dtype in _INTEGERS and constant.size <= VALUE_LIMIT:
-            result.values[name] = constant.numpy().astype(object)
-        elif constant.dtype is DType.FLOAT and constant.size <= 16:
+        limit = VALUE_LIMIT if constant.dtype in _INTEGERS else FLOAT_LIMIT if constant.dtype is DType.FLOAT else -1
+        if constant.size <= limit:
             result.values[name] = constant.numpy().astype(object)
     for node in result.graph.nodes:
         infer_node(result, node, registry, strict)
@@ -87,9 +88,8 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
     if record is None:
         if strict:
             version = result.graph.opset_imports.get(node.domain, 0)
-            raise NotImplemented(
-                f"operator {node.domain or 'ai.onnx'}::{node.op_type} (opset {version}) of node {node.name!r} is not implemented"
-            )
+            operator = f"{node.domain or 'ai.onnx'}::{node.op_type} (opset {version})"
+            raise NotImplemented(f"operator {operator} of node {node.name!r} is not implemented")
         _declare(result, node)
         return
     node.version = record.since
@@ -146,9 +146,7 @@ def _traced(
     key = (record, tuple(inputs), elements, outputs, tuple((a, id(v)) for a, v in node.attributes.items()))
     if node.traced is not None and node.traced[0] == key:
         return list(node.traced[1])
-    operands = [
-        None if t is None else k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)
-    ]
+    operands = [k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)]
     roots = trace(record, node, operands, values)
     node.traced = (key, list(roots), list(node.attributes.values()))  # the attributes are kept, so that no id is reused
     return roots
@@ -164,8 +162,8 @@ def _data_symbols(
             continue
         count = product(kind.shape)
         if kind.dtype in (DType.INT64, DType.INT32) and isinstance(count, int) and count <= 16:
-            named = np.array([symbol(f"{node.inputs[i]}[{j}]") for j in range(count)], object).reshape([int(d) for d in kind.shape])  # type: ignore[arg-type]
-            values[i] = result.values[node.inputs[i]] = named
+            named = np.array([symbol(f"{node.inputs[i]}[{j}]") for j in range(count)], object)
+            values[i] = result.values[node.inputs[i]] = named.reshape([d for d in kind.shape if isinstance(d, int)])
     return values
 
 
@@ -185,7 +183,8 @@ def trace(
         if i < len(arguments) and arguments[i] is not None:
             known = values.get(i)
             if known is None:
-                raise k.SymbolicValueError(f"its input {record.input_names[i]!r} ({node.inputs[i]!r}) is known only at run time")
+                where = f"{record.input_names[i]!r} ({node.inputs[i]!r})"
+                raise k.SymbolicValueError(f"its input {where} is known only at run time")
             arguments[i] = known
     out = call(record, node, arguments, operands=tuple(operands))
     roots = list(out) if isinstance(out, (tuple, list)) else [out]
@@ -245,7 +244,8 @@ def _infer_host(
     for i in record.value_indices:
         if i < len(args) and args[i] is not None:
             args[i] = result.values.get(node.inputs[i], args[i])  # the type stays where the elements are not known
-    out = record.infer(*args, **{a: b for a, b in attributes.items() if a in _keyword_names(record.infer) or _takes_any(record.infer)})
+    accepted = set(attributes) if _takes_any(record.infer) else _keyword_names(record.infer)
+    out = record.infer(*args, **{a: b for a, b in attributes.items() if a in accepted})
     roots = list(out) if isinstance(out, (tuple, list)) else [out]
     return roots[: len(node.outputs)]
 
@@ -259,17 +259,17 @@ def _takes_any(function: Any) -> bool:
     return bool(function.__code__.co_flags & 0x08)
 
 
-def _follow_values(result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]) -> None:
+def _follow_values(
+    result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]
+) -> None:
     """Evaluate integer outputs on dimensions, where all that they depend on is known."""
     for name, root in zip(node.outputs, roots, strict=True):
         if not name or root is None or root.dtype not in _INTEGERS:
             continue
         count = product(root.shape)
         if isinstance(count, int) and count <= VALUE_LIMIT and is_static(root.shape):
-            try:
+            with suppress(Unknown):
                 result.values[name] = evaluate_symbolic(root, values)
-            except Unknown:
-                pass
 
 
 def fresh_shape(rank: int, hint: str) -> tuple[Expr, ...]:

@@ -44,7 +44,9 @@ class Constraint:
         if left == right or (self.kind == "broadcast" and left == 1):
             return
         verb = "broadcast to" if self.kind == "broadcast" else "equal"
-        raise InvalidArgument(f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})")
+        raise InvalidArgument(
+            f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
+        )
 
 
 @dataclass
@@ -87,7 +89,8 @@ class Segment:
         external = {name: i for i, name in enumerate((*self.inputs, *self.outputs))}
         scratch = [step.scratch_nbytes(size, threads) if step.scratch_nbytes else 0 for step in self.steps]
         offsets, arena_nbytes = self._layout(shapes, external, scratch)
-        return BoundSegment(self, shapes, offsets, arena_nbytes, external, [step.arguments(size, threads) for step in self.steps], size)
+        arguments = [step.arguments(size, threads) for step in self.steps]
+        return BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size)
 
     def _layout(
         self, shapes: Mapping[str, tuple[int, ...]], external: Mapping[str, int], scratch: Sequence[int]
@@ -101,7 +104,7 @@ class Segment:
                     last[name] = i
         names = list(first)
         lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, first[n], last[n]) for n in names]
-        lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]  # type: ignore[list-item]
+        lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]
         names += [f"{SCRATCH}{i}" for i, nbytes in enumerate(scratch) if nbytes]
         offsets, total = place(lifetimes)  # type: ignore[arg-type]
         return dict(zip(names, offsets, strict=True)), total
@@ -155,7 +158,8 @@ class State:
         values: list[int] = []
         args_address, status_address = self.args.ctypes.data, self.status.ctypes.data
         for i, (step, arguments) in enumerate(zip(segment.steps, bound.arguments, strict=True)):
-            self.table[i] = (segment.addresses[step.kernel.symbol], args_address + 8 * len(values), _SERIAL * bound.serial[i], 0)
+            address = segment.addresses[step.kernel.symbol]
+            self.table[i] = (address, args_address + 8 * len(values), _SERIAL * bound.serial[i], 0)
             for argument in arguments:
                 if not isinstance(argument, Ref):
                     values.append(argument if isinstance(argument, int) else argument.ctypes.data)

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
 
 
-def body_program(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> tuple[CpuProgram, list[str]]:
-    """The program for `graph` on values of these types and ranks, and the names of the captured values it takes."""
+def body_program(
+    owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]
+) -> tuple[CpuProgram, list[str]]:
+    """The program for `graph` on values of these types and ranks, and the names of the captured values it takes.
+
+    Captured constants are constants of the program.
+    """
     from intarsia.providers.cpu.program import CpuProgram
 
-    names = sorted(graph.captured_names())
+    constants = owner.lowered.graph.constants
+    names = sorted(n for n in graph.captured_names() if n not in constants)
     values = [*given, *(captured[n] for n in names)]
     key = (id(graph), tuple(_kind(v) for v in values))
     kept, program = owner._bodies.get(key, (None, None))
@@ -27,6 +33,7 @@ def body_program(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured
         inner = graph.clone()
         inner.opset_imports = graph.opset_imports or owner.lowered.graph.opset_imports
         inner.functions = graph.functions or owner.lowered.graph.functions
+        inner.constants.update((n, constants[n]) for n in graph.captured_names() if n in constants)
         named = [*(v.name for v in graph.inputs), *names]
         inner.inputs = [Value(n, _type_of(n, v)) for n, v in zip(named, values, strict=True)]
         program = CpuProgram(inner, owner.registry, owner.context, owner.target)

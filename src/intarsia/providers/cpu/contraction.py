@@ -8,6 +8,7 @@ import numpy as np
 
 from intarsia.codegen import gemm as template
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import micro_address, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
@@ -18,7 +19,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Ref, Sizes, Step
-from intarsia.providers.cpu.template import Workspace, FusedOperand, Template, tensor_types
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
 _SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
@@ -88,8 +89,8 @@ class MatMul(Template):
         layout = "columns" if self.transposed else "rows"
         spec = template.GemmSpec(a.dtype, "packed" if weights is not None else layout, epilogue)
         m, depth, n = rows, a.shape[-1], b.shape[-2 if self.transposed else -1]
-        item = template.itemsize(a.dtype)
-        out_item = template.itemsize(epilogue.dtype) if epilogue else item
+        item = itemsize(a.dtype)
+        out_item = itemsize(epilogue.dtype) if epilogue else item
 
         def arguments(size: Sizes, threads: int) -> Sequence[Ref | int]:
             mm, kk, nn = size(m), size(depth), size(n)
@@ -98,7 +99,7 @@ class MatMul(Template):
                 spec, target, micro=micro_address(a.dtype, target), a=Ref(self.reads[0]), b=Ref(right), c=Ref(out),  # type: ignore[arg-type]
                 m=mm, n=nn, k=kk, batch=(size(batch[0]), size(batch[1])),
                 a_batch=(0, a_batch[1] * strides[0]), b_batch=(0, b_batch[1] * strides[1]), c_batch=(0, strides[2]),
-                operands=[_operand(o, nn, strides[2], template.itemsize(o.dtype)) for o in operands],
+                operands=[_operand(o, nn, strides[2], itemsize(o.dtype)) for o in operands],
                 scratch=Ref(SCRATCH), taps=Ref(zero),  # type: ignore[arg-type]
             )  # fmt: skip
 

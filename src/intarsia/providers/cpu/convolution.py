@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -63,12 +64,18 @@ def _windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowe
 
 
 def _kernel(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
-    given = node.attributes.get("kernel_shape")
+    given: Any = node.attributes.get("kernel_shape")
     if given is None:
         weights = types[1]
         assert weights is not None and weights.shape is not None
         given = weights.shape[2:]
     return tuple(int(n) for n in given)
+
+
+def _steps(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and dilations."""
+    ones = (1,) * rank
+    return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
 
 
 def _pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[int, ...] | None:
@@ -80,8 +87,7 @@ def _pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[
     if mode == "VALID":
         return (0,) * (2 * rank)
     kernel = _kernel(node, types)
-    strides = node.attributes.get("strides") or (1,) * rank
-    dilations = node.attributes.get("dilations") or (1,) * rank
+    strides, dilations = _steps(node, rank)
     begins, ends = [], []
     for i in range(rank):
         size, count = x[1 + i], out[1 + i]
@@ -135,7 +141,8 @@ class Convolution(Windowed):
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
         outputs = self._winograd_outputs(kernel, target)
         if outputs is not None:
-            return [self._winograd(target, workspace, epilogue, operands, out, weights, winograd.WinogradSpec(outputs, epilogue))]
+            chosen = winograd.WinogradSpec(outputs, epilogue)
+            return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]
         return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
 
     def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
@@ -165,10 +172,13 @@ class Convolution(Windowed):
                 taps=Ref(zero), scratch=Ref(SCRATCH), nthreads=threads, operands=given,  # type: ignore[arg-type]
             )  # fmt: skip
 
+        def scratch_nbytes(size: Sizes, threads: int) -> int:
+            return threads * winograd.scratch_nbytes(spec, target, self.shape_at(size, (3, 3)), threads)
+
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         return Step(
             winograd.kernel_text(spec, target), reads, (out,), arguments,
-            scratch_nbytes=lambda size, threads: threads * winograd.scratch_nbytes(spec, target, self.shape_at(size, (3, 3)), threads),
+            scratch_nbytes=scratch_nbytes,
             label=f"{label} {self.output}",
         )  # fmt: skip
 
@@ -176,10 +186,7 @@ class Convolution(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, kernel: tuple[int, ...],
     ) -> Step:  # fmt: skip
-        rank, a, dtype = len(kernel), self.node.attributes, self.data.dtype
-        spec = WindowSpec(
-            "multiply", kernel, tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank), dtype, epilogue
-        )
+        spec = WindowSpec("multiply", kernel, *_steps(self.node, len(kernel)), self.data.dtype, epilogue)
         packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
 
         def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
@@ -241,12 +248,9 @@ class Pool(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         kernel = _kernel(self.node, self.types)
-        rank, a = len(kernel), self.node.attributes
         operation = "max" if self.node.op_type == "MaxPool" else "average"
-        spec = WindowSpec(
-            operation, kernel, tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank), self.data.dtype, epilogue
-        )
-        counted = bool(a.get("count_include_pad", 0))
+        spec = WindowSpec(operation, kernel, *_steps(self.node, len(kernel)), self.data.dtype, epilogue)
+        counted = bool(self.node.attributes.get("count_include_pad", 0))
         assert self.output.shape is not None
         spatial = self.output.shape[1:-1]
 
@@ -259,7 +263,8 @@ class Pool(Windowed):
             )
 
         reads = (self.reads[0], *(o.name for o in operands))
-        return [Step(pooling.kernel_text(spec, target), reads, (out,), arguments, label=f"{operation} pool {'x'.join(map(str, kernel))}")]
+        label = f"{operation} pool {'x'.join(map(str, kernel))}"
+        return [Step(pooling.kernel_text(spec, target), reads, (out,), arguments, label=label)]
 
 
 @dataclass(frozen=True)

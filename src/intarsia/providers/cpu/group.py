@@ -7,8 +7,9 @@ feed shapes are not computed at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from intarsia.codegen.emit import SUPPORTED_DTYPES
 from intarsia.codegen.loops import unsupported
@@ -121,18 +122,15 @@ class _Grouper:
         key = node.outputs[0]
         record = resolve_version(self.graph, node, self.registry)
         if record is not None and record.host:
-            template = template_for(node, self.inference)
-            if template is not None:
-                return self._templated(node, template)
-            return Group({}, [node], host=record.reason)
+            return self._templated(node) or Group({}, [node], host=record.reason)
         if key in self.inference.unknown or key not in self.inference.traces:
             return Group({}, [node], host=self.inference.unknown.get(key, "its input types are known only at run time"))
         roots = {n: r for n, r in zip(node.outputs, self.inference.traces[key], strict=True) if n and r is not None}
         if self._aliased(node) is not None:
             return None
-        template = template_for(node, self.inference)
-        if template is not None:
-            return self._templated(node, template)
+        templated = self._templated(node)
+        if templated is not None:
+            return templated
         named = dict(zip(roots, substitute(list(roots.values()), lambda t: self._leaf(t, node)), strict=True))
         for root in named.values():
             reason = unsupported([root])
@@ -140,13 +138,19 @@ class _Grouper:
                 return Group({}, [node], host=reason)
         return Group(named, [node])
 
-    def _templated(self, node: Node, template: Template) -> Group:
+    def _templated(self, node: Node) -> Group | None:
+        """The node as a template; None where it has none, or where an operand does not fit an epilogue."""
+        template = template_for(node, self.inference)
+        if template is None:
+            return None
         first, *others = template.outputs
         acc = f"%{first}"
         kind = self.inference.types[first]
         assert isinstance(kind, TensorType) and kind.shape is not None
         result = template.result(Tensor("input", (), (acc,), template.acc_dtype or kind.dtype, kind.shape))
         (result,) = substitute([result], lambda t: t if t.attrs[0] == acc else self._named_leaf(t))
+        if any(operand_kind(t, result.shape) is None for t in inputs_of([result]) if t.attrs[0] != acc):
+            return None
         roots = {first: result}
         for name in others:
             kind = self.inference.types[name]
@@ -161,7 +165,8 @@ class _Grouper:
         name = t.attrs[0]
         constant = self.graph.constants.get(name)
         if constant is not None and constant.size == 1 and constant.dtype in SUPPORTED_DTYPES:
-            value = constant.numpy().reshape(()).astype(_PLAIN.get(constant.dtype, constant.dtype.numpy)).item()
+            plain = np.float32 if constant.dtype in (DType.FLOAT16, DType.BFLOAT16) else constant.dtype.numpy
+            value = constant.numpy().reshape(()).astype(plain).item()
             return as_scalar(value, t.dtype, t.shape)  # type: ignore[arg-type]
         return t
 
@@ -267,7 +272,9 @@ class _Grouper:
             self.by_output[name] = g
 
     def _merge(self, producer: Group | None, consumer: Group, name: str) -> Group | None:
-        if producer is None or producer.host or consumer.template is not None or len(producer.roots) != 1 or self.uses.get(name) != 1:
+        if producer is None or producer.host or consumer.template is not None:
+            return None
+        if len(producer.roots) != 1 or self.uses.get(name) != 1:
             return None
         if producer.template is not None:
             if not self._fits_as_epilogue(producer, consumer, name):
@@ -293,7 +300,7 @@ class _Grouper:
         if not producer.template.takes_epilogue or _significant(root.shape) != _significant(value.shape):
             return False
         order = walk([root])
-        if any(t.prim not in _ELEMENTWISE and t.prim != "reshape" for t in order) or any(t.prim in ("iota", "size") for t in order):
+        if not {t.prim for t in order} <= (_ELEMENTWISE | {"reshape"}) - {"iota", "size"}:
             return False
         if any(t.dtype not in (DType.FLOAT, DType.BOOL) for t in order):
             return False
@@ -348,6 +355,3 @@ def _fits_one_nest(producer: Group, consumer: Group, name: str) -> bool:
     if kinds <= _ELEMENTWISE | {"reduce", "reshape"}:
         return cheap and all(_significant(t.shape) == _significant(inner.shape) for t in reading)
     return cheap and kinds <= _MOVES
-
-
-_PLAIN: Mapping[DType, object] = {DType.FLOAT16: "float32", DType.BFLOAT16: "float32"}

@@ -17,10 +17,10 @@ from intarsia.ops.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.infer import Inference
 
 _ELEMENTWISE = frozenset(
-    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift Cast Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu Greater "
-    "GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or "
-    "PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh "
-    "ThresholdedRelu Where Xor".split()
+    "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift Cast Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu "
+    "Greater GreaterOrEqual HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod "
+    "Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Swish "
+    "Tan Tanh ThresholdedRelu Where Xor".split()
 )
 _REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
 
@@ -103,7 +103,7 @@ class _Rewrite:
         return f"{name}%last{self.serial}"
 
     def _append(self, op_type: str, inputs: list[str], output: str, **attributes: object) -> None:
-        self.nodes.append(Node(op_type, inputs, [output], attributes, name=f"{output} ({op_type})", version=1 if op_type == "Transpose" else 0))
+        self.nodes.append(Node(op_type, inputs, [output], attributes, name=f"{output} ({op_type})", version=1))
 
     def _emit(self, node: Node, inputs: Sequence[str], **changes: object) -> bool:
         """Append `node` on other inputs, producing the twin of its output."""
@@ -200,7 +200,8 @@ class _Rewrite:
             return False
         order = [0, *range(2, rank), 1]
         moved = [*(pads[i] for i in order), *(pads[rank + i] for i in order)]
-        return self._emit(node, [self.twin[node.inputs[0]], self._constant(node.inputs[1], np.array(moved, np.int64)), *node.inputs[2:]])
+        made = self._constant(node.inputs[1], np.array(moved, np.int64))
+        return self._emit(node, [self.twin[node.inputs[0]], made, *node.inputs[2:]])
 
     def _resize(self, node: Node) -> bool:
         rank = self._rank(node.inputs[0])

@@ -133,7 +133,7 @@ class _Lowerer:
                 self._close()
                 missing = self._symbols(g) - self.defined
                 if missing:
-                    g.host = f"its size {sorted(missing)[0]!r} is known only at run time"
+                    g.host = f"its size {min(missing)!r} is known only at run time"
             if g.host:
                 self._host(g)
                 continue

@@ -17,7 +17,7 @@ from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
 from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.segment import BoundSegment, Segment
-from intarsia.providers.cpu.lower import HostStep, Lowered, lower_graph
+from intarsia.providers.cpu.lower import HostStep, lower_graph
 from intarsia.runtime.executor import Pool, get_pool
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
@@ -58,13 +58,12 @@ class CpuProgram(Program):
 
     def _place_outputs(self) -> list[tuple[str, bool]]:
         """For each output the value that holds it, and whether it must be copied to be the caller's own."""
-        seen: set[str] = set()
+        seen: set[str] = {*self.inputs, *self.lowered.constants, *self.lowered.graph.constants}
         out = []
         for name in self.outputs:
             source = self.lowered.grouping.canonical(name)
-            shared = source in seen or source in self.inputs or source in self.lowered.constants or source in self.lowered.graph.constants
+            out.append((source, source in seen))
             seen.add(source)
-            out.append((source, shared))
         return out
 
     def _inputs_read_as_sizes(self) -> list[int]:
@@ -116,7 +115,9 @@ class CpuProgram(Program):
         status[:] = 0
         node = next((n for n in self.lowered.graph.nodes if n.outputs[0] in step.nodes), None)
         where = f"node {node.name!r} ({node.qualified_op})" if node is not None else step.label
-        raise InvalidArgument(f"{where}: an index is out of range; expected indices from -size to size - 1 along the indexed axis")
+        raise InvalidArgument(
+            f"{where}: an index is out of range; expected indices from -size to size - 1 along the indexed axis"
+        )
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
@@ -182,7 +183,8 @@ class CpuProgram(Program):
         if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
             return
         if x.ndim != len(kind.shape):
-            raise InvalidArgument(f"input {name!r} has rank {x.ndim} (shape {list(x.shape)}); expected rank {len(kind.shape)}: {kind}")
+            given = f"rank {x.ndim} (shape {list(x.shape)})"
+            raise InvalidArgument(f"input {name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
 
     def _learn(self, name: str, value: Any, env: dict[str, int]) -> None:
         """Sizes (and elements) of a value that is there now."""
@@ -207,9 +209,7 @@ class CpuProgram(Program):
             return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))})
 
         results = evaluate_node(node, inputs, self.registry, run_graph)
-        for name, value in zip(node.outputs, results, strict=True):
-            if name:
-                values[name] = value
+        values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
 
     def _value(self, name: str, values: Mapping[str, Any]) -> Any:
         if not name:
@@ -226,7 +226,9 @@ class CpuProgram(Program):
     def _shaped(self, name: str, value: Any, values: Mapping[str, Any]) -> Any:
         """An operand under its own shape: its buffer may be known under another name with another shape."""
         kind = self.lowered.types.get(name)
-        if not isinstance(value, np.ndarray) or not isinstance(kind, TensorType) or kind.shape is None or len(kind.shape) == value.ndim and not self.lowered.grouping.alias.get(name):
+        if not isinstance(value, np.ndarray) or not isinstance(kind, TensorType) or kind.shape is None:
+            return value
+        if len(kind.shape) == value.ndim and name not in self.lowered.grouping.alias:
             return value
         env: dict[str, int] = {}
         for known, array in values.items():

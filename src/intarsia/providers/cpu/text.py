@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intarsia.plan.segment import Segment
+from intarsia.plan.segment import BoundSegment, Segment
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
@@ -23,8 +23,7 @@ def _kernels(program: CpuProgram) -> str:
             lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
             continue
         lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
-        for step in unit.steps:
-            lines.append(f"  {step.label:40} {', '.join(step.reads)} -> {', '.join(step.writes)}  [{step.kernel.symbol}]")
+        lines += [f"  {s.label:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{s.kernel.symbol}]" for s in unit.steps]
     return "\n".join(lines)
 
 
@@ -47,7 +46,7 @@ def _plan(program: CpuProgram) -> str:
     for plan in program._plans.values():
         lines.append("sizes: " + (", ".join(f"{k}={v}" for k, v in sorted(plan.env.items())) or "all fixed"))
         for unit in plan.units:
-            if not hasattr(unit, "offsets"):
+            if not isinstance(unit, BoundSegment):
                 lines.append(f"  {type(unit).__name__}: bound when its sizes are known")
                 continue
             lines.append(f"  arena {unit.arena_nbytes:,} bytes, {len(unit.segment.steps)} steps")
