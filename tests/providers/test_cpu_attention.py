@@ -108,6 +108,47 @@ def test_symbolic_sizes_bind_to_each_shape() -> None:
         made.run([random(3, 1, 32), random(3, 7, 32), random(3, 7, 32), random(3, 1, 4, 7)])
 
 
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("rank", [3, 4])
+@pytest.mark.parametrize(("queries", "before"), [(1, 30), (7, 5), (6, 0)])
+def test_past_and_present(queries: int, before: int, rank: int, outputs: int) -> None:
+    past = [random(2, 2, before, 8), random(2, 2, before, 24)]
+    mask = random(1, 1, queries, before + queries)
+    if rank == 3:
+        arrays = [random(2, queries, 6 * 8), random(2, queries, 2 * 8), random(2, queries, 2 * 24), mask, *past]
+    else:
+        arrays = [random(2, 6, queries, 8), random(2, 2, queries, 8), random(2, 2, queries, 24), mask, *past]
+    heads = {"q_num_heads": 6, "kv_num_heads": 2} if rank == 3 else {}
+    check(arrays, node_of(arrays, outputs=outputs, is_causal=1, **heads))
+
+
+def test_present_without_past() -> None:
+    arrays = [random(2, 7, 48), random(2, 9, 16), random(2, 9, 48)]
+    check(arrays, node_of(arrays, outputs=3, q_num_heads=6, kv_num_heads=2))
+    check(arrays, node_of(arrays, outputs=2, q_num_heads=6, kv_num_heads=2))
+
+
+def test_a_cache_that_grows_and_one_that_does_not_fit() -> None:
+    batch, past, total = symbol("B"), symbol("P"), symbol("P") + 1
+    names = ("x0", "x1", "x2", "x3", "x4", "x5")
+    shapes: Shapes = dict.fromkeys(names[:3], (batch, 1, 32))
+    shapes |= {"x3": (batch, 1, 1, total), "x4": (batch, 4, past, 8), "x5": (batch, 4, symbol("R"), 8)}
+    x, empty = random(2, 1, 32), np.zeros((2, 4, 0, 8), np.float32)
+    arrays = [x, x, x, np.ones((2, 1, 1, 1), bool), empty, empty]
+    node = node_of(arrays, outputs=3, is_causal=1, q_num_heads=4, kv_num_heads=4)
+    made = compiled([node], dict(zip(names, arrays, strict=True)), shapes)
+    assert fused(made)
+    keys, values = empty, empty
+    for rows in range(1, 5):
+        arrays = [random(2, 1, 32) for _ in range(3)] + [np.ones((2, 1, 1, rows), bool), keys, values]
+        wide = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]
+        y, keys, values = made.run(arrays)
+        for actual, expected in zip((y, keys, values), evaluate_node(node, wide, registry()), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+    with pytest.raises(InvalidArgument, match="attend"):
+        made.run([x, x, x, np.ones((2, 1, 1, 5), bool), random(2, 4, 4, 8), random(2, 4, 3, 8)])
+
+
 @pytest.mark.parametrize("how", ["split", "slice"])
 def test_columns_of_one_operand_are_read_in_place(how: str) -> None:
     x = random(2, 11, 3 * 24)
@@ -141,11 +182,14 @@ def test_transposed_heads_are_read_in_place() -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("causal", [0, 1])
-def test_multi_head_attention(causal: int, bias: bool) -> None:
-    arrays: list[np.ndarray | None] = [random(2, 9, 32), random(2, 21, 32), random(2, 21, 48)]
-    if bias:
-        arrays += [None, None, random(1, 4, 9, 21)]
-    check(arrays, node_of(arrays, "MultiHeadAttention", "com.microsoft", num_heads=4, unidirectional=causal))
+@pytest.mark.parametrize("past", [False, True])
+def test_multi_head_attention(past: bool, causal: int, bias: bool) -> None:
+    arrays: list[np.ndarray | None] = [random(2, 9, 32), random(2, 21, 32), random(2, 21, 48), None, None]
+    arrays.append(random(1, 4, 9, 26 if past else 21) if bias else None)
+    if past:
+        arrays += [random(2, 4, 5, 8), random(2, 4, 5, 12)]
+    outputs = 3 if past else 1
+    check(arrays, node_of(arrays, "MultiHeadAttention", "com.microsoft", outputs, num_heads=4, unidirectional=causal))
 
 
 def test_multi_head_attention_with_a_padding_mask_is_computed_by_its_definition() -> None:

@@ -2,16 +2,16 @@
 
 Work is cut into units of some tiles of query rows of one head; every thread takes a contiguous share of (batch, head, block
 of tiles), so that a thread mostly keeps to a head. It packs the head's K^T into panels once (and V where there are rows
-enough to pay for it, or its columns are no whole vectors). Keys are taken in blocks: the scores of a tile and a block stay
-in the first-level cache, as one register tile after another, which is the layout in which the micro-kernel reads them as
-the left operand of the product with V (one tap for each panel of keys).
+enough to pay for it, or its columns are no whole vectors); few rows multiply with K where it lies, a key at a time. Keys are
+taken in blocks: the scores of a tile and a block stay in the first-level cache, as one register tile after another, which is
+the layout in which the micro-kernel reads them as the left operand of the product with V (one tap for each panel of keys).
 """
 
 from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import llvmlite.ir as ir
@@ -28,6 +28,7 @@ from intarsia.graph.dtypes import DType
 KEY_PANELS = 16  # panels of keys in a block
 UNBOUNDED = 1 << 40  # a window that hides nothing
 _HELD_TILES = 8  # tiles of queries that share a pass over the keys where these are several blocks
+_FEW_ROWS = 4  # so many rows read K faster where it lies than they have it packed
 _F32 = DType.FLOAT
 _POINTERS = ("micro", "turn", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
 _FIELDS = (
@@ -35,7 +36,7 @@ _FIELDS = (
     *(
         "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row k_batch k_head k_row v_batch v_head "
         "v_row o_batch o_head o_row mask_batch mask_head mask_row scale softcap uncap offset step left right more tiles rows "
-        "extra blocks copy_v v_at q_at s_at o_at m_at l_at"
+        "extra blocks copy_k copy_v v_at q_at s_at o_at m_at l_at"
     ).split(),
 )
 
@@ -91,6 +92,7 @@ class _Layout(NamedTuple):
 
     tiles: int
     blocks: int
+    copy_k: bool
     copy_v: bool
     offsets: tuple[int, ...]  # of V's panels, the queries, scores, results, highest scores, sums
     nbytes: int
@@ -105,12 +107,13 @@ def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
         wanted = 4 * threads  # units, for an even share
         held = max(1, min(_HELD_TILES, tiles * shape.batch * shape.heads // wanted))
     blocks = -(-tiles // held)
+    copy_k = shape.queries > _FEW_ROWS
     copy_v = shape.queries > 2 * tile.rows or shape.vsize % tile.lanes != 0
     value_panels = -(-shape.vsize // tile.width)
     row = tile.width * tile.itemsize
     state = held * tile.rows * tile.lanes * tile.itemsize
     sizes = [
-        panels * shape.size * row,
+        panels * shape.size * row if copy_k else 0,
         value_panels * shape.keys * row if copy_v else 0,
         tile.rows * _padded(shape.size, tile) * tile.itemsize,
         min(panels, KEY_PANELS) * tile.nbytes,
@@ -121,7 +124,18 @@ def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
     ends = [0]
     for size in sizes:
         ends.append(ends[-1] + -(-size // 64) * 64)
-    return _Layout(tiles, blocks, copy_v, tuple(ends[1:-1]), ends[-1])
+    return _Layout(tiles, blocks, copy_k, copy_v, tuple(ends[1:-1]), ends[-1])
+
+
+def _grouped(shape: AttentionShape) -> AttentionShape:
+    """Of one query, the heads that share keys become the rows of one head."""
+    if shape.queries != 1:
+        return shape
+    return replace(shape, heads=shape.kv_heads, queries=shape.heads // shape.kv_heads)
+
+
+def _as_rows(x: Heads, group: int) -> Heads:
+    return Heads(x.address, x.batch, x.head * group, x.head)
 
 
 def _padded(size: int, tile: Tile) -> int:
@@ -130,7 +144,7 @@ def _padded(size: int, tile: Tile) -> int:
 
 def scratch_nbytes(shape: AttentionShape, target: Target, threads: int) -> int:
     """Bytes of scratch for all threads."""
-    return threads * _layout(shape, target, threads).nbytes
+    return threads * _layout(_grouped(shape), target, threads).nbytes
 
 
 def taps(target: Target) -> list[int]:
@@ -169,15 +183,18 @@ def attention_args(
     `taps(target)`, `lengths` that of a number of keys for each batch entry, to which `more` is added. `threads`: at most so
     many call the kernel, sharing `scratch_nbytes` of scratch.
     """
+    hidden = mask or Heads(0)
+    if shape.queries == 1:
+        group, step = shape.heads // shape.kv_heads, 0
+        q, out, hidden, shape = _as_rows(q, group), _as_rows(out, group), _as_rows(hidden, group), _grouped(shape)
     layout = _layout(shape, target, threads)
     tiles = max(1, layout.tiles)
-    hidden = mask or Heads(0)
     return [
         micro, turn, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
         shape.batch, shape.heads, shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize,
         *q[1:], *k[1:], *v[1:], *out[1:], *hidden[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
         offset, step, left, right, more, layout.tiles, shape.queries // tiles, shape.queries % tiles, layout.blocks,
-        int(layout.copy_v), *layout.offsets,
+        int(layout.copy_k), int(layout.copy_v), *layout.offsets,
     ]  # fmt: skip
 
 
@@ -214,6 +231,7 @@ class _Unit(NamedTuple):
     """What the code of one unit refers to: the head's operands, the rows of its tiles, the keys there are."""
 
     q: Value
+    k: Value
     v: Value
     out: Value
     mask: Value
@@ -294,10 +312,10 @@ class _Attention:
         last = body.div(body.mul(body.add(block, 1), v["tiles"]), v["blocks"])
         keys, offset = self._keys(entry)
         u = _Unit(
-            place("q", "q", head), place("v", "v", shared), place("o", "out", head), place("mask", "mask", head),
-            first, last, keys, offset,
+            place("q", "q", head), place("k", "k", shared), place("v", "v", shared), place("o", "out", head),
+            place("mask", "mask", head), first, last, keys, offset,
         )  # fmt: skip
-        self._pack(place("k", "k", shared), u.v, body.add(body.mul(entry, v["heads"]), shared))
+        self._pack(u.k, u.v, body.add(body.mul(entry, v["heads"]), shared))
         self._clear(body.sub(last, first))
         start, stop = self._range(u)
         with body.loop(start, stop, KEY_PANELS * self.tile.width) as at, body.loop(first, last) as t:
@@ -322,7 +340,8 @@ class _Attention:
         with body.when(body.b.icmp_signed("!=", self.packed.get(), head)):
             self.packed.set(head)
             panel_nbytes = body.mul(a["size"], self.row_nbytes)
-            with body.loop(0, body.div(body.add(a["keys"], tile.width - 1), tile.width)) as p:
+            panels = body.div(body.add(a["keys"], tile.width - 1), tile.width)
+            with body.loop(0, body.mul(panels, a["copy_k"])) as p:
                 first = body.mul(p, tile.width)
                 columns = body.min(body.sub(a["keys"], first), tile.width)
                 source, panel = body.at(k, body.mul(first, a["k_row"])), body.at(self.k_panels, body.mul(p, panel_nbytes))
@@ -372,7 +391,7 @@ class _Attention:
     # --- a tile of queries and a block of keys --------------------------------------------------------------------
 
     def _tile(self, u: _Unit, t: Value, start: Value, stop: Value, again: Value) -> None:
-        body, tile = self.body, self.tile
+        body, v, tile = self.body, self.v, self.tile
         row, rows = self._rows_of(t)
         if self.spec.bounded:
             stop = body.min(stop, self._bounds(u, body.sub(body.add(row, rows), 1))[1])
@@ -381,8 +400,12 @@ class _Attention:
             full, rest = body.div(count, tile.width), body.rem(count, tile.width)
             rest_vectors = body.div(body.add(rest, tile.lanes - 1), tile.lanes)
             x = _Tile(body.sub(t, u.first), row, rows, start, full, rest, rest_vectors)
-            self._scale_queries(body.at(u.q, body.mul(row, self.v["q_row"])), rows)
-            self._products(x)
+            self._scale_queries(body.at(u.q, body.mul(row, v["q_row"])), rows)
+            with body.either(body.equal(v["copy_k"], 1)) as (packed, in_place):
+                with packed:
+                    self._products(x)
+                with in_place:
+                    self._dots(x, body.at(u.k, body.mul(start, v["k_row"])))
             with body.loop(0, rows) as i:
                 self._softmax(u, x, i, again)
             self._values(u, x)
@@ -409,6 +432,35 @@ class _Attention:
                 body.at(self.scores, body.mul(p, tile.nbytes)), 0, body.at(panel, panel_nbytes), self.row_nbytes,
                 x.rows, vectors,
             )  # fmt: skip
+
+    def _dots(self, x: _Tile, k: Value) -> None:
+        """The same without packed keys: row by row, key by key."""
+        body, v, tile = self.body, self.v, self.tile
+        with body.loop(0, body.add(x.full, body.min(x.rest, 1))) as p:
+            whole = body.less(p, x.full)
+            columns, vectors = body.select(whole, tile.width, x.rest), body.select(whole, tile.vectors, x.rest_vectors)
+            first = body.at(k, body.mul(body.mul(p, tile.width), v["k_row"]))
+            with body.loop(0, x.rows) as i:
+                q = body.at(self.q_rows, body.mul(i, self.q_width))
+                line = body.at(self.scores, body.mul(p, tile.nbytes), body.mul(i, body.mul(vectors, self.vector_nbytes)))
+                with body.loop(0, columns) as j:
+                    total = self._dot(q, body.at(first, body.mul(j, v["k_row"])))
+                    body.store(total, body.at(line, body.mul(j, 4)), _F32)
+
+    def _dot(self, q: Value, key: Value) -> Value:
+        """The scalar product with a key; Q's row is padded with zeros."""
+        body, lanes = self.body, self.tile.lanes
+        size = self.v["size"]
+        whole = body.mul(body.div(size, lanes), lanes)
+        state = [body.zero(_F32, lanes)]
+        with body.carry(0, whole, lanes, state) as d:
+            a, b = (body.load(body.at(x, body.mul(d, 4)), _F32, lanes) for x in (q, key))
+            state[0] = body.fma(a, b, state[0], _F32, lanes)
+        with body.carry(whole, size, lanes, state) as d:
+            mask = body.mask(body.sub(size, d), lanes)
+            a, b = (body.load_masked(body.at(x, body.mul(d, 4)), mask, _F32, lanes) for x in (q, key))
+            state[0] = body.fma(a, b, state[0], _F32, lanes)
+        return body.b.extract_element(self.rows.total(state[0]), ir.IntType(32)(0))
 
     def _values(self, u: _Unit, x: _Tile) -> None:
         """Adds the product of the block's powers and values to the results."""

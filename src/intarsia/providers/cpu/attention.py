@@ -8,11 +8,13 @@ no kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from intarsia.codegen import append
 from intarsia.codegen import attention as template
 from intarsia.codegen.attention import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
@@ -41,16 +43,44 @@ class View:
 
 @dataclass(frozen=True)
 class Attention(Template):
-    """One node. `reads`: buffers of Q, K, V, the mask and the numbers of keys, as far as they are there."""
+    """One node. `reads`: buffers of Q, K, V, the mask, the numbers of keys, past keys and values, as far as they are there.
+
+    Attributes:
+        views: Q, K and V as the node has them.
+        joined: where keys, and values, with those of earlier calls before them go ("": there are none, nor are they asked for).
+        before: how many keys of earlier calls there are.
+    """
 
     views: tuple[View, ...] = ()
+    joined: tuple[str, ...] = ("", "")
+    before: Dim = 0
     mask: Shape | None = None
     spec: AttentionSpec = field(default_factory=AttentionSpec)
     scale: float | None = None
     softcap: float = 0.0
-    offset: Dim = 0
     left: int = UNBOUNDED
     right: int = UNBOUNDED
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(n for n in self.node.outputs[:3] if n)
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        q, k, v = (view.shape for view in self.views)
+        pairs = [(q[0], k[0]), *zip(k[:3], v[:3], strict=True), (q[3], k[3])]
+        for view, past in zip((k, v), self.types[5:7], strict=True):
+            if past is not None and past.shape is not None:
+                pairs += zip(past.shape, (view[0], view[1], self.before, view[3]), strict=True)
+        return pairs
+
+    def fits(self) -> bool:
+        """Whether sizes that are numbers are equal where they must be, and groups of heads even."""
+        if any(a != b and isinstance(a, int) and isinstance(b, int) for a, b in self.equal_sizes()):
+            return False
+        heads, kv_heads = self.views[0].shape[1], self.views[1].shape[1]
+        if isinstance(heads, int) and isinstance(kv_heads, int):
+            return kv_heads > 0 and heads % kv_heads == 0
+        return heads == kv_heads
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
@@ -58,23 +88,25 @@ class Attention(Template):
         assert epilogue is None and not operands
         table = workspace.add("", "attention_taps", lambda: np.array(template.taps(target), np.int64))
         micro, turn = micro_address(DType.FLOAT, target), template.turn_address(target)
-        names = [n for n in self.reads if n]
+        joins = [self._join(target, workspace, which) for which in (1, 2) if self.joined[which - 1]]
+        sources = (self.reads[0], *(self.joined[i - 1] or self.reads[i] for i in (1, 2)), *self.reads[3:5])
 
         def arguments(size: Sizes, threads: int) -> Sequence[Ref | int]:
             shape = self._shape(size)
-            q, k, v = (self._heads(i, size) for i in range(3))
+            q, k, v = (self._attended(i, size) for i in range(3))
             scale = self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
             lengths: int | Ref = Ref(self.reads[4]) if self.spec.lengths is not None else 0
             return template.attention_args(
                 self.spec, target, shape, threads, micro=micro, turn=turn, q=q, k=k, v=v, out=self._out(out, shape),
                 mask=self._mask(shape, size), lengths=lengths, scale=scale, softcap=self.softcap,  # type: ignore[arg-type]
-                offset=size(self.offset), left=self.left, right=self.right,
+                offset=size(self.before), left=self.left, right=self.right,
                 scratch=Ref(SCRATCH), taps=Ref(table),  # type: ignore[arg-type]
             )  # fmt: skip
 
         return [
+            *joins,
             Step(
-                template.kernel_text(self.spec, target), (*dict.fromkeys(names), table), (out,), arguments,
+                template.kernel_text(self.spec, target), (*dict.fromkeys(n for n in sources if n), table), (out,), arguments,
                 scratch_nbytes=lambda size, threads: template.scratch_nbytes(self._shape(size), target, threads),
                 serial=lambda size: _products(self._shape(size)) < _SERIAL_PRODUCTS,
                 label=f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}",
@@ -85,7 +117,32 @@ class Attention(Template):
         (_, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape
         assert self.output.shape is not None
         batch, vsize = self.output.shape[0], self.views[2].shape[3]
-        return AttentionShape(*(size(d) for d in (batch, heads, kv_heads, queries, keys, width, vsize)))
+        return AttentionShape(*(size(d) for d in (batch, heads, kv_heads, queries, keys + self.before, width, vsize)))
+
+    def _join(self, target: Target, workspace: Workspace, which: int) -> Step:
+        """Past keys (or values) and those of this call, one behind the other for each head."""
+        batch, heads, rows, width = self.views[which].shape
+        past, out = self.reads[4 + which], self.joined[which - 1]
+        if out not in self.outputs:
+            workspace.temporary(out, DType.FLOAT, (batch, heads, self.before + rows, width))
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int]:
+            return append.append_args(
+                Ref(past) if past else 0, self._heads(which, size), Ref(out), batch=size(batch),  # type: ignore[arg-type]
+                heads=size(heads), past_rows=size(self.before), rows=size(rows), size=size(width),
+            )  # fmt: skip
+
+        reads = tuple(dict.fromkeys(n for n in (past, self.reads[which]) if n))
+        return Step(append.kernel_text(target), reads, (out,), arguments, label=f"append {('keys', 'values')[which - 1]}")
+
+    def _attended(self, which: int, size: Sizes) -> Heads:
+        """Q, or all keys or values."""
+        name = self.joined[which - 1] if which else ""
+        if not name:
+            return self._heads(which, size)
+        _, heads, rows, width = (size(d) for d in self.views[which].shape)
+        row, head = 4 * width, 4 * width * (rows + size(self.before))
+        return Heads(Ref(name), head * heads, head, row)  # type: ignore[arg-type]
 
     def _heads(self, which: int, size: Sizes) -> Heads:
         view = self.views[which]
@@ -123,79 +180,95 @@ def _products(shape: AttentionShape) -> int:
 # --- which nodes --------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class _Positions:
+    """Which inputs of the node are what (Q, K and V are the first three)."""
+
+    mask: int
+    past: tuple[int, int]
+    lengths: int | None = None
+
+    def __iter__(self) -> Iterator[int | None]:
+        """In the order of `Attention.reads`."""
+        return iter((0, 1, 2, self.mask, self.lengths, *self.past))
+
+
 def attention(node: Node, inference: Inference) -> Template | None:
-    """Attention (since 23) of float32 with one output and no past, whose mask covers all keys."""
-    attributes = node.attributes
-    types = tensor_types(node, inference)
-    if any(node.outputs[1:]) or any(node.inputs[4:6]) or attributes.get("softmax_precision") == DType.DOUBLE:
+    """Attention (since 23) of float32 whose mask covers all keys, and whose scores are not asked for."""
+    a = node.attributes
+    if a.get("softmax_precision") == DType.DOUBLE:
         return None
-    heads = (attributes.get("q_num_heads"), *[attributes.get("kv_num_heads")] * 2)
-    lengths = types[6] if len(types) > 6 else None
-    left, right = attributes.get("left_window_size", -1), attributes.get("right_window_size", -1)
-    if attributes.get("is_causal", 0):
-        right = 0
+    left, right = a.get("left_window_size", -1), 0 if a.get("is_causal", 0) else a.get("right_window_size", -1)
+    lengths, past = (len(node.inputs) > i and bool(node.inputs[i]) for i in (6, 4))
     spec = AttentionSpec(
-        bounded=left >= 0 or right >= 0, softcap=attributes.get("softcap", 0.0) > 0, lengths=lengths.dtype if lengths else None,
-        trailing=lengths is not None,
+        bounded=left >= 0 or right >= 0, softcap=a.get("softcap", 0.0) > 0, lengths=DType.INT64 if lengths else None,
+        trailing=lengths and not past,
     )  # fmt: skip
+    heads = (a.get("q_num_heads"), a.get("kv_num_heads"), a.get("kv_num_heads"))
     return _matched(
-        node, inference, heads, spec, mask=3, lengths=6, scale=attributes.get("scale"), softcap=attributes.get("softcap", 0.0),
+        node, inference, heads, spec, _Positions(3, (4, 5), 6), scale=a.get("scale"), softcap=a.get("softcap", 0.0),
         left=left if left >= 0 else UNBOUNDED, right=right if right >= 0 else UNBOUNDED,
     )  # fmt: skip
 
 
 def multi_head_attention(node: Node, inference: Inference) -> Template | None:
-    """MultiHeadAttention of separate 3-D operands without bias, padding mask and past."""
-    attributes = node.attributes
-    given = [i for i, name in enumerate(node.inputs) if name]
-    if given not in ([0, 1, 2], [0, 1, 2, 5]) or any(node.outputs[1:]):
+    """MultiHeadAttention of separate 3-D operands without bias and padding mask."""
+    a = node.attributes
+    given = {i for i, name in enumerate(node.inputs) if name}
+    if not {0, 1, 2} <= given <= {0, 1, 2, 5, 6, 7}:
         return None
-    if any(t is None or t.shape is None or len(t.shape) != 3 for t in tensor_types(node, inference)[:3]):
+    if any(t is None or t.rank != 3 for t in tensor_types(node, inference)[:3]):
         return None
-    causal = bool(attributes.get("unidirectional", 0))
-    heads = (attributes.get("num_heads"),) * 3
+    causal = bool(a.get("unidirectional", 0))
     return _matched(
-        node, inference, heads, AttentionSpec(bounded=causal), mask=5, scale=attributes.get("scale", 0.0) or None,
-        right=0 if causal else UNBOUNDED,
+        node, inference, (a.get("num_heads"),) * 3, AttentionSpec(bounded=causal), _Positions(5, (6, 7)),
+        scale=a.get("scale", 0.0) or None, right=0 if causal else UNBOUNDED,
     )  # fmt: skip
 
 
 def _matched(
-    node: Node, inference: Inference, heads: Sequence[int | None], spec: AttentionSpec, *, mask: int, lengths: int = -1,
-    scale: float | None = None, softcap: float = 0.0, left: int = UNBOUNDED, right: int = UNBOUNDED,
-) -> Template | None:  # fmt: skip
-    types = tensor_types(node, inference)
+    node: Node, inference: Inference, heads: Sequence[int | None], spec: AttentionSpec, positions: _Positions, **more: Any
+) -> Template | None:
+    given = tensor_types(node, inference)
+    types = tuple(given[i] if i is not None and i < len(given) else None for i in positions)
+    names = [node.inputs[i] if i is not None and i < len(node.inputs) else "" for i in positions]
     out = inference.types.get(node.outputs[0])
     ranks = {t.rank if t else None for t in types[:3]}
-    if len(types) < 3 or not isinstance(out, TensorType) or not out.shape or len(ranks) > 1:
+    if not isinstance(out, TensorType) or not out.shape or any(node.outputs[3:]) or len(ranks) > 1:
         return None
-    found = [_view(node.inputs[i], types[i], heads[i], inference) for i in range(3)]
-    sources, views = [f[0] for f in found if f], tuple(f[1] for f in found if f)
-    if len(views) < 3 or not _fit(*(v.shape for v in views)):
+    found = [_view(names[i], types[i], heads[i], inference) for i in range(3)]
+    views = tuple(f[1] for f in found if f)
+    if len(views) < 3 or bool(names[5]) != bool(names[6]) or any(bool(n) != bool(t) for n, t in zip(names, types, strict=True)):
         return None
-    hidden = types[mask] if len(types) > mask else None
-    reads = [*sources, "", ""]
-    if hidden is not None:
-        if hidden.dtype not in (DType.FLOAT, DType.BOOL) or not hidden.shape or len(hidden.shape) > 4:
+    before = _rows(types[5:])
+    if before is None:
+        return None
+    mask = types[3]
+    if mask is not None:
+        if mask.dtype not in (DType.FLOAT, DType.BOOL) or not mask.shape or len(mask.shape) > 4:
             return None
-        if hidden.shape[-1] != views[1].shape[2]:
+        if mask.shape[-1] != views[1].shape[2] + before:
             return None
-        reads[3] = node.inputs[mask]
-        kind = "float" if hidden.dtype is DType.FLOAT else "bool"
-        spec = AttentionSpec(kind, spec.bounded, spec.softcap, spec.lengths, spec.trailing)
-    if spec.lengths is not None:
-        reads[4] = node.inputs[lengths]
-    return Attention(
-        node, tuple(reads), types, out, takes_epilogue=False, views=views, mask=hidden.shape if hidden else None, spec=spec,
-        scale=scale, softcap=softcap, left=left, right=right,
+        spec = replace(spec, mask="float" if mask.dtype is DType.FLOAT else "bool")
+    made = Attention(
+        node, (*(f[0] for f in found if f), *names[3:]), types, out, takes_epilogue=False, views=views,
+        joined=_joined(node, bool(names[5])), before=before, mask=mask.shape if mask else None, spec=spec, **more,
     )  # fmt: skip
+    return made if made.fits() else None
 
 
-def _fit(q: tuple[Dim, ...], k: tuple[Dim, ...], v: tuple[Dim, ...]) -> bool:
-    """Whether sizes are known to fit, and groups of heads to be even."""
-    if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3]:
-        return False
-    return q[1] == k[1] or (isinstance(q[1], int) and isinstance(k[1], int) and k[1] > 0 and q[1] % k[1] == 0)
+def _rows(past: Sequence[TensorType | None]) -> Dim | None:
+    """How many keys past operands [batch, heads, rows, size] have (0: there are none), None if they do not fit."""
+    if any(t is not None and (t.dtype is not DType.FLOAT or t.shape is None or len(t.shape) != 4) for t in past):
+        return None
+    return past[0].shape[2] if past[0] is not None and past[0].shape is not None else 0
+
+
+def _joined(node: Node, past: bool) -> tuple[str, str]:
+    names = (*node.outputs, "", "")[1:3]
+    if not past:
+        return names[0], names[1]
+    return names[0] or f"{node.outputs[0]}%keys", names[1] or f"{node.outputs[0]}%values"
 
 
 def _view(name: str, kind: TensorType | None, heads: int | None, inference: Inference) -> tuple[str, View] | None:
