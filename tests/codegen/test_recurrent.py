@@ -23,7 +23,9 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def next_state(spec: RecurrentSpec, x: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def next_state(
+    spec: RecurrentSpec, x: np.ndarray, r: np.ndarray, h: np.ndarray, c: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """One step of ONNX's equations in float64, default activations, no biases or peepholes."""
     n = len(h)
     if spec.cell == "RNN":
@@ -37,7 +39,9 @@ def next_state(spec: RecurrentSpec, x: np.ndarray, r: np.ndarray, h: np.ndarray,
     return sigmoid(o) * np.tanh(c), c
 
 
-def reference(spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.ndarray, lengths: np.ndarray, initial: list[np.ndarray]) -> tuple[np.ndarray, ...]:  # noqa: E501
+def reference(
+    spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.ndarray, lengths: np.ndarray, initial: list[np.ndarray]
+) -> tuple[np.ndarray, ...]:
     y = np.zeros((shape.seq, shape.directions, shape.batch, shape.hidden))
     ends = [s.astype(np.float64) for s in initial]
     for d in range(shape.directions):
@@ -52,7 +56,15 @@ def reference(spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.n
     return y, *ends
 
 
-def call(spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None, initial: list[np.ndarray], threads: int) -> list[np.ndarray]:  # noqa: E501
+def call(
+    spec: RecurrentSpec,
+    shape: RecurrentShape,
+    x: np.ndarray,
+    r: np.ndarray,
+    lengths: np.ndarray | None,
+    initial: list[np.ndarray],
+    threads: int,
+) -> list[np.ndarray]:
     """Y and the final states; x is [seq, batch, directions, gates * hidden]."""
     tile = t.tile(spec.dtype)
     products = recurrent.arrange(x, GATES[spec.cell], tile)
@@ -60,7 +72,10 @@ def call(spec: RecurrentSpec, shape: RecurrentShape, x: np.ndarray, r: np.ndarra
     scratch = aligned_zeros((threads * recurrent.scratch_nbytes(spec, t.host(), shape.hidden),), np.dtype(np.uint8))
     scratch[:] = 255
     inner = aligned_zeros((shape.directions, recurrent.columns_of(shape.hidden, 1, tile)), x.dtype)
-    made = [t.guarded(s, x.dtype.type) for s in [(shape.seq, shape.directions, shape.batch, shape.hidden), *(i.shape for i in initial)]]
+    made = [
+        t.guarded(s, x.dtype.type)
+        for s in [(shape.seq, shape.directions, shape.batch, shape.hidden), *(i.shape for i in initial)]
+    ]
     args = recurrent.recurrent_args(
         spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=products.ctypes.data, weights=packed.ctypes.data,
         taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data,
@@ -84,14 +99,19 @@ def operands(spec: RecurrentSpec, shape: RecurrentShape) -> tuple[np.ndarray, np
 
 
 SHAPES = [
-    RecurrentShape(4, 1, 5, 2), RecurrentShape(3, 17, 20, 1, reverse=True), RecurrentShape(5, 3, 80, 2), RecurrentShape(2, 1, 33, 1),
+    RecurrentShape(4, 1, 5, 2), RecurrentShape(3, 17, 20, 1, reverse=True), RecurrentShape(5, 3, 80, 2),
+    RecurrentShape(2, 1, 33, 1),
     RecurrentShape(0, 2, 4, 1),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("spec", [*(default(c) for c in GATES), default("GRU", linear_before_reset=True)], ids=lambda s: f"{s.cell}{s.linear_before_reset:d}")
+@pytest.mark.parametrize(
+    "spec",
+    [*(default(c) for c in GATES), default("GRU", linear_before_reset=True)],
+    ids=lambda s: f"{s.cell}{s.linear_before_reset:d}",
+)
 def test_against_float64(spec: RecurrentSpec, shape: RecurrentShape, threads: int) -> None:
     x, r, initial = operands(spec, shape)
     found = call(spec, shape, x, r, None, initial, threads)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
-onnx = pytest.importorskip("onnx", reason="the models are built with onnx.helper")
+pytest.importorskip("onnx", reason="the models are built with onnx.helper")
 
 from onnx import TensorProto, helper, numpy_helper
 
@@ -24,12 +24,15 @@ NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 CONSTANT = ("W", "R", "B", "P")
 
 
-def layer(op: str, seq: int, batch: int, depth: int, hidden: int, directions: int, given: str, dtype: type = np.float32) -> dict[str, np.ndarray]:
+def layer(
+    op: str, seq: int, batch: int, depth: int, hidden: int, directions: int, given: str, dtype: type = np.float32
+) -> dict[str, np.ndarray]:
     """Operands of a layer; `given`: the optional ones, by name."""
     rng = np.random.default_rng(1)
     gates = GATES[op] * hidden
     shapes = {
-        "X": (seq, batch, depth), "W": (directions, gates, depth), "R": (directions, gates, hidden), "B": (directions, 2 * gates),
+        "X": (seq, batch, depth), "W": (directions, gates, depth), "R": (directions, gates, hidden),
+        "B": (directions, 2 * gates),
         "initial_h": (directions, batch, hidden), "initial_c": (directions, batch, hidden), "P": (directions, 3 * hidden),
     }  # fmt: skip
     wanted = ["X", "W", "R", *given.split()]
@@ -40,7 +43,8 @@ def layer(op: str, seq: int, batch: int, depth: int, hidden: int, directions: in
 
 
 def program(
-    op: str, operands: dict[str, np.ndarray], outputs: list[str], attributes: dict[str, Any], opset: int = 14, free: bool = False,
+    op: str, operands: dict[str, np.ndarray], outputs: list[str], attributes: dict[str, Any], opset: int = 14,
+    free: bool = False,
     constants: tuple[str, ...] = CONSTANT,
 ) -> CpuProgram:  # fmt: skip
     """The compiled layer; with `free` all sizes of its inputs are symbols, but the last one of X."""
@@ -76,7 +80,11 @@ def check(made: CpuProgram, operands: dict[str, np.ndarray], atol: float = 2e-6)
     expected = defined(made, operands)
     for name, f in zip(made.outputs, found, strict=True):
         (node,) = made.lowered.graph.nodes
-        e = expected[list(node.outputs).index(name)] if len(expected) == len(node.outputs) else expected[made.outputs.index(name)]
+        e = (
+            expected[list(node.outputs).index(name)]
+            if len(expected) == len(node.outputs)
+            else expected[made.outputs.index(name)]
+        )
         assert f.dtype == e.dtype
         np.testing.assert_allclose(f, e, atol=atol)
 
@@ -171,7 +179,12 @@ def test_against_torch(op: str) -> None:
         return np.stack([onnx_order(named[f"{kind}_l0{end}"], op) for end in ("", "_reverse")])
 
     x = np.random.default_rng(0).standard_normal((6, 3, 7)).astype(np.float32)
-    operands = {"X": x, "W": both("weight_ih"), "R": both("weight_hh"), "B": np.concatenate([both("bias_ih"), both("bias_hh")], 1)}
+    operands = {
+        "X": x,
+        "W": both("weight_ih"),
+        "R": both("weight_hh"),
+        "B": np.concatenate([both("bias_ih"), both("bias_hh")], 1),
+    }
     attributes = {"direction": "bidirectional"} | ({"linear_before_reset": 1} if op == "GRU" else {})
     made = program(op, operands, OUTPUTS[op], attributes)
     assert kinds(made) == {"compiled"}

@@ -109,7 +109,8 @@ class Recurrent(Template):
     def fits(self) -> bool:
         """Whether ranks, and sizes where they are numbers, are as they must be."""
         ranks = {_W: 3, _R: 3, _B: 2, _LENGTHS: 1, _INITIAL_H: 3, _INITIAL_C: 3, _P: 2}
-        if any(t is not None and t.shape is not None and len(t.shape) != ranks.get(i, len(t.shape)) for i, t in enumerate(self.types)):
+        shapes = [t.shape if t is not None else None for t in self.types]
+        if any(shape is not None and len(shape) != ranks.get(i, len(shape)) for i, shape in enumerate(shapes)):
             return False
         return all(a == b or isinstance(a, Expr) or isinstance(b, Expr) for a, b in self.equal_sizes())
 
@@ -184,7 +185,8 @@ class Recurrent(Template):
         b = workspace.array(self.weights[2]) if self.weights[2] else None
         width = recurrent.columns_of(hidden, 1, tile)
         if b is None:
-            return workspace.add("", f"zeros{directions}x{width}{spec.dtype.name}", lambda: aligned_zeros((directions, width), spec.dtype.numpy))
+            key = f"zeros{directions}x{width}{spec.dtype.name}"
+            return workspace.add("", key, lambda: aligned_zeros((directions, width), spec.dtype.numpy))
         return workspace.add(self.weights[2], f"inner{tile.lanes}", lambda: recurrent.arrange(b[:, 5 * hidden :], 1, tile))
 
     def _walk(self, target: Target, workspace: Workspace, products: str, directions: int, hidden: int) -> Step:

@@ -1,0 +1,61 @@
+"""Transposes that move the innermost axis, by squares in registers; the others are copies of rows, which loops do well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from intarsia.codegen import transpose as template
+from intarsia.codegen.emit import SUPPORTED_DTYPES
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.target import Target
+from intarsia.codegen.transpose import Moved
+from intarsia.graph.dims import product
+from intarsia.graph.model import Node, TensorType
+from intarsia.ops.infer import Inference
+from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+_LEAST_ELEMENTS = 4096
+_LEAST_SIDE = 12  # of a known matrix: narrower ones are mostly cut squares, and loops with constant bounds are faster
+
+
+def transpose(node: Node, inference: Inference) -> Template | None:
+    """Transpose that moves the innermost axis of a tensor large enough, or of unknown size."""
+    types = tensor_types(node, inference)
+    x, out = types[0], inference.types.get(node.outputs[0])
+    if x is None or x.shape is None or x.dtype not in SUPPORTED_DTYPES or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    perm = tuple(int(p) for p in node.attributes.get("perm") or range(len(x.shape))[::-1])
+    how = template.moved(x.shape, perm)
+    elements = product(x.shape)
+    if how is None or (isinstance(elements, int) and elements < _LEAST_ELEMENTS):
+        return None
+    for side in (product(x.shape[axis] for axis in axes) for axes in (how.row, how.column)):
+        if isinstance(side, int) and side < _LEAST_SIDE:
+            return None
+    return Transpose(node, (node.inputs[0],), types, out, takes_epilogue=False, perm=perm, how=how)
+
+
+@dataclass(frozen=True)
+class Transpose(Template):
+    perm: tuple[int, ...] = field(kw_only=True)
+    how: Moved = field(kw_only=True)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        shape, itemsize, source = x.shape, x.dtype.numpy.itemsize, self.reads[0]
+
+        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
+            sizes = [size(d) for d in shape]
+            return template.transpose_args(target, itemsize, sizes, self.perm, self.how, x=Ref(source), y=Ref(out))  # type: ignore[arg-type]
+
+        return [
+            Step(
+                template.kernel_text(itemsize, target), (source,), (out,), arguments,
+                serial=lambda size: size(product(shape)) < 2 * _LEAST_ELEMENTS, label=f"transpose {list(self.perm)}",
+            )
+        ]  # fmt: skip
