@@ -7,11 +7,11 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import attention, pack
-from intarsia.codegen.attention import AttentionShape, AttentionSpec, Heads, attention_args
+from intarsia.codegen import attention, attention_plan, pack
+from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args
 from intarsia.graph.dtypes import DType
 
-TAPS = np.array(attention.taps(t.host()), np.int64)
+TAPS = np.array(attention_plan.taps(t.host()), np.int64)
 PLAIN = AttentionSpec()
 # batch, heads, kv heads, queries, keys, head size, head size of V
 SIZES = [
@@ -64,7 +64,7 @@ def attend(
     laid = (batch, queries, many, v.shape[3]) if joined else (batch, many, queries, v.shape[3])
     memory, whole = t.guarded(laid)
     out = memory.transpose(0, 2, 1, 3) if joined else memory
-    scratch = pack.aligned_zeros((attention.scratch_nbytes(shape, t.host(), nthreads) + 64,), np.uint8)
+    scratch = pack.aligned_zeros((attention_plan.scratch_nbytes(shape, t.host(), nthreads) + 64,), np.uint8)
     scratch[:] = 0xFF
     args = attention_args(
         spec, t.host(), shape, nthreads, micro=t.micro(), turn=attention.turn_address(t.host()), q=heads(q), k=heads(k),

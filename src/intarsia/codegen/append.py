@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from intarsia.codegen.attention import Heads
+from intarsia.codegen.attention_plan import Heads
 from intarsia.codegen.body import Module
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target

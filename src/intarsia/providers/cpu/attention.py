@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen import append
+from intarsia.codegen import append, attention_plan
 from intarsia.codegen import attention as template
-from intarsia.codegen.attention import UNBOUNDED, AttentionShape, AttentionSpec, Heads
+from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_address
 from intarsia.codegen.target import Target
@@ -86,7 +86,7 @@ class Attention(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         assert epilogue is None and not operands
-        table = workspace.add("", "attention_taps", lambda: np.array(template.taps(target), np.int64))
+        table = workspace.add("", "attention_taps", lambda: np.array(attention_plan.taps(target), np.int64))
         micro, turn = micro_address(DType.FLOAT, target), template.turn_address(target)
         joins = [self._join(target, workspace, which) for which in (1, 2) if self.joined[which - 1]]
         sources = (self.reads[0], *(self.joined[i - 1] or self.reads[i] for i in (1, 2)), *self.reads[3:5])
@@ -96,7 +96,7 @@ class Attention(Template):
             q, k, v = (self._attended(i, size) for i in range(3))
             scale = self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
             lengths: int | Ref = Ref(self.reads[4]) if self.spec.lengths is not None else 0
-            return template.attention_args(
+            return attention_plan.attention_args(
                 self.spec, target, shape, threads, micro=micro, turn=turn, q=q, k=k, v=v, out=self._out(out, shape),
                 mask=self._mask(shape, size), lengths=lengths, scale=scale, softcap=self.softcap,  # type: ignore[arg-type]
                 offset=size(self.before), left=self.left, right=self.right,
@@ -107,7 +107,7 @@ class Attention(Template):
             *joins,
             Step(
                 template.kernel_text(self.spec, target), (*dict.fromkeys(n for n in sources if n), table), (out,), arguments,
-                scratch_nbytes=lambda size, threads: template.scratch_nbytes(self._shape(size), target, threads),
+                scratch_nbytes=lambda size, threads: attention_plan.scratch_nbytes(self._shape(size), target, threads),
                 serial=lambda size: _products(self._shape(size)) < _SERIAL_PRODUCTS,
                 label=f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}",
             )

@@ -1,0 +1,186 @@
+"""The attention kernel's parameters: what is compiled in, how work is cut, where scratch has its parts, its arguments."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from intarsia.codegen.microkernel import Tile, tile_of
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+KEY_PANELS = 16  # panels of keys in a block
+UNBOUNDED = 1 << 40  # a window that hides nothing
+_HELD_TILES = 8  # tiles of queries that share a pass over the keys where these are several blocks
+_FEW_ROWS = 4  # so many rows read K faster where it lies than they have it packed
+POINTERS = ("micro", "turn", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
+FIELDS = (
+    *POINTERS,
+    *(
+        "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row k_batch k_head k_row v_batch v_head "
+        "v_row o_batch o_head o_row mask_batch mask_head mask_row scale softcap uncap offset step left right more tiles rows "
+        "extra blocks copy_k copy_v v_at q_at s_at o_at m_at l_at"
+    ).split(),
+)
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """What is compiled in (all of float32).
+
+    Attributes:
+        mask: None, "float" (added to the scores) or "bool" (false hides a key).
+        bounded: whether keys are limited by the query's position (causal, windows).
+        softcap: whether scores become softcap * tanh(score / softcap).
+        lengths: None, or the type (INT32, INT64) of an array with the number of keys of each batch entry.
+        trailing: with `lengths`, queries are the last positions of the keys that are there.
+    """
+
+    mask: str | None = None
+    bounded: bool = False
+    softcap: bool = False
+    lengths: DType | None = None
+    trailing: bool = False
+
+    @property
+    def masked(self) -> bool:
+        """Whether a row may be without keys; it then becomes zeros."""
+        return self.mask is not None or self.bounded or self.lengths is not None
+
+
+class Heads(NamedTuple):
+    """Where an operand lies: the address of its first row, and bytes between batch entries, heads and rows."""
+
+    address: int
+    batch: int = 0
+    head: int = 0
+    row: int = 0
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """Sizes: `heads` of Q share `kv_heads` of K and V in groups; `size` is a head's of Q and K, `vsize` of V."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    size: int
+    vsize: int
+
+
+class _Layout(NamedTuple):
+    """How work is cut, and where a thread's scratch has its parts."""
+
+    tiles: int
+    blocks: int
+    copy_k: bool
+    copy_v: bool
+    offsets: tuple[int, ...]  # of V's panels, the queries, scores, results, highest scores, sums
+    nbytes: int
+
+
+def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
+    tile = tile_of(DType.FLOAT, target)
+    tiles = -(-shape.queries // tile.rows)
+    panels = -(-shape.keys // tile.width)
+    held = 1
+    if panels > KEY_PANELS:
+        wanted = 4 * threads  # units, for an even share
+        held = max(1, min(_HELD_TILES, tiles * shape.batch * shape.heads // wanted))
+    blocks = -(-tiles // held)
+    copy_k = shape.queries > _FEW_ROWS
+    copy_v = shape.queries > 2 * tile.rows or shape.vsize % tile.lanes != 0
+    value_panels = -(-shape.vsize // tile.width)
+    row = tile.width * tile.itemsize
+    state = held * tile.rows * tile.lanes * tile.itemsize
+    sizes = [
+        panels * shape.size * row if copy_k else 0,
+        value_panels * shape.keys * row if copy_v else 0,
+        tile.rows * _padded(shape.size, tile) * tile.itemsize,
+        min(panels, KEY_PANELS) * tile.nbytes,
+        held * value_panels * tile.nbytes,
+        state,
+        state,
+    ]
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + -(-size // 64) * 64)
+    return _Layout(tiles, blocks, copy_k, copy_v, tuple(ends[1:-1]), ends[-1])
+
+
+def _grouped(shape: AttentionShape) -> AttentionShape:
+    """Of one query, the heads that share keys become the rows of one head."""
+    if shape.queries != 1:
+        return shape
+    return replace(shape, heads=shape.kv_heads, queries=shape.heads // shape.kv_heads)
+
+
+def _as_rows(x: Heads, group: int) -> Heads:
+    return Heads(x.address, x.batch, x.head * group, x.head)
+
+
+def _padded(size: int, tile: Tile) -> int:
+    return -(-size // tile.lanes) * tile.lanes
+
+
+def scratch_nbytes(shape: AttentionShape, target: Target, threads: int) -> int:
+    """Bytes of scratch for all threads."""
+    return threads * _layout(_grouped(shape), target, threads).nbytes
+
+
+def taps(target: Target) -> list[int]:
+    """The displacements (int64) that the kernel's argument `taps` points to."""
+    return [p * tile_of(DType.FLOAT, target).nbytes for p in range(KEY_PANELS)]
+
+
+def attention_args(
+    spec: AttentionSpec,
+    target: Target,
+    shape: AttentionShape,
+    threads: int,
+    *,
+    micro: int,
+    turn: int,
+    q: Heads,
+    k: Heads,
+    v: Heads,
+    out: Heads,
+    scale: float,
+    taps: int,
+    scratch: int,
+    mask: Heads | None = None,
+    softcap: float = 0.0,
+    offset: int = 0,
+    step: int = 1,
+    left: int = UNBOUNDED,
+    right: int = UNBOUNDED,
+    lengths: int = 0,
+    more: int = 0,
+) -> list[int]:
+    """The kernel's arguments.
+
+    Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
+    (causal: right = 0). `micro` and `turn` are the addresses of the micro-kernel and of `turn_address`, `taps` that of
+    `taps(target)`, `lengths` that of a number of keys for each batch entry, to which `more` is added. `threads`: at most so
+    many call the kernel, sharing `scratch_nbytes` of scratch.
+    """
+    hidden = mask or Heads(0)
+    if shape.queries == 1:
+        group, step = shape.heads // shape.kv_heads, 0
+        q, out, hidden, shape = _as_rows(q, group), _as_rows(out, group), _as_rows(hidden, group), _grouped(shape)
+    layout = _layout(shape, target, threads)
+    tiles = max(1, layout.tiles)
+    return [
+        micro, turn, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
+        shape.batch, shape.heads, shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize,
+        *q[1:], *k[1:], *v[1:], *out[1:], *hidden[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
+        offset, step, left, right, more, layout.tiles, shape.queries // tiles, shape.queries % tiles, layout.blocks,
+        int(layout.copy_k), int(layout.copy_v), *layout.offsets,
+    ]  # fmt: skip
+
+
+def _bits(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
