@@ -231,9 +231,9 @@ class ValueEmitter(LoopBuilder):
             pair = [values[0], value] if op == "max" else [value, values[0]]
             better = e.primitive("lt" if not last else "le", pair, x.dtype, DType.BOOL)
             first = b.icmp_unsigned("==", here, I64(0))
-            if x.dtype.is_floating:  # NaN wins, and the first one stays
-                unordered = b.and_(b.fcmp_unordered("uno", value, value), b.fcmp_ordered("ord", values[0], values[0]))
-                better = b.or_(better, unordered)
+            if x.dtype.is_floating:  # NaN wins
+                nan = b.fcmp_unordered("uno", value, value)
+                better = b.or_(better, nan if last else b.and_(nan, b.fcmp_ordered("ord", values[0], values[0])))
             better = b.or_(better, first)
             return [b.select(better, value, values[0]), b.select(better, here, values[1])]
 

@@ -92,7 +92,7 @@ def _structure(roots: Sequence[Tensor]) -> tuple[object, ...]:
     """Equal for equal primitive graphs."""
     order = walk(roots)
     position = {id(t): i for i, t in enumerate(order)}
-    rows = tuple((t.prim, tuple(position[id(a)] for a in t.args), t.attrs, t.dtype, t.shape) for t in order)
+    rows = tuple((t.prim, tuple(position[id(a)] for a in t.args), _exact(t), t.dtype, t.shape) for t in order)
     return (rows, tuple(position[id(r)] for r in roots))
 
 
@@ -344,6 +344,11 @@ class _Lowering(ValueEmitter):
         for shape, body in ((root.shape, copy), (updates.shape, update)):
             total = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape)])
             self._loop(top, I64(0), top.builder.select(mine, total, I64(0)), body, "scatter")
+
+
+def _exact(t: Tensor) -> tuple[object, ...]:
+    """The attributes; a scalar as text, since 0.0 == -0.0."""
+    return (repr(t.attrs[0]),) if t.prim == "scalar" else t.attrs
 
 
 @dataclass

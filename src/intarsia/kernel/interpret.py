@@ -297,13 +297,25 @@ def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.dtype.kind in "iu":
-        return np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype) if (b < 0).any() else np.power(a, b)
-    return np.asarray(np.power(a, b))
+    if a.dtype.kind not in "iu" or not (b < 0).any():
+        return np.asarray(np.power(a, b))
+    inverse = np.where(abs(a) == 1, np.where(b & 1, a, 1), 0)  # 1 / a^-b, truncated
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
 
 
 def _shift(op: Callable[..., np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda a, b: np.where(b < 8 * a.dtype.itemsize, op(a, np.minimum(b, 8 * a.dtype.itemsize - 1)), 0)
+    """Shifts by less than 0, or by all bits or more, give 0."""
+
+    def shifted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        inside = (b >= 0) & (b < 8 * a.dtype.itemsize)
+        return np.where(inside, op(a, np.where(inside, b, 0)), 0)
+
+    return shifted
+
+
+def _whole(op: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """A rounding function that leaves integers as they are (NumPy takes some through float64)."""
+    return lambda x: x if x.dtype.kind in "iu" else op(x)
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -326,7 +338,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
-    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "round": np.rint,
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": _whole(np.floor), "ceil": _whole(np.ceil), "round": _whole(np.rint),
     "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "not": np.logical_not, "bitnot": np.invert,

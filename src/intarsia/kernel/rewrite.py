@@ -41,7 +41,7 @@ def simplified(t: Tensor) -> Tensor:
 
 def known_scalar(t: Tensor) -> float | int | bool | complex | None:
     """The one value that all elements of `t` have, where that is written in the graph."""
-    while t.prim in ("broadcast", "reshape", "cast"):
+    while t.prim in ("broadcast", "reshape") or t.prim == "cast" and t.dtype.is_floating:
         t = t.args[0]
     return t.attrs[0] if t.prim == "scalar" else None
 
