@@ -27,6 +27,7 @@ class ValueEmitter(LoopBuilder):
     def __init__(self) -> None:
         super().__init__()
         self.serial = 0
+        self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
@@ -74,14 +75,12 @@ class ValueEmitter(LoopBuilder):
     def _emit_table(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         data = np.frombuffer(t.attrs[0], np.uint8)
         kind = ir.ArrayType(ir.IntType(8), len(data))
-        name = f"table{id(t)}"
-        variable = self.module.globals.get(name)
+        variable = self.tables.get(t.attrs[0])
         if variable is None:
-            self.serial += 1
-            variable = ir.GlobalVariable(self.module, kind, f"table.{self.serial}")
+            variable = ir.GlobalVariable(self.module, kind, f"table.{len(self.tables)}")
             variable.global_constant, variable.linkage, variable.align = True, "internal", 16
             variable.initializer = ir.Constant(kind, bytearray(t.attrs[0]))
-            self.module.globals[name] = variable
+            self.tables[t.attrs[0]] = variable
         return Emitter(scope.builder).load(self._pointer(variable, at, t.shape, t.dtype, scope), t.dtype)
 
     def _emit_pad(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:

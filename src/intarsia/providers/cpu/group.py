@@ -20,6 +20,7 @@ from intarsia.kernel.lang import BINARY, UNARY, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, inputs_of, substitute
 from intarsia.ops.infer import Inference, resolve_version
 from intarsia.ops.registry import Registry
+from intarsia.providers.cpu.split import split_products
 from intarsia.providers.cpu.template import Template, template_for
 
 _ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast", "scalar", "size", "input", "broadcast", "iota"}
@@ -229,8 +230,28 @@ class _Grouper:
         for name, root in g.roots.items():
             if name in needed:
                 (canonical,) = substitute([root], self._canonical_leaf)
-                parts.append(Group({name: canonical}, g.nodes))
+                parts.extend(self._pieces(name, canonical, g.nodes))
         return parts
+
+    def _pieces(self, name: str, root: Tensor, nodes: list[Node]) -> list[Group]:
+        """Groups that compute one output: matrix products by the template, and what is around them."""
+        made = []
+        for piece in split_products(name, root, nodes[0], self.graph, self.inference.types):
+            source = self._stripped_input(piece.root)
+            if piece.product is not None:
+                acc = f"%{piece.name}"
+                value = Tensor("input", (), (acc,), piece.root.dtype, piece.root.shape)
+                made.append(Group({piece.name: value}, nodes, piece.product, acc))
+            elif made and source == made[-1].outputs[0]:
+                self.result.alias[piece.name] = source  # a product under another shape
+            else:
+                made.append(Group({piece.name: piece.root}, nodes))
+        return made
+
+    def _stripped_input(self, t: Tensor) -> str:
+        while t.prim == "reshape":
+            t = t.args[0]
+        return t.attrs[0] if t.prim == "input" else ""
 
     def _canonical_leaf(self, t: Tensor) -> Tensor:
         name = self.result.canonical(t.attrs[0])

@@ -1,0 +1,98 @@
+"""Matrix products inside a definition become calls of the GEMM kernel.
+
+An operator whose primitives contain `dot` (Einsum, unfused attention, convolution by run-time weights, products of 16-bit floats,
+...) is cut there: operands that are not buffers already are computed into one, the product goes to the template, and
+what is left of the definition reads its result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType, ValueType
+from intarsia.kernel import lang as k
+from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.rewrite import simplified
+from intarsia.providers.cpu.contraction import MatMul, TransposedMatMul
+
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
+_FAST = (DType.FLOAT, DType.DOUBLE)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a definition: the value it computes, and its primitives or the product that computes it."""
+
+    name: str
+    root: Tensor
+    product: MatMul | None = None
+
+
+def split_products(name: str, root: Tensor, node: Node, graph: Graph, types: dict[str, ValueType]) -> list[Piece]:
+    """`root` in pieces, in order of execution; the last one computes `name`. Types of new values are added to `types`."""
+    if not any(t.prim == "dot" for t in walk([root])):
+        return [Piece(name, root)]
+    splitter = _Splitter(name, node, graph, types)
+    made: dict[int, Tensor] = {}
+    for t in walk([root]):
+        args = tuple(made[id(a)] for a in t.args)
+        same = all(a is b for a, b in zip(args, t.args, strict=True))
+        rebuilt = t if same else simplified(Tensor(t.prim, args, t.attrs, t.dtype, t.shape))
+        made[id(t)] = splitter.product(rebuilt) if t.prim == "dot" else rebuilt
+    return [*splitter.pieces, Piece(name, made[id(root)])]
+
+
+class _Splitter:
+    def __init__(self, name: str, node: Node, graph: Graph, types: dict[str, ValueType]) -> None:
+        self.name, self.node, self.graph, self.types = name, node, graph, types
+        self.pieces: list[Piece] = []
+
+    def product(self, t: Tensor) -> Tensor:
+        """What takes the place of a `dot`: its result's buffer, or itself where the template does not take it."""
+        dtype = DType.FLOAT if t.dtype in _HALF else t.dtype
+        if dtype not in _FAST or any(a.dtype not in (dtype, *_HALF) for a in t.args):
+            return t
+        begun = len(self.pieces)
+        left = self._operand(t.args[0], dtype)
+        right, transposed = self._right(t.args[1], dtype)
+        kind = TransposedMatMul if transposed else MatMul
+        made = kind(self.node, (left.attrs[0], right.attrs[0]), (_type(left, dtype), _type(right, dtype)), TensorType(dtype, t.shape))
+        if made.batches() is None:
+            del self.pieces[begun:]
+            return t
+        out = self._value(dtype, t.shape)
+        self.pieces.append(Piece(out.attrs[0], out, made))
+        return k.cast(out, t.dtype)
+
+    def _right(self, t: Tensor, dtype: DType) -> tuple[Tensor, bool]:
+        """The second operand, given transposed where that saves a copy."""
+        swapped = (*range(t.rank - 2), t.rank - 1, t.rank - 2)
+        if t.prim == "transpose" and t.attrs == swapped and _buffer(t.args[0]) is not None:
+            return self._operand(t.args[0], dtype), True
+        return self._operand(t, dtype), False
+
+    def _operand(self, t: Tensor, dtype: DType) -> Tensor:
+        """A tensor as a buffer of `dtype`: the one that it is, or a new one."""
+        found = _buffer(t)
+        if found is not None and (t.dtype is dtype or found.attrs[0] in self.graph.constants):
+            return Tensor("input", (), found.attrs, t.dtype, t.shape)
+        value = self._value(dtype, t.shape)
+        self.pieces.append(Piece(value.attrs[0], k.cast(t, dtype)))
+        return value
+
+    def _value(self, dtype: DType, shape: tuple[k.Dim, ...]) -> Tensor:
+        name = f"{self.name}%{len(self.pieces)}"
+        self.types[name] = TensorType(dtype, shape)
+        return Tensor("input", (), (name,), dtype, shape)
+
+
+def _buffer(t: Tensor) -> Tensor | None:
+    """The input that `t` is under another shape, or None."""
+    while t.prim == "reshape":
+        t = t.args[0]
+    return t if t.prim == "input" else None
+
+
+def _type(t: Tensor, dtype: DType) -> TensorType:
+    return TensorType(dtype, t.shape)
