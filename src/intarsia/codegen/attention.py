@@ -33,22 +33,27 @@ def kernel_text(spec: AttentionSpec, target: Target) -> KernelText:
     return _Attention(spec, target).text()
 
 
-_TURN = ("p", "i", "i", "i", "p", "i")
+_PACK = ("p", "i", "i", "i", "p", "i", "i")
 
 
 @functools.cache
-def _turn_text(target: Target) -> KernelText:
+def _pack_text(target: Target) -> KernelText:
     module = Module(target)
-    inner = emit_pack_columns(module, _F32).function
-    body = module.function(SYMBOL_PLACEHOLDER, _TURN, internal=False)
-    body.b.call(inner, body.args)
+    columns, rows = emit_pack_columns(module, _F32).function, emit_pack_rows(module, _F32).function
+    body = module.function(SYMBOL_PLACEHOLDER, _PACK, internal=False)
+    *arguments, turned = body.args
+    with body.either(body.equal(turned, 1)) as (keys, values):
+        with keys:
+            body.b.call(columns, arguments)
+        with values:
+            body.b.call(rows, arguments)
     body.b.ret_void()
-    return module.text("turn")
+    return module.text("pack_head")
 
 
-def turn_address(target: Target) -> int:
-    """The function that packs a panel of transposed keys, shared by all specs. Its text is final, as the micro-kernel's."""
-    text = _turn_text(target)
+def pack_address(target: Target) -> int:
+    """The function that packs a panel of keys (turned) or of values, shared by all specs. Its text is final (`micro_address`)."""
+    text = _pack_text(target)
     return get_engine(target).load([text], optimize=False)[text.symbol]
 
 
@@ -85,7 +90,7 @@ class _Attention:
         self.spec = spec
         self.module = Module(target)
         self.tile: Tile = tile_of(_F32, target)
-        self.pack_rows = emit_pack_rows(self.module, _F32).function
+        self.dots = _emit_dots(self.module, self.tile)
         self.body: Body = self.module.kernel()
         self.rows = Rows(self.body, self.tile.lanes)
         self.row_nbytes = self.tile.width * 4  # of a panel, and of a tile
@@ -170,13 +175,13 @@ class _Attention:
                 first = body.mul(p, tile.width)
                 columns = body.min(body.sub(a["keys"], first), tile.width)
                 source, panel = body.at(k, body.mul(first, a["k_row"])), body.at(self.k_panels, body.mul(p, panel_nbytes))
-                body.call_pointer(a["turn"], _TURN, [source, a["k_row"], a["size"], columns, panel, tile.vectors])
+                body.call_pointer(a["pack"], _PACK, [source, a["k_row"], a["size"], columns, panel, tile.vectors, 1])
             with body.loop(0, body.mul(self.value_panels, a["copy_v"])) as p:
                 first = body.mul(p, tile.width)
                 columns = body.min(body.sub(a["vsize"], first), tile.width)
                 source = body.at(v, body.mul(first, 4))
                 panel = body.at(self.v_panels, body.mul(p, body.mul(a["keys"], self.row_nbytes)))
-                body.b.call(self.pack_rows, [source, a["v_row"], a["keys"], columns, panel, self._vectors(p)])
+                body.call_pointer(a["pack"], _PACK, [source, a["v_row"], a["keys"], columns, panel, self._vectors(p), 0])
 
     def _vectors(self, panel: Value) -> Value:
         """How many vectors a panel of V has."""
@@ -260,32 +265,9 @@ class _Attention:
 
     def _dots(self, x: _Tile, k: Value) -> None:
         """The same without packed keys: row by row, key by key."""
-        body, v, tile = self.body, self.v, self.tile
-        with body.loop(0, body.add(x.full, body.min(x.rest, 1))) as p:
-            whole = body.less(p, x.full)
-            columns, vectors = body.select(whole, tile.width, x.rest), body.select(whole, tile.vectors, x.rest_vectors)
-            first = body.at(k, body.mul(body.mul(p, tile.width), v["k_row"]))
-            with body.loop(0, x.rows) as i:
-                q = body.at(self.q_rows, body.mul(i, self.q_width))
-                line = body.at(self.scores, body.mul(p, tile.nbytes), body.mul(i, body.mul(vectors, self.vector_nbytes)))
-                with body.loop(0, columns) as j:
-                    total = self._dot(q, body.at(first, body.mul(j, v["k_row"])))
-                    body.store(total, body.at(line, body.mul(j, 4)), _F32)
-
-    def _dot(self, q: Value, key: Value) -> Value:
-        """The scalar product with a key; Q's row is padded with zeros."""
-        body, lanes = self.body, self.tile.lanes
-        size = self.v["size"]
-        whole = body.mul(body.div(size, lanes), lanes)
-        state = [body.zero(_F32, lanes)]
-        with body.carry(0, whole, lanes, state) as d:
-            a, b = (body.load(body.at(x, body.mul(d, 4)), _F32, lanes) for x in (q, key))
-            state[0] = body.fma(a, b, state[0], _F32, lanes)
-        with body.carry(whole, size, lanes, state) as d:
-            mask = body.mask(body.sub(size, d), lanes)
-            a, b = (body.load_masked(body.at(x, body.mul(d, 4)), mask, _F32, lanes) for x in (q, key))
-            state[0] = body.fma(a, b, state[0], _F32, lanes)
-        return body.b.extract_element(self.rows.total(state[0]), ir.IntType(32)(0))
+        v = self.v
+        sizes = [v["k_row"], v["size"], x.rows, x.full, x.rest, x.rest_vectors]
+        self.body.b.call(self.dots, [self.q_rows, self.q_width, k, *sizes, self.scores])
 
     def _values(self, u: _Unit, x: _Tile) -> None:
         """Adds the product of the block's powers and values to the results."""
@@ -408,6 +390,36 @@ class _Attention:
                 value = body.b.fmul(body.load(self._result(number, i, j), _F32, tile.lanes), inverse)
                 mask = body.mask(body.sub(v["vsize"], first), tile.lanes)
                 body.store_masked(value, body.at(out, body.mul(first, 4)), mask, _F32)
+
+
+def _emit_dots(module: Module, tile: Tile) -> Any:
+    """An internal function: scores of a few rows of Q (padded with zeros) and of keys, as the micro-kernel lays them.
+
+    A function of its own, because LLVM's passes take long over deep nests of loops.
+    """
+    body = module.function("dots", ("p", "i", "p", "i", "i", "i", "i", "i", "i", "p"))
+    q_rows, q_width, k, k_row, size, rows, full, rest, rest_vectors, scores = body.args
+    lanes = tile.lanes
+    vectors = Rows(body, lanes)
+    whole = body.mul(body.div(size, lanes), lanes)
+    tail = body.mask(body.sub(size, whole), lanes)
+    keys = body.add(body.mul(full, tile.width), rest)
+    with body.loop(0, rows) as i, body.loop(0, keys) as j:
+        q, key = body.at(q_rows, body.mul(i, q_width)), body.at(k, body.mul(j, k_row))
+        state = [body.zero(_F32, lanes)]
+        with body.carry(0, whole, lanes, state) as d:
+            a, b = (body.load(body.at(x, body.mul(d, 4)), _F32, lanes) for x in (q, key))
+            state[0] = body.fma(a, b, state[0], _F32, lanes)
+        with body.carry(whole, size, lanes, state) as d:
+            a, b = (body.load_masked(body.at(x, body.mul(d, 4)), tail, _F32, lanes) for x in (q, key))
+            state[0] = body.fma(a, b, state[0], _F32, lanes)
+        total = body.b.extract_element(vectors.total(state[0]), ir.IntType(32)(0))
+        panel = body.div(j, tile.width)
+        width = body.select(body.less(panel, full), tile.width * 4, body.mul(rest_vectors, lanes * 4))
+        line = body.at(scores, body.mul(panel, tile.nbytes), body.mul(i, width))
+        body.store(total, body.at(line, body.mul(body.rem(j, tile.width), 4)), _F32)
+    body.b.ret_void()
+    return body.function
 
 
 class _Change:

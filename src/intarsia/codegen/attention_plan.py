@@ -14,7 +14,7 @@ KEY_PANELS = 16  # panels of keys in a block
 UNBOUNDED = 1 << 40  # a window that hides nothing
 _HELD_TILES = 8  # tiles of queries that share a pass over the keys where these are several blocks
 _FEW_ROWS = 4  # so many rows read K faster where it lies than they have it packed
-POINTERS = ("micro", "turn", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
+POINTERS = ("micro", "pack", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
 FIELDS = (
     *POINTERS,
     *(
@@ -143,7 +143,7 @@ def attention_args(
     threads: int,
     *,
     micro: int,
-    turn: int,
+    pack: int,
     q: Heads,
     k: Heads,
     v: Heads,
@@ -163,7 +163,7 @@ def attention_args(
     """The kernel's arguments.
 
     Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
-    (causal: right = 0). `micro` and `turn` are the addresses of the micro-kernel and of `turn_address`, `taps` that of
+    (causal: right = 0). `micro` and `pack` are the addresses of the micro-kernel and of `pack_address`, `taps` that of
     `taps(target)`, `lengths` that of a number of keys for each batch entry, to which `more` is added. `threads`: at most so
     many call the kernel, sharing `scratch_nbytes` of scratch.
     """
@@ -174,7 +174,7 @@ def attention_args(
     layout = _layout(shape, target, threads)
     tiles = max(1, layout.tiles)
     return [
-        micro, turn, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
+        micro, pack, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
         shape.batch, shape.heads, shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize,
         *q[1:], *k[1:], *v[1:], *out[1:], *hidden[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
         offset, step, left, right, more, layout.tiles, shape.queries // tiles, shape.queries % tiles, layout.blocks,

@@ -87,7 +87,7 @@ class Attention(Template):
     ) -> list[Step]:
         assert epilogue is None and not operands
         table = workspace.add("", "attention_taps", lambda: np.array(attention_plan.taps(target), np.int64))
-        micro, turn = micro_address(DType.FLOAT, target), template.turn_address(target)
+        micro, pack = micro_address(DType.FLOAT, target), template.pack_address(target)
         joins = [self._join(target, workspace, which) for which in (1, 2) if self.joined[which - 1]]
         sources = (self.reads[0], *(self.joined[i - 1] or self.reads[i] for i in (1, 2)), *self.reads[3:5])
 
@@ -97,7 +97,7 @@ class Attention(Template):
             scale = self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
             lengths: int | Ref = Ref(self.reads[4]) if self.spec.lengths is not None else 0
             return attention_plan.attention_args(
-                self.spec, target, shape, threads, micro=micro, turn=turn, q=q, k=k, v=v, out=self._out(out, shape),
+                self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, out=self._out(out, shape),
                 mask=self._mask(shape, size), lengths=lengths, scale=scale, softcap=self.softcap,  # type: ignore[arg-type]
                 offset=size(self.before), left=self.left, right=self.right,
                 scratch=Ref(SCRATCH), taps=Ref(table),  # type: ignore[arg-type]
