@@ -6,13 +6,15 @@ Each is the standard operator with its data input and output transposed; weights
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from intarsia.graph.dims import floordiv
 from intarsia.kernel import lang as k
 from intarsia.ops import nn, pooling
-from intarsia.ops.registry import REGISTRY, OpRecord
+from intarsia.ops.registry import REGISTRY, OpRecord, op
 
 DOMAIN = "intarsia.channels_last"
 OPERATORS = ("Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
@@ -44,3 +46,17 @@ WRAPPED = (nn, pooling)  # imported first: their records are what is wrapped
 for _name in OPERATORS:
     for _record in list(REGISTRY.records[("", _name)]):
         _register(_record)
+
+
+@op("Interleave", 1, domain=DOMAIN)
+def interleave(x: k.Tensor, *, blocks: Sequence[int], begins: Sequence[int], ends: Sequence[int], group: int = 1) -> k.Tensor:
+    """[N, q..., group * blocks... * M] to [N, q * block..., group * M], cropped by `begins` and `ends` along spatial axes."""
+    rank = len(blocks)
+    spatial, filters = x.shape[1:-1], floordiv(x.shape[-1], group * math.prod(blocks))
+    parts = k.reshape(x, (x.shape[0], *spatial, group, *blocks, filters))
+    pairs = [axis for i in range(rank) for axis in (1 + i, 2 + rank + i)]
+    mixed = k.transpose(parts, (0, *pairs, 1 + rank, 2 + 2 * rank))
+    whole = [d * b for d, b in zip(spatial, blocks, strict=True)]
+    joined = k.reshape(mixed, (x.shape[0], *whole, filters * group))
+    kept = [d - low - high for d, low, high in zip(whole, begins, ends, strict=True)]
+    return k.strided_slice(joined, (0, *begins, 0), (1,) * (rank + 2), (x.shape[0], *kept, filters * group))

@@ -15,6 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.infer import Inference
+from intarsia.providers.cpu.transposed import as_convolution, is_transposed_convolution
 
 _ELEMENTWISE = frozenset(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift Cast Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu "
@@ -34,6 +35,8 @@ def channels_last(inference: Inference) -> Graph | None:
 
 
 def _is_windowed(node: Node, inference: Inference) -> bool:
+    if is_transposed_convolution(node, inference):
+        return True
     if node.domain or node.op_type not in OPERATORS or sum(bool(o) for o in node.outputs) != 1:
         return False
     kind = inference.types.get(node.inputs[0])
@@ -122,7 +125,25 @@ class _Rewrite:
     # --- rules: whether the node was rewritten ---
 
     def _windowed(self, node: Node) -> bool:
+        if node.op_type == "ConvTranspose":
+            return self._transposed_convolution(node)
         return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
+
+    def _transposed_convolution(self, node: Node) -> bool:
+        """A convolution with stride 1 that computes all pixels of a stride's block as channels, and their interleaving."""
+        bias = self.graph.constants[node.inputs[2]].numpy() if len(node.inputs) > 2 and node.inputs[2] else None
+        parts = as_convolution(node, self.graph.constants[node.inputs[1]].numpy(), bias)
+        (output,) = [o for o in node.outputs if o]
+        inputs = [self._last(node.inputs[0]), self._constant(node.inputs[1], parts.weights)]
+        if parts.bias is not None:
+            inputs.append(self._constant(node.inputs[2], parts.bias))
+        blocks, twin = self._name(output), self._name(output)
+        common = {"name": node.name, "domain": DOMAIN, "origin": node.origin}
+        self.nodes.append(Node("Conv", inputs, [blocks], parts.convolution, version=11, **common))  # type: ignore[arg-type]
+        self.nodes.append(Node("Interleave", [blocks], [twin], parts.interleave, version=1, **common))  # type: ignore[arg-type]
+        self.twin[output] = twin
+        self.missing.add(output)
+        return True
 
     def _elementwise(self, node: Node) -> bool:
         (output,) = [o for o in node.outputs if o]
