@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import stat
@@ -22,12 +23,15 @@ class ExternalFiles:
 
     def __init__(self, folder: Path | None, model_path: str = "") -> None:
         self.folder = folder
-        self._roots: list[Path] = []
-        if folder is not None:
-            self._roots = [folder.resolve()]
-            if model_path:
-                self._roots.append(Path(model_path).resolve().parent)
+        self._model_path = model_path
         self._mapped: dict[str, Buffer] = {}
+
+    @functools.cached_property
+    def _roots(self) -> list[Path]:
+        if self.folder is None:
+            return []
+        real = [self.folder.resolve()]
+        return [*real, Path(self._model_path).resolve().parent] if self._model_path else real
 
     def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:
         """The mapped file and the byte at which the data of `tensor` begins in it.

@@ -31,10 +31,11 @@ class SymbolicValueError(DefinitionError):
 class Tensor:
     """One primitive applied to tensors; immutable. `attrs` are the primitive's static parameters (hashable)."""
 
-    __slots__ = ("args", "attrs", "dtype", "prim", "shape")
+    __slots__ = ("_order", "args", "attrs", "dtype", "prim", "shape")
 
     def __init__(self, prim: str, args: tuple[Tensor, ...], attrs: tuple[Any, ...], dtype: DType, shape: Shape) -> None:
         self.prim, self.args, self.attrs, self.dtype, self.shape = prim, args, attrs, dtype, shape
+        self._order: tuple[Tensor, ...] | None = None
 
     @property
     def rank(self) -> int:
@@ -423,8 +424,17 @@ def reduce_mean(x: Tensor, axes: Sequence[int], keepdims: bool = False) -> Tenso
     return reduce(x, "sum", axes, keepdims) / cast(size(count), x.dtype)
 
 
-def walk(roots: Sequence[Tensor]) -> list[Tensor]:
+def walk(roots: Sequence[Tensor]) -> Sequence[Tensor]:
     """All tensors that `roots` depend on, operands first, each once (by identity)."""
+    if len(roots) != 1:
+        return _walk(roots)
+    (root,) = roots
+    if root._order is None:
+        root._order = tuple(_walk(roots)[:-1])  # without itself: a tensor must not keep itself alive
+    return (*root._order, root)
+
+
+def _walk(roots: Sequence[Tensor]) -> list[Tensor]:
     order: list[Tensor] = []
     seen: set[int] = set()
     stack: list[tuple[Tensor, bool]] = [(r, False) for r in reversed(roots)]
@@ -434,8 +444,11 @@ def walk(roots: Sequence[Tensor]) -> list[Tensor]:
             order.append(t)
         elif id(t) not in seen:
             seen.add(id(t))
-            stack.append((t, True))
-            stack.extend((a, False) for a in reversed(t.args))
+            if t.args:
+                stack.append((t, True))
+                stack.extend([(a, False) for a in reversed(t.args)])
+            else:
+                order.append(t)
     return order
 
 

@@ -263,11 +263,17 @@ def get_pool(num_threads: int = 0, *, spinning: bool = True) -> Pool:
     """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who ask for it."""
     if not 0 <= num_threads <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {num_threads}")
-    key = (num_threads or available_cores(), spinning)
+    key = (num_threads or _default_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0), spinning)
     with _lock:
         if key not in _pools:
             _pools[key] = Pool(*key)
         return _pools[key]
+
+
+@functools.lru_cache
+def _default_threads(affinity: int) -> int:
+    """The cores available to this process: the quota is read once, the affinity may change."""
+    return available_cores()
 
 
 @functools.cache
