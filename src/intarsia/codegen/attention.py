@@ -52,7 +52,7 @@ def _pack_text(target: Target) -> KernelText:
 
 
 def pack_address(target: Target) -> int:
-    """The function that packs a panel of keys (turned) or of values, shared by all specs. Its text is final (`micro_address`)."""
+    """The function that packs a panel of keys (turned) or of values, for all specs. Its text is final: see `micro_address`."""
     text = _pack_text(target)
     return get_engine(target).load([text], optimize=False)[text.symbol]
 
