@@ -67,6 +67,13 @@ class Sampling:
             raise k.DefinitionError(f"nearest_mode is {self.nearest_mode!r}; expected one of {', '.join(NEAREST[:4])}")
 
 
+@op("Upsample", since=1)
+def upsample_1(X: k.Tensor, *, height_scale: float, width_scale: float, mode: str = "nearest") -> k.Tensor:
+    if X.rank != 4:
+        raise k.DefinitionError(f"X has rank {X.rank}; expected [N, C, H, W]")
+    return upsample(X, (1.0, 1.0, height_scale, width_scale), mode=mode)
+
+
 @op("Upsample", since=(7,))
 def upsample_7(X: k.Tensor, *, scales: Sequence[float], mode: str = "nearest") -> k.Tensor:
     return upsample(X, scales, mode=mode)
@@ -177,24 +184,29 @@ def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
 def coordinates(a: Axis, transform: str) -> k.Tensor:
     """x_original of every output index along the axis (ONNX Resize, coordinate_transformation_mode), float32."""
     i = k.iota((a.out,), 0, DType.FLOAT)
-    one = a.out == 1
     if transform == "align_corners":
-        return i * number(a.length - 1) / (k.maximum(a.ideal_out - 1.0, 1.0) if not one else k.scalar(1.0, DType.FLOAT))
+        return i * number(a.length - 1) / (k.maximum(a.ideal_out - 1.0, 1.0) if a.out != 1 else k.scalar(1.0, DType.FLOAT))
     if transform == "asymmetric":
         return i / a.factor
     if transform == "tf_half_pixel_for_nn":
         return (i + 0.5) / a.factor
     if transform == "tf_crop_and_resize":
         last = number(a.length - 1)
-        if one:
-            return i + 0.5 * (a.start + a.end) * last
-        return last * a.start + i * (last * (a.end - a.start)) / k.maximum(number(a.out - 1), 1.0)
+        spread = last * a.start + i * (last * (a.end - a.start)) / k.maximum(number(a.out - 1), 1.0)
+        return _if_single(a.out, i + 0.5 * (a.start + a.end) * last, spread)
     half = (i + 0.5) / a.factor - 0.5
     if transform == "pytorch_half_pixel":
-        return half * 0.0 if one else half
+        return _if_single(a.out, half * 0.0, half)
     if transform == "half_pixel_symmetric":
         return half + number(a.length) * 0.5 * (1.0 - number(a.out) / a.ideal_out)
     return half
+
+
+def _if_single(out: Dim, single: k.Tensor, several: k.Tensor) -> k.Tensor:
+    """The places of an axis whose output has one element, or of one that has several: a run decides where only it knows."""
+    if isinstance(out, Expr):
+        return k.select(k.equal(k.size(out), 1), single, several)
+    return single if out == 1 else several
 
 
 def _nearest(a: Axis, sampling: Sampling) -> k.Tensor:

@@ -1,0 +1,252 @@
+"""The trees of an ensemble as arrays, and the descent of a batch through all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.kernel import lang as k
+
+MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
+LEAF = len(MODES)
+_COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
+_BATCH = 1 << 18  # (row, tree) pairs that descend together
+
+
+@dataclass(frozen=True)
+class Members:
+    """The sets that BRANCH_MEMBER nodes test.
+
+    Attributes:
+        values: all members of all sets, ascending.
+        pairs: node * len(values) + place of the member, ascending.
+    """
+
+    values: np.ndarray
+    pairs: np.ndarray
+
+    def contain(self, nodes: np.ndarray, x: np.ndarray) -> np.ndarray:
+        if not len(self.values):
+            return np.zeros(len(x), np.bool_)
+        place = np.minimum(np.searchsorted(self.values, x), len(self.values) - 1)
+        pair = nodes * len(self.values) + place
+        at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
+        return (self.values[place] == x) & (self.pairs[at] == pair)
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Nodes of all trees, leaves among them.
+
+    Attributes:
+        roots: node of each tree's root.
+        mode: comparison per node (index in MODES, or LEAF).
+        feature, threshold: what a node compares; `no`, `yes`: where it leads.
+        missing: whether NaN leads to `yes`.
+        first, count: per node, its votes lie in `target` and `weight` from `first` on.
+        targets: number of scores.
+    """
+
+    roots: np.ndarray
+    mode: np.ndarray
+    feature: np.ndarray
+    threshold: np.ndarray
+    yes: np.ndarray
+    no: np.ndarray
+    missing: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    targets: int
+    members: Members | None = None
+
+    def __post_init__(self) -> None:
+        inner = self.mode != LEAF
+        for what, places, size in (("child", self.yes[inner], len(self.mode)), ("child", self.no[inner], len(self.mode)),
+                                   ("target", self.target, self.targets)):  # fmt: skip
+            if len(places) and not (0 <= places.min() and places.max() < size):
+                raise k.DefinitionError(f"a {what} id is out of range; expected 0 to {size - 1}")
+
+    def leaves(self, x: np.ndarray) -> np.ndarray:
+        """The leaf that each row of `x` [N, features] reaches in each tree: node numbers [N, trees]."""
+        wanted = int(self.feature.max(initial=0))
+        if wanted >= x.shape[1]:
+            raise k.DefinitionError(f"X has {x.shape[1]} features, but a node compares feature {wanted}")
+        at = np.tile(self.roots, len(x))
+        live = np.flatnonzero(self.mode[at] != LEAF)
+        uniform = len(found := np.unique(self.mode[self.mode != LEAF])) == 1 and found[0] < len(_COMPARE)
+        for _ in range(len(self.mode)):
+            if not len(live):
+                return at.reshape(len(x), len(self.roots))
+            nodes = at[live]
+            values = x[live // len(self.roots), self.feature[nodes]]
+            if uniform:
+                taken = _COMPARE[found[0]](values, self.threshold[nodes])
+            else:
+                taken = self._compare(nodes, values)
+            taken |= self.missing[nodes] & np.isnan(values)
+            at[live] = nodes = np.where(taken, self.yes[nodes], self.no[nodes])
+            live = live[self.mode[nodes] != LEAF]
+        raise k.DefinitionError("the nodes of a tree lead round in a circle; expected a tree")
+
+    def _compare(self, nodes: np.ndarray, values: np.ndarray) -> np.ndarray:
+        taken = np.zeros(len(nodes), np.bool_)
+        modes = self.mode[nodes]
+        for mode in np.unique(modes):
+            here = np.flatnonzero(modes == mode)
+            if mode < len(_COMPARE):
+                taken[here] = _COMPARE[mode](values[here], self.threshold[nodes[here]])
+            elif self.members is not None:
+                taken[here] = self.members.contain(nodes[here], values[here])
+        return taken
+
+    def scores(self, x: np.ndarray, aggregate: str) -> np.ndarray:
+        """[N, targets] double: votes of the leaves reached; 0 where a target has none.
+
+        Raises:
+            DefinitionError: `aggregate` is none of SUM, AVERAGE, MIN, MAX, or `x` has too few features.
+        """
+        step = max(1, _BATCH // max(len(self.roots), 1))
+        parts = [self._scores(x[i : i + step], aggregate) for i in range(0, max(len(x), 1), step)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _scores(self, x: np.ndarray, aggregate: str) -> np.ndarray:
+        leaves = self.leaves(x).reshape(-1)
+        counts = self.count[leaves]
+        row = np.repeat(np.arange(len(leaves)) // max(len(self.roots), 1), counts)
+        vote = np.repeat(self.first[leaves] - np.cumsum(counts) + counts, counts) + np.arange(int(counts.sum()))
+        cell = row * self.targets + self.target[vote]
+        size = len(x) * self.targets
+        if aggregate in ("SUM", "AVERAGE"):
+            out = np.bincount(cell, self.weight[vote], size)
+            if aggregate == "AVERAGE":
+                out /= max(len(self.roots), 1)
+        elif aggregate in ("MIN", "MAX"):
+            least = aggregate == "MIN"
+            out = np.full(size, np.inf if least else -np.inf)
+            (np.minimum if least else np.maximum).at(out, cell, self.weight[vote])
+            out[np.isinf(out)] = 0.0
+        else:
+            raise k.DefinitionError(f"aggregate_function is {aggregate!r}; expected AVERAGE, SUM, MIN or MAX")
+        return out.reshape(len(x), self.targets)
+
+
+def _equal_lengths(**arrays: Sequence[object] | np.ndarray | None) -> None:
+    lengths = {name: len(a) for name, a in arrays.items() if a is not None}
+    if len(set(lengths.values())) > 1:
+        raise k.DefinitionError("attributes differ in length: " + ", ".join(f"{n} {c}" for n, c in lengths.items()))
+
+
+def _flags(given: Sequence[int] | None, count: int) -> np.ndarray:
+    return np.array(given, np.bool_) if given is not None and len(given) else np.zeros(count, np.bool_)
+
+
+def forest_of_nodes(
+    treeids: Sequence[int], nodeids: Sequence[int], featureids: Sequence[int], modes: Sequence[str],
+    values: Sequence[float] | np.ndarray | None, truenodeids: Sequence[int], falsenodeids: Sequence[int],
+    missing: Sequence[int] | None, vote_trees: Sequence[int], vote_nodes: Sequence[int], vote_targets: Sequence[int],
+    vote_weights: Sequence[float] | np.ndarray | None, targets: int,
+) -> Forest:  # fmt: skip
+    """From TreeEnsembleRegressor's and -Classifier's attributes: nodes and votes are named by tree and node id."""
+    if values is None or vote_weights is None:
+        raise k.DefinitionError("the nodes' values or the leaves' weights are missing")
+    _equal_lengths(
+        nodes_treeids=treeids, nodes_nodeids=nodeids, nodes_featureids=featureids, nodes_modes=modes, nodes_values=values,
+        nodes_truenodeids=truenodeids, nodes_falsenodeids=falsenodeids, nodes_missing_value_tracks_true=missing or None,
+    )  # fmt: skip
+    _equal_lengths(treeids=vote_trees, nodeids=vote_nodes, ids=vote_targets, weights=vote_weights)
+    place = {key: i for i, key in enumerate(zip(treeids, nodeids, strict=True))}
+    if len(place) < len(treeids):
+        raise k.DefinitionError("two nodes of one tree have the same id")
+    mode = _modes(modes)
+    leaf = mode == LEAF
+
+    def child(ids: Sequence[int]) -> np.ndarray:
+        found = (place.get(key, -1) for key in zip(treeids, ids, strict=True))
+        return np.where(leaf, 0, np.fromiter(found, np.int64, len(ids)))
+
+    yes, no = child(truenodeids), child(falsenodeids)
+    votes = np.fromiter((place.get(key, -1) for key in zip(vote_trees, vote_nodes, strict=True)), np.int64, len(vote_trees))
+    if len(votes) and votes.min() < 0:
+        at = int(np.argmin(votes))
+        raise k.DefinitionError(f"a vote is for node {vote_nodes[at]} of tree {vote_trees[at]}, which does not exist")
+    order = np.argsort(votes, kind="stable")
+    count = np.bincount(votes, minlength=len(mode))
+    return Forest(
+        _roots(treeids, yes[~leaf], no[~leaf]), mode, np.where(leaf, 0, np.array(featureids, np.int64)), _numbers(values), yes, no,
+        _flags(missing, len(mode)), np.cumsum(count) - count, count, np.array(vote_targets, np.int64)[order],
+        np.array(vote_weights, np.float64)[order], targets,
+    )  # fmt: skip
+
+
+def _numbers(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Thresholds; those given as floats compare as float32 with float32 data."""
+    return values if isinstance(values, np.ndarray) else np.array(values, np.float32)
+
+
+def _modes(modes: Sequence[str]) -> np.ndarray:
+    numbers = {name: i for i, name in enumerate((*MODES[:6], "LEAF"))} | {"LEAF": LEAF}
+    unknown = set(modes) - numbers.keys()
+    if unknown:
+        raise k.DefinitionError(f"nodes_modes has {min(unknown)!r}; expected one of {', '.join(numbers)}")
+    return np.array([numbers[m] for m in modes], np.int64)
+
+
+def _roots(treeids: Sequence[int], yes: np.ndarray, no: np.ndarray) -> np.ndarray:
+    """Of each tree, in the order of their first nodes, the first node that no other leads to."""
+    free = np.ones(len(treeids), np.bool_)
+    free[yes[yes >= 0]] = False
+    free[no[no >= 0]] = False
+    roots: dict[int, int] = {}
+    for i in np.flatnonzero(free).tolist():
+        roots.setdefault(treeids[i], i)
+    return np.array(list(roots.values()), np.int64)
+
+
+def forest_of_splits(
+    roots: Sequence[int], featureids: Sequence[int], modes: np.ndarray, splits: np.ndarray, truenodeids: Sequence[int],
+    trueleafs: Sequence[int], falsenodeids: Sequence[int], falseleafs: Sequence[int], missing: Sequence[int] | None,
+    membership_values: np.ndarray | None, leaf_targetids: Sequence[int], leaf_weights: np.ndarray, targets: int,
+) -> Forest:  # fmt: skip
+    """From TreeEnsemble's attributes: inner nodes and leaves are numbered apart; here leaves follow the inner nodes."""
+    _equal_lengths(
+        nodes_featureids=featureids, nodes_modes=modes, nodes_splits=splits, nodes_truenodeids=truenodeids,
+        nodes_trueleafs=trueleafs, nodes_falsenodeids=falsenodeids, nodes_falseleafs=falseleafs,
+        nodes_missing_value_tracks_true=missing or None,
+    )  # fmt: skip
+    _equal_lengths(leaf_targetids=leaf_targetids, leaf_weights=leaf_weights)
+    inner, leaves = len(featureids), len(leaf_targetids)
+    numbers = np.asarray(modes, np.int64)
+    if len(numbers) and not (0 <= numbers.min() and numbers.max() < len(MODES)):
+        raise k.DefinitionError(f"nodes_modes has {int(numbers.max())}; expected 0 to {len(MODES) - 1} ({', '.join(MODES)})")
+
+    def padded(a: np.ndarray, fill: int) -> np.ndarray:
+        return np.concatenate([a, np.full(leaves, fill, a.dtype)])
+
+    def child(ids: Sequence[int], leaf: Sequence[int]) -> np.ndarray:
+        return padded(np.array(ids, np.int64) + np.where(np.array(leaf, np.bool_), inner, 0), 0)
+
+    return Forest(
+        np.array(roots, np.int64), padded(numbers, LEAF), padded(np.array(featureids, np.int64), 0),
+        padded(np.asarray(splits, np.promote_types(splits.dtype, np.float32)), 0), child(truenodeids, trueleafs),
+        child(falsenodeids, falseleafs), padded(_flags(missing, inner), 0),
+        np.maximum(np.arange(inner + leaves) - inner, 0), padded(np.zeros(inner, np.int64), 1),
+        np.array(leaf_targetids, np.int64), np.asarray(leaf_weights, np.float64), targets,
+        _members(membership_values, np.flatnonzero(numbers == len(MODES) - 1)),
+    )  # fmt: skip
+
+
+def _members(values: np.ndarray | None, nodes: np.ndarray) -> Members | None:
+    """The sets of the given nodes: each ends with a NaN."""
+    flat = np.zeros(0) if values is None else np.asarray(values, np.float64)
+    ends = np.isnan(flat)
+    if int(ends.sum()) != len(nodes):
+        raise k.DefinitionError(f"membership_values has {int(ends.sum())} sets; {len(nodes)} nodes are BRANCH_MEMBER")
+    if not len(nodes):
+        return None
+    owner = nodes[np.minimum(np.cumsum(ends) - ends, len(nodes) - 1)][~ends]
+    unique, place = np.unique(flat[~ends], return_inverse=True)
+    return Members(unique, np.sort(owner * max(len(unique), 1) + place))

@@ -1,0 +1,39 @@
+"""Tables made of attributes once, not at every run of a host operator."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+LIMIT = 16  # tables that a builder keeps; each holds on to the attributes it was made of
+
+
+def prepared(build: Callable[..., T]) -> Callable[..., T]:
+    """`build`, whose results are kept by the identity of its arguments: a node's attributes are the same objects each run.
+
+    The arguments are held as long as their result is, so an identity is never taken over by another object.
+    """
+    kept: OrderedDict[tuple[int, ...], tuple[tuple[Any, ...], T]] = OrderedDict()
+    lock = threading.Lock()
+
+    @functools.wraps(build)
+    def look_up(*attributes: Any) -> T:
+        key = tuple(map(id, attributes))
+        with lock:
+            found = kept.get(key)
+            if found is not None:
+                kept.move_to_end(key)
+                return found[1]
+        made = build(*attributes)
+        with lock:
+            kept[key] = (attributes, made)
+            while len(kept) > LIMIT:
+                kept.popitem(last=False)
+        return made
+
+    return look_up
