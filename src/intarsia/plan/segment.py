@@ -80,7 +80,10 @@ class Segment:
                 return d
             found = known.get(d)
             if found is None:
-                found = known[d] = d.evaluate(env)
+                try:
+                    found = known[d] = d.evaluate(env)
+                except ValueError as error:
+                    raise InvalidArgument(f"the sizes of the inputs do not fit together: {error}") from None
             return found
 
         for constraint in self.constraints:
