@@ -90,6 +90,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "GRU"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
+    ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
