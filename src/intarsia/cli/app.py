@@ -36,7 +36,13 @@ app = typer.Typer(
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Providers = Annotated[
     list[str] | None,
-    typer.Option("--provider", "-p", help="Execution provider; repeat in order of priority.", show_default="CPU"),
+    typer.Option(
+        "--provider",
+        "--providers",
+        "-p",
+        help="Execution provider; in order of priority, repeated or separated by commas.",
+        show_default="CPU",
+    ),
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -104,7 +110,7 @@ def run_model(
     `intarsia run bert.onnx -i 'input_ids=[[101, 2023, 102]]' -i attention_mask=@ones -d seq=3 -o out.npz`
     """
     feed_options = FeedOptions(parse_dims(dim or []), seed, _numbers(mean, "--mean"), _numbers(std, "--std"))
-    run.run_model(model, inputs or [], provider or [], feed_options, threads, run.OutputOptions(top, labels, output))
+    run.run_model(model, inputs or [], _names(provider), feed_options, threads, run.OutputOptions(top, labels, output))
 
 
 @app.command("explain")
@@ -121,7 +127,7 @@ def explain_model(
 
     `intarsia explain model.onnx -p CUDAExecutionProvider -p CPUExecutionProvider --json`
     """
-    explain.explain_model(model, provider or [], as_json)
+    explain.explain_model(model, _names(provider), as_json)
 
 
 @app.command("bench")
@@ -146,7 +152,7 @@ def bench_model(
     """
     names = [name.strip() for name in compare.split(",") if name.strip()]
     effort = bench.Effort(runs, seconds)
-    bench.bench_model(model, inputs or [], provider or [], FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
+    bench.bench_model(model, inputs or [], _names(provider), FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
 
 
 @app.command("dump")
@@ -167,7 +173,12 @@ def dump_model(
 
     `intarsia dump model.onnx --stage plan --dim batch=8`
     """
-    dump.dump_model(model, stage, provider or [], FeedOptions(parse_dims(dim or [])), output)
+    dump.dump_model(model, stage, _names(provider), FeedOptions(parse_dims(dim or [])), output)
+
+
+def _names(given: list[str] | None) -> list[str]:
+    """Provider names that were repeated, separated by commas, or both."""
+    return [name for item in given or [] for name in item.replace(",", " ").split()]
 
 
 @app.command("providers")

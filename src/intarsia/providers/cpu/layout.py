@@ -26,6 +26,14 @@ _ELEMENTWISE = frozenset(
 _REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
 
 
+_TWIN = "%last"
+
+
+def original_name(name: str) -> str:
+    """The value that a name made here stands for."""
+    return name.split(_TWIN)[0]
+
+
 def channels_last(inference: Inference) -> Graph | None:
     """The graph with convolutions in channels-last form, or None if it has none that a template takes."""
     graph = inference.graph
@@ -103,7 +111,7 @@ class _Rewrite:
 
     def _name(self, name: str) -> str:
         self.serial += 1
-        return f"{name}%last{self.serial}"
+        return f"{name}{_TWIN}{self.serial}"
 
     def _append(self, op_type: str, inputs: list[str], output: str, **attributes: object) -> None:
         self.nodes.append(Node(op_type, inputs, [output], attributes, name=f"{output} ({op_type})", version=1))

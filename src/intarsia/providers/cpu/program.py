@@ -17,6 +17,7 @@ from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
 from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.providers.cpu.layout import original_name
 from intarsia.providers.cpu.lower import HostStep, lower_graph
 from intarsia.runtime.executor import Pool, get_pool
 
@@ -249,12 +250,13 @@ class CpuProgram(Program):
         for g in self.lowered.grouping.groups:
             label = "+".join(n.op_type for n in g.nodes)
             for node in g.nodes:
-                first = next(n for n in node.outputs if n)
+                first = original_name(next(n for n in node.outputs if n))
                 if g.host:
                     reports[first] = NodeReport(first, "host", node.op_type, g.host)
                 else:
                     reports[first] = NodeReport(first, "compiled", label)
         for first, reason in self.lowered.grouping.folded.items():
+            first = original_name(first)
             reports.setdefault(first, NodeReport(first, "view" if "memory" in reason else "folded", "", reason))
         return list(reports.values())
 
