@@ -23,7 +23,8 @@ def check(x: np.ndarray, k: int, largest: bool, radix: bool | None, nthreads: in
     dtype = DType.of(x.dtype)
     outer, n, inner = x.shape
     x = at_page_end(x)
-    (values, around_values), (indices, around_indices) = guarded((outer, k, inner), x.dtype.type), guarded((outer, k, inner), np.int64)
+    values, around_values = guarded((outer, k, inner), x.dtype.type)
+    indices, around_indices = guarded((outer, k, inner), np.int64)
     scratch = np.zeros(nthreads * topk.scratch_nbytes(dtype, n, k), np.uint8)
     args = topk.topk_args(
         dtype, outer=outer, n=n, inner=inner, k=k, x=x.ctypes.data, values=values.ctypes.data, indices=indices.ctypes.data,
@@ -77,7 +78,8 @@ def test_rows_are_shared_among_threads(nthreads: int) -> None:
 @pytest.mark.parametrize("radix", [False, True], ids=["insertion", "radix"])
 def test_rows_in_order_in_reverse_and_constant(radix: bool) -> None:
     rising = np.arange(500, dtype=np.float32)
-    for row in (rising, rising[::-1], np.full(500, np.nan, np.float32), np.full(500, -np.inf, np.float32), np.float32(1) + rising * 2**-23):
+    constant = [np.full(500, value, np.float32) for value in (np.nan, -np.inf)]
+    for row in (rising, rising[::-1], *constant, 1 + rising * np.float32(2**-23)):
         for largest in (True, False):
             check(np.ascontiguousarray(row).reshape(1, 500, 1), 20, largest, radix)
 

@@ -22,8 +22,9 @@ from intarsia.providers.cpu.program import CpuProgram
 
 
 def program(
-    shape: Sequence[int | str], k: int | None, outputs: Sequence[str] = ("v", "i"), dtype: str = "float32", opset: int = 11, **attributes: Any
-) -> CpuProgram:
+    shape: Sequence[int | str], k: int | None, outputs: Sequence[str] = ("v", "i"), dtype: str = "float32", opset: int = 11,
+    **attributes: Any,
+) -> CpuProgram:  # fmt: skip
     """TopK of x; where `k` is None, of an input k."""
     node = helper.make_node("TopK", ["x", "k"], list(outputs), **attributes)
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -34,7 +35,8 @@ def program(
     else:
         constants = [numpy_helper.from_array(np.array([k], np.int64), "k")]
     results = [helper.make_tensor_value_info(n, t, None) for n, t in zip(outputs, (kind, TensorProto.INT64), strict=False) if n]
-    model = helper.make_model(helper.make_graph([node], "t", inputs, results, constants), opset_imports=[helper.make_opsetid("", opset)])
+    graph = helper.make_graph([node], "t", inputs, results, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     return CpuProgram(load(model), registry(), CompileContext(intra_op_num_threads=2))
 
 

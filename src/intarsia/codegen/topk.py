@@ -23,7 +23,9 @@ from intarsia.graph.dtypes import DType
 
 DTYPES = (DType.FLOAT, DType.DOUBLE, DType.INT32, DType.INT64)
 MAX_INSERTION = 128  # the longest list that keys are inserted into
-_FIELDS = "x values indices scratch units inner extent count stride list_keys list_indices other_keys other_indices tally radix".split()
+_FIELDS = (
+    "x values indices scratch units inner extent count stride list_keys list_indices other_keys other_indices tally radix"
+).split()
 _DIGITS = 256
 _I64 = ir.IntType(64)
 _LINE = 64
@@ -125,7 +127,8 @@ class _TopK:
         whole = body.select(dense, body.mul(body.div(n, self.lanes), self.lanes), 0)
         with body.loop(0, whole, self.lanes) as i:
             at = body.mul(i, self.itemsize)
-            body.store(self._key(body, body.load(body.at(x, at), self.dtype, self.lanes), self.lanes), body.at(keys, at), self.key_dtype)
+            elements = body.load(body.at(x, at), self.dtype, self.lanes)
+            body.store(self._key(body, elements, self.lanes), body.at(keys, at), self.key_dtype)
         with body.loop(whole, n) as i:
             element = body.load(body.at(x, body.mul(i, step)), self.dtype, 1)
             body.store(self._key(body, element, 1), body.at(keys, body.mul(i, self.itemsize)), self.key_dtype)
@@ -140,7 +143,8 @@ class _TopK:
 
         sign = constant(1 << (bits - 1))
         if self.dtype.is_floating:
-            raw = b.bitcast(b.fadd(x, body.constant(0.0, self.dtype, lanes)), body.vector_type(self.key_dtype, lanes))  # -0 + 0 = 0
+            plus = b.fadd(x, body.constant(0.0, self.dtype, lanes))  # -0 + 0 = 0
+            raw = b.bitcast(plus, body.vector_type(self.key_dtype, lanes))
             key = b.xor(raw, b.or_(b.ashr(raw, constant(bits - 1)), sign))
             key = b.select(b.fcmp_unordered("uno", x, x), constant((1 << bits) - 1), key)
         else:
@@ -152,7 +156,9 @@ class _TopK:
         key = body.load(body.at(keys, body.mul(index, self.itemsize)), self.key_dtype, 1)
         return key if self.itemsize == 8 else body.b.zext(key, _I64)
 
-    def _scan(self, body: Body, keys: Value, start: Value, n: Value, bound: Cell, found: Callable[[Value, Value], None]) -> None:
+    def _scan(
+        self, body: Body, keys: Value, start: Value, n: Value, bound: Cell, found: Callable[[Value, Value], None]
+    ) -> None:
         """`found(index, key)` for each key from `start` on that is larger than `bound` was when its block began."""
         b, lanes = body.b, self.lanes
         block = 4 * lanes

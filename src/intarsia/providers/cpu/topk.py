@@ -52,19 +52,20 @@ class TopK(Template):
         def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
             n, k = size(extent), size(count)
             if not 0 <= k <= n:
-                raise InvalidArgument(
-                    f"node {self.node.name!r} ({self.node.qualified_op}): k is {k}; expected 0 to the {n} elements of axis {axis}"
-                )
+                where = f"node {self.node.name!r} ({self.node.qualified_op})"
+                raise InvalidArgument(f"{where}: k is {k}; expected 0 to the {n} elements of axis {axis}")
             return template.topk_args(
                 dtype, outer=size(product(shape[:axis])), n=n, inner=size(product(shape[axis + 1 :])), k=k,
                 x=Ref(source), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,  # type: ignore[arg-type]
                 scratch=Ref(SCRATCH),  # type: ignore[arg-type]
             )  # fmt: skip
 
+        def scratch(size: Sizes, threads: int) -> int:
+            return threads * template.scratch_nbytes(dtype, size(extent), max(size(count), 0))
+
         return [
             Step(
-                template.kernel_text(dtype, self.largest, target), (source,), self.outputs, arguments,
-                scratch_nbytes=lambda size, threads: threads * template.scratch_nbytes(dtype, size(extent), max(size(count), 0)),
+                template.kernel_text(dtype, self.largest, target), (source,), self.outputs, arguments, scratch_nbytes=scratch,
                 serial=lambda size: size(product(shape)) < _SERIAL_ELEMENTS, label=f"top k, axis {axis}",
             )
         ]  # fmt: skip
