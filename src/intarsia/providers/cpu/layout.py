@@ -86,6 +86,8 @@ class _Rewrite:
             return self._elementwise
         if node.op_type in _REDUCTIONS:
             return self._reduction
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            return self._quantize
         return {"Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "BatchNormalization": None}.get(node.op_type)
 
     # --- twins ---
@@ -165,6 +167,13 @@ class _Rewrite:
                 return False
             inputs.append(moved)
         return self._emit(node, inputs)
+
+    def _quantize(self, node: Node) -> bool:
+        """By one scale for the whole tensor: element-wise."""
+        scales = [self.inference.types.get(n) for n in node.inputs[1:] if n]
+        if not all(isinstance(t, TensorType) and t.shape is not None and all(d == 1 for d in t.shape) for t in scales):
+            return False
+        return self._elementwise(node)
 
     def _operand(self, name: str, rank: int) -> str | None:
         """An operand of an element-wise node as it looks beside channels-last tensors of `rank`."""

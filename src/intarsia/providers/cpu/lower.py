@@ -24,6 +24,7 @@ from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Ref, Sizes, Step
+from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.template import FusedOperand
@@ -63,6 +64,9 @@ class Lowered:
 
 def lower_graph(graph: Graph, registry: Registry, target: Target, fuse: bool = True) -> Lowered:
     inference = infer(graph, registry)
+    plain = dequantized(inference, registry)
+    if plain is not None:
+        inference = infer(plain, registry)
     changed = channels_last(inference)
     if changed is not None:
         inference = infer(changed, registry)
