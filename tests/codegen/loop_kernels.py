@@ -1,4 +1,4 @@
-"""Run kernels made by `codegen.loops` on NumPy arrays, between pages that must not be touched, and compare with the interpreter."""
+"""Run kernels of `codegen.loops` on NumPy arrays next to pages that must not be touched; compare with the interpreter."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def run_loops(roots: Sequence[Tensor], *arrays: np.ndarray, nthreads: int = 1, *
     return out
 
 
-def check_loops(roots: Sequence[Tensor], arrays: Sequence[np.ndarray], env: Mapping[str, int] | None = None, rtol: float | None = None) -> None:
+def check_loops(
+    roots: Sequence[Tensor], arrays: Sequence[np.ndarray], env: Mapping[str, int] | None = None, rtol: float | None = None
+) -> None:
     """The compiled kernel gives what the interpreter does, for any number of threads."""
     env = env or {}
     kernel = compiled(roots)

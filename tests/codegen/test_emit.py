@@ -46,7 +46,23 @@ def float_values(dtype: DType) -> np.ndarray:
     rng = np.random.default_rng(0)
     limits = np.finfo(dtype.numpy)
     scaled = rng.standard_normal(4001) * 10.0 ** rng.uniform(-6, 3, 4001)
-    special = [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, 1, -1, np.inf, -np.inf, np.nan, limits.max, limits.min, limits.tiny, limits.smallest_subnormal]
+    special = [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        1,
+        -1,
+        np.inf,
+        -np.inf,
+        np.nan,
+        limits.max,
+        limits.min,
+        limits.tiny,
+        limits.smallest_subnormal,
+    ]
     return np.concatenate([scaled, np.linspace(-1, 1, 200), special]).astype(dtype.numpy)
 
 
@@ -59,7 +75,15 @@ def integer_values(dtype: DType, count: int) -> np.ndarray:
 def pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
     """All pairs of extremes and small numbers, and random ones."""
     limits = np.iinfo(dtype.numpy)
-    edges = {limits.min, limits.min + 1, limits.max, limits.max - 1, *(v for v in range(-9, 10) if v >= limits.min), dtype.bits, dtype.bits - 1}
+    edges = {
+        limits.min,
+        limits.min + 1,
+        limits.max,
+        limits.max - 1,
+        *(v for v in range(-9, 10) if v >= limits.min),
+        dtype.bits,
+        dtype.bits - 1,
+    }
     grid = np.array([(a, b) for a in sorted(edges) for b in sorted(edges)], dtype.numpy)
     random = np.random.default_rng(1).integers(limits.min, limits.max, (200, 2), dtype.numpy)
     both = np.concatenate([grid, random])
@@ -77,7 +101,9 @@ def test_unary_on_floats(dtype: DType) -> None:
         else:
             close = {16: 1e-2 if dtype is DType.BFLOAT16 else 1e-3, 32: 1e-6, 64: 1e-14}[dtype.bits]
             tiny = float(np.finfo(dtype.numpy).smallest_subnormal) if dtype is not DType.BFLOAT16 else 1e-40
-            np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=close, atol=2 * tiny, err_msg=op)
+            np.testing.assert_allclose(
+                found.astype(np.float64), expected.astype(np.float64), rtol=close, atol=2 * tiny, err_msg=op
+            )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.onnx_name)
@@ -189,7 +215,27 @@ def ulp_distance(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
 @pytest.mark.filterwarnings("ignore:.* encountered in cast:RuntimeWarning")  # signalling NaN, numbers out of range
 def test_float32_functions_over_the_whole_range(op: str) -> None:
     x = every_float32(40_009 if op == "erf" else 4_003)
-    edges = [0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 88.72, 88.73, 89, -87.3, -87.4, -103.9, -104, 3.92, 3.93, 9.01, 9.02, 1e-40]
+    edges = [
+        0.0,
+        -0.0,
+        1,
+        -1,
+        np.inf,
+        -np.inf,
+        np.nan,
+        88.72,
+        88.73,
+        89,
+        -87.3,
+        -87.4,
+        -103.9,
+        -104,
+        3.92,
+        3.93,
+        9.01,
+        9.02,
+        1e-40,
+    ]
     x = np.concatenate([x, np.linspace(-110, 110, 40_000), np.linspace(-4, 4, 40_000), edges]).astype(np.float32)
     with np.errstate(all="ignore"):
         exact = EXACT[op](x.astype(np.float64))
@@ -231,7 +277,9 @@ def test_casts(source: DType) -> None:
         root = k.cast(k.input(0, source, x.shape), target)
         (found,), (expected,) = run_loops([root], x), interpret([root], [x])
         assert found.dtype == expected.dtype
-        np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64), err_msg=f"{source.name} to {target.name}")
+        np.testing.assert_array_equal(
+            found.astype(np.float64), expected.astype(np.float64), err_msg=f"{source.name} to {target.name}"
+        )
 
 
 @pytest.mark.parametrize("target", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
@@ -249,7 +297,9 @@ def test_rounding_to_16_bits_is_to_nearest_even(target: type) -> None:
 
 def test_double_to_16_bits_rounds_once() -> None:
     """A little more than a tie between two numbers; float32 in between would make it a tie, and round it down."""
-    x = np.array([1 + 2**-11 + 2**-40, 1 + 2**-8 + 2**-40, -1 - 2**-11 - 2**-40, 65519.999999, 65520.0, 1e300, 1e-300, np.inf, np.nan])
+    x = np.array(
+        [1 + 2**-11 + 2**-40, 1 + 2**-8 + 2**-40, -1 - 2**-11 - 2**-40, 65519.999999, 65520.0, 1e300, 1e-300, np.inf, np.nan]
+    )
     half = [1 + 2**-10, 1 + 2**-8, -1 - 2**-10, 65504, np.inf, np.inf, 0, np.inf, np.nan]
     brain = [1, 1 + 2**-7, -1, 65536, 65536, np.inf, 0, np.inf, np.nan]
     for target, expected in ((DType.FLOAT16, half), (DType.BFLOAT16, brain)):
@@ -282,10 +332,15 @@ def test_vectors_give_what_scalars_do(lanes: int) -> None:
     root = k.cast(k.cast(z, DType.BFLOAT16), DType.FLOAT) + k.cast(k.cast(k.tanh(x), DType.FLOAT16), DType.FLOAT)
     root = k.reshape(k.broadcast(root, (1,)), (1, 1)) + k.maximum(x, y) * k.unary("sign", x)
     module = ir.Module()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.PointerType(), ir.IntType(64), ir.IntType(64)]), "__SYMBOL__")
+    function = ir.Function(
+        module, ir.FunctionType(ir.VoidType(), [ir.PointerType(), ir.IntType(64), ir.IntType(64)]), "__SYMBOL__"
+    )
     builder = ir.IRBuilder(function.append_basic_block())
     emitter = Emitter(builder, lanes)
-    pointers = [builder.load(builder.gep(function.args[0], [ir.IntType(64)(i)], source_etype=ir.IntType(64)), typ=ir.PointerType()) for i in range(3)]
+    pointers = [
+        builder.load(builder.gep(function.args[0], [ir.IntType(64)(i)], source_etype=ir.IntType(64)), typ=ir.PointerType())
+        for i in range(3)
+    ]
     scalar = builder.load(pointers[1], typ=ir.FloatType())
     value = emitter.evaluate(root, {0: emitter.load(pointers[0], DType.FLOAT), 1: emitter.splat(scalar)})
     emitter.store(value, pointers[2], DType.FLOAT)

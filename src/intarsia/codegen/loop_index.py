@@ -128,6 +128,13 @@ def regroup(at: Sequence[Index], have: Sequence[Dim], want: Sequence[Dim]) -> li
     return out
 
 
+def may_miss(index: Index) -> bool:
+    """Whether the index was clamped into an axis that may have no elements: it can lie outside all the same."""
+    if index[0] in ("clamp", "checked") and (isinstance(index[2], Expr) or index[2] == 0):
+        return True
+    return any(may_miss(part) for part in index[1:] if isinstance(part, tuple) and part and isinstance(part[0], str))
+
+
 def window_indices(t: Tensor, at: Sequence[Index]) -> list[Index]:
     axes, _, strides, dilations = t.attrs
     rank = t.args[0].rank

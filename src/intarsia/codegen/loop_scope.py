@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import llvmlite.ir as ir
 
 from intarsia.codegen.emit import I64, Emitter
-from intarsia.codegen.loop_index import Index
-from intarsia.graph.dims import Dim, Expr
+from intarsia.codegen.loop_index import Index, may_miss
+from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 
@@ -156,8 +156,12 @@ class LoopBuilder:
         if kind == "1":
             return b.select(b.icmp_unsigned("==", size, I64(1)), I64(0), first)
         if kind == "checked":
-            with b.if_then(b.icmp_unsigned(">=", first, size), likely=False):
+            outside = b.icmp_unsigned(">=", first, size)
+            _, tensor, where = index[1]
+            if any(may_miss(i) for i in where):  # what was read instead of an element of no indices is no index
+                outside = b.and_(outside, b.icmp_unsigned("!=", self._dim(scope, product(tensor.shape)), I64(0)))
+            with b.if_then(outside, likely=False):
                 b.store(I64(1), self.status)
         top = b.sub(size, I64(1))
-        low = b.select(b.icmp_signed("<", first, I64(0)), I64(0), first)
-        return b.select(b.icmp_signed(">", low, top), top, low)
+        low = b.select(b.icmp_signed(">", first, top), top, first)
+        return b.select(b.icmp_signed("<", low, I64(0)), I64(0), low)

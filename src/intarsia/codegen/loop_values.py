@@ -8,12 +8,14 @@ import llvmlite.ir as ir
 import numpy as np
 
 from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
-from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, of_dim, operand_indices, regroup
+from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
+
+_HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element types of rows on the stack
 
 
 class ValueEmitter(LoopBuilder):
@@ -52,7 +54,10 @@ class ValueEmitter(LoopBuilder):
         ((operand, where),) = pairs
         return self._value(operand, where, scope)
     def _emit_input(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
-        pointer = self._pointer(self.pointers[t.attrs[0]], at, t.shape, t.dtype, scope)
+        offset = linear(at, t.shape)
+        if may_miss(offset):
+            offset = ("clamp", offset, product(t.shape))
+        pointer = scope.builder.gep(self.pointers[t.attrs[0]], [self._index(offset, scope)], source_etype=storage_type(t.dtype))
         return Emitter(scope.builder).load(pointer, t.dtype)
 
     def _emit_reshape(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
@@ -151,7 +156,7 @@ class ValueEmitter(LoopBuilder):
         names = frozenset().union(*(self._names(i) for i in at)) if at else frozenset()
         row = self.row_variable
         if row is not None and row in names and "start" in _all_variables(scope):
-            return self._row_reduction(t, op, extents, element, row, names - {row}, scope)
+            return self._row_reduction(t, op, extents, element, row, at, scope)
 
         def nest(level: int, ks: list[Index], carried: ir.Value, inner: Scope) -> ir.Value:
             if level == len(extents):
@@ -169,19 +174,20 @@ class ValueEmitter(LoopBuilder):
 
     def _row_reduction(
         self, t: Tensor, op: str, extents: list[Dim], element: Callable[[list[Index], Scope], ir.Value], row: str,
-        names: frozenset[str], scope: Scope,
+        at: list[Index], scope: Scope,
     ) -> ir.Value:  # fmt: skip
         """Accumulate a chunk of the inner axis at once, in a row on the stack."""
         bound = scope.binding("start")
-        place = scope.place(names)
+        place = scope.place(frozenset().union(*(self._names(i) for i in at)) - {row})
         if place.depth < bound.depth:
             place = bound
-        key = ("row", id(t), names)
+        key = ("row", id(t), tuple(at))
         start, end = bound.variables["start"], bound.variables["end"]
         buffer = place.memo.get(key)
-        kind = compute_type(t.dtype)
+        held = _HELD.get(t.dtype, t.dtype)
+        kind = storage_type(held)
         if buffer is None:
-            buffer = self.entry.alloca(kind if kind is not I1 else ir.IntType(8), size=I64(self.chunk))
+            buffer = self.entry.alloca(kind, size=I64(self.chunk))
             buffer.align = 64
             place.memo[key] = buffer
 
@@ -190,10 +196,10 @@ class ValueEmitter(LoopBuilder):
                     inner.variables[row] = self.loop_variable
                     spot = inner.builder.gep(buffer, [inner.builder.sub(self.loop_variable, start)], source_etype=kind)
                     if ks is None:
-                        inner.builder.store(self._identity(op, t.dtype, inner), spot)
+                        Emitter(inner.builder).store(self._identity(op, t.dtype, inner), spot, held)
                         return
-                    value = element(ks, inner)
-                    inner.builder.store(self._combine(op, inner.builder.load(spot, typ=kind), value, t.dtype, inner), spot)
+                    value, e = element(ks, inner), Emitter(inner.builder)
+                    e.store(self._combine(op, e.load(spot, held), value, t.dtype, inner), spot, held)
 
                 self._loop(outer, start, end, body, "row")
 
@@ -213,30 +219,8 @@ class ValueEmitter(LoopBuilder):
             along_row(place, None)
             nest(0, [], place)
         here = scope.binding(row).variables[row]
-        return scope.builder.load(scope.builder.gep(buffer, [scope.builder.sub(here, start)], source_etype=kind), typ=kind)
-
-    def _emit_argreduce(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
-        op, axis, last = t.attrs
-        x = t.args[0]
-        self.serial += 1
-        name = f"k{self.serial}"
-        worst = self._identity(op, x.dtype, scope)
-
-        def body(inner: Scope, values: list[ir.Value]) -> list[ir.Value]:
-            here = inner.variables[name] = self.loop_variable
-            where = [*at[:axis], ("v", name), *at[axis:]]
-            value = self._value(x, where, inner)
-            b, e = inner.builder, Emitter(inner.builder)
-            pair = [values[0], value] if op == "max" else [value, values[0]]
-            better = e.primitive("lt" if not last else "le", pair, x.dtype, DType.BOOL)
-            first = b.icmp_unsigned("==", here, I64(0))
-            if x.dtype.is_floating:  # NaN wins
-                nan = b.fcmp_unordered("uno", value, value)
-                better = b.or_(better, nan if last else b.and_(nan, b.fcmp_ordered("ord", values[0], values[0])))
-            better = b.or_(better, first)
-            return [b.select(better, value, values[0]), b.select(better, here, values[1])]
-
-        return self._fold(scope, I64(0), self._dim(scope, x.shape[axis]), [worst, I64(0)], body, name)[1]
+        spot = scope.builder.gep(buffer, [scope.builder.sub(here, start)], source_etype=kind)
+        return Emitter(scope.builder).load(spot, held)
 
     def _identity(self, op: str, dtype: DType, scope: Scope) -> ir.Value:
         value = {"sum": 0, "prod": 1, "any": False, "all": True}.get(op)

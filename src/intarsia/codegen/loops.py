@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import llvmlite.ir as ir
 
+from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
@@ -77,7 +78,7 @@ def lower(roots: Sequence[Tensor], target: Target, prefix: str = "loops") -> Loo
         reason = unsupported(roots)
         if reason is not None:
             raise UnsupportedPrimitive(reason)
-        kept = collapse([stripped(r) for r in roots])
+        kept = collapse(in_reductions([stripped(r) for r in roots]))
         if len(_lowered) >= _LOWERED_LIMIT:
             _lowered.clear()
         known = _lowered[key] = _Lowering(kept, target, prefix).finish()
@@ -170,6 +171,7 @@ class _Lowering(ValueEmitter):
         names = [f"i{n}" for n in range(len(shape))]
         plan = self._plan(roots, shape, names)
         self.chunk = plan.chunk
+        self.row_variable = None if plan.inner is None else names[plan.inner]
         outer = plan.outer
         chunks: Dim = 1
         if plan.inner is not None:
@@ -227,7 +229,6 @@ class _Lowering(ValueEmitter):
         if plan.inner is None:
             self._store(scope, roots, [("v", name) for name in names], offsets, full)
         else:
-            self.row_variable = names[plan.inner]
             self._loop(scope, scope.binding("start").variables["start"], scope.binding("end").variables["end"], store, "inner")
 
     def _store(self, scope: Scope, roots: list[Tensor], indices: list[Index], offsets: list[Dim], full: Sequence[Dim]) -> None:
