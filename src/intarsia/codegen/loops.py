@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import llvmlite.ir as ir
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
