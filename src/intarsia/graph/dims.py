@@ -7,44 +7,73 @@ opaque atom. Two expressions are equal exactly when their normal forms are, so `
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Union
+from typing import ClassVar, Union
+from weakref import WeakValueDictionary
 
 Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
 
 _fresh = itertools.count()
+_TEXT_LIMIT = 240  # characters: operations on operations on ... would have texts that grow exponentially
 
 
 class Atom:
-    """A named size, or an opaque operation on dimensions. Compared by name and arguments."""
+    """A named size, or an opaque operation on dimensions. There is one object of each name and arguments."""
 
-    __slots__ = ("_hash", "_text", "args", "name")
+    __slots__ = ("__weakref__", "_hash", "_size", "_text", "args", "name")
+    _known: ClassVar[WeakValueDictionary[tuple[str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
+    name: str
+    args: tuple[Dim, ...]
+    _hash: int
+    _text: str | None
+    _size: bool | None
 
-    def __init__(self, name: str, args: tuple[Dim, ...] = ()) -> None:
-        self.name, self.args = name, args
-        self._hash = hash((name, args))
-        self._text: str | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Atom) and self._hash == other._hash and (self.name, self.args) == (other.name, other.args)
+    def __new__(cls, name: str, args: tuple[Dim, ...] = ()) -> Atom:
+        found = cls._known.get((name, args))
+        if found is None:
+            made = object.__new__(cls)
+            made.name, made.args, made._hash, made._text, made._size = name, args, hash((name, args)), None, None
+            found = cls._known.setdefault((name, args), made)
+        return found
 
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def is_size(self) -> bool:
+        """Whether the atom is known to be 0 or more."""
+        if self._size is None:
+            if not self.args:
+                self._size = "[" not in self.name
+            else:
+                test = any if self.name == "max" else all
+                self._size = self.name == "reshape_dim" or test(is_nonnegative(a) for a in self.args)
+        return self._size
+
     def __repr__(self) -> str:
+        """The operation, written out; where that is long, with a digest of its operands in their place."""
         if self._text is None:
-            self._text = f"{self.name}({', '.join(map(str, self.args))})" if self.args else self.name
+            text = f"{self.name}({', '.join(map(str, self.args))})" if self.args else self.name
+            if self.args and len(text) > _TEXT_LIMIT:
+                text = f"{self.name}(~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()})"
+            self._text = text
         return self._text
 
-    def evaluate(self, env: Mapping[str, int]) -> int:
+    def evaluate(self, env: Mapping[str, int], known: dict[Atom, int]) -> int:
+        """The value; `known` holds those of operations met before, which large expressions share."""
         if not self.args:
             return env[self.name]
-        return _OPAQUE[self.name](*(evaluate(a, env) for a in self.args))
+        value = known.get(self)
+        if value is None:
+            operands = (a._evaluate(env, known) if isinstance(a, Expr) else int(a) for a in self.args)
+            value = known[self] = _OPAQUE[self.name](*operands)
+        return value
 
 
 def _float32(x: float) -> float:
@@ -167,10 +196,13 @@ class Expr:
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         """The value when every symbol has the size that `env` gives (KeyError names a missing one)."""
+        return self._evaluate(env, {})
+
+    def _evaluate(self, env: Mapping[str, int], known: dict[Atom, int]) -> int:
         total = 0
         for mono, coeff in self.terms.items():
             for atom, power in mono:
-                coeff *= atom.evaluate(env) ** power
+                coeff *= atom.evaluate(env, known) ** power
             total += coeff
         return total
 
@@ -210,19 +242,52 @@ def _opaque(name: str, *args: Dim) -> Expr:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """a // b, exact where b divides every coefficient (or is a common factor) of a."""
+    """a // b, exact where b divides a.
+
+    Multiples of a number b come out of the division: (h - 1) // 4 is (h + 3) // 4 - 1, so that equal sizes read the same
+    and the operand is 0 or more where h is.
+    """
     if isinstance(a, int) and isinstance(b, int):
         return a // b
-    if isinstance(b, int) and b > 0 and all(c % b == 0 for c in _terms(a).values()):
-        return _normal({m: c // b for m, c in _terms(a).items()})
-    quotient = _divide_monomial(a, b)
+    if isinstance(b, int) and b > 0:
+        whole = _normal({m: c // b for m, c in _terms(a).items() if c % b == 0 or not m})
+        rest = a - whole * b
+        return whole + (rest // b if isinstance(rest, int) else _opaque("floordiv", rest, b))
+    quotient = _divide_exactly(a, b)
     return quotient if quotient is not None else _opaque("floordiv", a, b)
 
 
-def _divide_monomial(a: Dim, b: Dim) -> Dim | None:
-    divisor = _terms(b)
-    if len(divisor) != 1:
-        return 1 if a == b else None
+def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
+    """a / b where that is a polynomial: long division by b's leading monomial."""
+    divisor, rest, out = _terms(b), dict(_terms(a)), dict[Monomial, int]()
+    if len(divisor) == 1:
+        return _divide_monomial(a, divisor)
+    if len(divisor) * len(rest) > 400 or not divisor:
+        return None
+    atoms = sorted({atom for m in (*rest, *divisor) for atom, _ in m}, key=str)
+
+    def degrees(m: Monomial) -> list[int]:
+        powers = dict(m)
+        return [powers.get(atom, 0) for atom in atoms]
+
+    lead = max(divisor, key=degrees)
+    while rest:
+        factor = _divide_monomial(Expr({(top := max(rest, key=degrees)): rest[top]}), {lead: divisor[lead]})
+        if factor is None:
+            return None
+        ((mono, coeff),) = _terms(factor).items()
+        out[mono] = coeff
+        for m, c in divisor.items():
+            product_mono = _times(mono, m)
+            left = rest.get(product_mono, 0) - coeff * c
+            if left:
+                rest[product_mono] = left
+            else:
+                rest.pop(product_mono, None)
+    return _normal(out)
+
+
+def _divide_monomial(a: Dim, divisor: Mapping[Monomial, int]) -> Dim | None:
     ((mono, coeff),) = divisor.items()
     out: dict[Monomial, int] = {}
     for m, c in _terms(a).items():
@@ -279,19 +344,9 @@ def lower_bound(d: Dim) -> int | None:
     if not isinstance(d, Expr):
         return int(d)
     for mono, coeff in d.terms.items():
-        if mono and (coeff < 0 or not all(_is_size(atom) for atom, _ in mono)):
+        if mono and (coeff < 0 or not all(atom.is_size for atom, _ in mono)):
             return None
     return d.terms.get((), 0)
-
-
-def _is_size(atom: Atom) -> bool:
-    """Whether the atom is known to be 0 or more."""
-    if not atom.args:
-        return "[" not in atom.name
-    if atom.name == "reshape_dim":
-        return True
-    test = any if atom.name == "max" else all
-    return test(is_nonnegative(a) for a in atom.args)
 
 
 def is_nonnegative(d: Dim) -> bool:
@@ -367,7 +422,7 @@ def quotient(a: Dim, b: Dim) -> Dim:
     """a // b, and 0 where b is 0."""
     if isinstance(b, int):
         return floordiv(a, b) if b else 0
-    exact = _divide_monomial(a, b)
+    exact = _divide_exactly(a, b)
     return exact if exact is not None else _opaque("quotient", a, b)
 
 
