@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from intarsia.graph.dims import Dim, fresh_symbol
@@ -77,7 +79,7 @@ def unique(X: np.ndarray, *, axis: int | None = None, sorted: int = 1, node: Nod
 
 def _order_keys(x: np.ndarray, axis: int) -> np.ndarray:
     """One row per slice along `axis`, in a type that NumPy sorts by rows: strings by rank, narrow floats widened."""
-    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], math.prod(x.shape[:axis] + x.shape[axis + 1 :]))
     if rows.dtype == object:
         distinct, ranks = np.unique(rows.astype(str), return_inverse=True)
         return ranks.reshape(rows.shape) if len(distinct) else np.zeros(rows.shape, np.int64)

@@ -40,7 +40,10 @@ class Constraint:
     where: str
 
     def check(self, env: Mapping[str, int]) -> None:
-        left, right = _size(self.left, env), _size(self.right, env)
+        try:
+            left, right = _size(self.left, env), _size(self.right, env)
+        except ValueError as error:
+            raise InvalidArgument(f"{self.where}: {error}") from None
         if left == right or (self.kind == "broadcast" and left == 1):
             return
         verb = "broadcast to" if self.kind == "broadcast" else "equal"

@@ -125,6 +125,11 @@ class Windowed(Template):
 
 @dataclass(frozen=True)
 class Convolution(Windowed):
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        weights = self.types[1]
+        assert self.data.shape is not None and weights is not None and weights.shape is not None
+        return [(self.data.shape[-1], weights.shape[1] * int(self.node.attributes.get("group", 1)))]
+
     def result(self, acc: Tensor) -> Tensor:
         if len(self.types) < 3 or self.types[2] is None:
             return acc

@@ -292,6 +292,9 @@ class _Lowerer:
                 self.constraints.append(Constraint("equal", product(t.args[0].shape), product(t.shape), where))
             elif t.prim == "dot" and t.args[0].shape[-1] != t.args[1].shape[-2]:
                 self.constraints.append(Constraint("equal", t.args[0].shape[-1], t.args[1].shape[-2], where))
+            elif t.prim == "concat":
+                pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
+                self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
 
 
 def _loop_arguments(kernel: LoopKernel, names: Sequence[str], out: str) -> Callable[[Sizes, int], Sequence[Ref | int]]:

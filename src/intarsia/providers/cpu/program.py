@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from intarsia.codegen.engine import get_engine
 from intarsia.codegen.target import Target
 from intarsia.errors import Fail, InvalidArgument
+from intarsia.graph.dims import Shape, evaluate
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
@@ -150,7 +152,7 @@ class CpuProgram(Program):
                 value = self.lowered.graph.constants[source].numpy()
             kind = self.lowered.types.get(name)
             if isinstance(value, np.ndarray) and isinstance(kind, TensorType) and kind.shape is not None and name != source:
-                value = value.reshape([d if isinstance(d, int) else d.evaluate(env) for d in kind.shape])
+                value = _reshaped(name, value, kind.shape, env)
             out.append(value.copy() if shared and isinstance(value, np.ndarray) else value)
         return out
 
@@ -234,7 +236,7 @@ class CpuProgram(Program):
         env: dict[str, int] = {}
         for known, array in values.items():
             self._learn(known, array, env)
-        return value.reshape([d if isinstance(d, int) else d.evaluate(env) for d in kind.shape])
+        return _reshaped(name, value, kind.shape, env)
 
     def _run_body(self, node: Node, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
         """A subgraph, compiled as a program of its own whose further inputs are the values it captures."""
@@ -264,3 +266,11 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.text import describe
 
         return describe(self, stage)
+
+
+def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
+    shape = tuple(evaluate(d, env) for d in dims)
+    if math.prod(shape) != value.size:
+        given = f"{list(value.shape)} ({value.size} elements)"
+        raise InvalidArgument(f"value {name!r}: {given} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
+    return value.reshape(shape)
