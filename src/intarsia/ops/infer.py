@@ -23,6 +23,8 @@ from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
+_FLOATS = (DType.FLOAT, DType.DOUBLE)
+_SAME_RANK = frozenset(("Resize", "Upsample", "Pad", "Slice", "Tile", "CenterCropPad"))  # as their first input, whatever the values
 
 
 @dataclass
@@ -74,7 +76,7 @@ def infer(
             result.types[value.name] = value.type
     for name, constant in graph.constants.items():
         result.types[name] = constant.type
-        limit = VALUE_LIMIT if constant.dtype in _INTEGERS else FLOAT_LIMIT if constant.dtype is DType.FLOAT else -1
+        limit = VALUE_LIMIT if constant.dtype in _INTEGERS else FLOAT_LIMIT if constant.dtype in _FLOATS else -1
         if constant.size <= limit:
             result.values[name] = constant.numpy().astype(object)
     for node in result.graph.nodes:
@@ -97,7 +99,7 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
         outputs = _outputs_of(result, node, record, registry)
     except k.SymbolicValueError as error:
         result.unknown[node.outputs[0]] = str(error)
-        outputs = None
+        outputs = _types_of_known_rank(result, node)
     except k.DefinitionError as error:
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
     if outputs is None:
@@ -106,6 +108,17 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
     for name, found in zip(node.outputs, outputs, strict=False):
         if name and found is not None:
             result.types[name] = found
+
+
+def _types_of_known_rank(result: Inference, node: Node) -> list[ValueType | None] | None:
+    """Sizes are symbols that a run gives numbers, where only sizes depend on values that are known at run time."""
+    first = result.types.get(node.inputs[0]) if node.inputs else None
+    if node.domain or not isinstance(first, TensorType) or first.shape is None:
+        return None
+    if node.op_type != "Range" and node.op_type not in _SAME_RANK:
+        return None
+    rank = 1 if node.op_type == "Range" else len(first.shape)
+    return [TensorType(first.dtype, fresh_shape(rank, node.outputs[0]))]
 
 
 def _declare(result: Inference, node: Node) -> None:
@@ -262,8 +275,12 @@ def _takes_any(function: Any) -> bool:
 def _follow_values(
     result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]
 ) -> None:
-    """Evaluate integer outputs on dimensions, where all that they depend on is known."""
+    """Evaluate integer outputs on dimensions, where all that they depend on is known; so are sizes cast to floating point."""
     for name, root in zip(node.outputs, roots, strict=True):
+        if node.op_type == "Cast" and root is not None and root.dtype in _FLOATS and root.rank == 0:
+            known = values.get(0)
+            if known is not None and not isinstance(known.item(), (bool, float)):
+                result.values[name] = known
         if not name or root is None or root.dtype not in _INTEGERS:
             continue
         count = product(root.shape)

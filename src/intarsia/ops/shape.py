@@ -357,10 +357,16 @@ def _count(start: Any, limit: Any, delta: Any) -> Dim:
         raise k.SymbolicValueError(f"the step of Range must be known, but is {delta}")
     if delta == 0:
         raise k.DefinitionError("the step of Range must not be 0")
-    if isinstance(start, float) or isinstance(limit, float) or isinstance(delta, float):
+    if any(isinstance(v, float) for v in (start, limit, delta)):
+        if any(isinstance(v, Expr) for v in (start, limit)):
+            raise k.SymbolicValueError(f"a size of Range depends on start {start}, limit {limit} and step {delta}")
         return max(int(np.ceil((limit - start) / delta)), 0)
     span = limit - start if delta > 0 else start - limit
     return dim_max(floordiv(span + (abs(delta) - 1), abs(delta)), 0)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @op("Range", 11, values=("start", "limit", "delta"))
@@ -374,7 +380,7 @@ def range_computed(
 ) -> Tensor:
     """start + i * delta; float16 and bfloat16 are computed in float32 whatever `stash_type` says."""
     dtype = node.operands[0].dtype
-    first, last, step = (v.reshape(-1)[0] for v in (start, limit, delta))
+    first, last, step = (_whole(v.reshape(-1)[0]) for v in (start, limit, delta))
     count = _count(first, last, step)
     wide = dtype if dtype in (DType.DOUBLE, DType.FLOAT) or dtype.is_integer else DType.FLOAT
     steps = k.iota((count,), 0, wide)

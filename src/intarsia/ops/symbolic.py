@@ -12,6 +12,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
 
+_MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "cast"))
+
+
 class Unknown(Exception):
     """The value depends on data, or on a comparison of sizes that are not known."""
 
@@ -27,8 +30,14 @@ def evaluate_symbolic(root: Tensor, operands: Mapping[int, np.ndarray | None]) -
         rule = _RULES.get(t.prim)
         if rule is None:
             raise Unknown(t.prim)
+        if t.prim not in _MOVES and any(a.dtype.is_floating and _has_size(values[id(a)]) for a in t.args):
+            raise Unknown("float")
         values[id(t)] = rule(t, [values[id(a)] for a in t.args], operands)
     return values[id(root)]
+
+
+def _has_size(values: np.ndarray) -> bool:
+    return any(isinstance(v, Expr) for v in values.flat)
 
 
 def _input(t: Tensor, args: list[np.ndarray], operands: Mapping[int, np.ndarray | None]) -> np.ndarray:
