@@ -253,10 +253,8 @@ class CpuProgram(Program):
             label = "+".join(n.op_type for n in g.nodes)
             for node in g.nodes:
                 first = original_name(next(n for n in node.outputs if n))
-                if g.host:
-                    reports[first] = NodeReport(first, "host", node.op_type, g.host)
-                else:
-                    reports[first] = NodeReport(first, "compiled", label)
+                report = NodeReport(first, "host", node.op_type, g.host) if g.host else NodeReport(first, "compiled", label)
+                reports.setdefault(first, report)  # a transpose that layout put behind a node has the same original name
         for first, reason in self.lowered.grouping.folded.items():
             first = original_name(first)
             reports.setdefault(first, NodeReport(first, "view" if "memory" in reason else "folded", "", reason))

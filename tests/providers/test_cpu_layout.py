@@ -1,0 +1,164 @@
+"""Channels-last layout and fusion behind convolutions: results stay, and few transposes are left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+from cpu_models import check, kernels, normal, session_of
+
+from intarsia.graph.model import Graph
+
+NET = """g (float[n, 3, {sizes}] x) => (float[n, c, {sizes_out}] y) {{
+    a = Conv <pads = {pads}> (x, w1, b1)
+    bn = BatchNormalization (a, scale, bias, mean, var)
+    r = Relu(bn)
+    c = Conv <pads = {pads}> (r, w2)
+    s = Add(c, r)
+    {tail} }}"""
+SPATIAL = {3: ("h", (9,)), 4: ("h, w", (7, 6)), 5: ("d, h, w", (4, 5, 3))}
+
+
+def network(rank: int, tail: str, outputs: str = "h, w") -> tuple[str, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    names, sizes = SPATIAL[rank]
+    spatial = rank - 2
+    constants = {
+        "w1": normal(4, 3, *[3] * spatial) / 3, "b1": normal(4), "w2": normal(4, 4, *[3] * spatial, seed=1) / 4,
+        "scale": normal(4, seed=2), "bias": normal(4, seed=3), "mean": normal(4, seed=4), "var": normal(4, seed=5) ** 2 + 0.5,
+        "w3": normal(5, 4, *[1] * spatial), "slope": normal(4, *[1] * spatial), "one": np.ones((1,) * rank, np.float32),
+        "pads": np.array([0, 1, *[1] * spatial, 0, 2, *[0] * spatial]), "axes": np.arange(2, rank), "channel": np.array([1]),
+        "scales": np.array([1, 1, *[2.0] * spatial], np.float32),
+    }  # fmt: skip
+    text = NET.format(sizes=names, sizes_out=outputs, pads=[1] * (2 * spatial), tail=tail)
+    used = {
+        name: array
+        for name, array in constants.items()
+        if name in text.replace(",", " ").replace(")", " ").replace("(", " ").split()
+    }
+    return text, used, {"x": normal(2, 3, *sizes)}
+
+
+TAILS = {
+    "residual": "y = Relu(s)",
+    "concat": "y = Concat <axis = 1> (s, r, x)",
+    "concat_behind": "y = Concat <axis = -1> (s, r)",
+    "resize": "y = Resize <mode = \"linear\"> (s, , scales)",
+    "pad": "p = Pad(s, pads)  y = Neg(p)",
+    "mean_kept": "m = ReduceMean <axes = {axes}, keepdims = 1> (s)  y = Mul(m, s)",
+    "sum_over_channels": "m = ReduceSum <keepdims = 1> (s, channel)  y = Sub(s, m)",
+    "max_over_channels": "y = ReduceMax <axes = [1], keepdims = 0> (s)",
+    "pool": "y = MaxPool <kernel_shape = {twos}, strides = {twos}> (s)",
+    "average": "y = AveragePool <kernel_shape = {twos}, auto_pad = \"SAME_UPPER\", count_include_pad = 1> (s)",
+    "global_pool_flatten": "p = GlobalAveragePool(s)  y = Flatten(p)",
+    "global_max": "y = GlobalMaxPool(s)",
+    "mean_flat": "y = ReduceMean <axes = {axes}, keepdims = 0> (s)",
+    "next_conv": "t = PRelu(s, slope)  u = Mul(t, one)  y = Conv(u, w3)",
+    "softmax_between": "t = Softmax <axis = 1> (s)  y = Conv(t, w3)",
+    "transpose": "y = Transpose(s)",
+    "shape_only": "t = Shape(s)  e = ConstantOfShape(t)  y = Add(e, s)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+@pytest.mark.parametrize("tail", sorted(TAILS))
+def test_networks(tail: str, rank: int) -> None:
+    if tail == "transpose" and rank == 3:
+        pytest.skip("the same model as rank 4")
+    text = TAILS[tail].replace("{axes}", str(list(range(2, rank)))).replace("{twos}", str([2] * (rank - 2)))
+    model, constants, feeds = network(rank, text, "k" if tail in ("global_pool_flatten", "mean_flat") else "h, w")
+    header = '<ir_version: 8, opset_import: ["" : 13]>'
+    check(model, feeds, constants=constants, header=header, rtol=2e-5)
+
+
+def lowered_graph(text: str, constants: dict[str, np.ndarray]) -> Graph:
+    (program,) = session_of(text, constants)._model.programs
+    return program.lowered.graph
+
+
+def test_a_network_is_transposed_once_at_each_end() -> None:
+    text, constants, _ = network(4, "p = MaxPool <kernel_shape = [2, 2]> (s)  q = Pad(p, pads)  y = Concat <axis = 1> (q, q)")
+    operators = [n.op_type for n in lowered_graph(text, constants).nodes]
+    assert operators.count("Transpose") == 2 + operators.count("BatchNormalization") * 2
+
+
+def test_pooled_features_are_not_transposed_back() -> None:
+    text = """g (float[n, 3, h, w] x) => (float[n, 4] y) {
+        c = Conv(x, f)  r = Relu(c)  y = ReduceMean <axes = [2, 3], keepdims = 0> (r) }"""
+    assert [n.op_type for n in lowered_graph(text, {"f": normal(4, 3, 1, 1)}).nodes].count("Transpose") == 1
+
+
+# --- what is fused -----------------------------------------------------------------------------------------------------
+
+
+def test_bias_activation_and_residual_are_one_kernel_with_the_convolution() -> None:
+    text = """g (float[n, 4, h, w] x) => (float[n, 4, h, w] y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, f, b)  r = Relu(a)  y = Add(r, x) }"""
+    constants = {"f": normal(4, 4, 3, 3), "b": normal(4)}
+    session = check(text, {"x": normal(1, 4, 5, 6)}, constants=constants)
+    found = kernels(session)
+    assert found["Conv_0"] == found["Relu_1"] == found["Add_2"] == "Conv+Relu+Add"
+
+
+def test_gelu_is_one_kernel_behind_the_value_that_it_uses_twice() -> None:
+    text = """g (float[n, 8] x) => (float[n, 6] y) <float half = {0.5}, float one = {1}, float root = {0.70710678}> {
+        m = MatMul(x, w)  a = Add(m, b)  s = Mul(a, root)  e = Erf(s)  p = Add(e, one)  h = Mul(a, half)  y = Mul(h, p) }"""
+    session = check(text, {"x": normal(3, 8)}, {"x": normal(1, 8)}, constants={"w": normal(8, 6), "b": normal(6)})
+    found = kernels(session)
+    assert found["MatMul_0"] == found["Add_1"] == "MatMul+Add"  # a is used twice: it is stored once
+    assert {found[n] for n in ("Mul_2", "Erf_3", "Add_4", "Mul_5", "Mul_6")} == {"Mul+Erf+Add+Mul+Mul"}
+
+
+def test_values_with_several_uses_are_computed_once() -> None:
+    text = "g (float[n] x) => (float[n] y, float[n] z) { e = Exp(x)  y = Neg(e)  z = Abs(e) }"
+    found = kernels(check(text, {"x": normal(5)}))
+    assert [found[n] for n in ("Exp_0", "Neg_1", "Abs_2")] == ["Exp", "Neg", "Abs"]
+
+
+def test_outputs_inside_a_chain_are_stored() -> None:
+    text = "g (float[n, 4] x) => (float[n, 4] a, float[n, 4] y) { m = MatMul(x, w)  a = Relu(m)  b = Neg(a)  y = Exp(b) }"
+    found = kernels(check(text, {"x": normal(2, 4)}, constants={"w": normal(4, 4)}))
+    assert [found[n] for n in ("MatMul_0", "Relu_1", "Neg_2", "Exp_3")] == ["MatMul+Relu", "MatMul+Relu", "Neg+Exp", "Neg+Exp"]
+
+
+@pytest.mark.parametrize(
+    ("operand", "shape"), [("column", (6,)), ("row", (3, 1)), ("full", (3, 6)), ("scalar", (1,)), ("batch", (2, 3, 6))]
+)
+def test_operands_behind_a_matrix_product(operand: str, shape: tuple[int, ...]) -> None:
+    dims = ", ".join(map(str, shape))
+    text = f"g (float[3, 8] x, float[{dims}] c) => (float[a, b] y) {{ m = MatMul(x, w)  s = Add(c, m)  y = Tanh(s) }}"
+    if len(shape) == 3:
+        text = text.replace("[a, b]", "[a, b, c]")
+    check(text, {"x": normal(3, 8), "c": normal(*shape)}, constants={"w": normal(8, 6)})
+
+
+@pytest.mark.parametrize(
+    "attributes", ["", "alpha = 0.5, beta = 2.0", "transB = 1", "beta = 0.0", "transA = 1", "alpha = 3.0, transB = 1"]
+)
+@pytest.mark.parametrize("c", [(), (1,), (6,), (5, 1), (5, 6), (1, 6)])
+def test_gemm(attributes: str, c: tuple[int, ...]) -> None:
+    a, b = ([8, 5] if "transA" in attributes else [5, 8]), ([6, 8] if "transB" in attributes else [8, 6])
+    shape = f"float{list(c)}" if c else "float"
+    text = f"g (float{a} a, float{b} b, {shape} c) => (float[5, 6] y) {{ g = Gemm <{attributes}> (a, b, c)  y = Relu(g) }}"
+    check(text.replace(" <>", ""), {"a": normal(*a), "b": normal(*b), "c": normal(*c).reshape(c)})
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((2, 3, 4), (4, 5)),
+        ((2, 3, 4), (2, 4, 5)),
+        ((2, 1, 3, 4), (7, 4, 5)),
+        ((4,), (4, 5)),
+        ((3, 4), (4,)),
+        ((0, 4), (4, 5)),
+        ((3, 0), (0, 5)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["float", "double", "float16", "int32"])
+def test_products_of_any_shape_and_type(shapes: tuple[tuple[int, ...], ...], kind: str) -> None:
+    a, b = ((normal(*s) * 3).astype({"float": "f4", "double": "f8", "float16": "f2", "int32": "i4"}[kind]) for s in shapes)
+    text = f"g ({kind}{list(a.shape)} a, {kind}{list(b.shape)} b) => ({kind} y) {{ m = MatMul(a, b)  y = Add(m, m) }}"
+    check(text.replace(f"({kind} y)", f"({kind}{[f'd{i}' for i in range((a @ b).ndim)]} y)".replace("'", "")) if (a @ b).ndim else text,
+          {"a": a, "b": b}, rtol=5e-3 if kind == "float16" else 1e-5)  # fmt: skip
