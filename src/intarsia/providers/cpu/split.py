@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, Node, TensorType, ValueType
+from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import simplified
@@ -69,19 +70,31 @@ class _Splitter:
         """The second operand, given transposed where that saves a copy."""
         swapped = (*range(t.rank - 2), t.rank - 1, t.rank - 2)
         if t.prim == "transpose" and t.attrs == swapped and _buffer(t.args[0]) is not None:
-            return self._operand(t.args[0], dtype), True
-        return self._operand(t, dtype), False
+            return self._operand(t.args[0], dtype, packed=all(d == 1 for d in t.shape[:-2])), True
+        return self._operand(t, dtype, packed=all(d == 1 for d in t.shape[:-2])), False
 
-    def _operand(self, t: Tensor, dtype: DType) -> Tensor:
-        """A tensor as a buffer of `dtype`: the one that it is, or a new one."""
+    def _operand(self, t: Tensor, dtype: DType, packed: bool = False) -> Tensor:
+        """A tensor as a buffer of `dtype`: the one that it is, or a new one. Constants that are `packed` are converted then."""
         found = _buffer(t)
-        if found is not None and (t.dtype is dtype or found.attrs[0] in self.graph.constants):
+        if found is not None and t.dtype is dtype:
             return Tensor("input", (), found.attrs, t.dtype, t.shape)
+        if found is not None and found.attrs[0] in self.graph.constants:
+            if packed:
+                return Tensor("input", (), found.attrs, t.dtype, t.shape)
+            return Tensor("input", (), (self._widened(found.attrs[0], dtype),), dtype, t.shape)
         value = self._value(dtype, t.shape)
         self.pieces.append(Piece(value.attrs[0], k.cast(t, dtype)))
         return value
 
-    def _value(self, dtype: DType, shape: tuple[k.Dim, ...]) -> Tensor:
+    def _widened(self, name: str, dtype: DType) -> str:
+        """The name of a constant's elements as `dtype`."""
+        constant, label = self.graph.constants[name], f"{name}%{dtype.onnx_name}"
+        if label not in self.graph.constants:
+            wide = Constant(label, dtype, constant.shape, lambda: constant.numpy().astype(dtype.numpy))
+            self.graph.constants[label], self.types[label] = wide, wide.type
+        return label
+
+    def _value(self, dtype: DType, shape: tuple[Dim, ...]) -> Tensor:
         name = f"{self.name}%{len(self.pieces)}"
         self.types[name] = TensorType(dtype, shape)
         return Tensor("input", (), (name,), dtype, shape)
