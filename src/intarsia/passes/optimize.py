@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
@@ -54,6 +55,7 @@ class OptimizeResult:
         return "\n".join(lines)
 
 
+@functools.cache
 def rule_names() -> tuple[str, ...]:
     """All rules that can be disabled, and those that must be enabled, in the order in which they are tried."""
     sets = [s for phase in PHASES for s in phase] + list(OPTIONAL)
@@ -110,27 +112,13 @@ class _Session:
     registry: Registry
     log: dict[str, list[str]]
     budget: int | None
-    phases: list[list[Rule]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        chosen: list[Rule] = []
-        for i, phase in enumerate(PHASES):
-            for rules in (*phase, *(OPTIONAL if i == 0 else ())):
-                optional = rules in OPTIONAL
-                if self.level.includes(rules.level):
-                    chosen.extend(r for r in rules if r.name not in self.disabled and (not optional or r.name in self.enabled))
-            if not self.phases or len(chosen) > len(self.phases[-1]):
-                self.phases.append(list(chosen))
 
     def optimize(self, graph: Graph, outer: Rewriter | None) -> Graph:
         if outer is None:
             graph = inline.inline_functions(graph, self.registry)
         rewriter = Rewriter(self._infer(graph, outer), self.registry, outer)
         rewriter.log, rewriter.budget = self.log, self.budget
-        tried = 0
-        for rules in self.phases:
-            (by_op, always), (new, _) = _indexed(rules), _indexed(rules[tried:])
-            tried = len(rules)
+        for (by_op, always), (new, _) in _phases(self.level, self.disabled, self.enabled):
             for scan in range(_MAX_SCANS):
                 if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
                     break
@@ -173,7 +161,27 @@ class _Session:
         return found
 
 
-def _indexed(rules: Iterable[Rule]) -> tuple[dict[str, list[Rule]], list[Rule]]:
+Index = tuple[dict[str, list[Rule]], list[Rule]]
+
+
+@functools.lru_cache(maxsize=32)
+def _phases(level: GraphOptimizationLevel, disabled: frozenset[str], enabled: frozenset[str]) -> list[tuple[Index, Index]]:
+    """Per phase, all rules that may fire in it, and those of them that are new in it."""
+    phases: list[tuple[Index, Index]] = []
+    chosen: list[Rule] = []
+    tried = 0
+    for i, phase in enumerate(PHASES):
+        for rules in (*phase, *(OPTIONAL if i == 0 else ())):
+            optional = rules in OPTIONAL
+            if level.includes(rules.level):
+                chosen.extend(r for r in rules if r.name not in disabled and (not optional or r.name in enabled))
+        if not phases or len(chosen) > tried:
+            phases.append((_indexed(chosen), _indexed(chosen[tried:])))
+            tried = len(chosen)
+    return phases
+
+
+def _indexed(rules: Iterable[Rule]) -> Index:
     """Rules for every operator, and by the operator type of their root."""
     by_op: dict[str, list[Rule]] = {}
     always = []
