@@ -12,9 +12,8 @@ import intarsia as ort
 
 
 def _run(nodes: list[Any], feed: dict[str, np.ndarray], constants: dict[str, np.ndarray], shapes: dict[str, Any]) -> np.ndarray:
-    inputs = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), shapes.get(n, v.shape)) for n, v in feed.items()
-    ]
+    element = helper.np_dtype_to_tensor_dtype
+    inputs = [helper.make_tensor_value_info(n, element(v.dtype), shapes.get(n, v.shape)) for n, v in feed.items()]
     out = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(next(iter(feed.values())).dtype), None)
     graph = helper.make_graph(nodes, "g", inputs, [out], [numpy_helper.from_array(v, n) for n, v in constants.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -50,7 +49,8 @@ def test_half_convolution_by_constant_weights() -> None:
 @pytest.mark.parametrize("transposed", [0, 1])
 def test_gemm_adds_a_c_of_any_shape_that_broadcasts(c: tuple[int, ...], named: bool, transposed: int) -> None:
     a, b, bias = _random(5, 9), _random(7, 9) if transposed else _random(9, 7), _random(*c)
-    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["z"], transB=transposed, beta=0.5), helper.make_node("Relu", ["z"], ["y"])]
+    nodes = [helper.make_node("Gemm", ["a", "b", "c"], ["z"], transB=transposed, beta=0.5)]
+    nodes.append(helper.make_node("Relu", ["z"], ["y"]))
     shapes = {n: [f"{n}{i}" for i in range(v.ndim)] for n, v in (("a", a), ("b", b), ("c", bias))} if named else {}
     y = _run(nodes, {"a": a, "b": b, "c": bias}, {}, shapes)
     np.testing.assert_allclose(y, np.maximum(a @ (b.T if transposed else b) + 0.5 * bias, 0), rtol=1e-4, atol=1e-5)

@@ -34,7 +34,7 @@ class Atom:
     _text: str | None
     _size: bool | None
 
-    def __new__(cls, name: str, args: tuple[Dim, ...] = ()) -> Atom:
+    def __new__(cls, name: str, args: tuple[Dim, ...] = ()) -> Atom:  # noqa: PYI034 (the one that there is)
         found = cls._known.get((name, args))
         if found is None:
             made = object.__new__(cls)

@@ -24,7 +24,7 @@ VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed 
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
-_SAME_RANK = frozenset(("Resize", "Upsample", "Pad", "Slice", "Tile", "CenterCropPad"))  # as their first input, whatever the values
+_SAME_RANK = frozenset(("Resize", "Upsample", "Pad", "Slice", "Tile", "CenterCropPad"))  # as their first input
 
 
 @dataclass

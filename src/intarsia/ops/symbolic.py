@@ -11,7 +11,6 @@ from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, mod
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
-
 _MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "cast"))
 
 
@@ -89,7 +88,10 @@ def _compare(function: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
 
 
 def _lower_bound(d: Any) -> int | None:
-    """A bound of a polynomial with non-negative coefficients over plain sizes, each taken as at least 1."""
+    """A bound of a polynomial with non-negative coefficients over sizes: those that the model names are taken as at least 1.
+
+    Sizes that only a run knows (of what NonZero finds, of what a loop has collected) may be 0.
+    """
     if not isinstance(d, Expr):
         return int(d)
     total = 0
@@ -98,7 +100,7 @@ def _lower_bound(d: Any) -> int | None:
             total += coeff
         elif coeff < 0 or any(atom.args or "[" in atom.name for atom, _ in mono):
             return None
-        else:
+        elif not any("#" in atom.name for atom, _ in mono):
             total += coeff
     return total
 
