@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from intarsia import prepare
 from intarsia.binding import IOBinding
+from intarsia.collection import collection_paused
 from intarsia.compiled import CompiledModel, compile_model
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.explain import Explanation, node_names
@@ -99,8 +100,9 @@ class InferenceSession:
         )
 
         def build(graph: Graph) -> CompiledModel:
-            ready = prepare.optimised(graph, options, self._disabled)
-            return compile_model(ready, instances, context, split, log, self._profile)
+            with collection_paused():
+                ready = prepare.optimised(graph, options, self._disabled)
+                return compile_model(ready, instances, context, split, log, self._profile)
 
         model = build(self._graph)
         self._build: Callable[[Graph], CompiledModel] = build

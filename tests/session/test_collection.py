@@ -1,0 +1,46 @@
+"""The collector is paused while sessions are created, and left as it was."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+from intarsia.collection import collection_paused
+
+
+def test_collector_is_off_inside_and_on_again_after_an_error() -> None:
+    with pytest.raises(KeyError), collection_paused(), collection_paused():
+        assert not gc.isenabled()
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_collector_that_was_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_last_thread_out_switches_it_on() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with collection_paused():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=stay)
+    thread.start()
+    assert inside.wait(10)
+    with collection_paused():
+        pass
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
