@@ -32,7 +32,7 @@ MAX_PRIMITIVES = 96
 MAX_OPERANDS = 16
 
 
-@dataclass
+@dataclass(eq=False)
 class Group:
     """Nodes computed by one kernel.
 
@@ -184,12 +184,7 @@ class _Grouper:
     def _needed(self, prepared: list[Group | None]) -> set[str]:
         """Values whose elements something computes with; the others only lend their shapes."""
         needed = set(self.graph.output_names())
-        named = {
-            str(v): name
-            for name, values in self.inference.values.items()
-            for i, v in enumerate(values.flat)
-            if isinstance(v, Expr) and str(v) == f"{name}[{i}]"
-        }  # sizes that are elements of a value: it has to be computed
+        named = self._born_sizes()
         for node, g in zip(reversed(self.graph.nodes), reversed(prepared), strict=True):
             if not any(n in needed for n in node.outputs):
                 continue
@@ -205,13 +200,33 @@ class _Grouper:
                 needed.update(named[s] for name in node.outputs if name for s in self._sizes_of(node) if s in named)
         return needed
 
+    def _born_sizes(self) -> dict[str, str]:
+        """Sizes that are elements of a value, or of the shape of what a node makes: it has to be computed to know them."""
+        found: dict[str, str] = {}
+        known: set[str] = set()
+        for value in self.graph.inputs:
+            known.update(s for d in self._shape(value.name) for s in symbols_of(d))
+        for node in self.graph.nodes:
+            for name in node.outputs:
+                for d in self._shape(name):
+                    if str(d) in symbols_of(d) - known:
+                        found[str(d)] = name
+                    known |= symbols_of(d)
+        for name, values in self.inference.values.items():
+            for i, v in enumerate(values.flat):
+                if isinstance(v, Expr) and str(v) == f"{name}[{i}]":
+                    found[str(v)] = name
+        return found
+
+    def _shape(self, name: str) -> tuple[Dim, ...]:
+        kind = self.inference.types.get(name)
+        return kind.shape or () if isinstance(kind, TensorType) else ()
+
     def _sizes_of(self, node: Node) -> set[str]:
         """Symbols in the shapes of what a node reads and writes, and in its primitives."""
         found: set[str] = set()
         for name in (*node.inputs, *node.outputs):
-            kind = self.inference.types.get(name)
-            if isinstance(kind, TensorType) and kind.shape is not None:
-                found.update(s for d in kind.shape for s in symbols_of(d))
+            found.update(s for d in self._shape(name) for s in symbols_of(d))
         for root in self.inference.traces.get(node.outputs[0]) or ():
             for t in walk([root]) if root is not None else ():
                 found.update(s for d in flat_dims(t.attrs) for s in symbols_of(d))
