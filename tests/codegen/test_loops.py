@@ -404,3 +404,10 @@ def test_scalars() -> None:
     check_loops([k.exp(k.input(0, F, ()))], [np.float32(0.5).reshape(())])
     check_loops([k.size(A * B + 1) + k.input(0, I64, ())], [np.array(3)], {"a": 4, "b": 5})
     check_loops([k.reduce_sum(k.input(0, F, (3, A)), [0, 1])], [normal(3, 4)], {"a": 4})
+
+
+def test_indices_into_reshaped_empty_operands_divide_by_no_zero() -> None:
+    x = k.transpose(k.input(0, F, (A, B)), (1, 0))
+    root = k.pad(k.reshape(x, (A, B)), (1, 0), (0, 1), 2.0)
+    for a, b in ((0, 0), (0, 3), (3, 0), (2, 3)):
+        check_loops([root], [normal(a, b)], {"a": a, "b": b})

@@ -250,3 +250,11 @@ def test_types_without_code_run_on_the_host() -> None:
     assert "host" in kinds(session).values()
     assert any("not compiled" in n.note for n in session.explain().nodes)
     assert session.get_providers()[0] == CPU
+
+
+def test_a_branch_on_whether_anything_was_found() -> None:
+    """The number of elements that NonZero finds may be 0: the branch is taken when the model runs."""
+    text = """g (float[n] x) => (int64 y) <int64 zero = {0}, int64 many = {7}, int64[1] axis = {0}> {
+        z = NonZero(x)  s = Size(z)  c = Equal(s, zero)
+        y = If (c) <then_branch = a () => (int64 p) { p = Identity(many) }, else_branch = b () => (int64 q) { q = Identity(s) }> }"""
+    check(text, {"x": np.zeros(3, np.float32)}, {"x": np.ones(3, np.float32)})

@@ -46,12 +46,14 @@ class Scope:
 class LoopBuilder:
     """Loops and index arithmetic inside one function, whose run-time sizes are arguments behind its pointers."""
 
+    entry: ir.IRBuilder  # of the function's first block
     loop_variable: ir.Value  # of the loop whose body is being written
     status: ir.Value | None  # where an index out of range is reported
 
     def __init__(self) -> None:
         self.sizes: list[Expr] = []
         self.size_values: dict[Expr, ir.Value] = {}
+        self.divisors: dict[Expr, ir.Value] = {}
         self.variables: dict[Index, frozenset[str]] = {}
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
@@ -117,6 +119,16 @@ class LoopBuilder:
             self.size_values[d] = known
         return known
 
+    def _divisor(self, scope: Scope, d: Dim) -> ir.Value:
+        """A size, and 1 for 0: elements of an empty operand are addressed where they are then not selected."""
+        if not isinstance(d, Expr):
+            return I64(max(int(d), 1))
+        known = self.divisors.get(d)
+        if known is None:
+            size, b = self._dim(scope, d), self.entry
+            known = self.divisors[d] = b.select(b.icmp_unsigned("==", size, I64(0)), I64(1), size)
+        return known
+
     def _multiply(self, scope: Scope, values: list[ir.Value]) -> ir.Value:
         total = values[0]
         for v in values[1:]:
@@ -149,10 +161,8 @@ class LoopBuilder:
         b = scope.builder
         if kind == "*":
             return b.mul(first, size, flags=("nsw",))
-        if kind == "/":
-            return b.udiv(first, size)
-        if kind == "%":
-            return b.urem(first, size)
+        if kind in ("/", "%"):
+            return (b.udiv if kind == "/" else b.urem)(first, self._divisor(scope, index[2]))
         if kind == "1":
             return b.select(b.icmp_unsigned("==", size, I64(1)), I64(0), first)
         if kind == "checked":

@@ -9,6 +9,7 @@ import numpy as np
 
 from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
+from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
@@ -22,25 +23,48 @@ class ValueEmitter(LoopBuilder):
     """Values of tensors at indices; `chunk`, `row_variable` and `entry` belong to the nest being written."""
 
     module: ir.Module
-    entry: ir.IRBuilder
     pointers: dict[int, ir.Value]
     chunk: int
+    results: list[ir.Value]
+    kept_offsets: list[Dim]
+    kept_shape: Sequence[Dim]
 
     def __init__(self) -> None:
         super().__init__()
+        self.kept: Kept | None = None
         self.serial = 0
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         names = frozenset().union(*(self._names(i) for i in at)) if at else frozenset()
+        if self.kept is not None and t is self.kept.reduction:
+            names |= {"start"}  # it writes, so that only the thread whose row this is may compute it
         place = scope.place(names)
         key = (id(t), tuple(at))
         known = place.memo.get(key)
         if known is None:
-            known = self._emit(t, at, place)
+            if self.kept is not None and t is self.kept.value and key[1] == self.kept.at:
+                known = self._load_kept(self.kept, place)
+            else:
+                known = self._emit(t, at, place)
             place.memo[key] = known
         return known
+
+    def _load_kept(self, kept: Kept, scope: Scope) -> ir.Value:
+        """The value that the reduction, which is computed first, left in the output."""
+        self._value(kept.reduction, list(kept.reduced_at), scope)
+        return Emitter(scope.builder).load(self._kept_place(kept, {}, scope), kept.value.dtype)
+
+    def _store_kept(self, kept: Kept, ks: list[Index], scope: Scope) -> None:
+        reduced: dict[Index, Index] = {("v", f"r{i}"): k for i, k in enumerate(ks)}
+        value = self._value(kept.value, [substituted(i, reduced) for i in kept.inside], scope)
+        Emitter(scope.builder).store(value, self._kept_place(kept, reduced, scope), kept.value.dtype)
+
+    def _kept_place(self, kept: Kept, reduced: dict[Index, Index], scope: Scope) -> ir.Value:
+        output = [substituted(i, reduced) for i in kept.place] if reduced else kept.output
+        shifted = [add(i, of_dim(o)) for i, o in zip(output, self.kept_offsets, strict=True)]
+        return self._pointer(self.results[0], shifted, self.kept_shape, kept.value.dtype, scope)
 
     def _emit(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         rule: Callable[[Tensor, list[Index], Scope], ir.Value] | None = getattr(self, "_emit_" + t.prim, None)
@@ -145,7 +169,10 @@ class ValueEmitter(LoopBuilder):
 
         def element(ks: list[Index], inner: Scope) -> ir.Value:
             kept, reduced = iter(at), iter(ks)
-            return self._value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
+            value = self._value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
+            if self.kept is not None and t is self.kept.reduction and tuple(at) == self.kept.reduced_at:
+                self._store_kept(self.kept, ks, inner)
+            return value
 
         return self._reduction(t, op, [x.shape[i] for i in axes], element, at, scope)
 
