@@ -32,15 +32,16 @@ class ValueEmitter(LoopBuilder):
     def __init__(self) -> None:
         super().__init__()
         self.kept: Kept | None = None
+        self.outermost: Scope | None = None  # where values are computed at the earliest, None: where all threads come by
         self.serial = 0
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         names = frozenset().union(*(self._names(i) for i in at)) if at else frozenset()
-        if self.kept is not None and t is self.kept.reduction:
-            names |= {"start"}  # it writes, so that only the thread whose row this is may compute it
         place = scope.place(names)
+        if self.outermost is not None and place.depth < self.outermost.depth:
+            place = self.outermost
         key = (id(t), tuple(at))
         known = place.memo.get(key)
         if known is None:

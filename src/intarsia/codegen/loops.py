@@ -22,6 +22,7 @@ from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
+from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_scope import Scope
 from intarsia.codegen.loop_values import ValueEmitter, stripped
 from intarsia.codegen.target import Target
@@ -172,9 +173,11 @@ class _Lowering(ValueEmitter):
         plan = self._plan(roots, shape, names)
         self.chunk = plan.chunk
         self.row_variable = None if plan.inner is None else names[plan.inner]
+        self.kept = kept_value(roots[0], names) if plan.whole_rows and len(roots) == 1 else None
+        self.kept_offsets, self.kept_shape = offsets, full
         outer = plan.outer
         chunks: Dim = 1
-        if plan.inner is not None:
+        if plan.inner is not None and not plan.whole_rows:
             chunks = (shape[plan.inner] + (plan.chunk - 1)) // plan.chunk
         total = self._multiply(top, [self._dim(top, shape[n]) for n in outer] + [self._dim(top, chunks)])
         b = top.builder
@@ -183,6 +186,8 @@ class _Lowering(ValueEmitter):
 
         def iteration(scope: Scope) -> None:
             scope.variables = {}
+            if self.kept is not None and self.kept.single_row:
+                self.outermost = scope
             b = scope.builder
             position = self.loop_variable
             if chunks != 1:
@@ -206,6 +211,7 @@ class _Lowering(ValueEmitter):
             self._middle(scope, plan, roots, shape, names, offsets, full)
 
         self._loop(top, low, high, iteration, "outer")
+        self.kept = self.outermost = None
 
     def _middle(
         self, scope: Scope, plan: _NestPlan, roots: list[Tensor], shape: Sequence[Dim], names: list[str], offsets: list[Dim],
@@ -256,7 +262,8 @@ class _Lowering(ValueEmitter):
                 middle.append(n)
         outer = [n for n in range(len(shape)) if n != inner and n not in middle]
         chunk = ROW_CHUNK if inner is not None and rows else CHUNK
-        return _NestPlan(outer, middle, inner, chunk)
+        whole = inner is not None and not rows and any(_reduces_size(t, shape[inner]) for t, _ in uses)
+        return _NestPlan(outer, middle, inner, chunk, whole)
 
     def _reductions(self, roots: list[Tensor], indices: list[Index]) -> list[tuple[Tensor, frozenset[str]]]:
         """Reductions met when the roots are evaluated, with the loop variables that each depends on."""
@@ -358,6 +365,12 @@ class _NestPlan:
     middle: list[int]
     inner: int | None
     chunk: int
+    whole_rows: bool  # reductions along the inner axis are for one outer iteration, which therefore covers all of it
+
+
+def _reduces_size(t: Tensor, extent: Dim) -> bool:
+    """Whether a reduction runs along an axis of this size."""
+    return t.prim == "reduce" and any(t.args[0].shape[a] == extent for a in t.attrs[1])
 
 
 def _reduces_last_axis(t: Tensor) -> bool:
