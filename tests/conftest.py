@@ -1,16 +1,37 @@
-"""Fixtures for all areas: the example plugin, installed for one test by putting it and its metadata on the path."""
+"""Fixtures for all areas: golden texts; the example plugin, installed for one test by putting it and its metadata on the path."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 PLUGIN = Path(__file__).parent / "plugin_example"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden texts anew instead of comparing with them")
+
+
+@pytest.fixture
+def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the file of that name in the folder `golden` beside the test; hashes and serial numbers are left out."""
+
+    def check(name: str, text: str) -> None:
+        path = request.path.parent / "golden" / name
+        text = re.sub(r"_[0-9a-f]{32}\b", "_HASH", re.sub(r"#\d+", "#N", text))
+        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), f"{path} differs; if the new text is right: pytest --update-golden"
+
+    return check
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from intarsia.kernel.interpret import interpret
 from intarsia.kernel.rewrite import as_scalar, inputs_of, known_scalar, substitute
 
 F, N = DType.FLOAT, symbol("n")
-X, Y, I = k.input(0, F, (2, 3)), k.input(1, F, (4, 3)), k.input(2, DType.INT32, (2, 3))
+X, Y, INTEGERS = k.input(0, F, (2, 3)), k.input(1, F, (4, 3)), k.input(2, DType.INT32, (2, 3))
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "scalar": (lambda: k.scalar(1.5, DType.INT8), "the scalar 1.5 is not a int8"),
-    "dtypes": (lambda: X + I, "add: operands have dtypes float and int32"),
+    "dtypes": (lambda: X + INTEGERS, "add: operands have dtypes float and int32"),
     "shapes": (lambda: X * Y, r"mul: shapes \[2, 3\], \[4, 3\] do not broadcast"),
     "bitcast": (lambda: k.bitcast(X, DType.INT64), "cannot reinterpret float as int64: sizes differ"),
     "rank": (lambda: k.broadcast(X, (3,)), r"cannot broadcast \[2, 3\] to \[3\]"),
@@ -27,7 +27,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "perm": (lambda: k.transpose(X, (0, 0)), r"perm \[0, 0\] is not a permutation of the 2 axes of \[2, 3\]"),
     "concat_rank": (lambda: k.concat([X, k.input(1, F, (3,))], 0), "concatenated tensors differ in rank or dtype"),
     "concat_size": (lambda: k.concat([X, Y], 1), "concatenated tensors differ on axis 0"),
-    "index": (lambda: k.index(X, [I]), "1 index tensors for <input"),
+    "index": (lambda: k.index(X, [INTEGERS]), "1 index tensors for <input"),
     "axis": (lambda: k.reduce_sum(X, [2]), "axis 2 is out of range for rank 2"),
     "matrices": (lambda: k.dot(X, k.input(1, F, (3,))), "dot needs matrices, got"),
     "inner": (lambda: k.dot(X, Y), r"inner dimensions differ: \[2, 3\] x \[4, 3\]"),

@@ -100,6 +100,6 @@ def test_binding_needs_every_size() -> None:
 def test_no_memory() -> None:
     bound = two_steps().bind({"n": 2**31, "m": 2**31}, threads=1)
     with pytest.raises(
-        OutOfMemory, match="the intermediate tensors of a run need .* MiB, which the system does not give: use a smaller"
+        OutOfMemory, match=r"the intermediate tensors of a run need .* MiB, which the system does not give: use a smaller"
     ):
         bound.acquire()
