@@ -126,10 +126,17 @@ def converted(value: Any, kind: ValueType | None, where: str) -> Any:
     if isinstance(kind, MapType):
         if not isinstance(value, Mapping):
             raise InvalidArgument(f"{where}: expected a dict for {_described(kind)}, got {type(value).__name__}")
-        return dict(value)
+        return {key: _map_value(v, kind.value, f"{where}[{key!r}]") for key, v in value.items()}
     if kind is None or kind.dtype is DType.UNDEFINED:
         return _contiguous(np.asarray(value))
     return _tensor(value, kind, where)
+
+
+def _map_value(value: Any, kind: ValueType | None, where: str) -> Any:
+    """A map's value as a scalar of its element type; strings stay."""
+    if not isinstance(kind, TensorType) or kind.dtype is DType.STRING:
+        return value
+    return converted(value, TensorType(kind.dtype), where).reshape(-1)[0]
 
 
 def _unwrapped(value: Any) -> Any:

@@ -21,6 +21,8 @@ _MANY_MESSAGES = {0x52: TENSORS, 0x5A: GRAPHS, 0xBA: SPARSE_TENSORS, 0x7A: TYPE_
 _ELEMENT = {TENSORS: TENSOR, GRAPHS: GRAPH, SPARSE_TENSORS: SPARSE_TENSOR, TYPE_PROTOS: TYPE_PROTO}
 _SCALARS = (FLOAT, INT, STRING)
 _LISTS = (FLOATS, INTS, STRINGS)
+_LONG_NBYTES = 1 << 16  # lists of numbers or strings from this size on are read by protobuf's own parser
+_LIST_TAGS = (0x3A, 0x3D, 0x40, 0x42, 0x4A)  # floats, ints and strings, packed or one by one
 _NOTHING: dict[int, Any] = {FLOAT: 0.0, INT: 0, STRING: "", **dict.fromkeys((*_LISTS, *_ELEMENT))}  # protobuf's defaults
 
 
@@ -36,6 +38,10 @@ class AttributeReader:
     def attribute(self, start: int, end: int, depth: int, *, lazy: bool = False) -> tuple[str, Attribute]:
         """The name and value of the AttributeProto in `buffer[start:end]`; a `lazy` tensor stays a `StoredTensor`."""
         buffer = self.buffer
+        if end - start >= _LONG_NBYTES:
+            long = self._long_list(start, end)
+            if long is not None:
+                return long
         name = reference = ""
         kind = seen = 0
         single: dict[int, Any] = {}
@@ -84,6 +90,24 @@ class AttributeReader:
         if kind in _ELEMENT:
             return name, [self._message(name, _ELEMENT[kind], span, depth) for span in given]
         return name, self._message(name, kind, given, depth, lazy=lazy)
+
+    def _long_list(self, start: int, end: int) -> tuple[str, Attribute] | None:
+        """The attribute where it is a list that follows its name, as a tree ensemble's nodes; None: read it field by field."""
+        name_tag, a, b = next(iter(fields(self.buffer, start, end, "AttributeProto")))
+        if name_tag != 0x0A or b >= end or self.buffer[b] not in _LIST_TAGS:
+            return None
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from onnx import AttributeProto
+
+        try:
+            proto = AttributeProto.FromString(bytes(self.buffer[start:end]))
+        except DecodeError:
+            return None  # reading it field by field says what is wrong
+        given = {FLOATS: proto.floats, INTS: proto.ints, STRINGS: proto.strings}.get(proto.type)
+        if proto.ref_attr_name or not given:
+            return None
+        strings = proto.type == STRINGS
+        return self.buffer[a:b].decode(), [text_or_bytes(raw, 0, len(raw)) for raw in given] if strings else list(given)
 
     def _list_item(self, tag: int, a: int, b: int, many: dict[int, list[Any]]) -> int:
         """Add an item of one of the rarer list fields to `many`; the attribute type it stands for, 0 if unknown."""

@@ -206,8 +206,8 @@ class Node:
         for value in self.attributes.values():
             if isinstance(value, Graph):
                 yield value
-            elif isinstance(value, list):
-                yield from (v for v in value if isinstance(v, Graph))
+            elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                yield from value
 
     def copy(self, **changes: Any) -> Node:
         """A copy whose lists and attribute dict can be changed without touching this node."""

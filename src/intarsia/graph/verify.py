@@ -75,7 +75,8 @@ def _verify_node(nodes: list[Node], node: Node, where: str, visible: set[str]) -
                 "bring the nodes into order with intarsia.graph.order.sort_nodes"
             )
     for key, value in node.attributes.items():
-        for sub in value if isinstance(value, list) else [value]:
+        graphs = value if isinstance(value, list) and value and isinstance(value[0], Graph) else [value]
+        for sub in graphs:
             if isinstance(sub, Graph):
                 if sub.captured_names() & set(node.outputs) - visible:
                     sorted_nodes(nodes, where)

@@ -147,6 +147,8 @@ def _attribute_key(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, (list, tuple)):
+        if value and isinstance(value[0], (int, float, str)):  # all elements have one type; a tree ensemble has 100,000s
+            return (type(value[0]).__name__, tuple(value))
         return tuple(_attribute_key(v) for v in value)
     if isinstance(value, Graph):
         raise TypeError("graphs are not compared")

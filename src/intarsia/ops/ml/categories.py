@@ -248,7 +248,7 @@ def one_hot_encoder(
         at = table.find(X if text else X.astype(np.int64))
     known = at >= 0
     if not zeros and not known.all():
-        item = X.reshape(-1)[int(np.argmin(known))]
+        item = X.reshape(-1)[int(np.argmin(known)) :].tolist()[0]
         raise k.DefinitionError(f"{item!r} is none of the {len(cats_int64s or cats_strings or ())} categories, and zeros is 0")
     out = np.zeros((X.size, len(cats_int64s or cats_strings or ())), np.float32)
     out[np.flatnonzero(known), at[known]] = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -33,7 +34,8 @@ class Members:
         place = np.minimum(np.searchsorted(self.values, x), len(self.values) - 1)
         pair = nodes * len(self.values) + place
         at = np.minimum(np.searchsorted(self.pairs, pair), len(self.pairs) - 1)
-        return (self.values[place] == x) & (self.pairs[at] == pair)
+        found: np.ndarray = (self.values[place] == x) & (self.pairs[at] == pair)
+        return found
 
 
 @dataclass(frozen=True)
@@ -70,29 +72,55 @@ class Forest:
             if len(places) and not (0 <= places.min() and places.max() < size):
                 raise k.DefinitionError(f"a {what} id is out of range; expected 0 to {size - 1}")
 
+    @cached_property
+    def highest_feature(self) -> int:
+        return int(self.feature.max(initial=0))
+
+    @cached_property
+    def inner(self) -> np.ndarray:
+        return np.asarray(self.mode != LEAF)
+
+    @cached_property
+    def children(self) -> np.ndarray:
+        """Where a node leads: at 2 * node if its comparison fails, behind it if it holds."""
+        return np.stack([self.no, self.yes], 1).reshape(-1)
+
+    @cached_property
+    def any_missing(self) -> bool:
+        return bool(self.missing.any())
+
+    @cached_property
+    def only_mode(self) -> int | None:
+        """The mode of all inner nodes, where they have one in common."""
+        found = np.unique(self.mode[self.mode != LEAF])
+        return int(found[0]) if len(found) == 1 else None
+
     def leaves(self, x: np.ndarray) -> np.ndarray:
         """The leaf that each row of `x` [N, features] reaches in each tree: node numbers [N, trees]."""
-        wanted = int(self.feature.max(initial=0))
-        if wanted >= x.shape[1]:
-            raise k.DefinitionError(f"X has {x.shape[1]} features, but a node compares feature {wanted}")
+        if self.highest_feature >= x.shape[1]:
+            raise k.DefinitionError(f"X has {x.shape[1]} features, but a node compares feature {self.highest_feature}")
         at = np.tile(self.roots, len(x))
-        live = np.flatnonzero(self.mode[at] != LEAF)
-        uniform = len(found := np.unique(self.mode[self.mode != LEAF])) == 1 and found[0] < len(_COMPARE)
+        flat = np.ascontiguousarray(x).reshape(-1)
+        live = np.flatnonzero(self.inner.take(at))
+        nodes, rows = at.take(live), live // max(len(self.roots), 1) * x.shape[1]
         for _ in range(len(self.mode)):
             if not len(live):
                 return at.reshape(len(x), len(self.roots))
-            nodes = at[live]
-            values = x[live // len(self.roots), self.feature[nodes]]
-            if uniform:
-                taken = _COMPARE[found[0]](values, self.threshold[nodes])
-            else:
-                taken = self._compare(nodes, values)
-            taken |= self.missing[nodes] & np.isnan(values)
-            at[live] = nodes = np.where(taken, self.yes[nodes], self.no[nodes])
-            live = live[self.mode[nodes] != LEAF]
+            values = flat.take(rows + self.feature.take(nodes))
+            taken = self._compare(nodes, values)
+            if self.any_missing:
+                taken |= self.missing[nodes] & np.isnan(values)
+            nodes = self.children.take(2 * nodes + taken)
+            going = self.inner.take(nodes)
+            if not going.all():
+                at[live] = nodes
+                live, nodes, rows = live[going], nodes[going], rows[going]
         raise k.DefinitionError("the nodes of a tree lead round in a circle; expected a tree")
 
     def _compare(self, nodes: np.ndarray, values: np.ndarray) -> np.ndarray:
+        if self.only_mode is not None and self.only_mode < len(_COMPARE):
+            same: np.ndarray = _COMPARE[self.only_mode](values, self.threshold.take(nodes))
+            return same
         taken = np.zeros(len(nodes), np.bool_)
         modes = self.mode[nodes]
         for mode in np.unique(modes):
@@ -123,7 +151,7 @@ class Forest:
         if aggregate in ("SUM", "AVERAGE"):
             out = np.bincount(cell, self.weight[vote], size)
             if aggregate == "AVERAGE":
-                out /= max(len(self.roots), 1)
+                out = out / max(len(self.roots), 1)
         elif aggregate in ("MIN", "MAX"):
             least = aggregate == "MIN"
             out = np.full(size, np.inf if least else -np.inf)
