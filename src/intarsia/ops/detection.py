@@ -27,20 +27,32 @@ def non_max_suppression(
     Returns:
         [selected, 3]: batch, class and box of each.
     """
-    limit = 0 if max_output_boxes_per_class is None else int(np.asarray(max_output_boxes_per_class).reshape(-1)[0])
-    overlap = np.float32(0 if iou_threshold is None else np.asarray(iou_threshold).reshape(-1)[0])
-    least = None if score_threshold is None else np.float32(np.asarray(score_threshold).reshape(-1)[0])
+    limit, overlap, least = suppression_limits(max_output_boxes_per_class, iou_threshold, score_threshold)
     chosen: list[tuple[int, int, int]] = []
     for batch in range(scores.shape[0] if limit > 0 else 0):
-        corners = _corners(boxes[batch].astype(np.float32), center_point_box)
-        area = (corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1])
+        corners = box_corners(boxes[batch].astype(np.float32), center_point_box)
+        area = box_areas(corners)
         for label in range(scores.shape[1]):
             found = _suppress(corners, area, scores[batch, label], limit, overlap, least)
             chosen.extend((batch, label, box) for box in found)
     return np.array(chosen, np.int64).reshape(-1, 3)
 
 
-def _corners(boxes: np.ndarray, center_point_box: int) -> np.ndarray:
+def suppression_limits(
+    max_output_boxes_per_class: np.ndarray | None = None, iou_threshold: np.ndarray | None = None,
+    score_threshold: np.ndarray | None = None,
+) -> tuple[int, np.float32, np.float32 | None]:  # fmt: skip
+    """How many boxes a class may have, the largest overlap, and the score that must be exceeded, if any."""
+    limit = 0 if max_output_boxes_per_class is None else int(np.asarray(max_output_boxes_per_class).reshape(-1)[0])
+    overlap = np.float32(0 if iou_threshold is None else np.asarray(iou_threshold).reshape(-1)[0])
+    return limit, overlap, None if score_threshold is None else np.float32(np.asarray(score_threshold).reshape(-1)[0])
+
+
+def box_areas(corners: np.ndarray) -> np.ndarray:
+    return np.asarray((corners[:, 2] - corners[:, 0]) * (corners[:, 3] - corners[:, 1]))
+
+
+def box_corners(boxes: np.ndarray, center_point_box: int) -> np.ndarray:
     """[y1, x1, y2, x2] with y1 <= y2 and x1 <= x2."""
     if center_point_box:
         x, y, width, height = boxes.T

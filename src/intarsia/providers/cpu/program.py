@@ -19,6 +19,7 @@ from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
 from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.providers.cpu.host import host_kernel
 from intarsia.providers.cpu.layout import original_name
 from intarsia.providers.cpu.lower import HostStep, lower_graph
 from intarsia.runtime.executor import Pool, get_pool
@@ -134,7 +135,7 @@ class CpuProgram(Program):
                     self._learn(name, values.get(name), env)
                 continue
             segment = unit if isinstance(unit, Segment) else unit.segment
-            bound = segment.bind(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
+            bound = segment.bind_again(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
             results = self._run_segment(bound, [values[n] for n in segment.inputs])
             values.update(zip(segment.outputs, results, strict=True))
             for name in segment.outputs:
@@ -211,7 +212,8 @@ class CpuProgram(Program):
         def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
             return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))})
 
-        results = evaluate_node(node, inputs, self.registry, run_graph)
+        kernel = host_kernel(node)
+        results = kernel(node, inputs, self.target) if kernel else evaluate_node(node, inputs, self.registry, run_graph)
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
 
     def _value(self, name: str, values: Mapping[str, Any]) -> Any:
