@@ -207,3 +207,10 @@ def test_what_the_kernel_does_not_cover_is_computed_by_the_definition() -> None:
     double = [x.astype(np.float64) for x in (q, k, v)]
     assert not fused(compiled([node_of(double)], {f"x{i}": a for i, a in enumerate(double)}, {}))
     assert not fused(compiled([node_of([q, k, v], softmax_precision=11)], {"x0": q, "x1": k, "x2": v}, {}))
+
+
+@pytest.mark.parametrize("heads", [2, 4, 6])
+def test_one_query_of_grouped_heads_sits_at_the_end_of_its_keys(heads: int) -> None:
+    q, k, v = random(2, heads, 1, 8), random(2, 2, 8, 8), random(2, 2, 8, 8)
+    arrays = (q, k, v, None, None, None, np.array([8, 5]))
+    check(arrays, node_of(arrays, is_causal=1))

@@ -161,7 +161,8 @@ class _Attention:
         bits = spec.lengths.bits
         here = body.b.load(body.at(v["lengths"], body.mul(entry, bits // 8)), typ=ir.IntType(bits), align=bits // 8)
         length = body.add(here if bits == 64 else body.b.sext(here, ir.IntType(64)), v["more"])
-        offset = body.sub(length, v["queries"]) if spec.trailing else v["offset"]
+        queries = body.select(body.equal(v["step"], 0), 1, v["queries"])  # step 0: rows are the heads of one query
+        offset = body.sub(length, queries) if spec.trailing else v["offset"]
         return body.min(body.max(length, 0), v["keys"]), offset
 
     def _pack(self, k: Value, v: Value, head: Value) -> None:
