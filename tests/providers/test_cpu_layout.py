@@ -162,3 +162,51 @@ def test_products_of_any_shape_and_type(shapes: tuple[tuple[int, ...], ...], kin
     text = f"g ({kind}{list(a.shape)} a, {kind}{list(b.shape)} b) => ({kind} y) {{ m = MatMul(a, b)  y = Add(m, m) }}"
     check(text.replace(f"({kind} y)", f"({kind}{[f'd{i}' for i in range((a @ b).ndim)]} y)".replace("'", "")) if (a @ b).ndim else text,
           {"a": a, "b": b}, rtol=5e-3 if kind == "float16" else 1e-5)  # fmt: skip
+
+
+# --- each kernel behind a convolution ------------------------------------------------------------------------------------
+
+WINDOWED = {
+    "plain": "Conv <strides = [2, 1], dilations = [1, 2], pads = [1, 0, 2, 1]> (x, f33, b)",
+    "valid": 'Conv <auto_pad = "VALID"> (x, f33)',
+    "same_upper": 'Conv <auto_pad = "SAME_UPPER", strides = [2, 2]> (x, f33, b)',
+    "same_lower": 'Conv <auto_pad = "SAME_LOWER", strides = [2, 2], kernel_shape = [3, 3]> (x, f33)',
+    "grouped": "Conv <group = 2, pads = [1, 1, 1, 1]> (x, g33, b)",
+    "depthwise": "Conv <group = 4, pads = [1, 1, 1, 1], strides = [2, 2]> (x, d33, b)",
+    "pointwise": "Conv (x, f11)",
+    "transposed": "ConvTranspose <strides = [2, 2], pads = [1, 1, 0, 0]> (x, t33, b)",
+    "transposed_grouped": "ConvTranspose <strides = [3, 1], group = 2, output_padding = [1, 0]> (x, u33)",
+    "max_pool": "MaxPool <kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 1, 1], ceil_mode = 1> (x)",
+    "max_pool_dilated": "MaxPool <kernel_shape = [2, 2], dilations = [2, 3]> (x)",
+    "average_pool": "AveragePool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)",
+    "average_same": 'AveragePool <kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_LOWER"> (x)',
+}
+FILTERS = {
+    "f33": (4, 4, 3, 3), "b": (4,), "g33": (4, 2, 3, 3), "d33": (4, 1, 3, 3), "f11": (4, 4, 1, 1), "t33": (4, 4, 3, 3), "u33": (4, 3, 3, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+@pytest.mark.parametrize("sizes", ["h, w", "9, 7"])
+@pytest.mark.parametrize("name", sorted(WINDOWED))
+def test_windowed_operators_with_something_behind(name: str, sizes: str, kind: str) -> None:
+    text = f"g ({kind}[n, 4, {sizes}] x) => ({kind}[n, c, p, q] y, {kind}[n, c, p, q] z) {{ y = {WINDOWED[name]}  r = Relu(y)  z = Add(r, y) }}"
+    dtype = np.float32 if kind == "float" else np.float64
+    constants = {
+        n: normal(*s).astype(dtype) for n, s in FILTERS.items() if n in text.replace(",", " ").replace(")", " ").split()
+    }
+    check(text, {"x": normal(2, 4, 9, 7).astype(dtype)}, constants=constants)
+
+
+def test_many_channels_of_known_size() -> None:
+    """Large enough for the minimal filtering algorithm; results are rounded a little more."""
+    text = "g (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y) { c = Conv <pads = [1, 1, 1, 1]> (x, f, b)  r = Relu(c)  y = Add(r, x) }"
+    check(text, {"x": normal(1, 64, 28, 28)}, constants={"f": normal(64, 64, 3, 3) / 24, "b": normal(64)}, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scales", [(), (4,)])
+def test_quantisation_between_convolutions(scales: tuple[int, ...]) -> None:
+    text = """g (float[n, 4, h, w] x) => (float[n, 4, h, w] y) {
+        a = Conv (x, f)  q = QuantizeLinear <axis = 1> (a, s, zero)  d = DequantizeLinear <axis = 1> (q, s, zero)  y = Conv(d, f) }"""
+    constants = {"f": normal(4, 4, 1, 1), "s": np.full(scales, 0.25, np.float32), "zero": np.full(scales, 3, np.int8)}
+    check(text, {"x": normal(1, 4, 3, 5)}, constants=constants)

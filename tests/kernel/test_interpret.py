@@ -1,0 +1,80 @@
+"""The interpreter: conversions as ONNX's Cast has them, and primitives that only it runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import cast_array, interpret
+
+CASTS: list[tuple[list[Any], type, DType, list[Any]]] = [
+    ([1.5, -2.7, 300.0], np.float32, DType.INT32, [1, -2, 300]),
+    ([1e19], np.float64, DType.UINT64, [10**19]),
+    ([-1, 300], np.int64, DType.UINT8, [255, 44]),
+    ([0.0, -0.5, np.nan], np.float32, DType.BOOL, [False, True, True]),
+    ([0, 0.25], ml_dtypes.bfloat16, DType.BOOL, [False, True]),
+    ([True, False], np.bool_, DType.BFLOAT16, [1, 0]),
+    ([2.5, -3.5], ml_dtypes.bfloat16, DType.INT8, [2, -3]),
+    ([7, -8, 9, 15], np.int32, DType.INT4, [7, -8, -7, -1]),
+    ([7.9, -1.0], np.float32, DType.UINT4, [7, 15]),
+    ([7, -8], ml_dtypes.int4, DType.FLOAT, [7, -8]),
+    ([15, 1], ml_dtypes.uint4, DType.INT64, [15, 1]),
+    ([1e6, -1e6, np.nan, np.inf], np.float32, DType.FLOAT8E4M3FN, [448, -448, np.nan, 448]),
+    ([1e6, np.inf, 3.0], np.float32, DType.FLOAT8E5M2, [57344, 57344, 3]),
+    ([1.0, 6.0], np.float32, DType.FLOAT4E2M1, [1, 6]),
+    ([1.5, float("inf"), float("-inf"), float("nan"), 1e-7, 123456789.0], np.float64, DType.STRING,
+     ["1.5", "INF", "-INF", "NaN", "1e-07", "1.2345679e+08"]),
+    ([True, False], np.bool_, DType.STRING, ["1", "0"]),
+    ([-12], np.int16, DType.STRING, ["-12"]),
+    (["1.5", "-INF", "NaN"], object, DType.FLOAT, [1.5, -math.inf, math.nan]),
+    (["12", "-7", "9007199254740993"], object, DType.INT64, [12, -7, 9007199254740993]),
+    (["3.9", "18446744073709551615"], object, DType.UINT64, [3, 2**64 - 1]),
+    (["a"], object, DType.STRING, ["a"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "source", "target", "expected"), CASTS)
+def test_casts(values: list[Any], source: type, target: DType, expected: list[Any]) -> None:
+    found = cast_array(np.array(values, source), target)
+    assert found.dtype == target.numpy
+    if target is DType.STRING:
+        assert found.tolist() == expected
+    else:
+        wide = np.float64 if target.is_floating else object
+        np.testing.assert_array_equal(found.astype(wide), np.array(expected, wide))
+
+
+def test_unsaturated_float8_overflows() -> None:
+    found = cast_array(np.array([1e6], np.float32), DType.FLOAT8E5M2, saturate=False)
+    assert np.isinf(found.astype(np.float32)).all()
+    assert np.isnan(cast_array(np.array([1e6], np.float32), DType.FLOAT8E4M3FN, saturate=False).astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [DType.INT32, DType.BFLOAT16])
+def test_sorting_keeps_the_order_of_equal_elements(dtype: DType, descending: bool) -> None:
+    x = np.array([[3, 1, 3, 2, 1]]).astype(dtype.numpy)
+    values, order = interpret(k.sort(k.input(0, dtype, (1, 5)), 1, descending), [x])
+    assert values.astype(int).tolist() == [[3, 3, 2, 1, 1] if descending else [1, 1, 2, 3, 3]]
+    assert order.tolist() == [[0, 2, 3, 1, 4] if descending else [1, 4, 3, 0, 2]]
+
+
+def test_erf_is_exact_to_double_precision() -> None:
+    x = np.concatenate([np.linspace(-6, 6, 4001), [0.0, -0.0, np.inf, -np.inf, np.nan, 2.5, 1e-300]])
+    (found,) = interpret([k.erf(k.input(0, DType.DOUBLE, x.shape))], [x])
+    np.testing.assert_allclose(found, [math.erf(v) for v in x], rtol=4e-15)
+
+
+@pytest.mark.parametrize(("op", "expected"), [("any", [True, False]), ("all", [False, False])])
+def test_reductions_of_booleans(op: str, expected: list[bool]) -> None:
+    (found,) = interpret([k.reduce(k.input(0, DType.BOOL, (2, 2)), op, [1])], [np.array([[True, False], [False, False]])])
+    assert found.tolist() == expected
+    for name, identity in (("max", False), ("min", True)):
+        (empty,) = interpret([k.reduce(k.input(0, DType.BOOL, (2, 0)), name, [1])], [np.zeros((2, 0), bool)])
+        assert empty.tolist() == [identity] * 2
