@@ -148,6 +148,7 @@ class _Micro:
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
 
 
+@functools.cache
 def micro_address(dtype: DType, target: Target) -> int:
     """The micro-kernel of this machine, compiled or from the cache. Its text is final: optimizing would only take longer."""
     text = micro_text(dtype, target)

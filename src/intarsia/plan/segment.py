@@ -7,6 +7,7 @@ runs it takes a `State` (memory of its own), of which finished callers leave the
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from intarsia.plan.step import SCRATCH, STATUS, Argument, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
+BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Segment:
     constants: dict[str, np.ndarray]
     constraints: list[Constraint] = field(default_factory=list)
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
+    _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """Lay the segment out for the sizes in `env`.
@@ -97,6 +101,18 @@ class Segment:
         offsets, arena_nbytes = self._layout(shapes, external, scratch)
         arguments = [step.arguments(size, threads) for step in self.steps]
         return BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size)
+
+    def bind_again(self, env: Mapping[str, int], threads: int) -> BoundSegment:
+        """As `bind`, of which the last few results are kept: for sizes that are known in a run only."""
+        key = (threads, tuple(sorted(env.items())))
+        found = self._bound.get(key)
+        if found is None:
+            found = self.bind(env, threads)
+            with self._lock:
+                self._bound[key] = found
+                while len(self._bound) > BOUND_LIMIT:
+                    del self._bound[next(iter(self._bound))]
+        return found
 
     def _layout(
         self, shapes: Mapping[str, tuple[int, ...]], external: Mapping[str, int], scratch: Sequence[int]
