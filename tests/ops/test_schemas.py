@@ -11,6 +11,7 @@ import pytest
 from intarsia.ops import registry
 from intarsia.ops.registry import REQUIRED, OpRecord
 
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training")
 SINGLE = onnx.defs.OpSchema.FormalParameterOption.Single
 OTHER_DEFAULT = {  # (operator, attribute) -> why the record's default is not the schema's
     ("Clip", "min"): "None clips nothing, as the schema's lowest float32 does",
@@ -25,7 +26,7 @@ OTHER_DEFAULT = {  # (operator, attribute) -> why the record's default is not th
 
 def schemas() -> list[Any]:
     known = {(record.domain, record.name) for record in registry()}
-    return [s for s in onnx.defs.get_all_schemas_with_history() if not s.domain and (s.domain, s.name) in known]
+    return [s for s in onnx.defs.get_all_schemas_with_history() if s.domain in DOMAINS and (s.domain, s.name) in known]
 
 
 def record_of(schema: Any) -> OpRecord | None:
