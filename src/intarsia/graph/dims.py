@@ -448,7 +448,7 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
 
 
 def _broadcast_symbolic(a: Dim, b: Dim) -> Dim:
-    """Nested broadcasts made flat. Where d faces min(d, c) and they broadcast at all, the result is d: both are d, or both 1."""
+    """Nested broadcasts made flat. Where d faces min(d, c) and they broadcast, the result is d: both are d, or both 1."""
     parts = dict.fromkeys((*_broadcast_parts(a), *_broadcast_parts(b)))
     kept = [p for p in parts if not any(_is_bounded(p, other) for other in parts if other != p)]
     return kept[0] if len(kept) == 1 else _opaque("broadcast", *kept)
