@@ -196,6 +196,19 @@ define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) {
         kernel_symbol("ab", "define void @ab()")
 
 
+def test_kernels_are_loaded_after_one_that_cannot_be_linked(engine: Engine) -> None:
+    text = """@no_such_variable = external global i64
+define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) {
+  store i64 1, ptr @no_such_variable
+  ret void
+}"""
+    with pytest.raises(EPFail, match=r"kernels \['variable_\w+'\] could not be linked into this process"):
+        engine.load([kernel_text("variable", text)])
+    kernel = scale_kernel(2.0)
+    x = np.ones(3, np.float32)
+    np.testing.assert_array_equal(call_scale(engine.load([kernel])[kernel.symbol], x), 3 * x)
+
+
 def test_symbols_follow_the_content() -> None:
     assert kernel_symbol("a", "@__SYMBOL__ 1") == kernel_symbol("a", "@__SYMBOL__ 1")
     assert kernel_symbol("a", "@__SYMBOL__ 1") != kernel_symbol("a", "@__SYMBOL__ 2")

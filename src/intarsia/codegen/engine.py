@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -85,6 +86,7 @@ class Engine:
         self._addresses: dict[str, int] = {}
         self._trackers: list[Any] = []
         self._jit: Any = None
+        self._serial = itertools.count()  # names of libraries: one that could not be linked keeps its own
 
     def load(self, kernels: Sequence[KernelText], optimize: bool = True) -> dict[str, int]:
         """The address of every kernel, by symbol. Raises EPFail where LLVM rejects a text."""
@@ -173,7 +175,7 @@ class Engine:
         for key, symbol in symbols.items():
             builder.add_object_img(objects[key]).export_symbol(symbol)
         try:
-            tracker = builder.link(self._jit, f"intarsia{len(self._trackers)}")
+            tracker = builder.link(self._jit, f"intarsia{next(self._serial)}")
         except RuntimeError as error:
             raise EPFail(f"kernels {sorted(symbols.values())} could not be linked into this process: {error}") from error
         self._trackers.append(tracker)
