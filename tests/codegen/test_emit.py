@@ -136,9 +136,11 @@ def python_binary(op: str, a: int, b: int, dtype: DType) -> int | bool:
     inside = 0 <= b < dtype.bits
     rules = {
         "add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "div": lambda: truncated,
-        "mod": lambda: a % b if b else 0, "fmod": lambda: a - truncated * b if b else 0, "min": lambda: min(a, b), "max": lambda: max(a, b),
+        "mod": lambda: a % b if b else 0, "fmod": lambda: a - truncated * b if b else 0, "min": lambda: min(a, b),
+        "max": lambda: max(a, b),
         "bitand": lambda: a & b, "bitor": lambda: a | b, "bitxor": lambda: a ^ b, "eq": lambda: a == b, "ne": lambda: a != b,
-        "lt": lambda: a < b, "le": lambda: a <= b, "shl": lambda: a << b if inside else 0, "shr": lambda: a >> b if inside else 0,
+        "lt": lambda: a < b, "le": lambda: a <= b, "shl": lambda: a << b if inside else 0,
+        "shr": lambda: a >> b if inside else 0,
         "pow": lambda: pow(a, b, 1 << dtype.bits) if b >= 0 else (a if b & 1 else 1) if a in (1, -1) else 0,
     }  # fmt: skip
     value = rules[op]()

@@ -45,10 +45,13 @@ def test_operators_are_primitives() -> None:
     x, y = np.array([[1.0, -2, 3]], np.float32), np.array([[2.0], [-1]], np.float32)
     a, b = k.input(0, F, (1, 3)), k.input(1, F, (2, 1))
     pairs = [
-        (a + b, x + y), (a - b, x - y), (a * b, x * y), (a / b, x / y), (-a, -x), (a < b, x < y), (a <= b, x <= y), (a > b, x > y),
-        (a >= b, x >= y), (1 + a, 1 + x), (1 - a, 1 - x), (2 * a, 2 * x), (1 / a, 1 / x), ((a < b) & (a < 0), (x < y) & (x < 0)),
+        (a + b, x + y), (a - b, x - y), (a * b, x * y), (a / b, x / y), (-a, -x), (a < b, x < y), (a <= b, x <= y),
+        (a > b, x > y),
+        (a >= b, x >= y), (1 + a, 1 + x), (1 - a, 1 - x), (2 * a, 2 * x), (1 / a, 1 / x), ((a < b) & (a < 0),
+        (x < y) & (x < 0)),
         ((a < b) | (a < 0), (x < y) | (x < 0)), ((a < b) ^ (a < 0), (x < y) ^ (x < 0)), (~(a < b), ~(x < y)),
-        (k.sigmoid(a), 1 / (1 + np.exp(-x))), (k.power(a, 2.0), x**2), (k.minimum(a, b), np.minimum(x, y)), (k.not_equal(a, b), x != y),
+        (k.sigmoid(a), 1 / (1 + np.exp(-x))), (k.power(a, 2.0), x**2), (k.minimum(a, b), np.minimum(x, y)),
+        (k.not_equal(a, b), x != y),
     ]  # fmt: skip
     for found, (root, expected) in zip(interpret([r for r, _ in pairs], [x, y]), pairs, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=repr(root))

@@ -21,16 +21,21 @@ ENV = {"n": 5, "m": 4}
 
 EXPRESSIONS: dict[str, k.Tensor] = {
     "arithmetic": (X + 2) * X - k.neg(X), "division": X / 2, "modulo": k.binary("mod", X, k.scalar(4, I64)),
-    "extremes": k.maximum(k.minimum(X, 100), 3), "absolute": k.absolute(X), "size": X * k.size(N + M), "iota": X + k.iota((3,), 0),
+    "extremes": k.maximum(k.minimum(X, 100), 3), "absolute": k.absolute(X), "size": X * k.size(N + M),
+    "iota": X + k.iota((3,), 0),
     "table": X + k.constant(np.array([1, 2, 3])), "reversed": k.strided_slice(X, (2,), (-1,), (3,)),
     "taken": k.take(X, k.constant(np.array([[2, 0]])), 0), "joined": k.concat([X, X + 1], 0),
     "shaped": k.transpose(k.broadcast(k.reshape(X, (3, 1)), (3, 2)), (1, 0)), "sum": k.reduce_sum(X, [0]),
-    "product": k.reduce(X, "prod", [0]), "largest": k.reduce_max(k.reshape(X, (1, 3)), [0]), "cast": k.cast(k.cast(X, DType.INT32), I64),
-    "chosen": k.select(k.constant(np.array([True, False, True])), X, X + 1), "empty": k.reduce_sum(k.strided_slice(X, (0,), (1,), (0,)), [0]),
+    "product": k.reduce(X, "prod", [0]), "largest": k.reduce_max(k.reshape(X, (1, 3)), [0]),
+    "cast": k.cast(k.cast(X, DType.INT32), I64),
+    "chosen": k.select(k.constant(np.array([True, False, True])), X, X + 1), "empty": k.reduce_sum(k.strided_slice(X, (0,),
+    (1,), (0,)), [0]),
     "zero_divisor": k.scalar(7, I64) / k.scalar(0, I64), "truncated": k.scalar(-7, I64) / k.scalar(2, I64),
     "floats": k.cast(k.cast(k.constant(np.array([7, -7])), DType.FLOAT) / 2.0, I64),
-    "not": ~k.equal(k.constant(np.array([0, 1])), 1), "and_or": (k.constant(np.array([1, 2])) < 2) & k.not_equal(k.scalar(1, I64), 2) | (k.scalar(1, I64) <= 0),
-    "to_bool": k.cast(k.constant(np.array([0, 3])), DType.BOOL), "bools": k.equal(k.scalar(True, DType.BOOL), k.scalar(False, DType.BOOL)),
+    "not": ~k.equal(k.constant(np.array([0, 1])), 1),
+    "and_or": (k.constant(np.array([1, 2])) < 2) & k.not_equal(k.scalar(1, I64), 2) | (k.scalar(1, I64) <= 0),
+    "to_bool": k.cast(k.constant(np.array([0, 3])), DType.BOOL),
+    "bools": k.equal(k.scalar(True, DType.BOOL), k.scalar(False, DType.BOOL)),
 }  # fmt: skip
 
 
@@ -47,7 +52,8 @@ def test_same_as_with_numbers(name: str) -> None:
 @pytest.mark.parametrize(
     ("root", "known"),
     [
-        (k.equal(k.size(N), 0), False), (k.equal(k.size(N), k.size(N)), True), (k.size(N) < 0, False), (k.size(N + 1) <= 1, False),
+        (k.equal(k.size(N), 0), False), (k.equal(k.size(N), k.size(N)), True), (k.size(N) < 0, False),
+        (k.size(N + 1) <= 1, False),
         (k.scalar(0, I64) < k.size(N * M), True), (k.not_equal(k.size(N), -1), True), (k.cast(k.size(N), DType.BOOL), True),
     ],
 )  # fmt: skip

@@ -25,7 +25,7 @@ def test_live_buffers_do_not_overlap(lifetimes: list[tuple[int, int, int]]) -> N
 
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
 def test_a_chain_needs_two_neighbours_at_a_time(sizes: list[int]) -> None:
-    """Each buffer lives for its own step and the next: no placement is below the largest pair, and this is within twice that."""
+    """Each buffer lives for its own step and the next: at least the largest pair, at most twice that."""
     _, total = place([(n, i, i + 1) for i, n in enumerate(sizes)])
     least = max(align(a) + align(b) for a, b in zip([*sizes, 0], [0, *sizes], strict=True))
     assert least <= total <= 2 * least

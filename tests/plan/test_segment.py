@@ -16,7 +16,8 @@ N, M = symbol("n"), symbol("m")
 
 
 @pytest.mark.parametrize(("kind", "left", "right", "fits"), [
-    ("equal", 3, 3, True), ("equal", 1, 3, False), ("broadcast", 1, 3, True), ("broadcast", 3, 3, True), ("broadcast", 3, 1, False),
+    ("equal", 3, 3, True), ("equal", 1, 3, False), ("broadcast", 1, 3, True), ("broadcast", 3, 3, True),
+    ("broadcast", 3, 1, False),
 ])  # fmt: skip
 def test_constraints(kind: str, left: int, right: int, fits: bool) -> None:
     constraint = Constraint(kind, N, M + 1, "node 'add'")
@@ -39,7 +40,8 @@ def test_constraints_on_sizes_that_do_not_broadcast() -> None:
 def two_steps(constraints: list[Constraint] | None = None) -> Segment:
     """x -> t -> y; the first step reads a constant and has scratch memory, the second reports."""
     first = Step(
-        KernelText("first", ""), ("x", "c"), ("t",), lambda size, threads: [Ref("x", 8), Ref("c"), Ref("t"), Ref(SCRATCH), size(N), threads],
+        KernelText("first", ""), ("x", "c"), ("t",),
+        lambda size, threads: [Ref("x", 8), Ref("c"), Ref("t"), Ref(SCRATCH), size(N), threads],
         scratch_nbytes=lambda size, threads: 100 * threads, serial=lambda size: size(N) < 10,
     )  # fmt: skip
     second = Step(

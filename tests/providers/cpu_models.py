@@ -25,7 +25,8 @@ def model_of(text: str, constants: Feeds | None = None, header: str = HEADER) ->
 
 
 def session_of(
-    text: str, constants: Feeds | None = None, provider: str = CPU, level: ort.GraphOptimizationLevel = LEVELS[0], threads: int = 2,
+    text: str, constants: Feeds | None = None, provider: str = CPU,
+    level: ort.GraphOptimizationLevel = LEVELS[0], threads: int = 2,
     header: str = HEADER,
 ) -> ort.InferenceSession:  # fmt: skip
     options = ort.SessionOptions()

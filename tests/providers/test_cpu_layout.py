@@ -159,9 +159,10 @@ def test_gemm(attributes: str, c: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("kind", ["float", "double", "float16", "int32"])
 def test_products_of_any_shape_and_type(shapes: tuple[tuple[int, ...], ...], kind: str) -> None:
     a, b = ((normal(*s) * 3).astype({"float": "f4", "double": "f8", "float16": "f2", "int32": "i4"}[kind]) for s in shapes)
-    text = f"g ({kind}{list(a.shape)} a, {kind}{list(b.shape)} b) => ({kind} y) {{ m = MatMul(a, b)  y = Add(m, m) }}"
-    check(text.replace(f"({kind} y)", f"({kind}{[f'd{i}' for i in range((a @ b).ndim)]} y)".replace("'", "")) if (a @ b).ndim else text,
-          {"a": a, "b": b}, rtol=5e-3 if kind == "float16" else 1e-5)  # fmt: skip
+    out = ", ".join(f"d{i}" for i in range((a @ b).ndim))
+    result = f"{kind}[{out}]" if out else kind
+    text = f"g ({kind}{list(a.shape)} a, {kind}{list(b.shape)} b) => ({result} y) {{ m = MatMul(a, b)  y = Add(m, m) }}"
+    check(text, {"a": a, "b": b}, rtol=5e-3 if kind == "float16" else 1e-5)
 
 
 # --- each kernel behind a convolution ------------------------------------------------------------------------------------
@@ -182,7 +183,8 @@ WINDOWED = {
     "average_same": 'AveragePool <kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_LOWER"> (x)',
 }
 FILTERS = {
-    "f33": (4, 4, 3, 3), "b": (4,), "g33": (4, 2, 3, 3), "d33": (4, 1, 3, 3), "f11": (4, 4, 1, 1), "t33": (4, 4, 3, 3), "u33": (4, 3, 3, 3),
+    "f33": (4, 4, 3, 3), "b": (4,), "g33": (4, 2, 3, 3), "d33": (4, 1, 3, 3), "f11": (4, 4, 1, 1), "t33": (4, 4, 3, 3),
+    "u33": (4, 3, 3, 3),
 }  # fmt: skip
 
 
@@ -190,7 +192,8 @@ FILTERS = {
 @pytest.mark.parametrize("sizes", ["h, w", "9, 7"])
 @pytest.mark.parametrize("name", sorted(WINDOWED))
 def test_windowed_operators_with_something_behind(name: str, sizes: str, kind: str) -> None:
-    text = f"g ({kind}[n, 4, {sizes}] x) => ({kind}[n, c, p, q] y, {kind}[n, c, p, q] z) {{ y = {WINDOWED[name]}  r = Relu(y)  z = Add(r, y) }}"
+    text = f"""g ({kind}[n, 4, {sizes}] x) => ({kind}[n, c, p, q] y, {kind}[n, c, p, q] z) {{ y = {WINDOWED[name]}
+        r = Relu(y)  z = Add(r, y) }}"""
     dtype = np.float32 if kind == "float" else np.float64
     constants = {
         n: normal(*s).astype(dtype) for n, s in FILTERS.items() if n in text.replace(",", " ").replace(")", " ").split()
@@ -200,13 +203,15 @@ def test_windowed_operators_with_something_behind(name: str, sizes: str, kind: s
 
 def test_many_channels_of_known_size() -> None:
     """Large enough for the minimal filtering algorithm; results are rounded a little more."""
-    text = "g (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y) { c = Conv <pads = [1, 1, 1, 1]> (x, f, b)  r = Relu(c)  y = Add(r, x) }"
+    text = """g (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y) { c = Conv <pads = [1, 1, 1, 1]> (x, f, b)
+        r = Relu(c)  y = Add(r, x) }"""
     check(text, {"x": normal(1, 64, 28, 28)}, constants={"f": normal(64, 64, 3, 3) / 24, "b": normal(64)}, rtol=1e-4)
 
 
 @pytest.mark.parametrize("scales", [(), (4,)])
 def test_quantisation_between_convolutions(scales: tuple[int, ...]) -> None:
     text = """g (float[n, 4, h, w] x) => (float[n, 4, h, w] y) {
-        a = Conv (x, f)  q = QuantizeLinear <axis = 1> (a, s, zero)  d = DequantizeLinear <axis = 1> (q, s, zero)  y = Conv(d, f) }"""
+        a = Conv (x, f)  q = QuantizeLinear <axis = 1> (a, s, zero)
+        d = DequantizeLinear <axis = 1> (q, s, zero)  y = Conv(d, f) }"""
     constants = {"f": normal(4, 4, 1, 1), "s": np.full(scales, 0.25, np.float32), "zero": np.full(scales, 3, np.int8)}
     check(text, {"x": normal(1, 4, 3, 5)}, constants=constants)

@@ -42,7 +42,8 @@ DATA_DEPENDENT = {
     "expand_to_a_computed_shape": (
         """g (float[n, 1] x, int64[2] shape) => (float[a, b] y) {
             s = Add(shape, shape)  e = Expand(x, s)  y = Mul(e, e) }""",
-        [{"x": normal(1, 1), "shape": ints(2, 3)}, {"x": normal(4, 1), "shape": ints(2, 1)}, {"x": normal(1, 1), "shape": ints(0, 3)}],
+        [{"x": normal(1, 1), "shape": ints(2, 3)}, {"x": normal(4, 1), "shape": ints(2, 1)}, {"x": normal(1, 1),
+        "shape": ints(0, 3)}],
     ),
     "shape_arithmetic": (
         """g (float[n, m] x) => (float[m, n] y, int64[2] s) <int64[1] zero = {0}, int64[1] one = {1}> {
@@ -57,7 +58,8 @@ DATA_DEPENDENT = {
     "tile_and_pad_by_inputs": (
         """g (float[n, 2] x, int64[2] times, int64[4] pads) => (float[a, b] y) {
             t = Tile(x, times)  p = Pad(t, pads)  y = Add(p, p) }""",
-        [{"x": normal(2, 2), "times": ints(1, 2), "pads": ints(0, 1, 2, 0)}, {"x": normal(1, 2), "times": ints(3, 1), "pads": ints(1, 0, 0, -1)}],
+        [{"x": normal(2, 2), "times": ints(1, 2), "pads": ints(0, 1, 2, 0)}, {"x": normal(1, 2), "times": ints(3, 1),
+        "pads": ints(1, 0, 0, -1)}],
     ),
 }  # fmt: skip
 
@@ -72,7 +74,8 @@ CONTROL = {
     "if_with_captured_values": (
         """g (bool c, float[n] x, float[n] w) => (float[n] y) {
             s = Mul(x, w)
-            t = If (c) <then_branch = a () => (float[n] p) { e = Exp(s)  p = Add(e, w) }, else_branch = b () => (float[n] q) { q = Neg(s) }>
+            t = If (c) <then_branch = a () => (float[n] p) { e = Exp(s)  p = Add(e, w) },
+                else_branch = b () => (float[n] q) { q = Neg(s) }>
             y = Add(t, s) }""",
         [{"c": np.array(c), "x": normal(n), "w": normal(n, seed=1)} for c in (True, False) for n in (3, 5)],
     ),
@@ -93,7 +96,8 @@ CONTROL = {
             w = Exp(x)
             y = Loop (times, go, x) <body = b (int64 i, bool c, float[n] v) => (bool d, float[n] u) {
                 even = Less(i, two)
-                u = If (even) <then_branch = p () => (float[n] r) { r = Add(v, w) }, else_branch = q () => (float[n] s) { s = Sub(v, w) }>
+                u = If (even) <then_branch = p () => (float[n] r) { r = Add(v, w) },
+                    else_branch = q () => (float[n] s) { s = Sub(v, w) }>
                 d = Identity(c) }> }""",
         [{"times": np.array(4), "x": normal(3)}],
     ),
@@ -145,7 +149,8 @@ def test_reshapes_are_views() -> None:
 
 def test_several_threads_run_one_session_with_different_shapes() -> None:
     session = session_of(
-        "g (float[n, 8] x, float[8, m] w) => (float[n, m] y, float[n] z) { p = MatMul(x, w)  y = Relu(p)  z = ReduceSum <keepdims = 0> (x, a) }"
+        """g (float[n, 8] x, float[8, m] w) => (float[n, m] y, float[n] z) { p = MatMul(x, w)  y = Relu(p)
+            z = ReduceSum <keepdims = 0> (x, a) }"""
         .replace("=> (float[n, m] y, float[n] z)", "=> (float[n, m] y, float[n] z) <int64[1] a = {1}>")
     )  # fmt: skip
     failures: list[str] = []
@@ -256,5 +261,15 @@ def test_a_branch_on_whether_anything_was_found() -> None:
     """The number of elements that NonZero finds may be 0: the branch is taken when the model runs."""
     text = """g (float[n] x) => (int64 y) <int64 zero = {0}, int64 many = {7}, int64[1] axis = {0}> {
         z = NonZero(x)  s = Size(z)  c = Equal(s, zero)
-        y = If (c) <then_branch = a () => (int64 p) { p = Identity(many) }, else_branch = b () => (int64 q) { q = Identity(s) }> }"""
+        y = If (c) <then_branch = a () => (int64 p) { p = Identity(many) },
+            else_branch = b () => (int64 q) { q = Identity(s) }> }"""
     check(text, {"x": np.zeros(3, np.float32)}, {"x": np.ones(3, np.float32)})
+
+
+def test_bodies_that_carry_sequences() -> None:
+    text = """g (int64 times, float[n] x) => (float[k, n] y) <bool go = {1}> {
+        empty = SequenceEmpty()
+        all = Loop (times, go, empty) <body = b (int64 i, bool c, seq(float[n]) before) => (bool d, seq(float[n]) after) {
+            f = Cast <to = 1> (i)  v = Mul(x, f)  after = SequenceInsert(before, v)  d = Identity(c) }>
+        y = ConcatFromSequence <axis = 0, new_axis = 1> (all) }"""
+    check(text, {"times": np.array(3), "x": normal(4)}, {"times": np.array(1), "x": normal(2)})

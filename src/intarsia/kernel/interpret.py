@@ -338,7 +338,8 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
-    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": _whole(np.floor), "ceil": _whole(np.ceil), "round": _whole(np.rint),
+    "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": _whole(np.floor), "ceil": _whole(np.ceil),
+    "round": _whole(np.rint),
     "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "sin": np.sin, "cos": np.cos, "tan": np.tan, "asin": np.arcsin,
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "not": np.logical_not, "bitnot": np.invert,

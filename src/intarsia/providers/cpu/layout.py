@@ -31,7 +31,7 @@ _TWIN = "%last"
 
 def original_name(name: str) -> str:
     """The value that a name made here stands for."""
-    return name.split(_TWIN)[0]
+    return name.partition(_TWIN)[0]
 
 
 def channels_last(inference: Inference) -> Graph | None:
