@@ -240,11 +240,18 @@ class _TopK:
         with body.repeat_while(lambda: b.icmp_signed(">=", shift.get(), body.i(0))):
             body.fill_zero(tally, body.i(8 * (_DIGITS + 1)))
             have, care, by = prefix.get(), mask.get(), shift.get()
-            with body.loop(0, n) as i:
-                key = self._load_key(body, keys, i)
+
+            def count(index: Value, key: Value, have: Value = have, care: Value = care, by: Value = by) -> None:
                 digit = b.and_(b.lshr(key, by), body.i(_DIGITS - 1))
                 slot = body.at(tally, body.mul(body.select(body.equal(b.and_(key, care), have), digit, _DIGITS), 8))
                 body.store(body.add(body.load_i64(slot), 1), slot, DType.INT64)
+
+            bound = body.cell(body.sub(have, 1))
+            with body.either(body.equal(have, 0)) as (every, some):
+                with every, body.loop(0, n) as i:
+                    count(i, self._load_key(body, keys, i))
+                with some:  # keys below the prefix are passed over in vectors
+                    self._scan(body, keys, body.i(0), n, bound, count)
             digit = body.cell(_DIGITS - 1)
             with body.repeat_while(lambda: body.less(body.load_i64(tally, digit.get()), left.get())):
                 left.set(body.sub(left.get(), body.load_i64(tally, digit.get())))
