@@ -83,6 +83,8 @@ class CpuProgram(Program):
         plan = self._plans.get(key)
         if plan is None:
             plan = self._bind(key, inputs)
+        elif len(self._plans) > PLAN_LIMIT // 2:
+            self._touch(key)
         if plan.single is not None and run is None:
             segment = plan.single.segment
             named = dict(zip(self.inputs, inputs, strict=True)) if segment.inputs != self.inputs else None
@@ -182,6 +184,12 @@ class CpuProgram(Program):
             while len(self._plans) > PLAN_LIMIT:
                 self._plans.popitem(last=False)
         return plan
+
+    def _touch(self, key: tuple[object, ...]) -> None:
+        """Note that a plan was used, once plans are so many that one may soon be dropped."""
+        with self._lock:
+            if key in self._plans:
+                self._plans.move_to_end(key)
 
     def _check_shape(self, name: str, kind: object, x: Any, env: Mapping[str, int]) -> None:
         if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
