@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +187,8 @@ def compile_model(
         NotImplemented: no provider takes a node.
         EPFail: the last provider that could take a part failed to compile it.
     """
+    if profile is not None:
+        context = replace(context, on_step=profile.add_kernel)
     failed: dict[tuple[str, str], str] = {}
     done: dict[tuple[str, tuple[int, ...]], Program] = {}
     while True:

@@ -6,7 +6,7 @@ memory, a `device` and a `DataTransfer`. Everything else has a default here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -54,12 +54,15 @@ class CompileContext:
         allow_spinning: whether waiting threads may spin for a while before they sleep.
         deterministic: only kernels whose result does not depend on timing or thread count.
         config: session configuration entries (`SessionOptions.add_session_config_entry`).
+        on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
+            when it began and ended (`time.perf_counter_ns`).
     """
 
     intra_op_num_threads: int = 0
     allow_spinning: bool = True
     deterministic: bool = False
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    on_step: Callable[[str, Sequence[str], int, int], None] | None = None
 
 
 class RunContext:

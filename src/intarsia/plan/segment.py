@@ -146,12 +146,12 @@ class BoundSegment:
         self.checked = any(step.checked for step in segment.steps)
         self._free: list[State] = []
 
-    def acquire(self) -> State:
-        """A state that nobody else uses."""
+    def acquire(self, timed: bool = False) -> State:
+        """A state that nobody else uses; `timed`: one that notes when each step ended."""
         try:
             return self._free.pop()
         except IndexError:
-            return State(self)
+            return State(self, timed)
 
     def release(self, state: State) -> None:
         self._free.append(state)
@@ -168,8 +168,9 @@ class BoundSegment:
 class State:
     """One caller's memory for a bound segment: arena, argument blocks, step table."""
 
-    def __init__(self, bound: BoundSegment) -> None:
+    def __init__(self, bound: BoundSegment, timed: bool = False) -> None:
         segment = bound.segment
+        self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
         words = [len(a) for a in bound.arguments]
         self.arena, base = _aligned(bound.arena_nbytes)
         self.status = np.zeros(len(segment.steps), np.int64)
@@ -205,7 +206,8 @@ class State:
         self.block = np.array(
             [
                 self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(patches),
-                ctypes.addressof(self.externals), self.flag.ctypes.data, 0, 0,
+                ctypes.addressof(self.externals), self.flag.ctypes.data,
+                0 if self.times is None else self.times.ctypes.data, 0,
             ],
             np.int64,
         )  # fmt: skip

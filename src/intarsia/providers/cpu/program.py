@@ -97,7 +97,7 @@ class CpuProgram(Program):
         return self._run_units(plan, inputs, run)
 
     def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray]) -> list[Any]:
-        state = bound.acquire()
+        state = bound.acquire(self.context.on_step is not None)
         externals = state.externals
         i = 0
         for x in inputs:
@@ -110,10 +110,17 @@ class CpuProgram(Program):
             results.append(y)
             i += 1
         self.pool.run_block(state.block_address)
+        if state.times is not None:
+            self._report_times(bound, state.times)
         if bound.checked and state.status.any():
             self._report_status(bound, state.status)
         bound.release(state)
         return results
+
+    def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
+        assert self.context.on_step is not None
+        for i, step in enumerate(bound.segment.steps):
+            self.context.on_step(step.label, [original_name(n) for n in step.nodes], int(times[i]), int(times[i + 1]))
 
     def _report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
         i = int(np.flatnonzero(status)[0])
