@@ -29,13 +29,10 @@ SKIPPED = {  # case -> why neither provider runs it
     "test_gradient_of_add": "ai.onnx.preview.training::Gradient differentiates the graph around it, at training time",
     "test_gradient_of_add_and_mul": "ai.onnx.preview.training::Gradient differentiates the graph around it, at training time",
 }
-RANDOM = {  # case -> what is compared where values are drawn: type and shape, and that each value is 0 or 1
-    name: "draws random numbers; the suite's values are another generator's"
-    for name in (
-        "test_bernoulli", "test_bernoulli_double", "test_bernoulli_double_expanded", "test_bernoulli_expanded",
-        "test_bernoulli_seed", "test_bernoulli_seed_expanded",
-    )
-}  # fmt: skip
+RANDOM = (  # drawn by another generator than the suite's: type and shape are compared, and that each value is 0 or 1
+    "test_bernoulli", "test_bernoulli_double", "test_bernoulli_double_expanded", "test_bernoulli_expanded",
+    "test_bernoulli_seed", "test_bernoulli_seed_expanded",
+)  # fmt: skip
 TOLERANCE = {DType.FLOAT16: 2.0**-9, DType.BFLOAT16: 2.0**-6}  # two units in the last place
 
 

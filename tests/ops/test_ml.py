@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from intarsia import InferenceSession
 from intarsia.errors import IntarsiaError, InvalidGraph
 
-F, D, I, S = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.STRING
+F, D, INT, S = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.STRING
 X = np.array([[1, 2, -1], [-1, 0.5, 3], [0.2, -3, 0], [0, 0, 0], [2.5, 1, -0.5]], np.float32)
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 both = pytest.mark.parametrize("provider", PROVIDERS)
@@ -55,7 +55,7 @@ def test_imputer(provider: str) -> None:
     model = model_of("Imputer", {"X": holes}, {"Y": F}, imputed_value_floats=[7.0, 8.0, 9.0], replaced_value_float=np.nan)
     same(ours(model, {"X": holes}, provider), [np.where(np.isnan(holes), np.float32([7, 8, 9]), holes)])
     whole = X.astype(np.int64)
-    model = model_of("Imputer", {"X": whole}, {"Y": I}, imputed_value_int64s=[7], replaced_value_int64=0)
+    model = model_of("Imputer", {"X": whole}, {"Y": INT}, imputed_value_int64s=[7], replaced_value_int64=0)
     same(ours(model, {"X": whole}, provider), [np.where(whole == 0, 7, whole)])
 
 
@@ -91,7 +91,9 @@ def test_linear_classifier(words: bool, transform: str, provider: str) -> None:
     labels: dict[str, Any] = {"classlabels_strings": ["x", "y", "z"]} if words else {"classlabels_ints": [4, 5, 9]}
     scale = 0.05 if transform == "PROBIT" else 1.0  # probit is for probabilities
     weights = {"coefficients": [scale * w for w in (1, 2, 3, -1, 0.5, 1, 0, 1, -2)], "intercepts": [0.5, 0.6, 0.4]}
-    model = model_of("LinearClassifier", {"X": X}, {"Y": S if words else I, "Z": F}, post_transform=transform, **weights, **labels)
+    model = model_of(
+        "LinearClassifier", {"X": X}, {"Y": S if words else INT, "Z": F}, post_transform=transform, **weights, **labels
+    )
     same(ours(model, {"X": X}, provider), theirs(model, {"X": X}), rtol=1e-4, atol=1e-4)
 
 
@@ -99,7 +101,7 @@ def test_linear_classifier(words: bool, transform: str, provider: str) -> None:
 @pytest.mark.parametrize("transform", ["NONE", "LOGISTIC"])
 def test_linear_classifier_of_one_score(transform: str, provider: str) -> None:
     """One set of coefficients for two classes: the second is chosen where the score is positive."""
-    model = model_of("LinearClassifier", {"X": X}, {"Y": I, "Z": F}, coefficients=[1.0, -0.5, 0.25], intercepts=[0.1],
+    model = model_of("LinearClassifier", {"X": X}, {"Y": INT, "Z": F}, coefficients=[1.0, -0.5, 0.25], intercepts=[0.1],
                      classlabels_ints=[3, 8], post_transform=transform)  # fmt: skip
     same(ours(model, {"X": X}, provider), theirs(model, {"X": X}))
 
@@ -108,7 +110,9 @@ def test_linear_classifier_of_one_score(transform: str, provider: str) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
 def test_linear_regressor(dtype: type, provider: str) -> None:
     x = np.round(X).astype(dtype)
-    model = model_of("LinearRegressor", {"X": x}, {"Y": F}, coefficients=[1.0, 2, 3, -1, 0.5, 1], intercepts=[1.0, -2], targets=2)
+    model = model_of(
+        "LinearRegressor", {"X": x}, {"Y": F}, coefficients=[1.0, 2, 3, -1, 0.5, 1], intercepts=[1.0, -2], targets=2
+    )
     weights = np.array([[1, 2, 3], [-1, 0.5, 1]])
     same(ours(model, {"X": x}, provider), [(x @ weights.T + [1, -2]).astype(np.float32)])
 
@@ -117,7 +121,7 @@ KERNELS = [("LINEAR", [0.0, 0, 0]), ("POLY", [0.5, 1.0, 3]), ("RBF", [0.3, 0, 0]
 
 
 @both
-@pytest.mark.parametrize(("kernel", "params"), KERNELS, ids=lambda v: str(v))
+@pytest.mark.parametrize(("kernel", "params"), KERNELS, ids=str)
 @pytest.mark.parametrize("one_class", [0, 1])
 def test_svm_regressor(one_class: int, kernel: str, params: list[float], provider: str) -> None:
     attributes = {"kernel_type": kernel, "kernel_params": params, "n_supports": 2, "coefficients": [0.7, -0.4], "rho": [0.2],
@@ -146,13 +150,13 @@ def svm(classes: int, transform: str, probabilities: bool) -> dict[str, Any]:
     (2, "NONE", True), (2, "NONE", False), (3, "NONE", True), (3, "NONE", False), (3, "SOFTMAX", False), (5, "NONE", True),
 ])  # fmt: skip
 def test_svm_classifier(classes: int, transform: str, probabilities: bool, provider: str) -> None:
-    model = model_of("SVMClassifier", {"X": X}, {"Y": I, "Z": F}, **svm(classes, transform, probabilities))
+    model = model_of("SVMClassifier", {"X": X}, {"Y": INT, "Z": F}, **svm(classes, transform, probabilities))
     same(ours(model, {"X": X}, provider), theirs(model, {"X": X}), rtol=1e-3, atol=1e-4)
 
 
 @both
 def test_svm_classifier_without_support_vectors(provider: str) -> None:
-    model = model_of("SVMClassifier", {"X": X}, {"Y": I, "Z": F}, coefficients=[1.0, 2, 3, -1, 0.5, 1, 0, 1, -2], rho=[0.25],
+    model = model_of("SVMClassifier", {"X": X}, {"Y": INT, "Z": F}, coefficients=[1.0, 2, 3, -1, 0.5, 1, 0, 1, -2], rho=[0.25],
                      classlabels_ints=[4, 5, 9], kernel_params=[0.0, 0.0, 0.0])  # fmt: skip
     same(ours(model, {"X": X}, provider), theirs(model, {"X": X}))
 
@@ -172,9 +176,11 @@ NUMBERS = np.array([[5, 7], [6, 99]], np.int64)
     (np.float32([np.nan, 0.5, 1]), {"keys_floats": [0.5, float("nan")], "values_int64s": [1, 2]}, np.array([2, 1, -1])),
 ], ids=["words", "floats", "numbers", "repeated", "nan"])  # fmt: skip
 def test_label_encoder(x: np.ndarray, attributes: dict[str, Any], expected: np.ndarray, provider: str) -> None:
-    kind = {"i": I, "f": F, "U": S}[expected.dtype.kind]
+    kind = {"i": INT, "f": F, "U": S}[expected.dtype.kind]
     for version in (2, 4):
-        same(ours(model_of("LabelEncoder", {"X": x}, {"Y": kind}, version=version, **attributes), {"X": x}, provider), [expected])
+        same(
+            ours(model_of("LabelEncoder", {"X": x}, {"Y": kind}, version=version, **attributes), {"X": x}, provider), [expected]
+        )
 
 
 @both
@@ -189,9 +195,9 @@ def test_label_encoder_of_tensors(provider: str) -> None:
 
 @both
 def test_label_encoder_1_and_category_mapper(provider: str) -> None:
-    model = model_of("LabelEncoder", {"X": WORDS}, {"Y": I}, version=1, classes_strings=["a", "b"])
+    model = model_of("LabelEncoder", {"X": WORDS}, {"Y": INT}, version=1, classes_strings=["a", "b"])
     same(ours(model, {"X": WORDS}, provider), [np.array([[1, 0], [-1, 1]])])
-    for x, kind in ((WORDS, I), (NUMBERS, S)):
+    for x, kind in ((WORDS, INT), (NUMBERS, S)):
         model = model_of("CategoryMapper", {"X": x}, {"Y": kind}, cats_strings=["a", "b"], cats_int64s=[5, 6])
         same(ours(model, {"X": x}, provider), theirs(model, {"X": x}))
 
@@ -223,7 +229,7 @@ def map_of(key: int, value: int) -> Any:
 def test_dict_vectorizer(provider: str) -> None:
     words = typed("DictVectorizer", map_of(S, F), {"Y": F}, string_vocabulary=["a", "c", "b", "z"])
     same(InferenceSession(words, providers=[provider]).run(None, {"X": {"a": 4.0, "c": 8.0}}), [np.float32([[4, 8, 0, 0]])])
-    wide = typed("DictVectorizer", map_of(I, D), {"Y": D}, int64_vocabulary=[3, 1])
+    wide = typed("DictVectorizer", map_of(INT, D), {"Y": D}, int64_vocabulary=[3, 1])
     same(InferenceSession(wide, providers=[provider]).run(None, {"X": {1: 0.1}}), [np.array([[0, 0.1]])])
 
 
@@ -234,8 +240,8 @@ def test_cast_map(provider: str) -> None:
         ({"map_form": "SPARSE", "max_map": 4}, np.float32([[0, 0.5, 0, 2.5]])),
         ({"cast_to": "TO_STRING"}, np.array([["0.500000", "2.500000"]])),
     ):  # fmt: skip
-        kind = {"f": F, "i": I, "U": S}[expected.dtype.kind]
-        model = typed("CastMap", map_of(I, F), {"Y": kind}, **attributes)
+        kind = {"f": F, "i": INT, "U": S}[expected.dtype.kind]
+        model = typed("CastMap", map_of(INT, F), {"Y": kind}, **attributes)
         same(InferenceSession(model, providers=[provider]).run(None, {"X": {3: 2.5, 1: 0.5}}), [expected])
 
 
@@ -279,7 +285,7 @@ def test_definition_errors(op: str, attributes: dict[str, Any], message: str) ->
 
 @pytest.mark.parametrize(("op", "x", "attributes", "message"), [
     ("SVMClassifier", X, {"classlabels_ints": [1, 2]}, "coefficients and rho are needed"),
-    ("SVMClassifier", X, {**svm(3, "NONE", False), "vectors_per_class": [2, 3]}, "vectors_per_class has 2 entries for 3 classes"),
+    ("SVMClassifier", X, {**svm(3, "NONE", False), "vectors_per_class": [2, 3]}, "vectors_per_class has 2 entries for 3"),
     ("SVMClassifier", X, {**svm(3, "NONE", False), "rho": [0.0]}, "rho has 1 entries for 3 pairs"),
     ("LabelEncoder", NUMBERS, {"keys_int64s": [1], "values_int64s": [1, 2]}, r"keys_\* has 1 elements and values_\* 2"),
     ("LabelEncoder", NUMBERS, {"values_int64s": [1, 2]}, r"expected exactly one of keys_\*, got none"),
@@ -295,9 +301,9 @@ def test_run_errors(op: str, x: np.ndarray, attributes: dict[str, Any], message:
 
 
 @pytest.mark.parametrize(("op", "kind", "attributes", "feed", "message"), [
-    ("CastMap", (I, F), {"cast_to": "TO_BOOL"}, {1: 1.0}, "cast_to is 'TO_BOOL'"),
-    ("CastMap", (I, F), {"map_form": "LOOSE"}, {1: 1.0}, "map_form is 'LOOSE'"),
-    ("CastMap", (I, F), {"map_form": "SPARSE", "max_map": 2}, {2: 1.0}, "key 2 does not fit max_map; expected 0 to 1"),
+    ("CastMap", (INT, F), {"cast_to": "TO_BOOL"}, {1: 1.0}, "cast_to is 'TO_BOOL'"),
+    ("CastMap", (INT, F), {"map_form": "LOOSE"}, {1: 1.0}, "map_form is 'LOOSE'"),
+    ("CastMap", (INT, F), {"map_form": "SPARSE", "max_map": 2}, {2: 1.0}, "key 2 does not fit max_map; expected 0 to 1"),
     ("DictVectorizer", (S, F), {"string_vocabulary": ["a"]}, {"b": 1.0}, "key 'b' is not in the vocabulary of 1 keys"),
     ("DictVectorizer", (S, F), {}, {"b": 1.0}, "exactly one of int64_vocabulary and string_vocabulary"),
 ])  # fmt: skip

@@ -22,7 +22,8 @@ def steps(op: str, states: int, count: int, provider: str, dtype: type = np.floa
     names = [f"s{i}" for i in range(states)]
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     feeds = {"R": np.array(0.1, np.float32), "T": np.array(0), "X": x, "G": x, **dict(zip(names, carried, strict=True))}
-    model = model_of(op, feeds, {n: kind for n in ("Xn", *(f"{n}n" for n in names))}, domain=TRAINING, version=1, **attributes)
+    outputs = dict.fromkeys(("Xn", *(f"{n}n" for n in names)), kind)
+    model = model_of(op, feeds, outputs, domain=TRAINING, version=1, **attributes)
     found = []
     for t, gradient in enumerate(slopes(count, dtype)):
         feeds |= {"T": np.array(t + (op == "Adam")), "X": x, "G": gradient, **dict(zip(names, carried, strict=True))}
@@ -46,9 +47,12 @@ def slopes(count: int, dtype: type) -> list[np.ndarray]:
      ("Adagrad", {"lr_decay": 0.25, "eps": 1e-6, "weight_decay": 0.01})),
     ("Momentum", 1, {"alpha": 0.9, "beta": 1.0, "mode": "standard", "norm_coefficient": 0.01},
      ("SGD", {"momentum": 0.9, "weight_decay": 0.01})),
-    ("Momentum", 1, {"alpha": 0.9, "beta": 1.0, "mode": "nesterov", "norm_coefficient": 0.0}, ("SGD", {"momentum": 0.9, "nesterov": True})),
+    ("Momentum", 1, {"alpha": 0.9, "beta": 1.0, "mode": "nesterov", "norm_coefficient": 0.0},
+     ("SGD", {"momentum": 0.9, "nesterov": True})),
 ], ids=["adagrad", "momentum", "nesterov"])  # fmt: skip
-def test_optimiser(op: str, states: int, attributes: dict[str, Any], optimiser: tuple[str, dict[str, Any]], dtype: type, provider: str) -> None:
+def test_optimiser(
+    op: str, states: int, attributes: dict[str, Any], optimiser: tuple[str, dict[str, Any]], dtype: type, provider: str
+) -> None:
     torch = pytest.importorskip("torch", reason="is the reference")
     x = torch.tensor(start(dtype), requires_grad=True)
     theirs = getattr(torch.optim, optimiser[0])([x], lr=0.1, **optimiser[1])
@@ -64,7 +68,9 @@ def test_adam(provider: str) -> None:
     x, v, h = start(np.float64), np.zeros(3), np.zeros(3)
     attributes = {"alpha": 0.8, "beta": 0.95, "epsilon": 1e-3, "norm_coefficient": 0.02, "norm_coefficient_post": 0.01}
     alpha, beta = (float(np.float32(a)) for a in (0.8, 0.95))
-    for t, (found, gradient) in enumerate(zip(steps("Adam", 2, 3, provider, **attributes), slopes(3, np.float64), strict=True), 1):
+    for t, (found, gradient) in enumerate(
+        zip(steps("Adam", 2, 3, provider, **attributes), slopes(3, np.float64), strict=True), 1
+    ):
         g = 0.02 * x + gradient
         v, h = alpha * v + (1 - alpha) * g, beta * h + (1 - beta) * g * g
         x = (1 - 0.01) * (x - 0.1 * np.sqrt(1 - beta**t) / (1 - alpha**t) * v / (np.sqrt(h) + 1e-3))
@@ -73,9 +79,20 @@ def test_adam(provider: str) -> None:
 
 def test_several_tensors_keep_their_order() -> None:
     x = [np.full(i + 1, i + 1.0, np.float32) for i in range(2)]
-    feeds = {"R": np.array(1.0, np.float32), "T": np.array(0), "x0": x[0], "x1": x[1], "g0": x[0], "g1": x[1], "v0": 0 * x[0], "v1": 0 * x[1]}
+    feeds = {
+        "R": np.array(1.0, np.float32),
+        "T": np.array(0),
+        "x0": x[0],
+        "x1": x[1],
+        "g0": x[0],
+        "g1": x[1],
+        "v0": 0 * x[0],
+        "v1": 0 * x[1],
+    }
     outputs = dict.fromkeys(("y0", "y1", "w0", "w1"), TensorProto.FLOAT)
-    model = model_of("Momentum", feeds, outputs, domain=TRAINING, version=1, alpha=0.0, beta=0.5, mode="standard", norm_coefficient=0.0)
+    model = model_of(
+        "Momentum", feeds, outputs, domain=TRAINING, version=1, alpha=0.0, beta=0.5, mode="standard", norm_coefficient=0.0
+    )
     found = ours(model, feeds)
     assert [f.tolist() for f in found] == [[0.0], [0.0, 0.0], [1.0], [2.0, 2.0]]
 
@@ -87,8 +104,8 @@ def test_several_tensors_keep_their_order() -> None:
 def test_momentum_errors(count: int, attributes: dict[str, Any], message: str) -> None:
     x = np.zeros(2, np.float32)
     feeds = {"R": np.array(1.0, np.float32), "T": np.array(0), **{f"x{i}": x for i in range(count)}}
-    model = model_of("Momentum", feeds, {"Y": TensorProto.FLOAT}, domain=TRAINING, version=1, alpha=0.0, beta=0.5, norm_coefficient=0.0,
-                     **attributes)  # fmt: skip
+    model = model_of("Momentum", feeds, {"Y": TensorProto.FLOAT}, domain=TRAINING, version=1, alpha=0.0, beta=0.5,
+                     norm_coefficient=0.0, **attributes)  # fmt: skip
     with pytest.raises(InvalidGraph, match=message):
         ours(model, feeds)
 
@@ -103,7 +120,9 @@ def test_det(dtype: type, provider: str) -> None:
     np.testing.assert_allclose(found, np.linalg.det(x.astype(np.float64)), rtol=1e-2 if dtype == np.float16 else 1e-4)
 
 
-@pytest.mark.parametrize(("shape", "message"), [((3,), "X has rank 1; expected square matrices"), ((2, 3), "X holds matrices of 2 x 3")])
+@pytest.mark.parametrize(
+    ("shape", "message"), [((3,), "X has rank 1; expected square matrices"), ((2, 3), "X holds matrices of 2 x 3")]
+)
 def test_det_errors(shape: tuple[int, ...], message: str) -> None:
     x = np.zeros(shape, np.float32)
     model = model_of("Det", {"X": x}, {"Y": TensorProto.FLOAT}, domain="", version=22)

@@ -37,11 +37,11 @@ class AttributeReader:
 
     def attribute(self, start: int, end: int, depth: int, *, lazy: bool = False) -> tuple[str, Attribute]:
         """The name and value of the AttributeProto in `buffer[start:end]`; a `lazy` tensor stays a `StoredTensor`."""
+        long = self._long_list(start, end) if end - start >= _LONG_NBYTES else None
+        return long or self._attribute(start, end, depth, lazy)
+
+    def _attribute(self, start: int, end: int, depth: int, lazy: bool) -> tuple[str, Attribute]:
         buffer = self.buffer
-        if end - start >= _LONG_NBYTES:
-            long = self._long_list(start, end)
-            if long is not None:
-                return long
         name = reference = ""
         kind = seen = 0
         single: dict[int, Any] = {}

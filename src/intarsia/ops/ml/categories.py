@@ -96,7 +96,9 @@ class _Attributes:
 
     def chosen(self) -> tuple[Elements, Elements, Any, Any]:
         """Keys, values, default value and NumPy type of the values."""
-        (_, keys), (kind, values) = (self._one(f"{what}_*", given) for what, given in (("keys", self.keys), ("values", self.values)))
+        (_, keys), (kind, values) = (
+            self._one(f"{what}_*", given) for what, given in (("keys", self.keys), ("values", self.values))
+        )
         if len(keys) != len(values):
             raise k.DefinitionError(f"keys_* has {len(keys)} elements and values_* {len(values)}; expected as many")
         default = self.defaults[kind]

@@ -21,7 +21,7 @@ Tensor = k.Tensor
 def binarizer(X: Tensor, *, threshold: float = 0.0) -> Tensor:
     """1 where X > threshold, else 0. Integers are compared with the threshold rounded down, which is the same."""
     limit = math.floor(threshold) if X.dtype.is_integer else threshold
-    return k.cast(X > limit, X.dtype)
+    return k.cast(limit < X, X.dtype)
 
 
 def _per_feature(values: Sequence[float], X: Tensor, dtype: DType, what: str) -> Tensor:

@@ -69,7 +69,7 @@ class Forest:
         inner = self.mode != LEAF
         for what, places, size in (("child", self.yes[inner], len(self.mode)), ("child", self.no[inner], len(self.mode)),
                                    ("target", self.target, self.targets)):  # fmt: skip
-            if len(places) and not (0 <= places.min() and places.max() < size):
+            if len(places) and not (places.min() >= 0 and places.max() < size):
                 raise k.DefinitionError(f"a {what} id is out of range; expected 0 to {size - 1}")
 
     @cached_property
@@ -149,7 +149,7 @@ class Forest:
         cell = row * self.targets + self.target[vote]
         size = len(x) * self.targets
         if aggregate in ("SUM", "AVERAGE"):
-            out = np.bincount(cell, self.weight[vote], size)
+            out: np.ndarray = np.bincount(cell, self.weight[vote], size)
             if aggregate == "AVERAGE":
                 out = out / max(len(self.roots), 1)
         elif aggregate in ("MIN", "MAX"):
@@ -204,8 +204,8 @@ def forest_of_nodes(
     order = np.argsort(votes, kind="stable")
     count = np.bincount(votes, minlength=len(mode))
     return Forest(
-        _roots(treeids, yes[~leaf], no[~leaf]), mode, np.where(leaf, 0, np.array(featureids, np.int64)), _numbers(values), yes, no,
-        _flags(missing, len(mode)), np.cumsum(count) - count, count, np.array(vote_targets, np.int64)[order],
+        _roots(treeids, yes[~leaf], no[~leaf]), mode, np.where(leaf, 0, np.array(featureids, np.int64)), _numbers(values),
+        yes, no, _flags(missing, len(mode)), np.cumsum(count) - count, count, np.array(vote_targets, np.int64)[order],
         np.array(vote_weights, np.float64)[order], targets,
     )  # fmt: skip
 
@@ -248,7 +248,7 @@ def forest_of_splits(
     _equal_lengths(leaf_targetids=leaf_targetids, leaf_weights=leaf_weights)
     inner, leaves = len(featureids), len(leaf_targetids)
     numbers = np.asarray(modes, np.int64)
-    if len(numbers) and not (0 <= numbers.min() and numbers.max() < len(MODES)):
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(MODES)):
         raise k.DefinitionError(f"nodes_modes has {int(numbers.max())}; expected 0 to {len(MODES) - 1} ({', '.join(MODES)})")
 
     def padded(a: np.ndarray, fill: int) -> np.ndarray:

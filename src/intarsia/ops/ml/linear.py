@@ -109,7 +109,9 @@ def svm_regressor(
     x = k.cast(rows(X), DType.DOUBLE)
     if n_supports > 0:
         vectors = _double(support_vectors or (), (n_supports, -1), "support_vectors")
-        weighed = k.dot(_kernel(x, vectors, kernel_type, kernel_params), _double(coefficients or (), (n_supports, 1), "coefficients"))
+        weighed = k.dot(
+            _kernel(x, vectors, kernel_type, kernel_params), _double(coefficients or (), (n_supports, 1), "coefficients")
+        )
     else:
         weighed = k.dot(x, _double(coefficients or (), (-1, 1), "coefficients"))
     scores = weighed + (rho[0] if rho else 0.0)

@@ -38,9 +38,7 @@ def _cast(value: Any, dtype: DType) -> Any:
 
 
 @host_op("CastMap", 1, domain=DOMAIN, infer=_cast_type, reason=_REASON)
-def cast_map(
-    X: Mapping[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
-) -> np.ndarray:
+def cast_map(X: Mapping[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> np.ndarray:
     """Values in ascending order of their keys, [1, entries] (DENSE), or at their keys, [1, max_map] (SPARSE)."""
     dtype = _target(cast_to)
     if map_form == "DENSE":
@@ -83,7 +81,7 @@ def dict_vectorizer(
     columns = _columns(int64_vocabulary, string_vocabulary)
     maps = [X] if isinstance(X, Mapping) else list(X)
     dtype = _value_type(next((v for m in maps for v in m.values()), 0.0))
-    out = np.full((len(maps), len(columns)), "" if dtype == object else 0, dtype)
+    out = np.full((len(maps), len(columns)), "" if dtype is object else 0, dtype)
     for row, entries in zip(out, maps, strict=True):
         for key, value in entries.items():
             if key not in columns:

@@ -88,7 +88,9 @@ def tree_ensemble_regressor(
         _either(target_weights, target_weights_as_tensor), n_targets,
     )  # fmt: skip
     scores = forest.scores(_matrix(X), aggregate_function)
-    return _transformed(scores + _based(_either(base_values, base_values_as_tensor), n_targets), post_transform).astype(np.float32)
+    return _transformed(scores + _based(_either(base_values, base_values_as_tensor), n_targets), post_transform).astype(
+        np.float32
+    )
 
 
 # --- classification ------------------------------------------------------------------------------------------------
@@ -194,5 +196,3 @@ def tree_ensemble(
     )  # fmt: skip
     scores = forest.scores(_matrix(X), _AGGREGATES[aggregate_function])
     return _transformed(scores, _TRANSFORMS[post_transform]).astype(X.dtype)
-
-
