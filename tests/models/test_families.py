@@ -260,7 +260,8 @@ def _language_model(transformers: Any) -> Family:
 
     past = {0: "batch", 2: "past"}
     axes = {"ids": {0: "batch", 1: "length"}, "mask": {0: "batch", 1: "total"}, "positions": {0: "batch", 1: "length"}}
-    return _Calling(forward, llama=llama), [state(2, 3, 5), state(1, 1, 8), state(2, 6, 0)], axes | {"keys": past, "values": past}
+    axes |= {"keys": past, "values": past}
+    return _Calling(forward, llama=llama), [state(2, 3, 5), state(1, 1, 8), state(2, 6, 0)], axes
 
 
 @pytest.mark.parametrize("make", [_embeddings, _language_model], ids=lambda f: f.__name__)
