@@ -43,10 +43,7 @@ class Constraint:
 
     def check(self, env: Mapping[str, int]) -> None:
         try:
-            try:
             left, right = _size(self.left, env), _size(self.right, env)
-        except ValueError as error:
-            raise InvalidArgument(f"{self.where}: sizes do not fit together in this run: {error}") from None
         except ValueError as error:
             raise InvalidArgument(f"{self.where}: {error}") from None
         if left == right or (self.kind == "broadcast" and left == 1):
