@@ -1,4 +1,4 @@
-"""Fixtures for all areas: golden texts; the example plugin, installed for one test by putting it and its metadata on the path."""
+"""Fixtures for all areas: golden texts; the example plugin, installed for one test by putting its folder on the path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Compares a text with the file of that name in the folder `golden` beside the test; hashes and serial numbers are left out."""
+    """Compares a text with the file of that name in the folder `golden` beside the test, without hashes and serial numbers."""
 
     def check(name: str, text: str) -> None:
         path = request.path.parent / "golden" / name

@@ -11,24 +11,27 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
-_paused = 0
-_was_enabled = False
+
+class _Pauses:
+    """How many are inside, and whether the collector was on before the first of them."""
+
+    lock = threading.Lock()
+    count = 0
+    was_enabled = False
 
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """No automatic collection inside; several threads may be inside at once. Leaves the collector as it was found."""
-    global _paused, _was_enabled
-    with _lock:
-        if not _paused:
-            _was_enabled = gc.isenabled()
+    with _Pauses.lock:
+        if not _Pauses.count:
+            _Pauses.was_enabled = gc.isenabled()
             gc.disable()
-        _paused += 1
+        _Pauses.count += 1
     try:
         yield
     finally:
-        with _lock:
-            _paused -= 1
-            if not _paused and _was_enabled:
+        with _Pauses.lock:
+            _Pauses.count -= 1
+            if not _Pauses.count and _Pauses.was_enabled:
                 gc.enable()

@@ -11,9 +11,13 @@ from intarsia.collection import collection_paused
 
 
 def test_collector_is_off_inside_and_on_again_after_an_error() -> None:
-    with pytest.raises(KeyError), collection_paused(), collection_paused():
-        assert not gc.isenabled()
-        raise KeyError
+    def fail() -> None:
+        with collection_paused(), collection_paused():
+            assert not gc.isenabled()
+            raise KeyError("inside")
+
+    with pytest.raises(KeyError, match="inside"):
+        fail()
     assert gc.isenabled()
 
 

@@ -25,7 +25,7 @@ def test_sizes_that_do_not_broadcast_name_the_node() -> None:
     assert session.run(None, feed)[0].tolist() == [2.0, 2.0, 2.0]
     with pytest.raises(
         ort.InvalidArgument,
-        match="node .*: (dimensions 3 and 4 do not broadcast|a dimension of size)",
+        match=r"node .*: (dimensions 3 and 4 do not broadcast|a dimension of size)",
     ):
         session.run(None, feed | {"c": np.ones(4, np.float32)})
 

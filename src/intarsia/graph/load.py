@@ -120,7 +120,7 @@ def _proto_constant(tensor: Any, nbytes: int) -> Constant:
     class InProto(ExternalFiles):
         """The proto's own bytes in the place of an external file."""
 
-        def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:  # noqa: ARG002
+        def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:
             if needed_nbytes != nbytes:
                 raise InvalidModelError(
                     f"ModelProto: tensor {tensor!r} needs {needed_nbytes} bytes of raw_data, it has {nbytes}"

@@ -1,7 +1,7 @@
 """Matrix products inside a definition become calls of the GEMM kernel.
 
-An operator whose primitives contain `dot` (Einsum, unfused attention, convolution by run-time weights, products of 16-bit floats,
-...) is cut there: operands that are not buffers already are computed into one, the product goes to the template, and
+An operator whose primitives contain `dot` (Einsum, unfused attention, convolution by run-time weights, products of 16-bit
+floats, ...) is cut there: operands that are not buffers already are computed into one, the product goes to the template, and
 what is left of the definition reads its result.
 """
 
@@ -58,7 +58,9 @@ class _Splitter:
         left = self._operand(t.args[0], dtype)
         right, transposed = self._right(t.args[1], dtype)
         kind = TransposedMatMul if transposed else MatMul
-        made = kind(self.node, (left.attrs[0], right.attrs[0]), (_type(left, dtype), _type(right, dtype)), TensorType(dtype, t.shape))
+        made = kind(
+            self.node, (left.attrs[0], right.attrs[0]), (_type(left, dtype), _type(right, dtype)), TensorType(dtype, t.shape)
+        )
         if made.batches() is None:
             del self.pieces[begun:]
             return t
