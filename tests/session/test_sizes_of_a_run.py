@@ -41,3 +41,15 @@ def test_sizes_from_data_change_from_run_to_run() -> None:
         x = np.zeros(8, np.float32)
         x[:count] = np.arange(1, count + 1)
         np.testing.assert_allclose(session.run(None, {"x": x})[0], np.exp(x[:count]) * x[:count], rtol=1e-5)
+
+
+@pytest.mark.parametrize("then", ["Transpose", "Exp", "Softmax"])
+def test_a_view_that_does_not_fit_in_this_run(then: str) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["t"], value_ints=[-1, 3]), helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Reshape", ["a", "t"], ["r"]), helper.make_node(then, ["r"], ["y"]),
+    ]  # fmt: skip
+    session = _session(nodes, {"x": ["n", 4]})
+    assert session.run(None, {"x": np.ones((3, 4), np.float32)})[0].size == 12
+    with pytest.raises(ort.InvalidArgument, match=r"a dimension of size 8 .* must equal one of size 6|cannot be reshaped"):
+        session.run(None, {"x": np.ones((2, 4), np.float32)})

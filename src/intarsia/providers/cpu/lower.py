@@ -282,6 +282,7 @@ class _Lowerer:
         for left, right in g.template.equal_sizes() if g.template is not None else ():
             if left != right:
                 self.constraints.append(Constraint("equal", left, right, where))
+        self._constrain_views(g, where)
         for t in walk(list(g.roots.values())):
             if t.prim == "broadcast":
                 x = t.args[0]
@@ -295,6 +296,18 @@ class _Lowerer:
             elif t.prim == "concat":
                 pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
                 self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
+
+    def _constrain_views(self, g: Group, where: str) -> None:
+        """What a group reads under another shape (of a Reshape that is no kernel) has as many elements under its own."""
+        read = set(g.reads())
+        for name in dict.fromkeys(n for node in g.nodes for n in node.inputs):
+            source = self.grouping.canonical(name)
+            view, own = self.types.get(name), self.types.get(source)
+            if source == name or source not in read or not isinstance(view, TensorType) or not isinstance(own, TensorType):
+                continue
+            have, want = product(own.shape or ()), product(view.shape or ())
+            if have != want:
+                self.constraints.append(Constraint("equal", have, want, where))
 
 
 def _loop_arguments(kernel: LoopKernel, names: Sequence[str], out: str) -> Callable[[Sizes, int], Sequence[Ref | int]]:
