@@ -26,7 +26,7 @@ def counts(result: OptimizeResult) -> Counter[str]:
             "MatMul Add LayerNormalization Gelu Gather Shape Slice GatherElements Concat Expand Cast Reshape Where",
         ),
         ("gpt2", True, "MatMul Add LayerNormalization Gelu Gather Shape Squeeze Range Unsqueeze Split"),
-        ("vit_base", False, "MatMul Add LayerNormalization Gelu Conv Reshape Transpose Concat"),
+        ("vit_base", False, "MatMul Add LayerNormalization Gelu Conv Reshape Transpose Concat Shape Expand"),
     ],
 )
 def test_transformers_are_attention_gelu_and_norms(models: Path, name: str, causal: bool, others: str) -> None:
