@@ -305,3 +305,12 @@ def test_how_low_a_causal_mask_must_be(low, fused):
     found = optimized(model, sizes=SIZES).graph
     assert counts(found)["Attention"] == fused
     assert not fused or found.nodes[-1].attributes["is_causal"] == 1
+
+
+@pytest.mark.parametrize(("value", "inputs"), [(0.0, 3), (-1.0, 4)])
+def test_only_a_mask_of_zeros_is_dropped(value, inputs):
+    nodes = [("Attention", "q k v mask", "y")]
+    constants = {"mask": np.full((1, 1, 5, 5), value, np.float32)}
+    model = build(nodes, {n: [2, HEADS, 5, SIZE] for n in "qkv"}, ["y"], constants, opset=23)
+    (node,) = optimized(model, sizes=SIZES).graph.nodes
+    assert len(node.inputs) == inputs

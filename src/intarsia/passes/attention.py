@@ -262,6 +262,23 @@ def _drop_expand(m: Match) -> Patch | None:
     return patch.result(out, node.outputs[0])
 
 
+def _drop_zero_mask(m: Match) -> Patch | None:
+    node = m.root
+    mask = m.rewriter.graph.constants.get(node.inputs[3]) if len(node.inputs) > 3 else None
+    if mask is None or not mask.dtype.is_floating or mask.size > _MASK_LIMIT or mask.numpy().any():
+        return None
+    patch = m.patch()
+    out = m.rewriter.fresh(f"{patch.stem}.attention", patch.types)
+    inputs = [*node.inputs[:3], "", *node.inputs[4:]]
+    while not inputs[-1]:
+        inputs.pop()
+    patch.node(node.copy(inputs=inputs, outputs=[out, *node.outputs[1:]], origin=patch.origin))
+    return patch.result(out, node.outputs[0])
+
+
+_MASK_LIMIT = 1 << 20  # elements of a mask that are looked at
+
+
 def _product(scale: Pattern) -> Sequence[Pattern]:
     product = op("MatMul", Var("q"), Var("k"), name="scores")
     return (product, op("Mul", product, scale), op("Div", product, scale, name="divided"))
@@ -300,6 +317,8 @@ RULES = RuleSet(
         Rule("attention_shares_heads", op("Attention"), _share_heads, shared=True),
         # masks broadcast inside attention
         Rule("attention_drops_expand", op("Attention"), _drop_expand, shared=True),
+        # softmax(x + 0) = softmax(x)
+        Rule("attention_drops_zero_mask", op("Attention"), _drop_zero_mask, shared=True),
         # transpose(reshape(x, [b, s, 3, h, d]), [2, 0, 3, 1, 4])[i] = transpose(reshape(x_i, [b, s, h, d]), [0, 2, 1, 3])
         # for x = [x_0, x_1, x_2]
         Rule(
