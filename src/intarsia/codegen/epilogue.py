@@ -8,8 +8,6 @@ from functools import cached_property
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
-KINDS = ("column", "row", "full", "scalar")
-
 
 @dataclass(frozen=True, eq=False)
 class Epilogue:

@@ -104,8 +104,7 @@ class Constant:
         name: the value's name in the graph.
         dtype: element type.
         shape: sizes of all dimensions.
-        data: the array, or a function that returns it (called at most once; e.g. maps a file).
-        nbytes: bytes in memory where already known without calling `data`.
+        data: the array, or a function that returns it (e.g. maps a file), called when it is needed and again after `forget`.
         source: where the bytes come from, for error messages ("model.onnx at byte 1024").
     """
 
@@ -125,10 +124,16 @@ class Constant:
 
     def numpy(self) -> np.ndarray:
         """The data, shape `self.shape`, dtype `self.dtype.numpy`; read-only where it is a view of a mapped file."""
-        if self._array is None:
+        array = self._array
+        if array is None:
             assert self._data is not None
-            self._array = self._data()
-        return self._array
+            array = self._array = self._data()
+        return array
+
+    def forget(self) -> None:
+        """Drop data that was computed or mapped on demand: the next `numpy()` makes it again."""
+        if self._data is not None:
+            self._array = None
 
     def renamed(self, name: str) -> Constant:
         return Constant(name, self.dtype, self.shape, self._array if self._array is not None else self.numpy, self.source)

@@ -167,11 +167,6 @@ class Rewriter:
         """How many nodes read the value; a graph output counts as one more reader."""
         return len(self.readers.get(name, ())) + (name in self.outputs)
 
-    def only_reader(self, name: str) -> Node | None:
-        """The node that reads the value, where there is one alone and it is not a graph output."""
-        found = self.readers.get(name, {})
-        return next(iter(found.values())) if len(found) == 1 and name not in self.outputs else None
-
     def producer_of(self, name: str, *op_types: str) -> Node | None:
         """The node that computes `name`, if it is one of the standard operators `op_types`."""
         node = self.producer.get(name)

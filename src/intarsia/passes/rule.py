@@ -220,11 +220,6 @@ def op(op_types: str, *inputs: Pattern, name: str = "", output: int = 0, **attri
     return Op(tuple(op_types.split("|")), inputs or None, name, tuple(attributes.items()), output)
 
 
-def through(op_types: str, inner: Pattern) -> Pattern:
-    """`inner`, or `inner` seen through one unary operator such as a Cast."""
-    return Either((inner, op(op_types, inner)))
-
-
 def close(found: float, wanted: float) -> bool:
     return math.isclose(found, wanted, rel_tol=_RELATIVE_TOLERANCE, abs_tol=0.0) or found == wanted
 

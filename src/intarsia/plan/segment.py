@@ -202,12 +202,10 @@ class State:
         self.args[: len(values)] = values
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
         self.externals = (ctypes.c_int64 * max(1, len(bound.external)))()
-        self.flag = np.zeros(1, np.int64)
         self.block = np.array(
             [
                 self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(patches),
-                ctypes.addressof(self.externals), self.flag.ctypes.data,
-                0 if self.times is None else self.times.ctypes.data, 0,
+                ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, 0,
             ],
             np.int64,
         )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,4 +51,3 @@ class Step:
     nodes: tuple[str, ...] = ()
     label: str = ""
     checked: bool = False
-    work: Callable[[Sizes], float] | None = field(default=None, repr=False)

@@ -82,13 +82,13 @@ class Grouping:
         return name
 
 
-def group(inference: Inference, registry: Registry, fuse: bool = True) -> Grouping:
-    return _Grouper(inference, registry, fuse).run()
+def group(inference: Inference, registry: Registry) -> Grouping:
+    return _Grouper(inference, registry).run()
 
 
 class _Grouper:
-    def __init__(self, inference: Inference, registry: Registry, fuse: bool) -> None:
-        self.inference, self.registry, self.fuse = inference, registry, fuse
+    def __init__(self, inference: Inference, registry: Registry) -> None:
+        self.inference, self.registry = inference, registry
         self.graph: Graph = inference.graph
         self.result = Grouping([], {})
         self.by_output: dict[str, Group] = {}
@@ -298,7 +298,7 @@ class _Grouper:
         return [s for v in values.flat if isinstance(v, Expr) for s in v.symbols if s.startswith(f"{name}[")]
 
     def _place(self, g: Group) -> None:
-        if self.fuse and not g.host and g.template is None:
+        if not g.host and g.template is None:
             for leaf in g.leaves():
                 merged = self._merge(self.by_output.get(leaf.attrs[0]), g, leaf.attrs[0])
                 if merged is not None:

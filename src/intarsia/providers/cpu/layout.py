@@ -24,8 +24,6 @@ _ELEMENTWISE = frozenset(
     "Tan Tanh ThresholdedRelu Where Xor".split()
 )
 _REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
-
-
 _TWIN = "%last"
 
 
@@ -88,7 +86,7 @@ class _Rewrite:
             return self._reduction
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             return self._quantize
-        return {"Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "BatchNormalization": None}.get(node.op_type)
+        return {"Concat": self._concat, "Pad": self._pad, "Resize": self._resize}.get(node.op_type)
 
     # --- twins ---
 

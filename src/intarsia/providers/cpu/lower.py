@@ -7,7 +7,7 @@ segment itself computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,7 +39,6 @@ class HostStep:
     node: Node
     reads: tuple[str, ...]  # the node's inputs, then what its subgraphs capture
     reason: str
-    outputs: dict[str, ValueType] = field(default_factory=dict)
 
 
 @dataclass
@@ -48,13 +47,12 @@ class Lowered:
 
     Attributes:
         units: native segments and host steps in order.
-        alias: value -> value whose buffer it shares.
+        constants: arrays that kernels read, by the name of their buffer.
         sources: symbol -> (value, axis) whose size it is, or (value, -1 - i) for element i of the value.
         types: type of every value.
     """
 
     graph: Graph
-    inference: Inference
     grouping: Grouping
     units: list[Segment | HostStep]
     constants: dict[str, np.ndarray]
@@ -62,7 +60,7 @@ class Lowered:
     types: dict[str, ValueType]
 
 
-def lower_graph(graph: Graph, registry: Registry, target: Target, fuse: bool = True) -> Lowered:
+def lower_graph(graph: Graph, registry: Registry, target: Target) -> Lowered:
     inference = infer(graph, registry)
     plain = dequantized(inference, registry)
     if plain is not None:
@@ -70,7 +68,7 @@ def lower_graph(graph: Graph, registry: Registry, target: Target, fuse: bool = T
     changed = channels_last(inference)
     if changed is not None:
         inference = infer(changed, registry)
-    grouping = group(inference, registry, fuse)
+    grouping = group(inference, registry)
     return _Lowerer(inference, grouping, target).run()
 
 
@@ -95,6 +93,7 @@ class _Workspace:
             self.used[label] = make()
             if name in self.known:
                 release_pages(self.known[name].numpy())
+                self.known[name].forget()
         return label
 
     def plain(self, name: str) -> bool:
@@ -148,7 +147,7 @@ class _Lowerer:
         self._close()
         self._cross()
         return Lowered(
-            self.graph, self.inference, self.grouping, self.units, self.constants.used, self.sources, self.types
+            self.graph, self.grouping, self.units, self.constants.used, self.sources, self.types
         )
 
     def _host(self, g: Group) -> None:
@@ -157,8 +156,7 @@ class _Lowerer:
         for node in g.nodes:
             captured = sorted(node.used_names() - set(node.inputs))
             reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
-            outputs = {n: self.types[n] for n in node.outputs if n and n in self.types}
-            self.units.append(HostStep(node, reads, g.host, outputs))
+            self.units.append(HostStep(node, reads, g.host))
             for name in node.outputs:
                 self._define(name)
             for name in reads:
@@ -236,9 +234,6 @@ class _Lowerer:
     # --- steps ---
 
     def _steps(self, g: Group) -> list[Step]:
-        for name in g.reads():
-            if name:
-                self.constants.plain(name) if g.template is None or name not in g.template.reads else None
         steps = self._template_steps(g) if g.template is not None else [self._loop_step(g)]
         for step in steps:
             step.nodes = tuple(n.outputs[0] for n in g.nodes)

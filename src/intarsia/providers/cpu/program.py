@@ -125,7 +125,6 @@ class CpuProgram(Program):
     def _report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
         i = int(np.flatnonzero(status)[0])
         step = bound.segment.steps[i]
-        status[:] = 0
         node = next((n for n in self.lowered.graph.nodes if n.outputs[0] in step.nodes), None)
         where = f"node {node.name!r} ({node.qualified_op})" if node is not None else step.label
         raise InvalidArgument(
