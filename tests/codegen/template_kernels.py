@@ -15,7 +15,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 from intarsia.codegen.engine import KernelText, get_engine
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import Tile, micro_address, tile_of
+from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -35,7 +35,11 @@ def tile(dtype: DType = DType.FLOAT) -> Tile:
 
 
 def micro(dtype: DType = DType.FLOAT) -> int:
-    return micro_address(dtype, host())
+    return address(micro_text(dtype, host()))
+
+
+def address(text: KernelText) -> int:
+    return get_engine(host()).load([text])[text.symbol]
 
 
 def run(text: KernelText, args: Sequence[int], nthreads: int = 1) -> None:

@@ -67,7 +67,7 @@ def attend(
     scratch = pack.aligned_zeros((attention_plan.scratch_nbytes(shape, t.host(), nthreads) + 64,), np.uint8)
     scratch[:] = 0xFF
     args = attention_args(
-        spec, t.host(), shape, nthreads, micro=t.micro(), pack=attention.pack_address(t.host()), q=heads(q), k=heads(k),
+        spec, t.host(), shape, nthreads, micro=t.micro(), pack=t.address(attention.pack_text(t.host())), q=heads(q), k=heads(k),
         v=heads(v), out=heads(out), mask=None if mask is None else heads(mask), scale=scale, taps=TAPS.ctypes.data,
         scratch=scratch.ctypes.data, **more,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import llvmlite.ir as ir
 from intarsia.codegen.attention_plan import FIELDS, KEY_PANELS, POINTERS, AttentionSpec
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
-from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText, get_engine
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows
 from intarsia.codegen.softmax import Rows
@@ -37,7 +37,8 @@ _PACK = ("p", "i", "i", "i", "p", "i", "i")
 
 
 @functools.cache
-def _pack_text(target: Target) -> KernelText:
+def pack_text(target: Target) -> KernelText:
+    """The function that packs a panel of keys (turned) or of values, for all specs."""
     module = Module(target)
     columns, rows = emit_pack_columns(module, _F32).function, emit_pack_rows(module, _F32).function
     body = module.function(SYMBOL_PLACEHOLDER, _PACK, internal=False)
@@ -48,13 +49,7 @@ def _pack_text(target: Target) -> KernelText:
         with values:
             body.b.call(rows, arguments)
     body.b.ret_void()
-    return module.text("pack_head")
-
-
-def pack_address(target: Target) -> int:
-    """The function that packs a panel of keys (turned) or of values, for all specs. Its text is final: see `micro_address`."""
-    text = _pack_text(target)
-    return get_engine(target).load([text], optimize=False)[text.symbol]
+    return module.text("pack_head", final=True)
 
 
 class _Unit(NamedTuple):

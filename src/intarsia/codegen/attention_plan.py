@@ -163,7 +163,7 @@ def attention_args(
     """The kernel's arguments.
 
     Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
-    (causal: right = 0). `micro` and `pack` are the addresses of the micro-kernel and of `pack_address`, `taps` that of
+    (causal: right = 0). `micro` and `pack` are the addresses of the micro-kernel and of `pack_text`, `taps` that of
     `taps(target)`, `lengths` that of a number of keys for each batch entry, to which `more` is added. `threads`: at most so
     many call the kernel, sharing `scratch_nbytes` of scratch.
     """

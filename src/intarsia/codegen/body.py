@@ -69,10 +69,10 @@ class Module:
         self._functions.append(function)
         return Body(self, function)
 
-    def text(self, prefix: str) -> KernelText:
+    def text(self, prefix: str, *, final: bool = False) -> KernelText:
         text = str(self.ir).replace('target datalayout = ""\n', "")
         marked = text.replace("\n{\n", f" {self.attributes}\n{{\n")
-        return kernel_text(prefix, _LOOP_NODE.sub(_complete_loop, marked))
+        return kernel_text(prefix, _LOOP_NODE.sub(_complete_loop, marked), final=final)
 
 
 class _Callee:

@@ -45,6 +45,7 @@ class KernelText:
 
     symbol: str
     ir: str
+    final: bool = False  # optimizing would only take longer: LLVM's passes are left out
 
     @property
     def key(self) -> str:
@@ -66,10 +67,10 @@ def kernel_symbol(prefix: str, ir_with_placeholder: str) -> str:
     return f"{prefix}_{_digest(ir_with_placeholder)}"
 
 
-def kernel_text(prefix: str, ir_with_placeholder: str) -> KernelText:
+def kernel_text(prefix: str, ir_with_placeholder: str, *, final: bool = False) -> KernelText:
     """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs."""
     symbol = kernel_symbol(prefix, ir_with_placeholder)
-    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol))
+    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), final)
 
 
 class Engine:
@@ -227,7 +228,7 @@ def _compile_kernel(kernel: KernelText, target: Target, optimize: bool) -> bytes
     module = _parse(kernel.symbol, kernel.ir, llvm().create_context())
     _check_symbols(kernel, module)
     machine = target.target_machine()
-    if optimize:
+    if optimize and not kernel.final:
         _optimize(module, machine)
     return _emit(machine, module)
 

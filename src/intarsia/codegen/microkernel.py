@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
-from intarsia.codegen.engine import KernelText, get_engine
+from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -69,7 +69,7 @@ def micro_text(dtype: DType, target: Target) -> KernelText:
             variants[rows, vectors] = body.function
     entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
     _dispatch(entry, variants, tile)
-    return module.text(f"micro_{dtype.name.lower()}")
+    return module.text(f"micro_{dtype.name.lower()}", final=True)
 
 
 def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> None:
@@ -146,10 +146,3 @@ class _Micro:
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
-
-
-@functools.cache
-def micro_address(dtype: DType, target: Target) -> int:
-    """The micro-kernel of this machine, compiled or from the cache. Its text is final: optimizing would only take longer."""
-    text = micro_text(dtype, target)
-    return get_engine(target).load([text], optimize=False)[text.symbol]

@@ -17,7 +17,7 @@ from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.plan.arena import ALIGNMENT, align, place
-from intarsia.plan.step import SCRATCH, STATUS, Argument, Ref, Step
+from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
@@ -185,7 +185,7 @@ class State:
             self.table[i] = (address, args_address + 8 * len(values), _SERIAL * bound.serial[i], 0)
             for argument in arguments:
                 if not isinstance(argument, Ref):
-                    values.append(argument if isinstance(argument, int) else argument.ctypes.data)
+                    values.append(segment.addresses[argument.symbol] if isinstance(argument, Code) else _number(argument))
                     continue
                 name, offset = argument.name, argument.offset_bytes
                 if name in bound.external:
@@ -210,6 +210,10 @@ class State:
             np.int64,
         )  # fmt: skip
         self.block_address = int(self.block.ctypes.data)
+
+
+def _number(argument: int | np.ndarray) -> int:
+    return argument if isinstance(argument, int) else argument.ctypes.data
 
 
 def _aligned(nbytes: int) -> tuple[np.ndarray, int]:

@@ -22,14 +22,33 @@ class Ref:
     offset_bytes: int = 0
 
 
-Argument = Ref | int | np.ndarray  # an array stands for its address, and is kept alive by the plan
+@dataclass(frozen=True)
+class Code:
+    """The address of one of the step's `calls`, by its symbol."""
+
+    symbol: str
+
+
+Argument = Ref | Code | int | np.ndarray  # an array stands for its address, and is kept alive by the plan
 Sizes = Callable[[Dim], int]
 Arguments = Callable[[Sizes, int], Sequence[Argument]]
 
 
+@dataclass(frozen=True)
+class Below:
+    """A step's `serial`: too little work to share where `work` is less than `least`."""
+
+    work: Dim
+    least: int
+
+    def __call__(self, size: Sizes) -> bool:
+        return size(self.work) < self.least
+
+
 @dataclass
 class Step:
-    """One call of a kernel.
+    """One call of a kernel. Its functions are plain data (methods of picklable objects, `partial`s), so that a program can
+    be kept in the cache; one whose steps hold other functions is not kept.
 
     Attributes:
         kernel: text of the kernel.
@@ -40,6 +59,7 @@ class Step:
         nodes: first output names of the nodes it computes.
         label: what it does, for people.
         checked: it reports indices that are out of range.
+        calls: texts of the kernels that `Code` arguments name.
     """
 
     kernel: KernelText
@@ -51,3 +71,4 @@ class Step:
     nodes: tuple[str, ...] = ()
     label: str = ""
     checked: bool = False
+    calls: tuple[KernelText, ...] = ()

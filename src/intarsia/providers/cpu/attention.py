@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from intarsia.codegen import append, attention_plan
 from intarsia.codegen import attention as template
 from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import micro_address
+from intarsia.codegen.microkernel import micro_text
 from intarsia.codegen.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import SCRATCH, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _HEADS_TO_FRONT = [0, 2, 1, 3]
@@ -87,31 +88,39 @@ class Attention(Template):
     ) -> list[Step]:
         assert epilogue is None and not operands
         table = workspace.add("", "attention_taps", lambda: np.array(attention_plan.taps(target), np.int64))
-        micro, pack = micro_address(DType.FLOAT, target), template.pack_address(target)
+        calls = (micro_text(DType.FLOAT, target), template.pack_text(target))
         joins = [self._join(target, workspace, which) for which in (1, 2) if self.joined[which - 1]]
         sources = (self.reads[0], *(self.joined[i - 1] or self.reads[i] for i in (1, 2)), *self.reads[3:5])
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int]:
-            shape = self._shape(size)
-            q, k, v = (self._attended(i, size) for i in range(3))
-            scale = self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
-            lengths: int | Ref = Ref(self.reads[4]) if self.spec.lengths is not None else 0
-            return attention_plan.attention_args(
-                self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, out=self._out(out, shape),
-                mask=self._mask(shape, size), lengths=lengths, scale=scale, softcap=self.softcap,  # type: ignore[arg-type]
-                offset=size(self.before), left=self.left, right=self.right,
-                scratch=Ref(SCRATCH), taps=Ref(table),  # type: ignore[arg-type]
-            )  # fmt: skip
-
+        micro, pack = (Code(text.symbol) for text in calls)
         return [
             *joins,
             Step(
-                template.kernel_text(self.spec, target), (*dict.fromkeys(n for n in sources if n), table), (out,), arguments,
-                scratch_nbytes=lambda size, threads: attention_plan.scratch_nbytes(self._shape(size), target, threads),
-                serial=lambda size: _products(self._shape(size)) < _SERIAL_PRODUCTS,
-                label=f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}",
+                template.kernel_text(self.spec, target), (*dict.fromkeys(n for n in sources if n), table), (out,),
+                partial(self._arguments, target, micro, pack, table, out),
+                scratch_nbytes=partial(self._scratch_nbytes, target), serial=self._is_small,
+                label=f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}", calls=calls,
             )
         ]  # fmt: skip
+
+    def _arguments(
+        self, target: Target, micro: Code, pack: Code, table: str, out: str, size: Sizes, threads: int
+    ) -> Sequence[Argument]:
+        shape = self._shape(size)
+        q, k, v = (self._attended(i, size) for i in range(3))
+        scale = self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
+        lengths: int | Ref = Ref(self.reads[4]) if self.spec.lengths is not None else 0
+        return attention_plan.attention_args(
+            self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, out=self._out(out, shape),  # type: ignore[arg-type]
+            mask=self._mask(shape, size), lengths=lengths, scale=scale, softcap=self.softcap,  # type: ignore[arg-type]
+            offset=size(self.before), left=self.left, right=self.right,
+            scratch=Ref(SCRATCH), taps=Ref(table),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _scratch_nbytes(self, target: Target, size: Sizes, threads: int) -> int:
+        return attention_plan.scratch_nbytes(self._shape(size), target, threads)
+
+    def _is_small(self, size: Sizes) -> bool:
+        return _products(self._shape(size)) < _SERIAL_PRODUCTS
 
     def _shape(self, size: Sizes) -> AttentionShape:
         (_, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape
@@ -125,15 +134,17 @@ class Attention(Template):
         past, out = self.reads[4 + which], self.joined[which - 1]
         if out not in self.outputs:
             workspace.temporary(out, DType.FLOAT, (batch, heads, self.before + rows, width))
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int]:
-            return append.append_args(
-                Ref(past) if past else 0, self._heads(which, size), Ref(out), batch=size(batch),  # type: ignore[arg-type]
-                heads=size(heads), past_rows=size(self.before), rows=size(rows), size=size(width),
-            )  # fmt: skip
-
         reads = tuple(dict.fromkeys(n for n in (past, self.reads[which]) if n))
-        return Step(append.kernel_text(target), reads, (out,), arguments, label=f"append {('keys', 'values')[which - 1]}")
+        label = f"append {('keys', 'values')[which - 1]}"
+        return Step(append.kernel_text(target), reads, (out,), partial(self._append, which), label=label)
+
+    def _append(self, which: int, size: Sizes, threads: int) -> Sequence[Argument]:
+        batch, heads, rows, width = (size(d) for d in self.views[which].shape)
+        past, out = self.reads[4 + which], self.joined[which - 1]
+        return append.append_args(
+            Ref(past) if past else 0, self._heads(which, size), Ref(out), batch=batch, heads=heads,  # type: ignore[arg-type]
+            past_rows=size(self.before), rows=rows, size=width,
+        )  # fmt: skip
 
     def _attended(self, which: int, size: Sizes) -> Heads:
         """Q, or all keys or values."""

@@ -10,7 +10,7 @@ import numpy as np
 from intarsia.codegen import gemm as template
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.microkernel import micro_address, tile_of
+from intarsia.codegen.microkernel import micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, product
@@ -19,7 +19,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import SCRATCH, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
@@ -79,7 +79,7 @@ class MatMul(Template):
         a, b = self.types[0], self.types[1]
         found = self.batches()
         assert a is not None and b is not None and a.shape is not None and b.shape is not None and found is not None
-        batch, rows = found.sizes, found.rows
+        batch = found.sizes
         tile = tile_of(a.dtype, target)
         weights = workspace.array(self.reads[1]) if batch == (1, 1) else None
         right = self.reads[1]
@@ -91,32 +91,55 @@ class MatMul(Template):
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         layout = "columns" if self.transposed else "rows"
         spec = template.GemmSpec(a.dtype, "packed" if weights is not None else layout, epilogue)
-        m, depth, n = rows, a.shape[-1], b.shape[-2 if self.transposed else -1]
-        item = itemsize(a.dtype)
-        out_item = itemsize(epilogue.dtype) if epilogue else item
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int]:
-            mm, kk, nn = size(m), size(depth), size(n)
-            of_a, of_b, of_c = mm * kk * item, kk * nn * item, mm * nn * out_item
-            c_batch = (size(found.c[0]) * of_c, size(found.c[1]) * of_c)
-            return template.matrix_args(
-                spec, target, micro=micro_address(a.dtype, target), a=Ref(self.reads[0]), b=Ref(right), c=Ref(out),  # type: ignore[arg-type]
-                m=mm, n=nn, k=kk, batch=(size(batch[0]), size(batch[1])),
-                a_batch=(size(found.a[0]) * of_a, size(found.a[1]) * of_a),
-                b_batch=(size(found.b[0]) * of_b, size(found.b[1]) * of_b), c_batch=c_batch,
-                operands=[_operand(o, nn, itemsize(o.dtype), out_item, c_batch) for o in operands],
-                scratch=Ref(SCRATCH), taps=Ref(zero),  # type: ignore[arg-type]
-            )  # fmt: skip
-
-        reads = (self.reads[0], right, zero, *(o.name for o in operands))
+        micro = micro_text(a.dtype, target)
+        product = _Product(
+            spec, target, micro.symbol, self.reads[0], right, out, zero, found.rows, a.shape[-1],
+            b.shape[-2 if self.transposed else -1], found, tuple(operands),
+        )  # fmt: skip
         return [
             Step(
-                template.kernel_text(spec, target), reads, (out,), arguments,
-                scratch_nbytes=lambda size, threads: threads * template.scratch_nbytes(spec, target, size(depth)),
-                serial=lambda size: size(m) * size(n) * size(depth) * size(batch[0]) * size(batch[1]) < _SERIAL_PRODUCTS,
-                label=f"gemm {m}x{n}x{depth}",
+                template.kernel_text(spec, target), (self.reads[0], right, zero, *(o.name for o in operands)), (out,),
+                product.arguments, scratch_nbytes=product.scratch_nbytes,
+                serial=Below(product.m * product.n * product.k * batch[0] * batch[1], _SERIAL_PRODUCTS),
+                label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,),
             )
         ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Product:
+    """The arguments of one call of the GEMM kernel, once its sizes are known."""
+
+    spec: template.GemmSpec
+    target: Target
+    micro: str
+    a: str
+    b: str
+    c: str
+    taps: str
+    m: Dim
+    k: Dim
+    n: Dim
+    batches: Batches
+    operands: tuple[FusedOperand, ...]
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
+        item = itemsize(self.spec.dtype)
+        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else item
+        of_a, of_b, of_c = m * k * item, k * n * item, m * n * out_item
+        c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
+        return template.matrix_args(
+            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
+            a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a),
+            b_batch=(size(batches.b[0]) * of_b, size(batches.b[1]) * of_b), c_batch=c_batch,
+            operands=[_operand(o, n, itemsize(o.dtype), out_item, c_batch) for o in self.operands],
+            scratch=Ref(SCRATCH), taps=Ref(self.taps),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * template.scratch_nbytes(self.spec, self.target, size(self.k))
 
 
 @dataclass(frozen=True)

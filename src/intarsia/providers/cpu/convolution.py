@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from intarsia.codegen import conv, depthwise, gemm, pooling, winograd
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import micro_address, tile_of
+from intarsia.codegen.microkernel import micro_text, tile_of
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
-from intarsia.graph.dims import Dim, is_static
+from intarsia.graph.dims import Dim, Shape, is_static
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import SCRATCH, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
@@ -101,6 +102,25 @@ def _pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[
 
 
 @dataclass(frozen=True)
+class Geometry:
+    """The sizes of a convolution or pooling; `x` and `y` are [N, spatial..., C]."""
+
+    x: Shape
+    y: Shape
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    group: Dim
+
+    def at(self, size: Sizes) -> conv.ConvShape:
+        x = tuple(size(d) for d in self.x)
+        return conv.ConvShape(
+            x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, self.pads, size(self.group)
+        )
+
+
+@dataclass(frozen=True)
 class Windowed(Template):
     """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
 
@@ -112,15 +132,11 @@ class Windowed(Template):
         assert x is not None
         return x
 
-    def shape_at(self, size: Sizes, kernel: tuple[int, ...]) -> conv.ConvShape:
+    def _geometry(self, kernel: tuple[int, ...]) -> Geometry:
         x, out = self.data.shape, self.output.shape
         assert x is not None and out is not None
-        rank, a = len(x) - 2, self.node.attributes
-        return conv.ConvShape(
-            size(x[0]), tuple(size(d) for d in x[1:-1]), size(x[-1]), size(out[-1]), kernel,
-            tuple(a.get("strides") or (1,) * rank), tuple(a.get("dilations") or (1,) * rank), self.pads,
-            int(a.get("group", 1)) if self.node.op_type == "Conv" else size(x[-1]),
-        )  # fmt: skip
+        group = int(self.node.attributes.get("group", 1)) if self.node.op_type == "Conv" else x[-1]
+        return Geometry(x, out, kernel, *_steps(self.node, len(x) - 2), self.pads, group)
 
 
 @dataclass(frozen=True)
@@ -156,7 +172,7 @@ class Convolution(Windowed):
         assert x is not None and out is not None
         if self.data.dtype is not DType.FLOAT or kernel != (3, 3) or not is_static((*x, *out)):
             return None
-        shape = self.shape_at(int, kernel)  # type: ignore[arg-type]
+        shape = self._geometry(kernel).at(int)  # type: ignore[arg-type]
         return winograd.prefers_winograd(shape, target.vector_bytes // 4)
 
     def _winograd(
@@ -169,22 +185,12 @@ class Convolution(Windowed):
         packed = workspace.add(self.reads[1], f"{label}_{tile.width}", lambda: winograd.pack_weights(weights, spec, tile))
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
 
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
-            shape = self.shape_at(size, (3, 3))
-            given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, target, dtype) for o in operands]  # type: ignore[arg-type]
-            return winograd.winograd_args(
-                spec, target, shape, micro=micro_address(dtype, target), x=Ref(self.reads[0]), weights=Ref(packed), y=Ref(out),  # type: ignore[arg-type]
-                taps=Ref(zero), scratch=Ref(SCRATCH), nthreads=threads, operands=given,  # type: ignore[arg-type]
-            )  # fmt: skip
-
-        def scratch_nbytes(size: Sizes, threads: int) -> int:
-            return threads * winograd.scratch_nbytes(spec, target, self.shape_at(size, (3, 3)), threads)
-
+        micro = micro_text(dtype, target)
+        call = _Call(self._geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero)
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         return Step(
-            winograd.kernel_text(spec, target), reads, (out,), arguments,
-            scratch_nbytes=scratch_nbytes,
-            label=f"{label} {self.output}",
+            winograd.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
+            label=f"{label} {self.output}", calls=(micro,),
         )  # fmt: skip
 
     def _depthwise(
@@ -194,15 +200,9 @@ class Convolution(Windowed):
         spec = WindowSpec("multiply", kernel, *_steps(self.node, len(kernel)), self.data.dtype, epilogue)
         packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
 
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
-            shape = self.shape_at(size, kernel)
-            given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in operands]  # type: ignore[arg-type]
-            return depthwise.depthwise_args(
-                spec, target, shape, x=Ref(self.reads[0]), weights=Ref(packed), y=Ref(out), operands=given  # type: ignore[arg-type]
-            )
-
+        call = _Call(self._geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
         return Step(
-            depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), arguments,
+            depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
             label=f"depthwise {'x'.join(map(str, kernel))} {self.output}",
         )  # fmt: skip
 
@@ -224,27 +224,66 @@ class Convolution(Windowed):
             steps.append(
                 Step(
                     conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
-                    lambda size, threads: conv.border_args(self.shape_at(size, kernel), Ref(self.reads[0]), Ref(source)),  # type: ignore[arg-type]
-                    label="border",
+                    partial(_border, self._geometry(kernel), self.reads[0], source), label="border",
                 )
             )  # fmt: skip
 
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
-            shape = self.shape_at(size, kernel)
-            given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, target, dtype) for o in operands]  # type: ignore[arg-type]
-            taps = conv.displacements(shape, dtype, target)
-            made: list[Ref | int | np.ndarray] = list(
-                conv.conv_args(
-                    spec, target, shape, micro=micro_address(dtype, target), x=Ref(source), weights=Ref(packed), y=Ref(out),  # type: ignore[arg-type]
-                    taps=taps, operands=given,
-                )
-            )  # fmt: skip
-            made[made.index(taps.ctypes.data)] = taps
-            return made
-
+        micro = micro_text(dtype, target)
+        call = _Call(self._geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
-        return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), arguments, label=label)]
+        return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), call.product, label=label, calls=(micro,))]
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of one call of a convolution's kernel, once its sizes are known."""
+
+    geometry: Geometry
+    spec: Any
+    target: Target
+    x: str
+    weights: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+    micro: str = ""
+    taps: str = ""
+
+    def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape, dtype = self.geometry.at(size), self.spec.dtype
+        taps = conv.displacements(shape, dtype, self.target)
+        made: list[Argument] = list(
+            conv.conv_args(
+                self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+                taps=taps, operands=self._given(shape, dtype),
+            )
+        )  # fmt: skip
+        made[made.index(taps.ctypes.data)] = taps
+        return made
+
+    def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        return winograd.winograd_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, operands=self._given(shape, DType.FLOAT),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def winograd_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * winograd.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+    def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return depthwise.depthwise_args(
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _given(self, shape: conv.ConvShape, dtype: DType) -> list[gemm.Operand]:
+        return [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]
+
+
+def _border(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return conv.border_args(geometry.at(size), Ref(x), Ref(y))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -256,20 +295,21 @@ class Pool(Windowed):
         operation = "max" if self.node.op_type == "MaxPool" else "average"
         spec = WindowSpec(operation, kernel, *_steps(self.node, len(kernel)), self.data.dtype, epilogue)
         counted = bool(self.node.attributes.get("count_include_pad", 0))
-        assert self.output.shape is not None
-        spatial = self.output.shape[1:-1]
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
-            shape = self.shape_at(size, kernel)
-            output = tuple(size(d) for d in spatial)
-            given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in operands]  # type: ignore[arg-type]
-            return pooling.pool_args(
-                spec, target, shape, x=Ref(self.reads[0]), y=Ref(out), output=output, count_include_pad=counted, operands=given  # type: ignore[arg-type]
-            )
-
         reads = (self.reads[0], *(o.name for o in operands))
+        arguments = partial(_pool, self._geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
         label = f"{operation} pool {'x'.join(map(str, kernel))}"
         return [Step(pooling.kernel_text(spec, target), reads, (out,), arguments, label=label)]
+
+
+def _pool(
+    geometry: Geometry, spec: WindowSpec, target: Target, counted: bool, x: str, y: str, operands: tuple[FusedOperand, ...],
+    size: Sizes, threads: int,
+) -> Sequence[Argument]:  # fmt: skip
+    shape, output = geometry.at(size), tuple(size(d) for d in geometry.y[1:-1])
+    given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in operands]  # type: ignore[arg-type]
+    return pooling.pool_args(
+        spec, target, shape, x=Ref(x), y=Ref(y), output=output, count_include_pad=counted, operands=given  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -279,16 +319,18 @@ class GlobalPool(Template):
     ) -> list[Step]:
         x = self.types[0]
         assert x is not None and x.shape is not None
-        shape = x.shape
         operation = "max" if self.node.op_type == "GlobalMaxPool" else "average"
         spec = pooling.GlobalPoolSpec(operation, x.dtype, epilogue)
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Ref | int | np.ndarray]:
-            pixels = math.prod(size(d) for d in shape[1:-1])
-            return pooling.global_pool_args(
-                spec, x=Ref(self.reads[0]), y=Ref(out), batch=size(shape[0]), pixels=pixels, channels=size(shape[-1]),  # type: ignore[arg-type]
-                operands=[Ref(o.name) for o in operands],  # type: ignore[misc]
-            )  # fmt: skip
-
         reads = (self.reads[0], *(o.name for o in operands))
+        arguments = partial(_global_pool, spec, x.shape, (self.reads[0], out), reads[1:])
         return [Step(pooling.global_pool_text(spec, target), reads, (out,), arguments, label=f"global {operation} pool")]
+
+
+def _global_pool(
+    spec: pooling.GlobalPoolSpec, shape: Shape, names: tuple[str, str], operands: tuple[str, ...], size: Sizes, threads: int
+) -> Sequence[Argument]:
+    x, y = names
+    return pooling.global_pool_args(
+        spec, x=Ref(x), y=Ref(y), batch=size(shape[0]), pixels=math.prod(size(d) for d in shape[1:-1]),  # type: ignore[arg-type]
+        channels=size(shape[-1]), operands=[Ref(o) for o in operands],  # type: ignore[misc]
+    )  # fmt: skip

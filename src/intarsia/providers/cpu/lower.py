@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.loops import LoopKernel, lower
+from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr, product, symbols_of
 from intarsia.graph.dtypes import DType
@@ -23,7 +24,7 @@ from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import STATUS, Ref, Sizes, Step
+from intarsia.plan.step import STATUS, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
@@ -146,9 +147,7 @@ class _Lowerer:
             self._constrain(g)
         self._close()
         self._cross()
-        return Lowered(
-            self.graph, self.grouping, self.units, self.constants.used, self.sources, self.types
-        )
+        return Lowered(self.graph, self.grouping, self.units, self.constants.used, self.sources, self.types)
 
     def _host(self, g: Group) -> None:
         """Each node of the group as a step in Python."""
@@ -252,10 +251,12 @@ class _Lowerer:
         kernel = lower(substitute([g.roots[out]], numbered), self.target, prefix=_prefix(g))
         names = [leaves[i].attrs[0] for i in kernel.operands]
         elements = product(g.roots[out].shape)
+        buffers = (*names, out, STATUS) if kernel.checked else (*names, out)
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
-            kernel.text, tuple(names), (out,), _loop_arguments(kernel, names, out),
-            serial=lambda size: max(size(elements), work) < _SERIAL_ELEMENTS, label=_prefix(g), checked=kernel.checked,
+            kernel.text, tuple(names), (out,), partial(_loop_arguments, buffers, tuple(kernel.sizes)),
+            serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
+            checked=kernel.checked,
         )  # fmt: skip
 
     def _template_steps(self, g: Group) -> list[Step]:
@@ -305,9 +306,8 @@ class _Lowerer:
                 self.constraints.append(Constraint("equal", have, want, where))
 
 
-def _loop_arguments(kernel: LoopKernel, names: Sequence[str], out: str) -> Callable[[Sizes, int], Sequence[Ref | int]]:
-    pointers: list[Ref | int] = [*(Ref(n) for n in names), Ref(out), *([Ref(STATUS)] if kernel.checked else [])]
-    return lambda size, threads: [*pointers, *(size(d) for d in kernel.sizes)]
+def _loop_arguments(buffers: tuple[str, ...], sizes: tuple[Dim, ...], size: Sizes, threads: int) -> Sequence[Argument]:
+    return [*(Ref(n) for n in buffers), *(size(d) for d in sizes)]
 
 
 def _prefix(g: Group) -> str:

@@ -55,7 +55,7 @@ class CpuProgram(Program):
 
     def _load(self) -> None:
         segments = [u for u in self.lowered.units if isinstance(u, Segment)]
-        texts = {s.kernel.symbol: s.kernel for segment in segments for s in segment.steps}
+        texts = {k.symbol: k for segment in segments for s in segment.steps for k in (s.kernel, *s.calls)}
         addresses = get_engine(self.target).load(list(texts.values())) if texts else {}
         for segment in segments:
             segment.addresses = addresses

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from intarsia.codegen import gemm, recurrent
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import Tile, micro_address, tile_of
+from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
 from intarsia.codegen.target import Target
@@ -19,7 +20,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.infer import Inference
 from intarsia.ops.recurrent import resolve_activations
-from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
@@ -142,18 +143,12 @@ class Recurrent(Template):
         epilogue = Epilogue(accumulator + k.input(1, spec.dtype, ()), ("column",), (spec.dtype,)) if bias else None
         product = gemm.GemmSpec(spec.dtype, "packed", epilogue)
         seq, batch, depth = x.shape
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
-            return gemm.matrix_args(
-                product, target, micro=micro_address(spec.dtype, target), a=Ref(self.reads[0]), b=Ref(panels), c=Ref(products),  # type: ignore[arg-type]
-                m=size(seq) * size(batch), n=columns, k=size(depth), taps=Ref(zero),  # type: ignore[arg-type]
-                operands=[gemm.Operand(Ref(bias))] if bias else [],  # type: ignore[arg-type]
-            )  # fmt: skip
-
+        micro = micro_text(spec.dtype, target)
+        names = (self.reads[0], panels, products, zero, bias)
         return Step(
-            gemm.kernel_text(product, target), (self.reads[0], panels, zero, *([bias] if bias else [])), (products,), arguments,
-            serial=lambda size: size(seq) * size(batch) * size(depth) * columns < 20_000,
-            label=f"{spec.cell} inputs {depth}x{columns}",
+            gemm.kernel_text(product, target), (self.reads[0], panels, zero, *([bias] if bias else [])), (products,),
+            partial(_input_products, product, target, micro.symbol, names, (seq * batch, columns, depth)),
+            serial=Below(seq * batch * depth * columns, 20_000), label=f"{spec.cell} inputs {depth}x{columns}", calls=(micro,),
         )  # fmt: skip
 
     def _bias(self, workspace: Workspace, tile: Tile) -> str:
@@ -203,21 +198,58 @@ class Recurrent(Template):
         reverse = a.get("direction") == "reverse"
         y, *finals = (*self.node.outputs, "", "", "")[: 1 + STATES[spec.cell]]
         _, lengths, *initial = self.reads
-
-        def place(name: str) -> Argument:
-            return Ref(name) if name else 0
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
-            shape = RecurrentShape(size(seq), size(batch), hidden, directions, reverse, batch_first)
-            return recurrent.recurrent_args(
-                spec, target, shape, threads, micro=micro_address(spec.dtype, target), x=Ref(products), weights=Ref(packed),  # type: ignore[arg-type]
-                taps=Ref(zero), scratch=Ref(SCRATCH), extra=place(extra), lengths=place(lengths),  # type: ignore[arg-type]
-                initial=[place(n) for n in initial], y=place(y), finals=[place(n) for n in finals],  # type: ignore[arg-type,misc]
-            )  # fmt: skip
-
+        micro = micro_text(spec.dtype, target)
+        walk = _Walk(
+            spec, target, micro.symbol, (seq, batch), hidden, directions, reverse, batch_first,
+            (products, packed, zero, extra, lengths, y), tuple(initial), tuple(finals),
+        )  # fmt: skip
         reads = (products, packed, zero, *(n for n in (extra, lengths, *initial) if n))
         return Step(
-            recurrent.kernel_text(spec, target), reads, self.outputs, arguments,
-            scratch_nbytes=lambda size, threads: threads * recurrent.scratch_nbytes(spec, target, hidden),
-            label=f"{spec.cell} {hidden}",
+            recurrent.kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=walk.scratch_nbytes,
+            label=f"{spec.cell} {hidden}", calls=(micro,),
         )  # fmt: skip
+
+
+def _input_products(
+    spec: gemm.GemmSpec, target: Target, micro: str, names: tuple[str, ...], mnk: tuple[Dim, int, Dim],
+    size: Sizes, threads: int,
+) -> Sequence[Argument]:  # fmt: skip
+    a, b, c, taps, bias = names
+    return gemm.matrix_args(
+        spec, target, micro=Code(micro), a=Ref(a), b=Ref(b), c=Ref(c), m=size(mnk[0]), n=mnk[1], k=size(mnk[2]),  # type: ignore[arg-type]
+        taps=Ref(taps), operands=[gemm.Operand(Ref(bias))] if bias else [],  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The arguments of the kernel that walks the sequence; `names`: products, weights, taps, extra, lengths, Y."""
+
+    spec: RecurrentSpec
+    target: Target
+    micro: str
+    extents: tuple[Dim, Dim]
+    hidden: int
+    directions: int
+    reverse: bool
+    batch_first: bool
+    names: tuple[str, ...]
+    initial: tuple[str, ...]
+    finals: tuple[str, ...]
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        seq, batch = self.extents
+        shape = RecurrentShape(size(seq), size(batch), self.hidden, self.directions, self.reverse, self.batch_first)
+        products, packed, taps, extra, lengths, y = (_place(n) for n in self.names)
+        return recurrent.recurrent_args(
+            self.spec, self.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,  # type: ignore[arg-type]
+            taps=taps, scratch=Ref(SCRATCH), extra=extra, lengths=lengths,  # type: ignore[arg-type]
+            initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],  # type: ignore[arg-type,misc]
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * recurrent.scratch_nbytes(self.spec, self.target, self.hidden)
+
+
+def _place(name: str) -> Argument:
+    return Ref(name) if name else 0

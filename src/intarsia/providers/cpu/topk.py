@@ -13,7 +13,7 @@ from intarsia.graph.dims import product
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.ops.operands import normal_axis
-from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _SERIAL_ELEMENTS = 4096
@@ -43,29 +43,37 @@ class TopK(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x, y, axis = self.types[0], self.output.shape, self.axis
-        assert x is not None and x.shape is not None and y is not None
-        shape, dtype, source = x.shape, x.dtype, self.reads[0]
-        extent, count = shape[axis], y[axis]
-        values, indices = (*self.node.outputs, "")[:2]
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
-            n, k = size(extent), size(count)
-            if not 0 <= k <= n:
-                where = f"node {self.node.name!r} ({self.node.qualified_op})"
-                raise InvalidArgument(f"{where}: k is {k}; expected 0 to the {n} elements of axis {axis}")
-            return template.topk_args(
-                dtype, outer=size(product(shape[:axis])), n=n, inner=size(product(shape[axis + 1 :])), k=k,
-                x=Ref(source), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,  # type: ignore[arg-type]
-                scratch=Ref(SCRATCH),  # type: ignore[arg-type]
-            )  # fmt: skip
-
-        def scratch(size: Sizes, threads: int) -> int:
-            return threads * template.scratch_nbytes(dtype, size(extent), max(size(count), 0))
-
+        x = self.types[0]
+        assert x is not None and x.shape is not None
         return [
             Step(
-                template.kernel_text(dtype, self.largest, target), (source,), self.outputs, arguments, scratch_nbytes=scratch,
-                serial=lambda size: size(product(shape)) < _SERIAL_ELEMENTS, label=f"top k, axis {axis}",
+                template.kernel_text(x.dtype, self.largest, target), (self.reads[0],), self.outputs, self._arguments,
+                scratch_nbytes=self._scratch_nbytes, serial=Below(product(x.shape), _SERIAL_ELEMENTS),
+                label=f"top k, axis {self.axis}",
             )
         ]  # fmt: skip
+
+    def _sizes(self, size: Sizes) -> tuple[int, int]:
+        """Elements along the axis, and how many are wanted."""
+        x, y = self.types[0], self.output.shape
+        assert x is not None and x.shape is not None and y is not None
+        return size(x.shape[self.axis]), size(y[self.axis])
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        n, k = self._sizes(size)
+        if not 0 <= k <= n:
+            where = f"node {self.node.name!r} ({self.node.qualified_op})"
+            raise InvalidArgument(f"{where}: k is {k}; expected 0 to the {n} elements of axis {self.axis}")
+        x, axis = self.types[0], self.axis
+        assert x is not None and x.shape is not None
+        values, indices = (*self.node.outputs, "")[:2]
+        return template.topk_args(
+            x.dtype, outer=size(product(x.shape[:axis])), n=n, inner=size(product(x.shape[axis + 1 :])), k=k,
+            x=Ref(self.reads[0]), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        x, (n, k) = self.types[0], self._sizes(size)
+        assert x is not None
+        return threads * template.scratch_nbytes(x.dtype, n, max(k, 0))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from intarsia.codegen import transpose as template
 from intarsia.codegen.emit import SUPPORTED_DTYPES
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.target import Target
 from intarsia.codegen.transpose import Moved
-from intarsia.graph.dims import product
+from intarsia.graph.dims import Shape, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _LEAST_ELEMENTS = 4096
@@ -47,15 +48,18 @@ class Transpose(Template):
     ) -> list[Step]:
         x = self.types[0]
         assert x is not None and x.shape is not None
-        shape, itemsize, source = x.shape, x.dtype.numpy.itemsize, self.reads[0]
-
-        def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
-            sizes = [size(d) for d in shape]
-            return template.transpose_args(target, itemsize, sizes, self.perm, self.how, x=Ref(source), y=Ref(out))  # type: ignore[arg-type]
-
+        itemsize, source = x.dtype.numpy.itemsize, self.reads[0]
+        arguments = partial(_arguments, target, itemsize, x.shape, self.perm, self.how, source, out)
         return [
             Step(
                 template.kernel_text(itemsize, target), (source,), (out,), arguments,
-                serial=lambda size: size(product(shape)) < 2 * _LEAST_ELEMENTS, label=f"transpose {list(self.perm)}",
+                serial=Below(product(x.shape), 2 * _LEAST_ELEMENTS), label=f"transpose {list(self.perm)}",
             )
         ]  # fmt: skip
+
+
+def _arguments(
+    target: Target, itemsize: int, shape: Shape, perm: tuple[int, ...], how: Moved, x: str, y: str, size: Sizes, threads: int
+) -> Sequence[Argument]:
+    sizes = [size(d) for d in shape]
+    return template.transpose_args(target, itemsize, sizes, perm, how, x=Ref(x), y=Ref(y))  # type: ignore[arg-type]
