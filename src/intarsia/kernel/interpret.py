@@ -349,4 +349,3 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "bitxor": np.bitwise_xor, "shl": _shift(np.left_shift), "shr": _shift(np.right_shift), "eq": np.equal,
     "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "atan2": np.arctan2,
 }  # fmt: skip
-

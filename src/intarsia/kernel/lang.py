@@ -310,9 +310,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
     return Tensor("concat", tuple(xs), (axis,), xs[0].dtype, tuple(shape))
 
 
-def windows(
-    x: Tensor, axes: Sequence[int], sizes: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]
-) -> Tensor:
+def windows(x: Tensor, axes: Sequence[int], sizes: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]) -> Tensor:
     """Sliding windows: each of `axes` becomes the window index, and one trailing axis per window dimension is added.
 
     out[..., o, ..., k] = x[..., o * stride + k * dilation, ...]; `pad` comes before.
@@ -485,4 +483,3 @@ def _plain(value: Any, dtype: DType) -> Any:
     if dtype.is_integer:
         return int(value)
     return complex(value) if dtype.is_complex else float(value)
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, scalar, walk
@@ -20,6 +20,16 @@ def substitute(roots: Sequence[Tensor], leaf: Callable[[Tensor], Tensor]) -> lis
             made[id(t)] = t
         else:
             made[id(t)] = simplified(Tensor(t.prim, args, t.attrs, t.dtype, t.shape))
+    return [made[id(r)] for r in roots]
+
+
+def replaced(roots: Sequence[Tensor], by: Mapping[int, Tensor]) -> list[Tensor]:
+    """`roots` with every tensor whose id is in `by` replaced (same dtype and shape)."""
+    made: dict[int, Tensor] = {}
+    for t in walk(roots):
+        args = tuple(made[id(a)] for a in t.args)
+        same = all(a is b for a, b in zip(args, t.args, strict=True))
+        made[id(t)] = by.get(id(t)) or (t if same else Tensor(t.prim, args, t.attrs, t.dtype, t.shape))
     return [made[id(r)] for r in roots]
 
 

@@ -12,7 +12,7 @@ from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.graph.verify import verify
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
-from intarsia.passes import activations, attention, fold, index, inline, linear, norms, rotary, shapes
+from intarsia.passes import activations, attention, fold, gradients, index, inline, linear, norms, rotary, shapes
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
@@ -93,6 +93,9 @@ def optimize(
         from intarsia.ops import registry as all_operators
 
         registry = all_operators()
+    if gradients.has_gradient(graph):
+        verify(graph)
+        graph = gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
         return OptimizeResult(graph, nodes_before=before)
     verify(graph)

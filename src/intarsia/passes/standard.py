@@ -9,6 +9,7 @@ import numpy as np
 from intarsia.errors import NotImplemented
 from intarsia.graph.dims import Dim
 from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.ops.gradient import DOMAIN as DERIVATIVES
 from intarsia.passes.expand import EXPANSIONS, Pieces, expandable
 from intarsia.passes.versions import same_meaning
 
@@ -24,6 +25,12 @@ def standardize(graph: Graph) -> Graph:
     """
     import onnx.defs
 
+    written = next((n for n in _all_nodes(graph) if n.domain == DERIVATIVES), None)
+    if written is not None:
+        raise NotImplemented(
+            f"node {written.name!r}: a Gradient was written out in derivatives of domain {DERIVATIVES}, which only this "
+            "process knows: the optimised model cannot be saved; clear optimized_model_filepath"
+        )
     current = graph.opset_imports.get("", 1)
     newest = onnx.defs.onnx_opset_version()
     nodes = [n for n in _all_nodes(graph) if not n.domain]
