@@ -34,20 +34,31 @@ def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return check
 
 
-@pytest.fixture
-def example_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of the example plugin's provider, which is installed: its entry point is found as pip would leave it."""
+def _installed(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[str]:
     project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
-    info = tmp_path / "intarsia_example-1.0.dist-info"
+    info = folder / "intarsia_example-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
     group, entries = next(iter(project["entry-points"].items()))
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.syspath_prepend(str(PLUGIN))
+    patch.syspath_prepend(str(folder))
+    patch.syspath_prepend(str(PLUGIN))
     yield next(iter(entries))
     sys.modules.pop("intarsia_example", None)
+
+
+@pytest.fixture
+def example_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of the example plugin's provider, which is installed: its entry point is found as pip would leave it."""
+    yield from _installed(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def installed_example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """As `example_plugin`, for all tests of a module."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield from _installed(tmp_path_factory.mktemp("plugin"), patch)
 
 
 @pytest.fixture

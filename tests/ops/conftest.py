@@ -1,6 +1,6 @@
-"""Makes `ml_models` importable by the tests of this folder."""
+"""Makes `ml_models`, and the backend suite's cases, importable by the tests of this folder."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "conformance")]

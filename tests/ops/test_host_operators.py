@@ -8,7 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import intarsia as ort
 from intarsia.errors import InvalidGraph
 from intarsia.graph.dims import Expr, symbol
 from intarsia.graph.dtypes import DType
@@ -263,3 +265,17 @@ def test_cross_entropy_as_torch(reduction: str) -> None:
     np.testing.assert_allclose(again, loss, rtol=1e-6)
     with pytest.raises(InvalidGraph, match="reduction is 'max'; expected none, sum or mean"):
         evaluate("SoftmaxCrossEntropyLoss", [scores, labels], reduction="max")
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_identity_of_an_empty_optional(provider: str) -> None:
+    optional = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    nodes = [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("OptionalHasElement", ["y"], ["z"])]
+    taken, told = helper.make_value_info("x", optional), helper.make_tensor_value_info("z", TensorProto.BOOL, [])
+    graph = helper.make_graph(nodes, "g", [taken], [told])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=[provider])
+    assert not session.run(None, {"x": None})[0]
+    assert session.run(None, {"x": np.zeros(2, np.float32)})[0]

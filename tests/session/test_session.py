@@ -537,3 +537,16 @@ def test_fallback_switches_exist(make_session) -> None:
     session = make_session(AFFINE, enable_fallback=1, disabled_optimizers=[])
     session.enable_fallback()
     session.disable_fallback()
+
+
+def test_functions_are_expanded_without_optimisation(make_session) -> None:
+    """Model-local functions, and operators that only ONNX's function body defines."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    header = '<ir_version: 10, opset_import: ["" : 26, "local" : 1, "ai.onnx.preview" : 1]>'
+    q = np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)
+    text = """agent (float[1,2,3,4] q) => (float[1,2,3,4] y) { t = local.twice(q)  y = ai.onnx.preview.FlexAttention(t, q, q) }
+        <domain: "local", opset_import: ["" : 21]> twice (a) => (b) { b = Add(a, a) }"""
+    (y,) = make_session(text, options, header).run(None, {"q": q})
+    weights = np.exp(2 * q.astype(np.float64) @ q.swapaxes(-1, -2) / 2)
+    np.testing.assert_allclose(y, weights / weights.sum(axis=-1, keepdims=True) @ q, rtol=1e-5)

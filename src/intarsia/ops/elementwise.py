@@ -86,8 +86,8 @@ def reciprocal(X: Tensor) -> Tensor:
 
 
 @op("Identity", (1, 13, 14, 16, 19, 21, 23, 24, 25))
-def identity(input: Any) -> tuple[Any]:
-    """A tensor, sequence or optional as it is (in a tuple: a sequence is a list)."""
+def identity(input: Any = None) -> tuple[Any]:
+    """A tensor, sequence or optional as it is (in a tuple: a sequence is a list); None is an empty optional."""
     return (input,)
 
 

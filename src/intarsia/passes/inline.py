@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,19 @@ def inline_functions(graph: Graph, registry: Registry) -> Graph:
 
     Functions must not call one another in a circle (`graph.verify` tells).
     """
-    inliner = _Inliner(graph, registry)
-    if not any(inliner.expands(node) for node in _all_nodes(graph)):
-        return graph
-    out = graph.clone()
-    inliner.expand_graph(out)
-    out.functions = {}
-    return out
+    count = itertools.count()
+    while True:
+        inliner = _Inliner(graph, registry, count)
+        if not any(inliner.expands(node) for node in _all_nodes(graph)):
+            break
+        graph = graph.clone()
+        inliner.expand_graph(graph)
+        if not inliner.expanded:  # a body that depends on types may become known when the calls before it are gone
+            break
+    if graph.functions:
+        graph = graph.clone()
+        graph.functions = {}
+    return graph
 
 
 def _all_nodes(graph: Graph) -> Any:
@@ -45,9 +51,9 @@ def _all_nodes(graph: Graph) -> Any:
 
 
 class _Inliner:
-    def __init__(self, graph: Graph, registry: Registry) -> None:
-        self.graph, self.registry = graph, registry
-        self.count = itertools.count()
+    def __init__(self, graph: Graph, registry: Registry, count: Iterator[int]) -> None:
+        self.graph, self.registry, self.count = graph, registry, count
+        self.expanded = False
         self.types: Mapping[str, Any] | None = None
         self.schemas: dict[tuple[str, str, int], bool] = {}
 
@@ -89,6 +95,7 @@ class _Inliner:
             if function is None:
                 nodes.append(node)
                 continue
+            self.expanded = True
             body = self._instance(function, node)
             self.expand_graph(body)
             graph.constants.update(body.constants)

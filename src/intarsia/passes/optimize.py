@@ -97,7 +97,7 @@ def optimize(
         verify(graph)
         graph = gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
-        return OptimizeResult(graph, nodes_before=before)
+        return OptimizeResult(inline.inline_functions(graph, registry), nodes_before=before)
     verify(graph)
     log: dict[str, list[str]] = {}
     session = _Session(level, disabled, enabled, registry, log, limit)

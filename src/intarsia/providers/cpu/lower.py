@@ -28,6 +28,7 @@ from intarsia.plan.step import STATUS, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
+from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.template import FusedOperand
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
@@ -62,7 +63,7 @@ class Lowered:
 
 
 def lower_graph(graph: Graph, registry: Registry, target: Target) -> Lowered:
-    inference = infer(graph, registry)
+    inference = infer(with_own_symbols(graph), registry)
     plain = dequantized(inference, registry)
     if plain is not None:
         inference = infer(plain, registry)
