@@ -35,7 +35,7 @@ def compiled(
     outputs = [Value(n) for n in nodes[-1].outputs if n]
     opsets = {"": 24, "com.microsoft": 1}
     graph = Graph("g", inputs, outputs, list(nodes), {c.name: c for c in constants}, types, opsets)
-    return CpuProgram(graph, registry(), CompileContext(intra_op_num_threads=2))
+    return CpuProgram.compile(graph, registry(), CompileContext(intra_op_num_threads=2))
 
 
 def node_of(arrays: Arrays, op: str = "Attention", domain: str = "", outputs: int = 1, **attributes: Any) -> Node:

@@ -62,7 +62,7 @@ def program(
     for value in graph.output:
         value.type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(operands["X"].dtype)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return CpuProgram(load(model), registry(), CompileContext(intra_op_num_threads=2))
+    return CpuProgram.compile(load(model), registry(), CompileContext(intra_op_num_threads=2))
 
 
 def defined(made: CpuProgram, operands: dict[str, np.ndarray]) -> list[np.ndarray]:

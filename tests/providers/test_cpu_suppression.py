@@ -97,7 +97,7 @@ def test_programs_use_it() -> None:
     output = helper.make_tensor_value_info("y", TensorProto.INT64, None)
     graph = helper.make_graph([helper.make_node("NonMaxSuppression", names, ["y"])], "g", inputs, [output])
     model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)]))
-    made = CpuProgram(model, registry(), CompileContext(intra_op_num_threads=2))
+    made = CpuProgram.compile(model, registry(), CompileContext(intra_op_num_threads=2))
     (found,) = made.run([boxes, scores, np.array([20]), np.array([0.4], np.float32)])
     np.testing.assert_array_equal(found, definition(boxes, scores, np.array([20]), np.array([0.4], np.float32)))
     assert host_kernel(model.nodes[0]) is non_max_suppression

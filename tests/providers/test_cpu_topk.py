@@ -37,7 +37,7 @@ def program(
     results = [helper.make_tensor_value_info(n, t, None) for n, t in zip(outputs, (kind, TensorProto.INT64), strict=False) if n]
     graph = helper.make_graph([node], "t", inputs, results, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return CpuProgram(load(model), registry(), CompileContext(intra_op_num_threads=2))
+    return CpuProgram.compile(load(model), registry(), CompileContext(intra_op_num_threads=2))
 
 
 def by_kernel(made: CpuProgram) -> bool:

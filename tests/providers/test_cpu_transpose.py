@@ -23,7 +23,7 @@ def program(shape: Sequence[int | str], perm: Sequence[int] | None, dtype: str =
     node = helper.make_node("Transpose", ["x"], ["y"], **({"perm": perm} if perm else {}))
     inputs, outputs = ([helper.make_tensor_value_info(n, kind, s)] for n, s in (("x", shape), ("y", None)))
     model = helper.make_model(helper.make_graph([node], "t", inputs, outputs), opset_imports=[helper.make_opsetid("", 21)])
-    return CpuProgram(load(model), registry(), CompileContext(intra_op_num_threads=2))
+    return CpuProgram.compile(load(model), registry(), CompileContext(intra_op_num_threads=2))
 
 
 def by_kernel(made: CpuProgram) -> bool:

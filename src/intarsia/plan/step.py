@@ -58,6 +58,7 @@ class Step:
         serial: run by one thread (too little work to share).
         nodes: first output names of the nodes it computes.
         label: what it does, for people.
+        where: the first node, for messages.
         checked: it reports indices that are out of range.
         calls: texts of the kernels that `Code` arguments name.
     """
@@ -70,5 +71,6 @@ class Step:
     serial: Callable[[Sizes], bool] | None = None
     nodes: tuple[str, ...] = ()
     label: str = ""
+    where: str = ""
     checked: bool = False
     calls: tuple[KernelText, ...] = ()

@@ -28,4 +28,4 @@ class CPUExecutionProvider(ExecutionProvider):
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         from intarsia.providers.cpu.program import CpuProgram
 
-        return CpuProgram(graph, operators(), context)
+        return CpuProgram.compile(graph, operators(), context)

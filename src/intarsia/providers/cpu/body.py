@@ -24,19 +24,21 @@ def body_program(
     """
     from intarsia.providers.cpu.program import CpuProgram
 
-    constants = owner.lowered.graph.constants
+    assert owner.lowered is not None  # a program with subgraphs is not kept in the cache
+    around = owner.lowered.graph
+    constants = around.constants
     names = sorted(n for n in graph.captured_names() if n not in constants)
     values = [*given, *(captured[n] for n in names)]
     key = (id(graph), tuple(_kind(v) for v in values))
     kept, program = owner._bodies.get(key, (None, None))
     if program is None or kept is not graph:
         inner = graph.clone()
-        inner.opset_imports = graph.opset_imports or owner.lowered.graph.opset_imports
-        inner.functions = graph.functions or owner.lowered.graph.functions
+        inner.opset_imports = graph.opset_imports or around.opset_imports
+        inner.functions = graph.functions or around.functions
         inner.constants.update((n, constants[n]) for n in graph.captured_names() if n in constants)
         named = [*(v.name for v in graph.inputs), *names]
         inner.inputs = [Value(n, _type_of(n, v)) for n, v in zip(named, values, strict=True)]
-        program = CpuProgram(inner, owner.registry, owner.context, owner.target)
+        program = CpuProgram.compile(inner, owner.registry, owner.context, owner.target)
         owner._bodies[key] = (graph, program)  # the graph is kept, so that its id stays its own
     return program, names
 

@@ -6,7 +6,7 @@ segment itself computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,10 +15,10 @@ import numpy as np
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr, product, symbols_of
+from intarsia.graph.dims import Dim, Expr, Shape, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
-from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
+from intarsia.graph.model import Constant, Graph, TensorType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
@@ -26,6 +26,7 @@ from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.dequantize import dequantized
+from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.part_symbols import with_own_symbols
@@ -35,31 +36,12 @@ _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking
 
 
 @dataclass
-class HostStep:
-    """A node that runs as a Python function over arrays."""
-
-    node: Node
-    reads: tuple[str, ...]  # the node's inputs, then what its subgraphs capture
-    reason: str
-
-
-@dataclass
 class Lowered:
-    """All that a program needs.
-
-    Attributes:
-        units: native segments and host steps in order.
-        constants: arrays that kernels read, by the name of their buffer.
-        sources: symbol -> (value, axis) whose size it is, or (value, -1 - i) for element i of the value.
-        types: type of every value.
-    """
+    """A program, and what it was made from."""
 
     graph: Graph
     grouping: Grouping
-    units: list[Segment | HostStep]
-    constants: dict[str, np.ndarray]
-    sources: dict[str, tuple[str, int]]
-    types: dict[str, ValueType]
+    executable: Executable
 
 
 def lower_graph(graph: Graph, registry: Registry, target: Target) -> Lowered:
@@ -148,19 +130,50 @@ class _Lowerer:
             self._constrain(g)
         self._close()
         self._cross()
-        return Lowered(self.graph, self.grouping, self.units, self.constants.used, self.sources, self.types)
+        results = tuple(self._results())
+        executable = Executable(
+            tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
+            *self._learned(),
+        )  # fmt: skip
+        return Lowered(self.graph, self.grouping, executable)
+
+    def _results(self) -> Iterator[Result]:
+        """Where each output lies; what the caller shares with nobody need not be copied."""
+        seen: set[str] = {v.name for v in self.graph.inputs}
+        for name in self.graph.output_names():
+            buffer, kind = self.grouping.canonical(name), self.types.get(name)
+            constant = self.constants.plain(buffer)
+            view = kind.shape if name != buffer and isinstance(kind, TensorType) else None
+            yield Result(buffer, constant or buffer in seen, view)
+            seen.add(buffer)
+
+    def _learned(self) -> tuple[dict[str, list[tuple[str, int]]], dict[str, int]]:
+        """Which symbols each value gives, and the sizes that constants give."""
+        learned: dict[str, list[tuple[str, int]]] = {}
+        for symbol, (value, axis) in self.sources.items():
+            for name in {value, self.grouping.canonical(value)} if axis < 0 else (value,):
+                learned.setdefault(name, []).append((symbol, axis))
+        sizes: dict[str, int] = {}
+        for name in learned.keys() & self.graph.constants.keys():
+            array = self.graph.constants[name].numpy()
+            sizes |= {symbol: int(array.flat[-1 - axis]) if axis < 0 else array.shape[axis] for symbol, axis in learned[name]}
+        return learned, sizes
 
     def _host(self, g: Group) -> None:
         """Each node of the group as a step in Python."""
         self._close()
         for node in g.nodes:
-            captured = sorted(node.used_names() - set(node.inputs))
+            captured = tuple(sorted(node.used_names() - set(node.inputs)))
             reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
-            self.units.append(HostStep(node, reads, g.host))
+            self.units.append(HostStep(node, reads, captured, tuple(self._view(n) for n in node.inputs), g.host))
             for name in node.outputs:
                 self._define(name)
             for name in reads:
                 self.constants.plain(name)
+
+    def _view(self, name: str) -> Shape | None:
+        kind = self.types.get(name)
+        return kind.shape if name in self.grouping.alias and isinstance(kind, TensorType) else None
 
     # --- symbols ---
 
@@ -237,6 +250,7 @@ class _Lowerer:
         steps = self._template_steps(g) if g.template is not None else [self._loop_step(g)]
         for step in steps:
             step.nodes = tuple(n.outputs[0] for n in g.nodes)
+            step.where = f"node {g.nodes[0].name!r} ({g.nodes[0].qualified_op})"
             for name in step.reads:
                 self.constants.plain(name)
         return steps

@@ -6,23 +6,26 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.engine import get_engine
 from intarsia.codegen.target import Target
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.graph.dims import Shape, evaluate
-from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
 from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.providers.cpu.executable import Executable, HostStep
 from intarsia.providers.cpu.host import host_kernel
 from intarsia.providers.cpu.layout import original_name
-from intarsia.providers.cpu.lower import HostStep, lower_graph
 from intarsia.runtime.executor import Pool, get_pool
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.lower import Lowered
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
 
@@ -36,50 +39,56 @@ class Plan:
 
 
 class CpuProgram(Program):
-    """Compiled code of one part of a graph; `run` may be called from several threads at once."""
+    """Compiled code of one part of a graph; `run` may be called from several threads at once.
 
-    def __init__(self, graph: Graph, registry: Registry, context: CompileContext, target: Target | None = None) -> None:
-        self.registry, self.context = registry, context
-        self.target = target or Target.host()
-        self.lowered = lower_graph(graph, registry, self.target)
-        self.inputs = tuple(graph.input_names())
-        self.outputs = tuple(graph.output_names())
+    `lowered` is what it was made from; a program that comes from the cache does not have it.
+    """
+
+    def __init__(
+        self, executable: Executable, addresses: dict[str, int], context: CompileContext, target: Target,
+        lowered: Lowered | None = None,
+    ) -> None:  # fmt: skip
+        self.executable, self.context, self.target, self.lowered = executable, context, target, lowered
+        self.inputs = tuple(v.name for v in executable.inputs)
+        self.outputs = executable.outputs
         self.pool: Pool = get_pool(context.intra_op_num_threads, spinning=context.allow_spinning)
-        self._load()
+        for segment in executable.segments():
+            segment.addresses = addresses
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
-        self._input_types = [graph.type_of(n) for n in self.inputs]
-        self._results = self._place_outputs()
-        self._data_inputs = self._inputs_read_as_sizes()
+        sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
+        self._sized_inputs = sized  # those whose elements are sizes
 
-    def _load(self) -> None:
-        segments = [u for u in self.lowered.units if isinstance(u, Segment)]
-        texts = {k.symbol: k for segment in segments for s in segment.steps for k in (s.kernel, *s.calls)}
-        addresses = get_engine(self.target).load(list(texts.values())) if texts else {}
-        for segment in segments:
-            segment.addresses = addresses
+    @classmethod
+    def compile(cls, graph: Graph, registry: Registry, context: CompileContext, target: Target | None = None) -> CpuProgram:
+        """Lower `graph` and compile its kernels.
 
-    def _place_outputs(self) -> list[tuple[str, bool]]:
-        """For each output the value that holds it, and whether it must be copied to be the caller's own."""
-        seen: set[str] = {*self.inputs, *self.lowered.constants, *self.lowered.graph.constants}
-        out = []
-        for name in self.outputs:
-            source = self.lowered.grouping.canonical(name)
-            out.append((source, source in seen))
-            seen.add(source)
-        return out
+        Raises:
+            EPFail: LLVM is missing or rejects a kernel.
+        """
+        from intarsia.codegen.engine import get_engine
+        from intarsia.providers.cpu.lower import lower_graph
 
-    def _inputs_read_as_sizes(self) -> list[int]:
-        named = {self.lowered.grouping.canonical(value) for value, axis in self.lowered.sources.values() if axis < 0}
-        return [i for i, n in enumerate(self.inputs) if n in named]
+        target = target or Target.host()
+        lowered = lower_graph(graph, registry, target)
+        steps = [step for segment in lowered.executable.segments() for step in segment.steps]
+        kernels = {k.symbol: k for step in steps for k in (step.kernel, *step.calls)}
+        addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
+        return cls(lowered.executable, addresses, context, target, lowered)
+
+    @cached_property
+    def registry(self) -> Registry:
+        from intarsia.ops import registry
+
+        return registry()
 
     # --- running ---
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         key: tuple[object, ...] = tuple([x.shape if type(x) is np.ndarray else None for x in inputs])
-        if self._data_inputs:
-            key += tuple(inputs[i].tobytes() for i in self._data_inputs)
+        if self._sized_inputs:
+            key += tuple(inputs[i].tobytes() for i in self._sized_inputs)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._bind(key, inputs)
@@ -123,12 +132,9 @@ class CpuProgram(Program):
             self.context.on_step(step.label, [original_name(n) for n in step.nodes], int(times[i]), int(times[i + 1]))
 
     def _report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
-        i = int(np.flatnonzero(status)[0])
-        step = bound.segment.steps[i]
-        node = next((n for n in self.lowered.graph.nodes if n.outputs[0] in step.nodes), None)
-        where = f"node {node.name!r} ({node.qualified_op})" if node is not None else step.label
+        step = bound.segment.steps[int(np.flatnonzero(status)[0])]
         raise InvalidArgument(
-            f"{where}: an index is out of range; expected indices from -size to size - 1 along the indexed axis"
+            f"{step.where}: an index is out of range; expected indices from -size to size - 1 along the indexed axis"
         )
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
@@ -138,45 +144,41 @@ class CpuProgram(Program):
             if run is not None:
                 run.check()
             if isinstance(unit, HostStep):
-                self._run_host(unit, values)
+                self._run_host(unit, values, env)
                 for name in unit.node.outputs:
-                    self._learn(name, values.get(name), env)
+                    self.executable.learn(name, values.get(name), env)
                 continue
             segment = unit if isinstance(unit, Segment) else unit.segment
             bound = segment.bind_again(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
             results = self._run_segment(bound, [values[n] for n in segment.inputs])
             values.update(zip(segment.outputs, results, strict=True))
             for name in segment.outputs:
-                self._learn(name, values[name], env)
+                self.executable.learn(name, values[name], env)
         return self._collect(values, inputs, env)
 
     def _collect(self, values: dict[str, Any], inputs: Sequence[Any], env: Mapping[str, int]) -> list[Any]:
         given = dict(zip(self.inputs, inputs, strict=True))
         out = []
-        for name, (source, shared) in zip(self.outputs, self._results, strict=True):
-            value = values.get(source)
+        for name, result in zip(self.outputs, self.executable.results, strict=True):
+            value = values.get(result.buffer)
             if value is None:
-                value = given.get(source)
-            if value is None and source in self.lowered.graph.constants:
-                value = self.lowered.graph.constants[source].numpy()
-            kind = self.lowered.types.get(name)
-            if isinstance(value, np.ndarray) and isinstance(kind, TensorType) and kind.shape is not None and name != source:
-                value = _reshaped(name, value, kind.shape, env)
-            out.append(value.copy() if shared and isinstance(value, np.ndarray) else value)
+                value = given.get(result.buffer)
+            if value is None:
+                value = self.executable.constants.get(result.buffer)
+            if isinstance(value, np.ndarray) and result.view is not None:
+                value = _reshaped(name, value, result.view, env)
+            out.append(value.copy() if result.shared and isinstance(value, np.ndarray) else value)
         return out
 
     # --- binding ---
 
     def _bind(self, key: tuple[object, ...], inputs: Sequence[Any]) -> Plan:
-        env: dict[str, int] = {}
-        for name, kind, x in zip(self.inputs, self._input_types, inputs, strict=True):
-            self._check_shape(name, kind, x, env)
-            self._learn(name, x, env)
-        for name, constant in self.lowered.graph.constants.items():
-            if any(value == name for value, _ in self.lowered.sources.values()):
-                self._learn(name, constant.numpy(), env)
+        env = dict(self.executable.sizes)
+        for value, x in zip(self.executable.inputs, inputs, strict=True):
+            _check_shape(value, x)
+            self.executable.learn(value.name, x, env)
         units: list[BoundSegment | Segment | HostStep] = []
-        for unit in self.lowered.units:
+        for unit in self.executable.units:
             if isinstance(unit, Segment):
                 try:
                     units.append(unit.bind(env, self.pool.num_threads))
@@ -197,31 +199,16 @@ class CpuProgram(Program):
             if key in self._plans:
                 self._plans.move_to_end(key)
 
-    def _check_shape(self, name: str, kind: object, x: Any, env: Mapping[str, int]) -> None:
-        if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
-            return
-        if x.ndim != len(kind.shape):
-            given = f"rank {x.ndim} (shape {list(x.shape)})"
-            raise InvalidArgument(f"input {name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
-
-    def _learn(self, name: str, value: Any, env: dict[str, int]) -> None:
-        """Sizes (and elements) of a value that is there now."""
-        if not isinstance(value, np.ndarray):
-            return
-        for symbol, (source, axis) in self.lowered.sources.items():
-            if source == name or self.lowered.grouping.canonical(source) == name:
-                if axis < 0:
-                    env[symbol] = int(value.reshape(-1)[-1 - axis])
-                elif source == name and axis < value.ndim:
-                    env.setdefault(symbol, value.shape[axis])
-
     # --- host steps ---
 
-    def _run_host(self, step: HostStep, values: dict[str, Any]) -> None:
+    def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int]) -> None:
         node = step.node
         operands = [self._value(n, values) for n in step.reads]
-        inputs = [self._shaped(n, x, values) for n, x in zip(node.inputs, operands[: len(node.inputs)], strict=True)]
-        captured = dict(zip(sorted(node.used_names() - set(node.inputs)), operands[len(node.inputs) :], strict=True))
+        given = zip(node.inputs, operands, step.views, strict=False)
+        inputs = [
+            _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x for name, x, view in given
+        ]
+        captured = dict(zip(step.captured, operands[len(node.inputs) :], strict=True))
 
         def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
             return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))})
@@ -233,26 +220,11 @@ class CpuProgram(Program):
     def _value(self, name: str, values: Mapping[str, Any]) -> Any:
         if not name:
             return None
-        found = values.get(name)
-        if found is None and name not in values:
-            if name in self.lowered.constants:
-                return self.lowered.constants[name]
-            if name in self.lowered.graph.constants:
-                return self.lowered.graph.constants[name].numpy()
-            raise Fail(f"value {name!r} is needed by a host operator but was not computed")
-        return found
-
-    def _shaped(self, name: str, value: Any, values: Mapping[str, Any]) -> Any:
-        """An operand under its own shape: its buffer may be known under another name with another shape."""
-        kind = self.lowered.types.get(name)
-        if not isinstance(value, np.ndarray) or not isinstance(kind, TensorType) or kind.shape is None:
-            return value
-        if len(kind.shape) == value.ndim and name not in self.lowered.grouping.alias:
-            return value
-        env: dict[str, int] = {}
-        for known, array in values.items():
-            self._learn(known, array, env)
-        return _reshaped(name, value, kind.shape, env)
+        if name in values:
+            return values[name]
+        if name in self.executable.constants:
+            return self.executable.constants[name]
+        raise Fail(f"value {name!r} is needed by a host operator but was not computed")
 
     def _run_body(self, node: Node, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
         """A subgraph, compiled as a program of its own whose further inputs are the values it captures."""
@@ -264,6 +236,8 @@ class CpuProgram(Program):
     # --- what it is ---
 
     def nodes(self) -> list[NodeReport]:
+        if self.lowered is None:
+            return []
         reports: dict[str, NodeReport] = {}
         for g in self.lowered.grouping.groups:
             label = "+".join(n.op_type for n in g.nodes)
@@ -280,6 +254,15 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.text import describe
 
         return describe(self, stage)
+
+
+def _check_shape(value: Value, x: Any) -> None:
+    kind = value.type
+    if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
+        return
+    if x.ndim != len(kind.shape):
+        given = f"rank {x.ndim} (shape {list(x.shape)})"
+        raise InvalidArgument(f"input {value.name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
 
 
 def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:

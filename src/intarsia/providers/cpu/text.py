@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 def describe(program: CpuProgram, stage: str) -> str:
     """`kernels`: groups and their steps; `source`: LLVM IR; `assembly`; `plan`: bound plans; else the lowered graph."""
     writer = {"kernels": _kernels, "source": _source, "assembly": _assembly, "plan": _plan}.get(stage)
-    return writer(program) if writer is not None else str(program.lowered.graph)
+    if writer is not None:
+        return writer(program)
+    return str(program.lowered.graph) if program.lowered is not None else ""
 
 
 def _kernels(program: CpuProgram) -> str:
     lines = []
-    for unit in program.lowered.units:
+    for unit in program.executable.units:
         if not isinstance(unit, Segment):
             lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
             continue
@@ -28,14 +30,14 @@ def _kernels(program: CpuProgram) -> str:
 
 
 def _source(program: CpuProgram) -> str:
-    texts = {s.kernel.symbol: s.kernel.ir for u in program.lowered.units if isinstance(u, Segment) for s in u.steps}
+    texts = {s.kernel.symbol: s.kernel.ir for u in program.executable.segments() for s in u.steps}
     return "\n".join(f"; --- {symbol}\n{ir}" for symbol, ir in texts.items())
 
 
 def _assembly(program: CpuProgram) -> str:
     from intarsia.codegen.engine import emit_assembly
 
-    texts = {s.kernel.symbol: s.kernel.ir for u in program.lowered.units if isinstance(u, Segment) for s in u.steps}
+    texts = {s.kernel.symbol: s.kernel.ir for u in program.executable.segments() for s in u.steps}
     return "\n".join(f"# --- {symbol}\n{emit_assembly(ir, program.target)}" for symbol, ir in texts.items())
 
 
