@@ -11,8 +11,8 @@ FAMILIES = (
     "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather",
     "matmul", "einsum", "normalization", "random", "nn", "pooling", "resize", "sampling", "detection", "recurrent",
     "quantize", "attention", "control", "sequence", "signal", "text", "loss", "contrib_attention", "contrib",
-    "contrib_quantized", "channels_last", "linalg", "training", "gradient", "ml.features", "ml.linear", "ml.categories",
-    "ml.maps", "ml.trees",
+    "channels_last", "contrib_fused", "contrib_tensors", "contrib_text", "contrib_quantized", "linalg", "training",
+    "gradient", "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees",
 )  # fmt: skip
 
 

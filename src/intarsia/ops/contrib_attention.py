@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -133,19 +134,49 @@ def packed_attention(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     if do_rotary or rotary_embedding_dim or past_present_share_buffer or past_sequence_length is not None:
         raise k.DefinitionError("Attention takes no rotary embedding and no shared past buffer here")
-    total = weights.shape[1]
-    widths: list[Dim] = [int(n) for n in qkv_hidden_sizes] if qkv_hidden_sizes else [floordiv(total, 3)] * 3
     batch, queries = input.shape[:2]
     flat = k.dot(k.reshape(widened(input), (batch * queries, input.shape[2])), widened(weights))
     if bias is not None:
         flat = flat + widened(bias)
-    projected = k.reshape(flat, (batch, queries, total))
-    starts: list[Dim] = [0, widths[0], widths[0] + widths[1]]
-    parts = [
-        split_heads(k.strided_slice(projected, (0, 0, at), (1, 1, 1), (batch, queries, n)), num_heads)
-        for at, n in zip(starts, widths, strict=True)
-    ]
-    q, key, value = parts
+    projection = Projection(k.reshape(flat, (batch, queries, weights.shape[1])), num_heads, qkv_hidden_sizes)
+    choice = Choice(scale, mask_filter_value, bool(unidirectional), node.outputs > 1)
+    return attend_projected(projection, mask_index, past, attention_bias, choice, input.dtype)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Queries, keys and values side by side, [batch, sequence, width]; `widths` of the three, thirds if None."""
+
+    values: Tensor
+    heads: int
+    widths: Sequence[int] | None
+
+    def parts(self) -> list[Tensor]:
+        """The three as [batch, heads, sequence, size]."""
+        x = self.values
+        widths: list[Dim] = [int(n) for n in self.widths] if self.widths else [floordiv(x.shape[2], 3)] * 3
+        starts: list[Dim] = [0, widths[0], widths[0] + widths[1]]
+        return [
+            split_heads(k.strided_slice(x, (0, 0, at), (1, 1, 1), (*x.shape[:2], n)), self.heads)
+            for at, n in zip(starts, widths, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How Attention works: scale (0: by head size), what is added to scores of padding, later keys hidden, present wanted."""
+
+    scale: float
+    penalty: float
+    causal: bool
+    wants_present: bool
+
+
+def attend_projected(
+    projection: Projection, mask: Tensor | None, past: Tensor | None, bias: Tensor | None, choice: Choice, dtype: DType
+) -> tuple[Tensor | None, ...]:
+    """The attention of com.microsoft's Attention, [batch, sequence, width], and its keys and values [2, batch, heads, ...]."""
+    q, key, value = projection.parts()
     before: Dim = 0
     if past is not None:
         before = past.shape[3]
@@ -155,15 +186,14 @@ def packed_attention(
         ]
         key, value = k.concat([old[0], key], 2), k.concat([old[1], value], 2)
     keys = key.shape[2]
-    penalty = _padding_penalty(mask_index, batch, keys, mask_filter_value, q.dtype)
-    if attention_bias is not None:
-        extra = k.cast(attention_bias, q.dtype)
+    penalty = _padding_penalty(mask, q.shape[0], keys, choice.penalty, q.dtype)
+    if bias is not None:
+        extra = k.cast(bias, q.dtype)
         penalty = extra if penalty is None else penalty + extra
-    allowed = tuple(frontier(queries, keys, k.size(before), bool(unidirectional), -1, -1))
-    factor = scale or default_scale(q.shape[3], q.dtype)
-    out, _ = attend(q, key, value, Scores(factor, 0.0, penalty, allowed))
-    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in (key, value)], 0), input.dtype) if node.outputs > 1 else None
-    return merge_heads(k.cast(out, input.dtype)), present
+    allowed = tuple(frontier(q.shape[2], keys, k.size(before), choice.causal, -1, -1))
+    out, _ = attend(q, key, value, Scores(choice.scale or default_scale(q.shape[3], q.dtype), 0.0, penalty, allowed))
+    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in (key, value)], 0), dtype) if choice.wants_present else None
+    return merge_heads(k.cast(out, dtype)), present
 
 
 @op("GroupQueryAttention", since=1, domain=DOMAIN, values=("total_sequence_length",))

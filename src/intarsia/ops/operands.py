@@ -17,6 +17,20 @@ Tensor = k.Tensor
 HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
+OMITTED: Any = None  # default of an input that is required although optional ones stand before it; `given` checks it
+
+
+def given(**inputs: Tensor | None) -> None:
+    """Check inputs whose parameter has the default `OMITTED`.
+
+    Raises:
+        DefinitionError: one is missing.
+    """
+    for name, x in inputs.items():
+        if x is None:
+            raise k.DefinitionError(f"required input {name!r} is missing")
+
+
 def dims(values: np.ndarray | Sequence[Dim]) -> list[Dim]:
     """The elements of a `values` input (or an attribute), in order."""
     return [v if isinstance(v, Expr) else int(v) for v in np.asarray(values, object).reshape(-1)]

@@ -1,0 +1,167 @@
+"""com.microsoft: tokens and n-grams: Tokenizer, WordConvEmbedding, NGramRepeatBlock, BifurcationDetector."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, fresh_symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import TensorType
+from intarsia.kernel import lang as k
+from intarsia.ops.registry import host_op, op
+
+DOMAIN = "com.microsoft"
+Tensor = k.Tensor
+_START, _END = "\x02", "\x03"
+
+
+def _tokens_type(X: TensorType) -> TensorType:
+    return TensorType(DType.STRING, None if X.shape is None else (*X.shape, fresh_symbol("tokens")))
+
+
+@host_op("Tokenizer", 1, domain=DOMAIN, infer=_tokens_type, reason="strings are Python objects on the host")
+def tokenizer(
+    X: np.ndarray, *, mark: int, mincharnum: int, pad_value: str, separators: Sequence[str] | None = None,
+    tokenexp: str | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Tokens of each string of [C] or [N, C] along a new last axis, padded to the longest row by `pad_value`."""
+    if X.ndim not in (1, 2):
+        raise k.DefinitionError(f"X has shape {list(X.shape)}; expected [C] or [N, C]")
+    if (separators is None) == (tokenexp is None):
+        raise k.DefinitionError("Tokenizer needs exactly one of separators and tokenexp")
+    if mincharnum < 1:
+        raise k.DefinitionError(f"mincharnum is {mincharnum}; expected at least 1")
+    if X.size == 0:
+        return np.empty((0,) if X.ndim == 1 else (len(X), 0), object)
+    rows = [_tokens(str(s), separators, tokenexp, mincharnum) for s in X.reshape(-1)]
+    longest = max(map(len, rows))
+    if not longest:
+        return np.empty((*X.shape, 0), object)
+    if mark:
+        rows = [[_START, *row, _END] for row in rows]
+    width = longest + 2 * bool(mark)
+    out = np.empty((len(rows), width), object)
+    for target, row in zip(out, rows, strict=True):
+        target[:] = [*row, *[pad_value] * (width - len(row))]
+    return out.reshape(*X.shape, width)
+
+
+def _tokens(text: str, separators: Sequence[str] | None, tokenexp: str | None, shortest: int) -> list[str]:
+    if tokenexp is not None and tokenexp != ".":
+        return [m.group() for m in _compiled(tokenexp).finditer(text) if len(m.group()) >= shortest]
+    if tokenexp == "." or list(separators or ()) == [""]:
+        if shortest > 1:
+            raise k.DefinitionError(f"mincharnum is {shortest}; tokens of single characters are never as long")
+        return list(text)
+    pieces = [text]
+    for separator in separators or ():
+        pattern = _compiled(separator)
+        pieces = [piece for whole in pieces for piece in pattern.split(whole)]
+    return [piece for piece in pieces if piece and len(piece) >= shortest]
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern in re2's syntax, as far as Python's `re` shares it; groups do not count."""
+    try:
+        return re.compile(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern))
+    except re.error as error:
+        raise k.DefinitionError(f"{pattern!r} is not a regular expression: {error}") from None
+
+
+@op("WordConvEmbedding", 1, domain=DOMAIN)
+def word_conv_embedding(
+    Sequence: Tensor, W: Tensor, B: Tensor, C: Tensor, *, char_embedding_size: int | None = None,
+    conv_window_size: int | None = None, embedding_size: int | None = None,
+) -> Tensor:  # fmt: skip
+    """Words [.., characters] (0: none) -> [.., filters]: the largest tanh of a convolution over each word's characters.
+
+    W is [filters, 1, window, character embedding], B [filters], C [characters, character embedding].
+    """
+    filters, _, window, width = W.shape
+    for what, given, found in (
+        ("char_embedding_size", char_embedding_size, width), ("conv_window_size", conv_window_size, window),
+        ("embedding_size", embedding_size, filters),
+    ):  # fmt: skip
+        if given is not None and isinstance(found, int) and given != found:
+            raise k.DefinitionError(f"{what} is {given}; the weights have {found}")
+    letters = k.take(C, k.cast(Sequence, DType.INT64), 0)
+    axis = Sequence.rank - 1
+    view = k.windows(letters, [axis], [window], [1], [1])  # [.., places, width, window]
+    places = view.shape[axis]
+    columns = k.reshape(
+        k.transpose(view, (*range(axis + 1), axis + 2, axis + 1)), (*Sequence.shape[:-1], places, window * width)
+    )
+    values = k.tanh(k.dot(columns, k.transpose(k.reshape(W, (filters, window * width)), (1, 0))) + B)
+    letters_given = k.reduce_sum(k.cast(k.not_equal(Sequence, 0), DType.INT64), [axis], keepdims=True)
+    whole = k.iota((*(1,) * axis, places), axis) <= k.maximum(letters_given - k.size(window), 0)
+    best = k.reduce_max(k.select(k.expand_dims(whole, [-1]), values, -math.inf), [axis])
+    return k.select(k.broadcast(letters_given > 0, best.shape), best, 0.0)
+
+
+@op("NGramRepeatBlock", 1, domain=DOMAIN)
+def ngram_repeat_block(input_ids: Tensor, scores: Tensor, *, ngram_size: int) -> Tensor:
+    """Scores [batch, vocabulary], -infinity for tokens that would end an n-gram which `input_ids` [batch, length] has."""
+    if ngram_size < 1:
+        raise k.DefinitionError(f"ngram_size is {ngram_size}; expected at least 1")
+    batch, before = input_ids.shape[0], ngram_size - 1
+    padded = k.pad(input_ids, (0, before), (0, 0), -1)  # so that there is a window for every token, and for short inputs
+    grams = k.windows(padded, [1], [ngram_size], [1], [1])
+    count: Dim = grams.shape[1]
+    tail = k.strided_slice(k.pad(input_ids, (0, before), (0, 0), -2), (0, count), (1, 1), (batch, before))
+    heads = k.strided_slice(grams, (0, 0, 0), (1, 1, 1), (batch, count, before))
+    repeats = k.reduce(k.equal(heads, k.expand_dims(tail, [1])), "all", [2])
+    last = k.reshape(k.strided_slice(grams, (0, 0, before), (1, 1, 1), (batch, count, 1)), (batch, count))
+    barred = k.select(repeats, k.scalar(-math.inf, scores.dtype), math.inf)
+    return k.scatter(scores, [k.iota((batch, 1), 0), k.wrap_indices(last, scores.shape[1])], barred, "min")
+
+
+def _bifurcation_types(src_tokens: TensorType, cur_tokens: TensorType, *rest: TensorType | None) -> tuple[TensorType, ...]:
+    return TensorType(DType.INT64, (fresh_symbol("tokens"),)), TensorType(DType.INT64, ())
+
+
+@host_op("BifurcationDetector", 1, domain=DOMAIN, infer=_bifurcation_types, reason="how many tokens there are depends on data")
+def bifurcation_detector(
+    src_tokens: np.ndarray, cur_tokens: np.ndarray, prev_suffix_match_idx: np.ndarray, pred_tokens: np.ndarray | None = None, *,
+    max_ngram_size: int = 3, min_ngram_size: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Decoded tokens with those predicted up to the first that is not in the source, and where their suffix lies there.
+
+    `pred_tokens` are the predictions for the source's tokens from `prev_suffix_match_idx` on and one more.
+    """
+    tokens, source = cur_tokens.reshape(-1), src_tokens.reshape(-1)
+    if pred_tokens is not None:
+        start = int(np.asarray(prev_suffix_match_idx).reshape(-1)[0])
+        expected = source[start:]
+        predicted = pred_tokens.reshape(-1)
+        if len(predicted) != len(expected) + 1:
+            raise k.DefinitionError(
+                f"pred_tokens has {len(predicted)} tokens; expected {len(expected) + 1}, as the source has {len(expected)} "
+                f"from {start} on"
+            )
+        differs = np.flatnonzero(predicted[:-1] != expected)
+        agreed = int(differs[0]) if len(differs) else len(expected)
+        tokens = np.concatenate([tokens, predicted[: agreed + 1]])
+    return tokens, np.array(_suffix_match(source, tokens, min_ngram_size, max_ngram_size), np.int64)
+
+
+def _suffix_match(source: np.ndarray, tokens: np.ndarray, shortest: int, longest: int) -> int:
+    """Where the source goes on after the only place at which it has the last n tokens, or -1; n grows from `shortest`."""
+    found = -1
+    for n in range(shortest, longest + 1):
+        if n > len(tokens) or n > len(source):
+            break
+        suffix = tokens[len(tokens) - n :]
+        starts = np.flatnonzero((np.lib.stride_tricks.sliding_window_view(source, n) == suffix).all(1))
+        if not len(starts):
+            break
+        if starts[0] + n >= len(source):
+            break
+        found = int(starts[0]) + n
+        if len(starts) == 1:
+            return found
+        found = -1
+    return found
