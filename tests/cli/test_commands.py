@@ -120,9 +120,7 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         (["frobnicate"], 2, "No such command 'frobnicate'"),
     ],
 )
-def test_errors_are_one_message(
-    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_are_one_message(arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == code
     shown = capsys.readouterr()
     assert message in shown.err

@@ -168,9 +168,7 @@ def export(name: str, folder: Path, small: bool) -> None:
         dynamic = tuple(axes for _ in main)
         shapes = None if not axes else (dynamic,) if isinstance(model, Named) else dynamic
         example = case.sample(batch + 1, seq) if axes else main  # torch takes a size of 1 for a constant
-        program = torch.onnx.export(
-            model, example, dynamo=True, verbose=False, input_names=case.names, dynamic_shapes=shapes
-        )
+        program = torch.onnx.export(model, example, dynamo=True, verbose=False, input_names=case.names, dynamic_shapes=shapes)
     assert program is not None
     for node in program.model.graph:
         node.metadata_props.clear()  # torch's stack traces

@@ -128,9 +128,7 @@ class _Labels:
                 after[x] = following if after.get(x, following) == following else None
                 before[x] = preceding if before.get(x, preceding) == preceding else None
         fixed = {self.find(x) for x in self.fixed}
-        joined = {
-            a for a, b in after.items() if b is not None and before.get(b) == a and a != b and not {a, b} & fixed
-        }
+        joined = {a for a, b in after.items() if b is not None and before.get(b) == a and a != b and not {a, b} & fixed}
 
         def of(t: Tensor) -> list[list[int]]:
             row = [None if x is None else self.find(x) for x in self.of[id(t)]]

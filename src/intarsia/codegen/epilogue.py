@@ -33,8 +33,7 @@ class Epilogue:
         """Text that is equal for equal epilogues."""
         order = {id(t): i for i, t in enumerate(walk([self.root]))}
         lines = [
-            f"{t.prim}{t.attrs}:{t.dtype.onnx_name}({','.join(str(order[id(a)]) for a in t.args)})"
-            for t in walk([self.root])
+            f"{t.prim}{t.attrs}:{t.dtype.onnx_name}({','.join(str(order[id(a)]) for a in t.args)})" for t in walk([self.root])
         ]
         operands = ",".join(f"{k}:{d.onnx_name}" for k, d in zip(self.kinds, self.dtypes, strict=True))
         return f"[{operands}] " + "; ".join(lines)

@@ -61,6 +61,7 @@ def operand_indices(t: Tensor, at: list[Index]) -> list[tuple[Tensor, list[Index
         return out
     return []
 
+
 def of_dim(d: Dim) -> Index:
     return ("*", ("c", 1), d) if isinstance(d, Expr) else ("c", int(d))
 

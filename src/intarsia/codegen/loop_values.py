@@ -78,6 +78,7 @@ class ValueEmitter(LoopBuilder):
             return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
         ((operand, where),) = pairs
         return self._value(operand, where, scope)
+
     def _emit_input(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         offset = linear(at, t.shape)
         if may_miss(offset):
@@ -131,7 +132,7 @@ class ValueEmitter(LoopBuilder):
         value: ir.Value | None = None
         end: Dim = 0
         parts = []
-        for (a, where) in operand_indices(t, at):
+        for a, where in operand_indices(t, at):
             end = end + a.shape[axis]
             parts.append((self._value(a, where, scope), end))
         for part, limit in reversed(parts):
@@ -268,6 +269,7 @@ class ValueEmitter(LoopBuilder):
                 return (b.fadd if op == "sum" else b.fmul)(total, value, flags=("reassoc", "contract", "nsz"))
             return e.intrinsic("maximum" if op == "max" else "minimum", [total, value])
         return e.primitive({"sum": "add", "prod": "mul"}.get(op, op), [total, value], dtype, dtype)
+
 
 def stripped(root: Tensor) -> Tensor:
     """What a chain of reshapes is made of."""

@@ -37,6 +37,7 @@ _STRUCTURAL = frozenset(
     "scan dot scatter".split()
 )
 
+
 @dataclass(frozen=True)
 class LoopKernel:
     """A generated kernel and the order of its arguments.

@@ -67,9 +67,7 @@ class _Suppression:
     def text(self) -> KernelText:
         body = self.module.kernel()
         args, tid, _ = body.args
-        self.v = v = {
-            name: (body.load_i64 if name in _SIZES else body.load_pointer)(args, i) for i, name in enumerate(FIELDS)
-        }
+        self.v = v = {name: (body.load_i64 if name in _SIZES else body.load_pointer)(args, i) for i, name in enumerate(FIELDS)}
         mine = body.select(body.equal(tid, 0), v["classes"], 0)
         with body.loop(0, mine) as label:
             scores = body.at(v["scores"], body.mul(body.mul(label, v["boxes"]), 4))

@@ -470,8 +470,11 @@ def _broadcast_parts(d: Dim) -> tuple[Dim, ...]:
 def _is_bounded(d: Dim, other: Dim) -> bool:
     """Whether `d` is min(other, c) for a number c of at least 1."""
     atom = _single_atom(d)
-    return atom is not None and atom.name == "min" and other in atom.args and all(
-        a == other or isinstance(a, int) and a >= 1 for a in atom.args
+    return (
+        atom is not None
+        and atom.name == "min"
+        and other in atom.args
+        and all(a == other or isinstance(a, int) and a >= 1 for a in atom.args)
     )
 
 

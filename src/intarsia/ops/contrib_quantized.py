@@ -102,9 +102,10 @@ def qlinear_global_average_pool(
 
 @op("QLinearAveragePool", since=1, domain=DOMAIN)
 def qlinear_average_pool(
-    X: Tensor, x_scale: Tensor, x_zero_point: Tensor | None = None, y_scale: Tensor = OMITTED, y_zero_point: Tensor | None = None, *,
-    auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0, count_include_pad: int = 0,
-    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+    X: Tensor, x_scale: Tensor, x_zero_point: Tensor | None = None, y_scale: Tensor = OMITTED,
+    y_zero_point: Tensor | None = None, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
+    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
     given(y_scale=y_scale)
     x = dequantize_linear(X, x_scale, x_zero_point)

@@ -352,8 +352,8 @@ def _path_type(input: TensorType) -> TensorType:
 )
 def dynamic_time_warping(input: np.ndarray) -> np.ndarray:
     """The cheapest path of steps right, down or diagonal through a matrix of costs, as rows and columns [2, length]."""
-    costs = input.reshape(input.shape[-2:])
-    rows, columns = len(costs), costs.shape[-1]
+    rows, columns = input.shape[-2], input.shape[-1]
+    costs = input.reshape(rows, columns)
     total = np.full((rows + 1, columns + 1), np.inf, np.float32)
     step = np.full((rows + 1, columns + 1), -1, np.int8)
     total[0, 0] = 0
