@@ -60,6 +60,10 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
+    "session.provider_fallback": _text(
+        "when a named provider cannot start or takes no node: 'listed' (another named one may stand in), 'error', 'warn'",
+        effect=True,
+    ),
     "session.intra_op.allow_spinning": _flag("1", "waiting threads spin before they sleep", True),
     "session.model_external_initializers_file_folder_path": _text("the folder of external data files", effect=True),
     "session.record_ep_graph_assignment_info": _flag("0", "placements are always recorded: see InferenceSession.explain", True),

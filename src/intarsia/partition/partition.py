@@ -316,6 +316,22 @@ class _Partitioner:
 
 
 def _part(index: int, graph: Graph, provider: ExecutionProvider, nodes: tuple[int, ...], read_outside: set[str]) -> Part:
+    sub = _subgraph(graph, nodes, read_outside, f"{graph.name}/part{index}")
+    members = sub.nodes
+    host = frozenset(n for n in sub.input_names() if not provider.device.host and _read_on_host(provider, members, n))
+    return Part(index, provider, nodes, sub, host)
+
+
+def subgraph(graph: Graph, nodes: Sequence[int], name: str = "") -> Graph:
+    """The graph of `nodes` (indices, in order) alone, as a provider would compile it if it got them as one part."""
+    members = set(nodes)
+    returned = set(graph.output_names())
+    returned.update(n for i, node in enumerate(graph.nodes) if i not in members for n in node.used_names())
+    made = {n for i in nodes for n in graph.nodes[i].outputs if n}
+    return _subgraph(graph, nodes, made & returned, name or graph.name)
+
+
+def _subgraph(graph: Graph, nodes: Sequence[int], read_outside: set[str], name: str) -> Graph:
     members = [graph.nodes[i] for i in nodes]
     used: dict[str, None] = {}
     for node in members:
@@ -325,8 +341,8 @@ def _part(index: int, graph: Graph, provider: ExecutionProvider, nodes: tuple[in
     inputs = sorted((n for n in used if n not in made and n not in graph.constants), key=lambda n: order.get(n, len(order)))
     rank = {name: i for i, name in reversed(list(enumerate(graph.output_names())))}
     outputs = sorted((n for n in made if n in read_outside), key=lambda n: rank.get(n, len(rank)))
-    sub = Graph(
-        name=f"{graph.name}/part{index}",
+    return Graph(
+        name=name,
         inputs=[Value(n, graph.type_of(n)) for n in inputs],
         outputs=[Value(n, graph.type_of(n)) for n in outputs],
         nodes=members,
@@ -336,8 +352,6 @@ def _part(index: int, graph: Graph, provider: ExecutionProvider, nodes: tuple[in
         functions=graph.functions,
         metadata=graph.metadata,
     )
-    host = frozenset(n for n in inputs if not provider.device.host and _read_on_host(provider, members, n))
-    return Part(index, provider, nodes, sub, host)
 
 
 def _read_on_host(provider: ExecutionProvider, nodes: list[Node], name: str) -> bool:

@@ -138,6 +138,8 @@ class ExecutionProvider:
         Options: a frozen dataclass; its fields are the options, their types and defaults what is accepted.
         copy_latency_us, copy_gbyte_per_s, gflop_per_s: rough speed of this device, for deciding whether a few nodes are worth
             their copies.
+        part_microseconds: what calling one part costs by itself: a part in host memory that has less work than this is left to
+            the next provider in host memory.
     """
 
     name: ClassVar[str]
@@ -145,6 +147,7 @@ class ExecutionProvider:
     copy_latency_us: float = 15.0
     copy_gbyte_per_s: float = 10.0
     gflop_per_s: float = 2000.0
+    part_microseconds: float = 0.0
 
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()
@@ -152,6 +155,11 @@ class ExecutionProvider:
     @classmethod
     def unavailable(cls) -> str:
         """What is missing for this provider to work on this machine, and what to install; "" where nothing is."""
+        return ""
+
+    @classmethod
+    def missing_for(cls, options: Any) -> str:
+        """What is missing for these `options` (a device that is not there, a driver); "" where nothing is."""
         return ""
 
     @classmethod

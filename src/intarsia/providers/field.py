@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes.util
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import sys
+from dataclasses import dataclass
+
 KNOWN_ELSEWHERE: dict[str, str] = {
     "NvTensorRTRTXExecutionProvider": "TensorRT for RTX on NVIDIA GPUs",
     "TensorrtExecutionProvider": "TensorRT on NVIDIA GPUs",
@@ -39,3 +47,75 @@ ALIASES: dict[str, str] = {
     "NumPyExecutionProvider": "ReferenceExecutionProvider",
 }
 """Other spellings in use -> the name."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a provider's hardware is reached through: shared libraries by their short names, Python packages, platforms."""
+
+    libraries: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    systems: tuple[str, ...] = ()
+    install: str = ""
+
+
+NEEDS: dict[str, Needs] = {
+    "CUDAExecutionProvider": Needs(("cuda",), (), ("Linux", "Windows"), "NVIDIA's driver, version 535 or later"),
+    "TensorrtExecutionProvider": Needs(
+        ("cuda", "nvinfer"), ("tensorrt",), ("Linux", "Windows"), "NVIDIA's driver and TensorRT (pip install tensorrt)"
+    ),
+    "NvTensorRTRTXExecutionProvider": Needs(
+        ("cuda",), ("tensorrt_rtx",), ("Linux", "Windows"), "NVIDIA's driver and pip install tensorrt-rtx"
+    ),
+    "ROCMExecutionProvider": Needs(("amdhip64",), (), ("Linux",), "AMD's ROCm, version 6 or later"),
+    "MIGraphXExecutionProvider": Needs(("amdhip64", "migraphx"), (), ("Linux",), "AMD's ROCm with MIGraphX"),
+    "DmlExecutionProvider": Needs(("DirectML", "d3d12"), (), ("Windows",), "Windows 10 version 1903 or later"),
+    "CoreMLExecutionProvider": Needs((), ("coremltools",), ("Darwin",), "macOS 12 or later, and pip install coremltools"),
+    "NnapiExecutionProvider": Needs(("neuralnetworks",), (), ("Android",), "Android 8.1 or later"),
+    "ACLExecutionProvider": Needs(("arm_compute",), (), (), "the Arm Compute Library (on Debian: libarm-compute-dev)"),
+    "ArmNNExecutionProvider": Needs(("armnn",), ("pyarmnn",), (), "ArmNN (on Debian: python3-pyarmnn)"),
+    "WebGpuExecutionProvider": Needs(("vulkan",), ("wgpu",), (), "a Vulkan driver and pip install wgpu"),
+    "QNNExecutionProvider": Needs(("QnnHtp",), (), (), "Qualcomm's AI Engine Direct SDK"),
+    "DnnlExecutionProvider": Needs(("dnnl",), (), (), "oneDNN (on Debian: libdnnl3)"),
+    "XnnpackExecutionProvider": Needs(("XNNPACK",), (), (), "XNNPACK"),
+    "CANNExecutionProvider": Needs(("ascendcl",), (), ("Linux",), "Huawei's CANN toolkit"),
+}
+
+
+def looked_for(name: str) -> str:
+    """Sentences on what was looked for on this machine for the provider `name`, where, and what was found; "" where unknown."""
+    needs = NEEDS.get(name)
+    if needs is None:
+        return ""
+    found = [_library(short) for short in needs.libraries] + [_package(module) for module in needs.packages]
+    if needs.systems and platform.system() not in needs.systems:
+        found.insert(0, f"this is {platform.system()}, it needs {' or '.join(needs.systems)}")
+    return f"On this machine: {'; '.join(found)}. It needs {needs.install}. "
+
+
+def _library(short: str) -> str:
+    names = {"Windows": f"{short}.dll", "Darwin": f"lib{short}.dylib"}
+    file = names.get(platform.system(), f"lib{short}.so")
+    if platform.system() == "Windows" and short == "cuda":
+        file = "nvcuda.dll"
+    found = ctypes.util.find_library(short)
+    if found:
+        return f"the library {found} is there"
+    variable = {"Windows": "PATH", "Darwin": "DYLD_LIBRARY_PATH"}.get(platform.system(), "LD_LIBRARY_PATH")
+    folders = os.environ.get(variable, "")
+    return f"the library {file} was not found in the loader's folders ({variable} is {folders!r})"
+
+
+def _package(module: str) -> str:
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None:
+        folders = [p for p in sys.path if p.endswith("-packages")]
+        return f"the Python package {module!r} was not found in {', '.join(folders) or 'sys.path'}"
+    try:
+        version = importlib.metadata.version(module.replace("_", "-"))
+    except importlib.metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return f"the Python package {module!r} {version} is there ({spec.origin})"

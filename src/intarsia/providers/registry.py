@@ -5,24 +5,28 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
 from intarsia.partition.provider import ExecutionProvider
-from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE
+from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
+from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
 from intarsia.providers.options import parse_options
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+__all__ = ["ProviderChoice", "ProviderWarning", "get_all_providers", "get_available_providers", "load_provider", "resolve"]
+
 ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
+OPENVINO = "OpenVINOExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
+    OPENVINO: "intarsia.providers.openvino:OpenVINOExecutionProvider",
     CPU: "intarsia.providers.cpu:CPUExecutionProvider",
     REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",
 }
@@ -34,10 +38,6 @@ ProviderArgument = ProviderName | tuple[ProviderName, Mapping[str, Any]]
 _logger = logging.getLogger("intarsia.providers")
 _lock = threading.Lock()
 _registered: dict[str, type[ExecutionProvider] | str] = {}
-
-
-class ProviderWarning(UserWarning):
-    """A provider that was asked for is not used, and the session goes on with the others."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,8 @@ def load_provider(name: str) -> type[ExecutionProvider]:
         if name in KNOWN_ELSEWHERE:
             raise EPFail(
                 f"{name} ({KNOWN_ELSEWHERE[name]}) is not part of this version of intarsia and no installed package has it: "
-                f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. Available: {', '.join(names)}"
+                f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. {looked_for(name)}"
+                f"Available: {', '.join(names)}"
             )
         raise UnknownOption(f"no execution provider is named {name!r}; {nearest(name, {*names, *KNOWN_ELSEWHERE})}")
     try:
@@ -176,7 +177,7 @@ def get_available_providers() -> list[str]:
 def get_all_providers() -> list[str]:
     """Names of all providers that Intarsia or onnxruntime know, installed or not, CPU and reference last."""
     installed = _names()
-    last = [n for n in installed if n in BUILTIN]
+    last = (CPU, REFERENCE)
     return list(dict.fromkeys([*(n for n in installed if n not in BUILTIN), *KNOWN_ELSEWHERE, *last]))
 
 
@@ -185,17 +186,19 @@ def resolve(
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     *,
     cpu_fallback: bool = True,
+    mode: str = "",
 ) -> list[ProviderChoice]:
     """The providers of a session in priority order, each with its options checked.
 
     None or an empty list means the CPU. The CPU is appended where it is not named (the reference provider where the CPU
     provider cannot work), unless `cpu_fallback` is False. A name that does not exist is always an error. A provider that
-    exists but cannot work here is an error when none of those named can; otherwise it is left out with a `ProviderWarning`.
+    exists but cannot work here is an error or left out with a `ProviderWarning`, as `mode` says (see `providers.fallback`;
+    "": the default in force).
 
     Raises:
         UnknownOption: a provider or option that does not exist.
         InvalidArgument: arguments of another form, or an option's value of another type.
-        EPFail: none of the named providers can work on this machine; says what is missing for each.
+        EPFail: a named provider cannot work on this machine and none may stand in; says what is missing for each.
     """
     requests = _requests(providers, provider_options)
     choices: list[ProviderChoice] = []
@@ -207,17 +210,18 @@ def resolve(
             failures.append(str(error))
             continue
         if any(c.name == choice.name for c in choices):
-            warnings.warn(f"provider {choice.name!r} is named twice; the first is used", ProviderWarning, stacklevel=4)
+            report(f"provider {choice.name!r} is named twice; the first is used")
             continue
         choices.append(choice)
-    if failures and not choices:
+    mode = fallback_mode(mode)
+    if failures and mode == "error":
+        raise EPFail("an execution provider that was asked for cannot be used:\n" + "\n".join(f"  {f}" for f in failures))
+    if failures and not choices and (mode == "listed" or not cpu_fallback):
         raise EPFail("none of the execution providers asked for can be used:\n" + "\n".join(f"  {f}" for f in failures))
-    for failure in failures:
-        message = f"{failure.rstrip('.')}. The session goes on with {', '.join(c.name for c in choices)}."
-        warnings.warn(message, ProviderWarning, stacklevel=4)
-        _logger.warning(message)
     if cpu_fallback and not any(c.name == CPU for c in choices):
         choices += _last_resort(choices)
+    for failure in failures:
+        report(f"{failure.rstrip('.')}. The session goes on with {', '.join(c.name for c in choices)}.")
     return choices
 
 
@@ -266,8 +270,10 @@ def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
             raise InvalidArgument(f"{name.name} is an instance and has its options already, got {dict(options)!r} too")
         return ProviderChoice(type(name), name.options, name)
     provider = load_provider(name) if isinstance(name, str) else name
-    choice = ProviderChoice(provider, parse_options(provider, options))
     missing = provider.unavailable()
+    parsed = parse_options(provider, options)
+    choice = ProviderChoice(provider, parsed)
+    missing = missing or provider.missing_for(parsed)
     if missing:
         raise EPFail(f"{provider.name} cannot be used on this machine: {missing}")
     return choice

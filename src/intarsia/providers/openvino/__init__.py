@@ -1,0 +1,169 @@
+"""OpenVINOExecutionProvider: whole subgraphs through the openvino package, on Intel's and other CPUs, Intel GPUs and NPUs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
+from intarsia.graph.model import Graph, Node
+from intarsia.partition.device import Device
+from intarsia.partition.provider import (
+    HOST,
+    CompileContext,
+    ComputeCapability,
+    ExecutionProvider,
+    KernelLookup,
+    Program,
+    Support,
+)
+from intarsia.providers.openvino.options import OpenVINOOptions
+
+if TYPE_CHECKING:
+    from intarsia.providers.openvino.survey import Survey
+
+_CORE_PROPERTIES = frozenset(("CACHE_DIR", "CACHE_MODE", "ENABLE_MMAP", "AUTO_BATCH_TIMEOUT", "LOG_LEVEL"))
+_logger = logging.getLogger("intarsia.providers.openvino")
+
+
+class OpenVINOExecutionProvider(ExecutionProvider):
+    """Takes what OpenVINO converts and its device plugin runs, except where its results differ from ONNX (`refusals`).
+
+    Tensors stay in host memory and are shared with OpenVINO, not copied. Float32 unless the options ask for less.
+    """
+
+    name: ClassVar[str] = "OpenVINOExecutionProvider"
+    Options: ClassVar[type[Any]] = OpenVINOOptions
+    part_microseconds = 60.0
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        if why := self.unavailable() or self.missing_for(self.options):
+            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+        self._properties = self._checked_properties()
+        self._lock = threading.Lock()
+        self._survey: Survey | None = None
+
+    @classmethod
+    def unavailable(cls) -> str:
+        from intarsia.providers.openvino.runtime import missing
+
+        return missing()
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        from intarsia.providers.openvino import runtime
+
+        found = []
+        for name in runtime.devices():
+            kind, _, index = name.partition(".")
+            description = str(runtime.core().get_property(name, "FULL_DEVICE_NAME"))
+            found.append(Device(kind.lower(), int(index or 0), host=True, vendor="OpenVINO", description=description))
+        return found or [HOST]
+
+    @classmethod
+    def missing_for(cls, options: OpenVINOOptions) -> str:
+        """What the device of `options` lacks here."""
+        from intarsia.providers.openvino import runtime
+
+        if why := runtime.broken() or runtime.missing_device(options.device):
+            return why
+        if options.device_luid:
+            seen = {name: _luid(name) for name in runtime.devices()}
+            if options.device_luid.lower() not in seen.values():
+                return f"no device has device_luid {options.device_luid!r}; seen: {seen}"
+        return ""
+
+    def _checked_properties(self) -> dict[str, Any]:
+        """What `load_config` says, its names checked with the device."""
+        from intarsia.providers.openvino.runtime import core
+
+        options: OpenVINOOptions = self.options
+        if options.device.partition(".")[0] not in ("CPU", "GPU", "NPU"):
+            return dict(options.properties)
+        known = core().get_property(options.device, "SUPPORTED_PROPERTIES")
+        settable = {name for name, mutability in known.items() if str(mutability) != "RO"} | _CORE_PROPERTIES
+        for key in options.properties:
+            if key not in settable:
+                raise UnknownOption(
+                    f"option 'load_config' of {self.name}: {options.device} has no property {key!r}; {nearest(key, settable)}"
+                )
+        if options.hint == "f16" and options.device.startswith("CPU"):
+            able = core().get_property(options.device, "OPTIMIZATION_CAPABILITIES")
+            if "FP16" not in able:
+                raise InvalidArgument(
+                    f"option 'precision' of {self.name}: this CPU does not compute in FP16, OpenVINO would take another type "
+                    f"without a word (it can: {', '.join(able)}); choose 'FP32', 'BF16' or 'ACCURACY'"
+                )
+        found = dict(options.properties)
+        if options.model_priority != "DEFAULT":
+            self._add(found, known, "MODEL_PRIORITY", options.model_priority, "model_priority")
+        if options.enable_opencl_throttling:
+            self._add(found, known, "GPU_QUEUE_THROTTLE", "LOW", "enable_opencl_throttling")
+        return found
+
+    def _add(self, found: dict[str, Any], known: Any, key: str, value: str, option: str) -> None:
+        if key in known:
+            found.setdefault(key, value)
+        else:
+            _logger.warning("option %r of %s has no effect on %s", option, self.name, self.options.device)
+
+    def _config(self, context: CompileContext | None) -> dict[str, Any]:
+        """Properties for `compile_model`."""
+        options: OpenVINOOptions = self.options
+        config: dict[str, Any] = {}
+        if options.hint:
+            config["INFERENCE_PRECISION_HINT"] = options.hint
+        else:
+            config["EXECUTION_MODE_HINT"] = "ACCURACY"
+        if options.num_streams == 1:
+            config["PERFORMANCE_HINT"] = "LATENCY"
+        config["NUM_STREAMS"] = str(options.num_streams)
+        threads = options.num_of_threads or (context.intra_op_num_threads if context is not None else 0)
+        if threads and "CPU" in options.device:
+            config["INFERENCE_NUM_THREADS"] = threads
+        if options.cache_dir:
+            config["CACHE_DIR"] = options.cache_dir
+        if context is not None and context.on_step is not None:
+            config["PERF_COUNT"] = True
+        return {**config, **self._properties}
+
+    def supports(self, node: Node, graph: Graph) -> Support:
+        survey = self._survey_of(graph)
+        with self._lock:
+            return survey.answer(node)
+
+    def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
+        """Every free node that OpenVINO takes; it is asked about all of them at once, and node by node where it objects."""
+        survey = self._survey_of(graph)
+        free = [i for i in range(len(graph.nodes)) if kernel_lookup.is_free(i)]
+        with self._lock:
+            return [ComputeCapability((i,)) for i in survey.taken(free)]
+
+    def _survey_of(self, graph: Graph) -> Survey:
+        from intarsia.providers.openvino.survey import Survey
+
+        hint = self.options.hint
+        with self._lock:
+            if self._survey is None or self._survey.graph is not graph:
+                self._survey = Survey(graph, self.options.device, {"INFERENCE_PRECISION_HINT": hint} if hint else {})
+            return self._survey
+
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        from intarsia.providers.openvino.compiling import Compiler
+        from intarsia.providers.openvino.program import OpenVINOProgram
+
+        with self._lock:
+            model = self._survey.take_model(graph) if self._survey is not None else None
+        compiler = Compiler(graph, self.options, self._config(context), model)
+        return OpenVINOProgram(graph, compiler.compile, static=compiler.static, on_step=context.on_step)
+
+
+def _luid(device: str) -> str:
+    from intarsia.providers.openvino.runtime import core
+
+    try:
+        return str(core().get_property(device, "DEVICE_LUID")).lower()
+    except RuntimeError:
+        return ""

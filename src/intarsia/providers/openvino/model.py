@@ -1,0 +1,94 @@
+"""From a graph to an `openvino.Model`: through ONNX bytes, large weights through a file that OpenVINO maps."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from intarsia.errors import EPFail, IntarsiaError
+from intarsia.graph.dims import Expr
+from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.graph.save import save, to_model_bytes
+from intarsia.passes import standardize
+from intarsia.providers.openvino.runtime import core, shortened
+
+_MAPPED_NBYTES = 1 << 24  # weights of more than this in all go through a file
+_EXTERNAL_NBYTES = 1 << 12
+
+
+def node_name(index: int) -> str:
+    """OpenVINO's name for node `index` of a part: unique, and the name of no tensor."""
+    return f"intarsia/node{index}"
+
+
+def read(graph: Graph) -> Any:
+    """`graph` as an `openvino.Model` with inputs and outputs in the graph's order, its nodes named by `node_name`.
+
+    Raises:
+        EPFail: OpenVINO cannot convert it.
+    """
+    try:
+        named = _named(standardize(graph))
+    except IntarsiaError as error:
+        raise EPFail(f"OpenVINOExecutionProvider: {error}") from error
+    if sum(c.nbytes for c in named.constants.values()) <= _MAPPED_NBYTES:
+        return _read(io.BytesIO(to_model_bytes(named)))
+    with tempfile.TemporaryDirectory(prefix="intarsia-openvino-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "part.onnx"
+        save(named, path, _EXTERNAL_NBYTES)
+        return _read(str(path))
+
+
+def _read(source: Any) -> Any:
+    try:
+        return core().read_model(source)
+    except RuntimeError as error:
+        raise EPFail(f"openvino cannot read the part: {shortened(error)}") from error
+
+
+def _named(graph: Graph) -> Graph:
+    """Nodes under names of their own, without types of intermediates: OpenVINO infers them."""
+    out = graph.clone()
+    out.nodes = [node.copy(name=node_name(i)) for i, node in enumerate(graph.nodes)]
+    out.types, out.functions, out.overridable = {}, {}, []
+    out.inputs = [Value(v.name, _plain(v.type)) for v in graph.inputs]
+    out.outputs = [Value(v.name, _plain(v.type, rank_only=True)) for v in graph.outputs]
+    return out
+
+
+def _plain(kind: Any, *, rank_only: bool = False) -> Any:
+    """The type with symbols as they are; sizes that are computed from others become unknown (`rank_only`: all that vary)."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    dims = []
+    for i, dim in enumerate(kind.shape):
+        computed = isinstance(dim, Expr) and (rank_only or str(dim) not in dim.symbols)
+        dims.append(_unknown(i) if computed else dim)
+    return TensorType(kind.dtype, tuple(dims))
+
+
+def _unknown(axis: int) -> Expr:
+    from intarsia.graph.dims import fresh_symbol
+
+    return fresh_symbol(f"d{axis}")
+
+
+def single_node(node: Node, graph: Graph, constants: Mapping[str, Any]) -> Graph:
+    """A graph of `node` alone; inputs that are not in `constants` are the graph's inputs."""
+    inputs = [n for n in dict.fromkeys(node.inputs) if n and n not in constants]
+    outputs = [n for n in node.outputs if n]
+    opset = {**graph.opset_imports, **({"": node.version} if node.version and not node.domain else {})}
+    return Graph(
+        name="probe",
+        inputs=[Value(n, graph.type_of(n)) for n in inputs],
+        outputs=[Value(n, graph.type_of(n)) for n in outputs],
+        nodes=[node.copy()],
+        constants=dict(constants),
+        types={},
+        opset_imports=opset,
+        functions={},
+        metadata=graph.metadata,
+    )

@@ -1,0 +1,269 @@
+"""A compiled part: requests from a pool, tensors shared with NumPy in both directions."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import EPFail, Fail
+from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, TensorType
+from intarsia.partition.provider import NodeReport, Program, RunContext
+from intarsia.providers.openvino.model import node_name
+from intarsia.providers.openvino.runtime import shortened
+
+_logger = logging.getLogger("intarsia.providers.openvino")
+_VIEWED = {DType.BFLOAT16: ("bf16", np.uint16)}  # types that NumPy does not have: the bytes under another type
+_POLL_MILLISECONDS = 5
+_KEPT_SHAPES = 8
+_PREFIX = node_name(0).removesuffix("0")
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: how its tensor is made, and its shape where it can be computed from the inputs'."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...] | None
+
+
+class OpenVINOProgram(Program):
+    """Runs one part on one device.
+
+    Args:
+        graph: the part.
+        compile_for: a compiled model for any shapes (None) or for these input shapes.
+        static: whether a model is compiled for each combination of input shapes.
+        on_step: where a profile is wanted, gets each layer's time.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        compile_for: Callable[[tuple[tuple[int, ...], ...] | None], Any],
+        *,
+        static: bool = False,
+        on_step: Callable[[str, Sequence[str], int, int], None] | None = None,
+    ) -> None:
+        self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
+        self.graph, self._compile_for, self._static, self._on_step = graph, compile_for, static, on_step
+        self._in = [_port(graph, n) for n in self.inputs]
+        self._out = [_port(graph, n) for n in self.outputs]
+        self._where = {
+            name: (i, axis)
+            for i, port in reversed(list(enumerate(self._in)))
+            for axis, dim in enumerate(port.shape or ())
+            if isinstance(dim, Expr) and len(dim.symbols) == 1
+            for name in dim.symbols
+            if str(dim) == name
+        }
+        self._lock = threading.Lock()
+        self._pools: OrderedDict[Any, _Pool] = OrderedDict()
+        if not static:
+            self._pools[None] = _Pool(compile_for(None))
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        pool = self._pool(inputs) if self._static else self._pools[None]
+        try:
+            return self._infer(pool, inputs, run, own_outputs=True)
+        except RuntimeError as error:
+            if isinstance(error, (EPFail, Fail)):
+                raise
+            if "Could not set new shape" not in str(error) and "set new shape" not in str(error):
+                raise self._failure(error) from error
+            _logger.debug("%s: an output's shape is not the one inferred, OpenVINO allocates: %s", self.graph.name, error)
+        try:
+            return self._infer(pool, inputs, run, own_outputs=False)
+        except RuntimeError as error:
+            if isinstance(error, (EPFail, Fail)):
+                raise
+            raise self._failure(error) from error
+
+    def _failure(self, error: BaseException) -> EPFail:
+        nodes = self.graph.nodes
+        return EPFail(
+            f"OpenVINOExecutionProvider could not run its {len(nodes)} nodes from {_label(nodes[0])!r} to {_label(nodes[-1])!r}: "
+            f"{shortened(error)}"
+        )
+
+    def _pool(self, inputs: Sequence[Any]) -> _Pool:
+        shapes = tuple(tuple(array.shape) for array in inputs)
+        with self._lock:
+            pool = self._pools.get(shapes)
+            if pool is None:
+                pool = self._pools[shapes] = _Pool(self._compile_for(shapes))
+                if len(self._pools) > _KEPT_SHAPES:
+                    self._pools.popitem(last=False)
+            else:
+                self._pools.move_to_end(shapes)
+        return pool
+
+    def _infer(self, pool: _Pool, inputs: Sequence[Any], run: RunContext | None, *, own_outputs: bool) -> list[Any]:
+        request = pool.acquire()
+        for i, array in enumerate(inputs):
+            request.set_input_tensor(i, _tensor(array, self._in[i].dtype))
+        results: list[np.ndarray | None] = [None] * len(self._out)
+        sizes = {name: inputs[i].shape[axis] for name, (i, axis) in self._where.items()}
+        for i, port in enumerate(self._out) if own_outputs else ():
+            shape = _evaluated(port.shape, sizes)
+            if shape is not None and 0 not in shape:
+                array = np.empty(shape, port.dtype.numpy)
+                request.set_output_tensor(i, _tensor(array, port.dtype))
+                results[i] = array
+        start = time.perf_counter_ns()
+        if run is None or run.options is None:
+            request.infer()
+        else:
+            _run_watched(request, run)
+        if self._on_step is not None:
+            _report(request, self._on_step, start)
+        found = [r if r is not None else _copied(request.get_output_tensor(i), self._out[i]) for i, r in enumerate(results)]
+        if all(r is not None for r in results) or not own_outputs:
+            pool.release(request)
+        return found
+
+    def describe(self, stage: str = "program") -> str:
+        if stage != "program":
+            return ""
+        lines = [f"OpenVINO, {len(self.graph.nodes)} nodes: {', '.join(self.inputs)} -> {', '.join(self.outputs)}"]
+        for shapes, pool in self._pools.items():
+            if shapes is not None:
+                lines.append(f"for input shapes {', '.join(str(list(s)) for s in shapes)}:")
+            compiled = pool.compiled
+            for name in ("EXECUTION_DEVICES", "INFERENCE_PRECISION_HINT", "INFERENCE_NUM_THREADS", "NUM_STREAMS", "LOADED_FROM_CACHE"):
+                try:
+                    lines.append(f"  {name}: {_property_text(compiled.get_property(name))}")
+                except RuntimeError:
+                    continue
+            lines += [f"  {kind} {names}" for kind, names in _layers(compiled)]
+        return "\n".join(lines)
+
+    def nodes(self) -> list[NodeReport]:
+        pool = next(iter(self._pools.values()), None)
+        layers: dict[int, str] = {}
+        for kind, names in _layers(pool.compiled) if pool is not None else ():
+            for name in names.split(","):
+                index = name.strip().removeprefix(_PREFIX).partition("/")[0]
+                if name.strip().startswith(_PREFIX) and index.isdigit():
+                    layers[int(index)] = kind
+        return [
+            NodeReport(next((n for n in node.outputs if n), ""), "compiled", layers.get(i, "OpenVINO"))
+            for i, node in enumerate(self.graph.nodes)
+        ]
+
+
+class _Pool:
+    """Requests of one compiled model; as many as were ever needed at once."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled = compiled
+        self._free: list[Any] = []
+
+    def acquire(self) -> Any:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self.compiled.create_infer_request()
+
+    def release(self, request: Any) -> None:
+        self._free.append(request)
+
+
+def _run_watched(request: Any, run: RunContext) -> None:
+    """An inference that is cancelled when the caller wants to stop."""
+    request.start_async()
+    while not request.wait_for(_POLL_MILLISECONDS):
+        if run.terminated:
+            request.cancel()
+            try:
+                request.wait()
+            except RuntimeError:
+                _logger.debug("the inference was cancelled")
+            run.check()
+    run.check()
+
+
+def _report(request: Any, on_step: Callable[[str, Sequence[str], int, int], None], start: int) -> None:
+    """Each layer's time, one after another from `start`: OpenVINO reports durations only."""
+    for layer in request.get_profiling_info():
+        nanoseconds = int(layer.real_time.total_seconds() * 1e9)
+        if nanoseconds:
+            on_step(f"{layer.node_type} {layer.exec_type}", (layer.node_name,), start, start + nanoseconds)
+            start += nanoseconds
+
+
+def _port(graph: Graph, name: str) -> Port:
+    kind = graph.type_of(name)
+    assert isinstance(kind, TensorType), "nodes with other values are refused"
+    return Port(name, kind.dtype, None if kind.shape is None else tuple(kind.shape))
+
+
+def _evaluated(shape: tuple[Dim, ...] | None, sizes: dict[str, int]) -> tuple[int, ...] | None:
+    if shape is None or any(not symbols_of(d) <= sizes.keys() for d in shape):
+        return None
+    try:
+        return tuple(evaluate(d, sizes) for d in shape)
+    except (KeyError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _tensor(array: np.ndarray, dtype: DType) -> Any:
+    """An `openvino.Tensor` on the array's own memory."""
+    import openvino
+
+    if not array.flags.writeable:
+        array = _writeable(array)
+    if dtype in _VIEWED:
+        name, bits = _VIEWED[dtype]
+        return openvino.Tensor(array.view(bits), list(array.shape), getattr(openvino.Type, name))
+    return openvino.Tensor(array, shared_memory=True)
+
+
+def _writeable(array: np.ndarray) -> np.ndarray:
+    """The same memory without the write protection that `openvino.Tensor` objects to; inputs are only read."""
+    if not array.nbytes or not array.flags.c_contiguous:
+        return array.copy()
+    memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
+    memory._kept = array  # type: ignore[attr-defined] # the array must outlive the view
+    return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)
+
+
+def _copied(tensor: Any, port: Port) -> np.ndarray:
+    if port.dtype in _VIEWED:
+        shape = tuple(tensor.shape)
+        data = np.array(tensor.data, copy=True)
+        return data.reshape(-1).view(port.dtype.numpy).reshape(shape)
+    return np.array(tensor.data, dtype=port.dtype.numpy, copy=True, order="C")
+
+
+def _layers(compiled: Any) -> list[tuple[str, str]]:
+    """Kind and original names of each layer that the device executes."""
+    found = []
+    for op in compiled.get_runtime_model().get_ops():
+        info = op.get_rt_info()
+        kind = _text(info, "layerType")
+        if kind not in ("Input", "Output", "Const", ""):
+            found.append((f"{kind}:{_text(info, 'primitiveType')}", _text(info, "originalLayersNames")))
+    return found
+
+
+def _text(info: Any, key: str) -> str:
+    return str(info[key].astype(str)) if key in info and hasattr(info[key], "astype") else str(info[key]) if key in info else ""
+
+
+def _property_text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _label(node: Any) -> str:
+    return node.name or next((n for n in node.outputs if n), node.op_type)

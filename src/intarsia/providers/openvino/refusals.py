@@ -1,0 +1,118 @@
+"""What OpenVINO is not given although it would take it: where it computes something else than ONNX says.
+
+Element types first. OpenVINO's CPU plugin computes 64-bit integers in 32 bits (2**40 becomes 0), float64 in float32, and 8-bit
+integers saturate where ONNX wraps around, all without a word. So 64-bit integers are taken only where their values are known
+to be small: shapes, indices, and what is moved or added of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.partition.capability import Support
+
+TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
+_NARROW_LIMIT = 1 << 31
+
+_MOVES = frozenset(
+    "Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape Slice SpaceToDepth Split Squeeze Tile "
+    "Transpose Trilu Unsqueeze".split()
+)
+"""Operators that put elements elsewhere and compute nothing."""
+
+_MAKES_SMALL = {"Shape": (0,), "Size": (0,), "ArgMax": (0,), "ArgMin": (0,), "NonZero": (0,), "TopK": (1,)}
+"""Operators with outputs (by index) that are sizes or positions, hence below 2**31 in any tensor that fits into memory."""
+
+_SMALL_IF_INPUTS_ARE = frozenset("Add Sub Mul Div Mod Min Max Range Where Neg Abs Clip".split()) | _MOVES
+
+_INDEX_INPUTS: dict[str, tuple[int, ...]] = {
+    "Shape": (0,), "Size": (0,),
+    "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Squeeze": (1,),
+    "Unsqueeze": (1,), "Expand": (1,), "Tile": (1,), "Pad": (1, 3), "Split": (1,), "TopK": (1,), "Resize": (3,),
+    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,),
+    "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "CumSum": (1,), "OneHot": (0, 1),
+    "ConstantOfShape": (0,), "Trilu": (1,), "ScatterElements": (1,), "ScatterND": (1,), "LSTM": (4,), "GRU": (4,), "RNN": (4,),
+    "RotaryEmbedding": (3,), "Attention": (6,),
+}  # fmt: skip
+"""Inputs (by index) that are positions, sizes or axes, or of which only the shape is read."""
+
+_EIGHT_BITS = frozenset("Cast CastLike QuantizeLinear DequantizeLinear Equal Less Greater LessOrEqual GreaterOrEqual Where".split())
+
+
+@dataclass
+class Analysis:
+    """Of one graph: its values of 64-bit integers that are certainly below 2**31."""
+
+    graph: Graph
+    narrow: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, graph: Graph) -> Analysis:
+        found = cls(graph)
+        for node in graph.nodes:
+            if node.domain:
+                continue
+            small = _MAKES_SMALL.get(node.op_type, ())
+            found.narrow.update(node.outputs[i] for i in small if i < len(node.outputs) and node.outputs[i])
+            if node.op_type == "Cast" and found._from_small_type(node):
+                found.narrow.update(n for n in node.outputs if n)
+            index = _INDEX_INPUTS.get(node.op_type, ())
+            data = [n for i, n in enumerate(node.inputs) if n and i not in index and found._is_wide(n)]
+            if node.op_type in _SMALL_IF_INPUTS_ARE and all(found.is_narrow(n) for n in data):
+                found.narrow.update(n for n in node.outputs if n and found._is_wide(n))
+        return found
+
+    def _is_wide(self, name: str) -> bool:
+        kind = self.graph.type_of(name)
+        return isinstance(kind, TensorType) and kind.dtype is DType.INT64
+
+    def _from_small_type(self, node: Node) -> bool:
+        kind = self.graph.type_of(node.inputs[0])
+        return isinstance(kind, TensorType) and kind.dtype in (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
+
+    def is_narrow(self, name: str) -> bool:
+        constant = self.graph.constants.get(name)
+        return name in self.narrow or (constant is not None and _small(constant))
+
+    def refusal(self, node: Node) -> Support | None:
+        """Why the element types of `node` cannot be left to OpenVINO; None where they can."""
+        index = () if node.domain else _INDEX_INPUTS.get(node.op_type, ())
+        for i, name in enumerate([*node.inputs, *node.outputs]):
+            if not name:
+                continue
+            kind = self.graph.type_of(name)
+            if not isinstance(kind, TensorType) or type(kind) is not TensorType:
+                return Support.no(f"{name!r} is {kind if kind is not None else 'of unknown type'}: only dense tensors", code="type")
+            if kind.dtype not in TAKEN:
+                extra = " (OpenVINO computes it in float32)" if kind.dtype is DType.DOUBLE else ""
+                return Support.no(f"{name!r} has elements of type {kind.dtype.onnx_name}{extra}", code="type")
+            if kind.dtype is DType.INT64 and not (i < len(node.inputs) and i in index) and not self.is_narrow(name):
+                return Support.no(
+                    f"{name!r} holds int64 numbers of unknown size, which OpenVINO computes in 32 bits", code="type"
+                )
+            if kind.dtype in (DType.INT8, DType.UINT8) and node.op_type not in _MOVES | _EIGHT_BITS:
+                return Support.no(f"{node.op_type} of {kind.dtype.onnx_name}: OpenVINO saturates where ONNX wraps", code="type")
+        return None
+
+
+def _small(constant: Constant) -> bool:
+    array = constant.numpy()
+    return array.dtype != np.int64 or not array.size or (-_NARROW_LIMIT <= array.min() and array.max() < _NARROW_LIMIT)
+
+
+WRONG: Mapping[str, str] = {}
+
+
+def refusal(node: Node, analysis: Analysis) -> Support | None:
+    """Why `node` is not given to OpenVINO, before OpenVINO is asked."""
+    if any(True for _ in node.subgraphs):
+        return Support.no(f"{node.op_type} has subgraphs, which stay with a provider that runs them", code="subgraph")
+    why = WRONG.get(node.qualified_op)
+    if why:
+        return Support.no(f"OpenVINO's {node.op_type} differs from ONNX: {why}", code="wrong")
+    return analysis.refusal(node)

@@ -1,0 +1,139 @@
+"""Which nodes of a graph OpenVINO takes, asked of OpenVINO itself by `query_model`.
+
+All candidates are converted and asked about together; where that fails, or a device refuses something, each node is converted
+and asked about alone, so that every refusal has OpenVINO's reason for that very node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from intarsia.errors import EPFail
+from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.partition.capability import Support
+from intarsia.partition.partition import subgraph
+from intarsia.providers.openvino.model import read, single_node
+from intarsia.providers.openvino.refusals import Analysis, refusal
+from intarsia.providers.openvino.runtime import core, shortened
+
+_KEPT_NBYTES = 1 << 12  # larger constants are asked about as inputs, and only where that fails as they are
+_answers: dict[str, Support] = {}
+_lock = threading.Lock()
+_logger = logging.getLogger("intarsia.providers.openvino")
+
+
+class Survey:
+    """The answers for one graph, and the graph as OpenVINO has read it."""
+
+    def __init__(self, graph: Graph, device: str, properties: dict[str, Any]) -> None:
+        self.graph, self.device, self.properties = graph, device, properties
+        self._analysis = Analysis.of(graph)
+        self._answers: dict[int, Support] = {}
+        self._read: tuple[tuple[int, ...], Graph, Any] | None = None
+        self._asked: set[tuple[int, ...]] = set()
+
+    def answer(self, node: Node) -> Support:
+        """Whether OpenVINO takes `node` of the graph."""
+        found = self._answers.get(id(node))
+        if found is None:
+            found = refusal(node, self._analysis) or ask(node, self.graph, self.device, self.properties)
+            self._answers[id(node)] = found
+        return found
+
+    def taken(self, free: Sequence[int]) -> list[int]:
+        """The nodes among `free` (indices) that OpenVINO takes."""
+        nodes = self.graph.nodes
+        for i in free:
+            if id(nodes[i]) not in self._answers and (no := refusal(nodes[i], self._analysis)) is not None:
+                self._answers[id(nodes[i])] = no
+        candidates = tuple(i for i in free if self._answers.get(id(nodes[i]), True))
+        if len(candidates) > 1 and candidates not in self._asked:
+            self._asked.add(candidates)
+            self._ask_together(candidates)
+        return [i for i in candidates if self.answer(nodes[i])]
+
+    def _ask_together(self, candidates: tuple[int, ...]) -> None:
+        part = subgraph(self.graph, candidates)
+        try:
+            model = read(part)
+            supported = core().query_model(model, self.device, self.properties)
+        except (EPFail, RuntimeError) as error:
+            _logger.debug("each node is asked about by itself, since together: %s", error)
+            return
+        if all(op.get_friendly_name() in supported for op in model.get_ops()):
+            self._answers.update((id(self.graph.nodes[i]), Support.yes()) for i in candidates)
+            self._read = (tuple(id(n) for n in part.nodes), part, model)
+
+    def take_model(self, part: Graph) -> Any:
+        """What was read for exactly this part, once; None where it was another."""
+        found, self._read = self._read, None
+        if found is None or found[0] != tuple(id(n) for n in part.nodes):
+            return None
+        same = (found[1].input_names(), found[1].output_names()) == (part.input_names(), part.output_names())
+        return found[2] if same else None
+
+
+def ask(node: Node, graph: Graph, device: str, properties: dict[str, Any]) -> Support:
+    """Yes, or no with OpenVINO's reason. Equal questions are asked once in a process."""
+    key = _key(node, graph, device)
+    with _lock:
+        found = _answers.get(key)
+    if found is None:
+        found = _ask(node, graph, device, properties)
+        with _lock:
+            _answers[key] = found
+    return found
+
+
+def _ask(node: Node, graph: Graph, device: str, properties: dict[str, Any]) -> Support:
+    constants = {n: graph.constants[n] for n in node.inputs if n in graph.constants}
+    small = {n: c for n, c in constants.items() if c.nbytes <= _KEPT_NBYTES}
+    first = _query(single_node(node, graph, small), device, properties)
+    if first or len(small) == len(constants):
+        return first
+    return _query(single_node(node, graph, constants), device, properties)
+
+
+def _query(probe: Graph, device: str, properties: dict[str, Any]) -> Support:
+    try:
+        model = read(probe)
+        supported = core().query_model(model, device, properties)
+    except EPFail as error:
+        return Support.no(str(error).replace("cannot read the part", "cannot convert it"), code="no-kernel")
+    except RuntimeError as error:
+        return Support.no(f"openvino refuses it: {shortened(error)}", code="unsupported")
+    lacking = [op for op in model.get_ops() if op.get_friendly_name() not in supported]
+    if lacking:
+        kinds = ", ".join(sorted({op.get_type_name() for op in lacking}))
+        return Support.no(f"the {device} plugin does not run {kinds}, which OpenVINO makes of it", code="no-kernel")
+    return Support.yes()
+
+
+def _key(node: Node, graph: Graph, device: str) -> str:
+    kinds = [_type_text(graph, n) for n in (*node.inputs, *node.outputs)]
+    constants = []
+    for i, name in enumerate(node.inputs):
+        constant = graph.constants.get(name)
+        if constant is not None:
+            small = constant.nbytes <= _KEPT_NBYTES
+            constants.append(f"{i}:{hashlib.blake2b(constant.numpy().tobytes()).hexdigest() if small else 'weight'}")
+    attributes = sorted((k, _value_text(v)) for k, v in node.attributes.items())
+    imports = sorted(graph.opset_imports.items()) if not node.version else []
+    return repr((device, node.domain, node.op_type, node.version, imports, kinds, constants, attributes))
+
+
+def _value_text(value: Any) -> str:
+    data = getattr(value, "tobytes", None)
+    return hashlib.blake2b(data()).hexdigest() if data is not None else repr(value)
+
+
+def _type_text(graph: Graph, name: str) -> str:
+    """The type with each symbolic size as "?": OpenVINO looks at which sizes vary."""
+    kind = graph.type_of(name) if name else None
+    if isinstance(kind, TensorType) and kind.shape is not None:
+        return f"{kind.dtype.name}{[d if isinstance(d, int) else '?' for d in kind.shape]}"
+    return str(kind)

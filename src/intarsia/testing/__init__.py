@@ -1,0 +1,1 @@
+"""For authors of execution providers: conformance cases, a provider with faults, and a test suite for any provider."""
