@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from intarsia.enums import ExecutionMode as ExecutionMode
     from intarsia.enums import ExecutionOrder as ExecutionOrder
     from intarsia.enums import GraphOptimizationLevel as GraphOptimizationLevel
+    from intarsia.errors import DeviceLost as DeviceLost
     from intarsia.errors import EPFail as EPFail
     from intarsia.errors import ExternalDataError as ExternalDataError
     from intarsia.errors import Fail as Fail
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from intarsia.options import SessionOptions as SessionOptions
     from intarsia.partition.provider import ExecutionProvider as ExecutionProvider
     from intarsia.partition.provider import Support as Support
-    from intarsia.providers.registry import ProviderWarning as ProviderWarning
+    from intarsia.providers.fallback import ProviderWarning as ProviderWarning
+    from intarsia.providers.fallback import set_provider_fallback as set_provider_fallback
     from intarsia.providers.registry import get_all_providers as get_all_providers
     from intarsia.providers.registry import get_available_providers as get_available_providers
     from intarsia.providers.registry import register_execution_provider as register_execution_provider
@@ -49,8 +51,8 @@ if TYPE_CHECKING:
     from intarsia.values import OrtValue as OrtValue
 
 _ERRORS = (
-    "EPFail", "ExternalDataError", "Fail", "IntarsiaError", "InvalidArgument", "InvalidGraph", "InvalidModelError",
-    "InvalidProtobuf", "NoSuchFile", "NotImplemented", "OutOfMemory", "UnknownOption",
+    "DeviceLost", "EPFail", "ExternalDataError", "Fail", "IntarsiaError", "InvalidArgument", "InvalidGraph",
+    "InvalidModelError", "InvalidProtobuf", "NoSuchFile", "NotImplemented", "OutOfMemory", "UnknownOption",
 )  # fmt: skip
 
 _WHERE: dict[str, str] = {
@@ -62,11 +64,13 @@ _WHERE: dict[str, str] = {
     **dict.fromkeys(("ExecutionProvider", "Support"), "partition.provider"),
     **dict.fromkeys(
         (
-            "ProviderWarning", "get_all_providers", "get_available_providers", "register_execution_provider",
+            "get_all_providers", "get_available_providers", "register_execution_provider",
             "unregister_execution_provider",
         ),
         "providers.registry",
     ),
+    "ProviderWarning": "providers.fallback",
+    "set_provider_fallback": "providers.fallback",
     "Explanation": "explain",
     "IOBinding": "binding",
     "InferenceSession": "session",

@@ -118,7 +118,11 @@ class CompiledModel:
             if run is not None:
                 run.check()
             start = time.perf_counter_ns() if self.profile is not None else 0
-            results = step.call([values[s] for s in step.reads], run)
+            try:
+                results = step.call([values[s] for s in step.reads], run)
+            except EPFail as error:
+                error.provider = error.provider or step.provider
+                raise
             if self.profile is not None:
                 self.profile.add("Node", step.name, start, {"provider": step.provider})
             for slot, result in zip(step.writes, results, strict=True):

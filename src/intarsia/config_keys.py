@@ -58,6 +58,7 @@ PROPERTY_KEYS: dict[str, str] = {
 
 SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
+    "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(
@@ -103,7 +104,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.collect_node_memory_stats_to_file": _text("memory statistics"),
     "session.resource_cuda_partitioning_settings": _text("memory budget of CUDA"),
     "session.layer_assignment_settings": _text("placement by layer annotation"),
-    "session.name_based_layer_assignment": _text("placement by node name"),
+    "session.name_based_layer_assignment": _text("placement by node name: 'cpu(PART,=NAME); gpu(PART)'", effect=True),
     "session.max_shape_override": _text("largest shapes, for estimates"),
     "session.disable_model_compile": _flag("0", "refuse models that need compilation"),
     "session.fail_on_suboptimal_compiled_model": _flag("0", "refuse compiled models for other hardware"),

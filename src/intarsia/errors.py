@@ -12,6 +12,7 @@ IntarsiaError (RuntimeError)
 ├── Fail                  a run was stopped or could not be finished
 │   └── OutOfMemory           memory could not be had (also MemoryError)
 └── EPFail                an execution provider could not start, compile or run
+    └── DeviceLost            a device stopped working; what was in its memory is gone
 
 Every message says what was expected, what was given, where (provider, node, value), and what to do.
 """
@@ -67,7 +68,13 @@ class OutOfMemory(Fail, MemoryError):
 
 
 class EPFail(IntarsiaError):
-    """An execution provider could not start, compile or run."""
+    """An execution provider could not start, compile or run. `provider`: its name, where the failure was in a run."""
+
+    provider: str = ""
+
+
+class DeviceLost(EPFail):
+    """A device was reset, removed or stopped working; what was in its memory is gone."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

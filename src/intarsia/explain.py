@@ -49,11 +49,17 @@ class NodeExplanation:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Prints itself as a table; `to_dict` and `to_json` give the same as data."""
+    """Prints itself as a table; `to_dict` and `to_json` give the same as data.
+
+    `copies` and `copied_nbytes`: how many values cross between memories in one run, and their bytes (sizes that only a run
+    knows are assumed to be 32).
+    """
 
     nodes: tuple[NodeExplanation, ...]
     steps: tuple[str, ...]
     providers: tuple[str, ...]
+    copies: int = 0
+    copied_nbytes: int = 0
 
     @classmethod
     def of(cls, model_nodes: Sequence[tuple[str, str]], compiled: CompiledModel, providers: Sequence[str]) -> Explanation:
@@ -72,7 +78,8 @@ class Explanation:
             )
         alive = {name for row in rows for name in (*row.origin, row.name)}
         rows += [NodeExplanation(name, op, (name,), "", "folded", "", "", {}) for name, op in model_nodes if name not in alive]
-        return cls(tuple(rows), tuple(map(str, split.steps)), tuple(providers))
+        moved = sum(not copy.shape_only for copy in split.copies)
+        return cls(tuple(rows), tuple(map(str, split.steps)), tuple(providers), moved, split.copied_nbytes)
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -89,10 +96,15 @@ class Explanation:
         ]
         table = format_table(("node", "op", "from", "provider", "kind", "kernel", "remarks"), rows)
         summary = ", ".join(f"{name}: {count}" for name, count in self.counts.items())
-        return "\n".join([table, "", f"nodes by provider: {summary}", *(f"{i}. {s}" for i, s in enumerate(self.steps, 1))])
+        moved = [f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run"] if self.copies else []
+        steps = (f"{i}. {s}" for i, s in enumerate(self.steps, 1))
+        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps])
 
     def to_dict(self) -> dict[str, Any]:
-        return {"providers": list(self.providers), "steps": list(self.steps), "nodes": [asdict(n) for n in self.nodes]}
+        return {
+            "providers": list(self.providers), "copies": self.copies, "copied_nbytes": self.copied_nbytes,
+            "steps": list(self.steps), "nodes": [asdict(n) for n in self.nodes],
+        }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:
         return json.dumps(self.to_dict(), indent=indent)

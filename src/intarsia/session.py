@@ -13,7 +13,7 @@ from intarsia import prepare
 from intarsia.binding import IOBinding
 from intarsia.collection import collection_paused
 from intarsia.compiled import CompiledModel, compile_model
-from intarsia.errors import InvalidArgument, nearest
+from intarsia.errors import EPFail, InvalidArgument, nearest
 from intarsia.explain import Explanation, node_names
 from intarsia.feeds import FeedReader
 from intarsia.graph.model import Graph, Value
@@ -21,7 +21,9 @@ from intarsia.log import session_logger
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.partition import PartitionOptions
 from intarsia.partition.provider import CompileContext, RunContext
+from intarsia.partition.rules import parse_rules
 from intarsia.profile import Profile
+from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts
 from intarsia.providers.registry import CPU, ProviderArgument, resolve
 from intarsia.signature import ModelMetadata, NodeArg
@@ -66,6 +68,8 @@ class InferenceSession:
             raise InvalidArgument(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
         self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
+        self._enable_fallback = bool(kwargs.get("enable_fallback", True))
+        self._fallback_lock = threading.Lock()
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._profile = Profile() if self._sess_options.enable_profiling else None
@@ -88,7 +92,8 @@ class InferenceSession:
             raise InvalidArgument(
                 f"'session.disable_cpu_ep_fallback' is '1', but {CPU} is among the providers (or none is named): name others"
             )
-        choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback)
+        mode = fallback_mode(options.config("session.provider_fallback"))
+        choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
         instances = [choice.create() for choice in choices]
         log = session_logger(options.log_severity_level, options.logid)
         context = CompileContext(
@@ -96,8 +101,9 @@ class InferenceSession:
             options.use_deterministic_compute, options.config_entries(),
         )  # fmt: skip
         split = PartitionOptions(
-            options.config("partition.keep_islands") == "1", options.config("partition.shapes_on_host") == "1"
-        )
+            options.config("partition.keep_islands") == "1", options.config("partition.shapes_on_host") == "1",
+            parse_rules(options.config_entries()),
+        )  # fmt: skip
 
         def build(graph: Graph) -> CompiledModel:
             with collection_paused():
@@ -105,6 +111,8 @@ class InferenceSession:
                 return compile_model(ready, instances, context, split, log, self._profile)
 
         model = build(self._graph)
+        check_taken(model.partition, [c.name for c in choices if not c.implied], mode)
+        self._choices, self._fallback_mode = choices, mode
         self._build: Callable[[Graph], CompiledModel] = build
         self._model, self._reader = model, FeedReader(self._graph.inputs)
         self._output_names = self._graph.output_names()
@@ -140,13 +148,30 @@ class InferenceSession:
             Fail: the run was stopped or could not be finished.
         """
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
-        if inputs is not None and run_options is None and (not output_names or output_names == self._output_names):
-            return self._model.run(inputs, None)
         model = self._model
-        if inputs is None:
-            model, reader = self._variant(input_feed)
-            inputs = reader.read(input_feed)
-        return self._run_some(model, inputs, output_names, run_options)
+        try:
+            if inputs is not None and run_options is None and (not output_names or output_names == self._output_names):
+                return model.run(inputs, None)
+            if inputs is None:
+                model, reader = self._variant(input_feed)
+                inputs = reader.read(input_feed)
+            return self._run_some(model, inputs, output_names, run_options)
+        except EPFail as error:
+            self._fall_back(error, model)
+        return self.run(output_names, input_feed, run_options)
+
+    def _fall_back(self, error: EPFail, model: CompiledModel) -> None:
+        """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
+        with self._fallback_lock:
+            if model is not self._model and model not in (m for m, _ in self._variants.values()):
+                return  # another thread's run has failed too, and the session is a new one already
+            failed = error.provider or (model.partition.parts[0].provider.name if len(model.partition.parts) == 1 else "")
+            left: list[Any] = [c.argument for c in self._choices if c.name != failed and not c.implied]
+            allowed = self._fallback_mode == "warn" or (self._fallback_mode == "listed" and left)
+            if not self._enable_fallback or not failed or failed == CPU or not allowed:
+                raise error
+            self._create(left, None)
+            report(f"{failed} failed in a run: {error}. The session goes on with {', '.join(self._providers)}.")
 
     def _run_some(
         self, model: CompiledModel, inputs: list[Any], output_names: Sequence[str] | None, run_options: RunOptions | None
@@ -244,10 +269,13 @@ class InferenceSession:
         return self._profile.save(self._sess_options.profile_file_prefix) if self._profile is not None else ""
 
     def enable_fallback(self) -> None:
-        """No effect: a run never changes its providers."""
+        """A run in which a provider fails makes the session anew without that provider and runs again, with a
+        `ProviderWarning`, where "session.provider_fallback" allows others in its place. This is the default."""
+        self._enable_fallback = True
 
     def disable_fallback(self) -> None:
-        """No effect: a run never changes its providers."""
+        """A run in which a provider fails raises that provider's `EPFail`; the session stays as it is."""
+        self._enable_fallback = False
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an InferenceSession cannot be pickled or copied: make one from the model's path in each process")

@@ -81,9 +81,9 @@ class TestCopies:
         split = partition(make_graph(CHAIN), [null({"Exp"}, "A", ACCELERATOR), null(None, "B")], KEEP)
         assert [str(s) for s in split.steps] == [
             "part 0: B, 1 nodes (x) -> (a)",
-            "copy a: host -> acc:0",
+            "copy a: host -> acc:0 (about 384 bytes)",
             "part 1: A, 1 nodes (a) -> (b)",
-            "copy b: acc:0 -> host",
+            "copy b: acc:0 -> host (about 384 bytes)",
             "part 2: B, 2 nodes (b) -> (y)",
         ]
 
@@ -95,7 +95,7 @@ class TestCopies:
     def test_go_directly_between_devices(self, make_graph, null) -> None:
         providers = [null({"Relu"}, "A", ACCELERATOR), null(None, "B", Device("other"))]
         copies = partition(make_graph(CHAIN), providers, KEEP).copies
-        assert [str(c) for c in copies if c.value == "a"] == ["copy a: acc:0 -> other:0"]
+        assert [str(c) for c in copies if c.value == "a"] == ["copy a: acc:0 -> other:0 (about 384 bytes)"]
         assert copies[-1].target.host
         assert copies[-1].reader is None
 
@@ -107,9 +107,9 @@ class TestCopies:
         graph = make_graph("g (float[N,3] x) => (int64[2] s, float[N,3] a) { a = Relu(x)  s = Shape(a) }")
         split = partition(graph, [null(None, "A", ACCELERATOR), null(None, "B")], KEEP)
         assert [str(c) for c in split.copies] == [
-            "copy x: host -> acc:0",
+            "copy x: host -> acc:0 (about 384 bytes)",
             "copy a: acc:0 -> host (shape only)",
-            "copy a: acc:0 -> host",
+            "copy a: acc:0 -> host (about 384 bytes)",
         ]
 
     def test_inputs_that_a_device_reads_on_the_host_stay_there(self, make_graph, null) -> None:
@@ -172,6 +172,35 @@ class TestIslands:
 
     def test_without_a_host_provider_there_is_nothing_to_compare(self, make_graph, null) -> None:
         split = partition(make_graph(CHAIN), [null({"Exp"}, "A", ACCELERATOR), null(None, "B", Device("other"))])
+        assert owners(split)["b"] == "A"
+
+
+class TestCallsThatCost:
+    """A provider in host memory whose every call costs something."""
+
+    GRAPH = "g (float[64,64] x, float[64,64] w) => (float[64,64] y) { a = Relu(x)  b = MatMul(a, w)  y = Neg(b) }"
+
+    def slow_to_call(self, null, ops: set[str], microseconds: float):
+        provider = null(ops, "A")
+        provider.part_microseconds = microseconds
+        return provider
+
+    def test_leave_small_parts_to_the_next(self, make_graph, null) -> None:
+        split = partition(make_graph(self.GRAPH), [self.slow_to_call(null, {"MatMul"}, 1000.0), null(None, "B")])
+        assert set(owners(split).values()) == {"B"}
+        refusal = split.placements[1].refusals["A"]
+        assert (refusal.code, refusal.reason) == (
+            "island", "an island of 1 nodes: about 10.5 us of work, a call costs 1e+03 us"
+        )  # fmt: skip
+
+    def test_but_not_large_ones_nor_the_whole_graph(self, make_graph, null) -> None:
+        split = partition(make_graph(self.GRAPH), [self.slow_to_call(null, {"MatMul"}, 5.0), null(None, "B")])
+        assert owners(split)["b"] == "A"
+        split = partition(make_graph(self.GRAPH), [self.slow_to_call(null, {"MatMul", "Relu", "Neg"}, 1e6), null(None, "B")])
+        assert set(owners(split).values()) == {"A"}
+
+    def test_nor_what_no_other_provider_takes(self, make_graph, null) -> None:
+        split = partition(make_graph(self.GRAPH), [self.slow_to_call(null, {"MatMul"}, 1e6), null({"Relu", "Neg"}, "B")])
         assert owners(split)["b"] == "A"
 
 
@@ -247,9 +276,9 @@ def test_prints_itself_as_a_table(make_graph, null) -> None:
         "Neg_3   Neg   B         A: knows no Neg",
         "",
         "1. part 0: B, 1 nodes (x) -> (a)",
-        "2. copy a: host -> acc:0",
+        "2. copy a: host -> acc:0 (about 384 bytes)",
         "3. part 1: A, 1 nodes (a) -> (b)",
-        "4. copy b: acc:0 -> host",
+        "4. copy b: acc:0 -> host (about 384 bytes)",
         "5. part 2: B, 2 nodes (b) -> (y)",
     ]
 

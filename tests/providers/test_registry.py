@@ -100,7 +100,7 @@ class TestResolve:
             ProviderWarning, match="CUDAExecutionProvider .NVIDIA GPUs through CUDA. is not part of this version"
         ):
             assert names(["CUDAExecutionProvider", REFERENCE]) == [REFERENCE, CPU]
-        assert "The session goes on with ReferenceExecutionProvider." in caplog.text
+        assert "The session goes on with ReferenceExecutionProvider, CPUExecutionProvider." in caplog.text
         assert caplog.records[0].levelno == logging.WARNING
 
     def test_and_an_error_when_it_is_all_that_was_named(self) -> None:
@@ -110,7 +110,8 @@ class TestResolve:
         assert "none of the execution providers asked for can be used" in message
         assert "install one with an entry point 'CUDAExecutionProvider' in the group 'intarsia.execution_providers'" in message
         assert "ACLExecutionProvider (Arm CPUs through the Arm Compute Library)" in message
-        assert "Available: CPUExecutionProvider, ReferenceExecutionProvider" in message
+        assert "CPUExecutionProvider, ReferenceExecutionProvider" in message.partition("Available: ")[2]
+        assert "It needs NVIDIA's driver" in message
 
     def test_what_is_missing_on_this_machine(self, registered: None) -> None:
         message = "AbsentExecutionProvider cannot be used on this machine: the library libabsent.so was not found; install"

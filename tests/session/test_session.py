@@ -412,7 +412,8 @@ class Refusing(ExecutionProvider):
 
 class TestCompileFailure:
     def test_nodes_go_to_the_next_provider_and_that_is_said(self, make_model, caplog: pytest.LogCaptureFixture) -> None:
-        session = ort.InferenceSession(make_model(AFFINE), providers=[Refusing, REFERENCE])
+        with pytest.warns(ort.ProviderWarning, match="RefusingExecutionProvider takes none of the model's 2 nodes"):
+            session = ort.InferenceSession(make_model(AFFINE), providers=[Refusing, REFERENCE])
         assert session.run(None, {"x": X})[0].tolist() == Y
         assert "RefusingExecutionProvider could not compile" in caplog.text
         refusal = session.explain().nodes[0].refusals["RefusingExecutionProvider"]
@@ -461,7 +462,7 @@ class TestCompileFailure:
 
         session = ort.InferenceSession(make_model(AFFINE), providers=[Leaky])
         with pytest.raises(
-            EPFail, match="copy y: leaky:0 -> host: expected a DeviceTensor from the provider that wrote it, got ndarray"
+            EPFail, match=r"copy y: leaky:0 -> host .*: expected a DeviceTensor from the provider that wrote it, got ndarray"
         ):
             session.run(None, {"x": X})
 

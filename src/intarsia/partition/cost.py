@@ -35,6 +35,12 @@ def nbytes(graph: Graph, name: str) -> float:
     return elements(graph, name) * (found.dtype.bits / 8 if isinstance(found, TensorType) else 8)
 
 
+def is_estimated(graph: Graph, name: str) -> bool:
+    """Whether the tensor's size is known only in a run, so that its cost is a guess."""
+    found = graph.type_of(name)
+    return not isinstance(found, TensorType) or found.shape is None or any(not isinstance(d, int) for d in found.shape)
+
+
 def flop(graph: Graph, node: Node) -> float:
     """Arithmetic operations of one node: products for contractions, one per output element otherwise."""
     out = sum(elements(graph, n) for n in node.outputs if n)

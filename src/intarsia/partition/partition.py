@@ -20,6 +20,7 @@ from intarsia.partition.device import HOST, Device
 from intarsia.partition.grouping import Unit, schedule
 from intarsia.partition.host_shapes import READS_ONLY_SHAPE, host_shape_nodes
 from intarsia.partition.provider import ExecutionProvider
+from intarsia.partition.rules import Rule, placed_nodes
 from intarsia.partition.table import format_table
 
 
@@ -28,12 +29,14 @@ class PartitionOptions:
     """How to cut.
 
     Attributes:
-        keep_islands: give a device every node it takes, however few.
+        keep_islands: give a provider every node it takes, however few.
         shapes_on_host: keep integer shape arithmetic off devices with their own memory.
+        rules: nodes that the user has placed, see `partition.rules`; the first rule that matches a node decides.
     """
 
     keep_islands: bool = False
     shapes_on_host: bool = True
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class Part:
 class Copy:
     """One value to another memory, from the provider that wrote it to the one that reads it (None: the caller).
 
-    `shape_only`: its reader looks at the shape alone, so no data need be moved.
+    `shape_only`: its reader looks at the shape alone, so no data need be moved. `nbytes`: of one run, where `estimated` with
+    every size that only a run knows assumed to be `cost.ASSUMED_SIZE`.
     """
 
     value: str
@@ -67,9 +71,12 @@ class Copy:
     writer: ExecutionProvider | None = field(default=None, repr=False)
     reader: ExecutionProvider | None = field(default=None, repr=False)
     shape_only: bool = False
+    nbytes: int = 0
+    estimated: bool = False
 
     def __str__(self) -> str:
-        return f"copy {self.value}: {self.source} -> {self.target}{' (shape only)' if self.shape_only else ''}"
+        size = "shape only" if self.shape_only else f"{'about ' if self.estimated else ''}{self.nbytes:,} bytes"
+        return f"copy {self.value}: {self.source} -> {self.target} ({size})"
 
 
 Step = Part | Copy
@@ -99,6 +106,11 @@ class Partition:
     @cached_property
     def copies(self) -> tuple[Copy, ...]:
         return tuple(s for s in self.steps if isinstance(s, Copy))
+
+    @property
+    def copied_nbytes(self) -> int:
+        """Bytes that cross between memories in one run; symbolic sizes are assumed (`Copy.estimated`)."""
+        return sum(copy.nbytes for copy in self.copies)
 
     def __str__(self) -> str:
         rows = []
@@ -148,7 +160,13 @@ class _Partitioner:
                 self.readers.setdefault(name, []).append(i)
         self.needs = [{self.producer[n] for n in names if n in self.producer} for names in self.used]
         self.shape_nodes = host_shape_nodes(graph) if options.shapes_on_host else frozenset[int]()
-        self.denied: dict[tuple[int, int], Support] = {}
+        self.placed = placed_nodes(graph, providers, options.rules)
+        self.denied: dict[tuple[int, int], Support] = {
+            (p, i): Support.no(f"placed on {providers[where.provider].name} by {where.rule}", code="placed")
+            for i, where in self.placed.items()
+            for p in range(len(providers))
+            if p != where.provider
+        }
         for p, provider in enumerate(providers):
             for i, node in enumerate(graph.nodes):
                 why = failed.get((provider.name, next((n for n in node.outputs if n), "")))
@@ -187,7 +205,7 @@ class _Partitioner:
         later_host = any(q.device.host for q in self.providers[p + 1 :])
         if not self.providers[p].device.host and later_host:
             shape = Support.no("integer shape arithmetic is kept on the host", code="shape")
-            denied |= {i: shape for i in self.shape_nodes if i not in denied and i not in owner}
+            denied |= {i: shape for i in self.shape_nodes if i not in denied and i not in owner and i not in self.placed}
         return denied
 
     def _claim(
@@ -238,6 +256,14 @@ class _Partitioner:
         missing = [i for i in range(len(self.graph.nodes)) if i not in owner]
         if not missing:
             return
+        for i in missing:
+            if i in self.placed:
+                where = self.placed[i]
+                raise errors.NotImplemented(
+                    f"{where.rule} places node {label(self.graph.nodes[i])!r} ({self.graph.nodes[i].qualified_op}) on "
+                    f"{self.providers[where.provider].name}, which does not take it: {refused[where.provider, i].reason}; "
+                    "change the rule, or leave the node to the next provider"
+                )
         lines = []
         for i in missing[:8]:
             node = self.graph.nodes[i]
@@ -251,30 +277,53 @@ class _Partitioner:
         )
 
     def _evict_islands(self, groups: list[tuple[int, tuple[int, ...]]]) -> bool:
-        """Deny groups that are not worth their copies; True where there were any."""
+        """Deny groups that are not worth their copies, or the call; True where there were any."""
         if self.options.keep_islands:
             return False
         found = False
         inside = {i: g for g, (_, nodes) in enumerate(groups) for i in nodes}
         for g, (p, nodes) in enumerate(groups):
-            provider = self.providers[p]
             rest = [i for i, h in inside.items() if i not in self.shape_nodes and groups[h][0] != p]
-            if provider.device.host or not rest or not any(q.device.host for q in self.providers[p + 1 :]):
+            if not rest or any(i in self.placed for i in nodes) or not self._others_take(p, nodes):
                 continue
-            names = self._copied(g, groups, inside)
-            if names is None:
-                continue
-            members = [self.graph.nodes[i] for i in nodes]
-            copies = cost.copy_microseconds(self.graph, names, provider.copy_latency_us, provider.copy_gbyte_per_s)
-            there = cost.device_microseconds(self.graph, members, provider.gflop_per_s) + copies
-            here = cost.host_microseconds(self.graph, members)
-            if here <= there:
-                why = (
-                    f"an island of {len(nodes)} nodes: about {here:.3g} us on the host, {there:.3g} us with {len(names)} copies"
-                )
+            why = (
+                self._not_worth_a_call(p, nodes) if self.providers[p].device.host else self._not_worth_copies(g, groups, inside)
+            )
+            if why:
                 self.denied |= {(p, i): Support.no(why, code="island") for i in nodes}
                 found = True
         return found
+
+    def _others_take(self, p: int, nodes: tuple[int, ...]) -> bool:
+        """Whether later providers in host memory take all of `nodes`."""
+        later = [(q, provider) for q, provider in enumerate(self.providers) if q > p and provider.device.host]
+        return all(
+            any((q, i) not in self.denied and provider.supports(self.graph.nodes[i], self.graph) for q, provider in later)
+            for i in nodes
+        )
+
+    def _not_worth_a_call(self, p: int, nodes: tuple[int, ...]) -> str:
+        provider = self.providers[p]
+        if not provider.part_microseconds:
+            return ""
+        work = cost.host_microseconds(self.graph, (self.graph.nodes[i] for i in nodes))
+        if work >= provider.part_microseconds:
+            return ""
+        return f"an island of {len(nodes)} nodes: about {work:.3g} us of work, a call costs {provider.part_microseconds:.3g} us"
+
+    def _not_worth_copies(self, g: int, groups: list[tuple[int, tuple[int, ...]]], inside: Mapping[int, int]) -> str:
+        p, nodes = groups[g]
+        provider = self.providers[p]
+        names = self._copied(g, groups, inside)
+        if names is None:
+            return ""
+        members = [self.graph.nodes[i] for i in nodes]
+        copies = cost.copy_microseconds(self.graph, names, provider.copy_latency_us, provider.copy_gbyte_per_s)
+        there = cost.device_microseconds(self.graph, members, provider.gflop_per_s) + copies
+        here = cost.host_microseconds(self.graph, members)
+        if here > there:
+            return ""
+        return f"an island of {len(nodes)} nodes: about {here:.3g} us on the host, {there:.3g} us with {len(names)} copies"
 
     def _copied(self, g: int, groups: list[tuple[int, tuple[int, ...]]], inside: Mapping[int, int]) -> list[str] | None:
         """Values copied between the host and group `g`, or None where it exchanges values with another device group."""
@@ -371,15 +420,16 @@ def _with_copies(graph: Graph, parts: Sequence[Part]) -> Iterator[Step]:
             shape_only = target.host and all(
                 n.op_type in READS_ONLY_SHAPE and not n.domain for n in part.graph.nodes if name in n.used_names()
             )
-            yield from _copy(name, home[name], target, part.provider, present, shape_only)
+            yield from _copy(graph, name, home[name], target, part.provider, present, shape_only)
         yield part
         home.update((n, (part.provider.device, part.provider)) for n in part.graph.output_names())
     for name in dict.fromkeys(graph.output_names()):
         if name in home:
-            yield from _copy(name, home[name], HOST, None, present, False)
+            yield from _copy(graph, name, home[name], HOST, None, present, False)
 
 
 def _copy(
+    graph: Graph,
     name: str,
     home: tuple[Device, ExecutionProvider | None],
     target: Device,
@@ -392,7 +442,8 @@ def _copy(
         return
     if not shape_only:
         present.add((name, _space(target)))
-    yield Copy(name, source, target, writer, reader, shape_only)
+    nbytes = 0 if shape_only else int(cost.nbytes(graph, name))
+    yield Copy(name, source, target, writer, reader, shape_only, nbytes, cost.is_estimated(graph, name))
 
 
 def _space(device: Device) -> Device:

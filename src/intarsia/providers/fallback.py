@@ -89,7 +89,7 @@ def check_taken(split: Partition, named: Sequence[str], mode: str) -> None:
         others = [other for other in named if other in used]
         if mode == "error" or (mode == "listed" and not others):
             raise EPFail(
-                f"{message}\nLeave it out, name a provider that may run them after it (CPUExecutionProvider), or set {KEY!r} to "
-                "'warn'"
+                f"{message}\nLeave it out, name a provider that may run them after it (CPUExecutionProvider), or set {KEY!r} "
+                "to 'warn'"
             )
         report(f"{message}\nThey run on {', '.join(sorted(used))}.")

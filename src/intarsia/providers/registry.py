@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import logging
 import threading
@@ -42,11 +43,19 @@ _registered: dict[str, type[ExecutionProvider] | str] = {}
 
 @dataclass(frozen=True)
 class ProviderChoice:
-    """A provider class with its checked options, or an instance."""
+    """A provider class with its checked options, or an instance. `implied`: the last resort, which the user did not name."""
 
     provider: type[ExecutionProvider]
     options: Any
     instance: ExecutionProvider | None = None
+    implied: bool = False
+
+    @property
+    def argument(self) -> ProviderArgument:
+        """What names it in a list of providers."""
+        if self.instance is not None:
+            return self.instance
+        return self.provider, {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.options)}
 
     @property
     def name(self) -> str:
@@ -227,12 +236,12 @@ def resolve(
 
 def _last_resort(choices: Sequence[ProviderChoice]) -> list[ProviderChoice]:
     try:
-        return [_choose(CPU, {})]
+        return [dataclasses.replace(_choose(CPU, {}), implied=True)]
     except EPFail as error:
         if any(c.name == REFERENCE for c in choices):
             return []
         _logger.warning("%s; nodes that no other provider takes run on %s, which is slow", error, REFERENCE)
-        return [_choose(REFERENCE, {})]
+        return [dataclasses.replace(_choose(REFERENCE, {}), implied=True)]
 
 
 def _requests(

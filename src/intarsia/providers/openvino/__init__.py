@@ -157,7 +157,9 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         with self._lock:
             model = self._survey.take_model(graph) if self._survey is not None else None
         compiler = Compiler(graph, self.options, self._config(context), model)
-        return OpenVINOProgram(graph, compiler.compile, static=compiler.static, on_step=context.on_step)
+        return OpenVINOProgram(
+            graph, compiler.compile, static=compiler.static, passed_through=compiler.passed_through, on_step=context.on_step
+        )
 
 
 def _luid(device: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from intarsia.errors import EPFail, InvalidArgument, OutOfMemory, nearest
 from intarsia.graph.model import Graph, TensorType
-from intarsia.providers.openvino.model import read
+from intarsia.providers.openvino.model import mismatch, read
 from intarsia.providers.openvino.options import OpenVINOOptions
 from intarsia.providers.openvino.runtime import core, shortened
 
@@ -26,9 +26,17 @@ class Compiler:
     def __init__(self, graph: Graph, options: OpenVINOOptions, config: dict[str, Any], model: Any = None) -> None:
         self.graph, self.options, self.config = graph, options, config
         self._check_inputs()
-        dynamic = any(not isinstance(d, int) for v in graph.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ())
+        dynamic = any(
+            not isinstance(d, int) for v in graph.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()
+        )
         self.static = options.disable_dynamic_shapes and dynamic
         self._model = model if model is not None else read(graph)
+        if why := mismatch(self._model, graph):
+            raise EPFail(f"OpenVINOExecutionProvider: {why}")
+        self.passed_through = frozenset(
+            i for i, port in enumerate(self._model.outputs)
+            if port.get_node().input_value(0).get_node().get_type_name() == "Parameter"
+        )  # fmt: skip
         if config.get("CACHE_DIR"):
             try:
                 Path(config["CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
@@ -42,7 +50,10 @@ class Compiler:
         for option, given in (("reshape_input", self.options.shapes), ("layout", self.options.layouts)):
             if given and not given.keys() & set(names):
                 _logger.warning(
-                    "option %r names %s, which are no inputs of this part; %s", option, ", ".join(given), nearest(next(iter(given)), names)
+                    "option %r names %s, which are no inputs of this part; %s",
+                    option,
+                    ", ".join(given),
+                    nearest(next(iter(given)), names),
                 )
 
     def compile(self, shapes: tuple[tuple[int, ...], ...] | None) -> Any:
@@ -95,7 +106,9 @@ class Compiler:
             try:
                 model.reshape(bounds)
             except RuntimeError as error:
-                raise InvalidArgument(f"option 'reshape_input': the model does not take these sizes: {shortened(error)}") from error
+                raise InvalidArgument(
+                    f"option 'reshape_input': the model does not take these sizes: {shortened(error)}"
+                ) from error
 
     def _check_precision(self, compiled: Any) -> None:
         asked = self.config.get("INFERENCE_PRECISION_HINT")

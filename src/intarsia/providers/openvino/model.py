@@ -10,6 +10,7 @@ from typing import Any
 
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import Expr
+from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.graph.save import save, to_model_bytes
 from intarsia.passes import standardize
@@ -57,6 +58,34 @@ def _named(graph: Graph) -> Graph:
     out.inputs = [Value(v.name, _plain(v.type)) for v in graph.inputs]
     out.outputs = [Value(v.name, _plain(v.type, rank_only=True)) for v in graph.outputs]
     return out
+
+
+def mismatch(model: Any, graph: Graph) -> str:
+    """Where the converted model is another function than `graph`: inputs it lacks, outputs of another type; "" nowhere."""
+    found = [port.get_names() for port in model.inputs]
+    for name in graph.input_names():
+        if not any(name in names for names in found):
+            return f"OpenVINO's conversion ignores the input {name!r}"
+    for port, value in zip(model.outputs, graph.outputs, strict=True):
+        expected = graph.type_of(value.name)
+        assert isinstance(expected, TensorType), "nodes with other values are refused"
+        given = port.partial_shape
+        dtype = port.element_type.to_string()
+        if _TYPE_NAMES.get(expected.dtype) != dtype:
+            return f"OpenVINO gives {value.name!r} elements of type {dtype}, ONNX {expected.dtype.onnx_name}"
+        if expected.shape is None or given.rank.is_dynamic:
+            continue
+        if len(given) != len(expected.shape) or any(
+            isinstance(e, int) and g.is_static and g.get_length() != e for g, e in zip(given, expected.shape, strict=True)
+        ):
+            return f"OpenVINO gives {value.name!r} the shape {given}, ONNX {list(expected.shape)}"
+    return ""
+
+
+_TYPE_NAMES = {
+    DType.FLOAT: "f32", DType.FLOAT16: "f16", DType.BFLOAT16: "bf16", DType.INT32: "i32", DType.INT64: "i64", DType.INT8: "i8",
+    DType.UINT8: "u8", DType.BOOL: "boolean",
+}  # fmt: skip
 
 
 def _plain(kind: Any, *, rank_only: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""Options of OpenVINOExecutionProvider: onnxruntime's names, the older `device_type` forms, and what OpenVINO gets from them."""
+"""Options of OpenVINOExecutionProvider: onnxruntime's names, the older `device_type` forms, what OpenVINO gets from them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ class OpenVINOOptions:
                 )
         _ = self.device, self.properties, self.shapes, self.layouts
         if self.context and not self.device.startswith("GPU"):
-            raise InvalidArgument(f"option 'context' is an OpenCL context: expected device_type 'GPU', got {self.device_type!r}")
+            raise InvalidArgument(
+                f"option 'context' is an OpenCL context: expected device_type 'GPU', got {self.device_type!r}"
+            )
         if self.resolved_precision == "BF16" and self.device.startswith("GPU"):
             raise InvalidArgument("option 'precision': 'BF16' is for CPUs; a GPU takes 'FP32', 'FP16' or 'ACCURACY'")
 
@@ -89,7 +91,9 @@ class OpenVINOOptions:
             members = [m.strip() for m in rest.split(",") if m.strip()]
             for member in members:
                 if not _ONE.fullmatch(member.removeprefix("-").partition("(")[0]):
-                    raise InvalidArgument(f"option 'device_type' {text!r}: {member!r} is no device; valid: {', '.join(_DEVICES)}")
+                    raise InvalidArgument(
+                        f"option 'device_type' {text!r}: {member!r} is no device; valid: {', '.join(_DEVICES)}"
+                    )
             if len(members) < 1 and head != "AUTO":
                 raise InvalidArgument(f"option 'device_type' {text!r} needs devices after it, such as '{head}:GPU,CPU'")
             return f"{head}:{','.join(members)}" if members else head, ""
@@ -98,7 +102,9 @@ class OpenVINOOptions:
         if text.partition("_")[0] in _REMOVED:
             raise InvalidArgument(f"option 'device_type' {text!r}: OpenVINO has dropped this hardware; valid: CPU, GPU, NPU")
         valid = [*_DEVICES, *_VIRTUAL, *(f"{d}_{p}" for d in _DEVICES for p in _HINTS)]
-        raise InvalidArgument(f"option 'device_type' of OpenVINOExecutionProvider: {text!r} is no device; {nearest(text, valid)}")
+        raise InvalidArgument(
+            f"option 'device_type' of OpenVINOExecutionProvider: {text!r} is no device; {nearest(text, valid)}"
+        )
 
     @cached_property
     def device(self) -> str:
@@ -122,7 +128,8 @@ class OpenVINOOptions:
         old = self._device_and_precision[1]
         if old and self.precision not in ("", old):
             raise InvalidArgument(
-                f"options of OpenVINOExecutionProvider: device_type {self.device_type!r} and precision {self.precision!r} differ"
+                f"options of OpenVINOExecutionProvider: device_type {self.device_type!r} and precision {self.precision!r} "
+                "differ"
             )
         return self.precision or old or "FP32"
 
@@ -146,7 +153,9 @@ class OpenVINOOptions:
             )
         for device in given:
             if device.partition(":")[0].partition(".")[0] not in (*_DEVICES, *_VIRTUAL):
-                raise InvalidArgument(f"option 'load_config': {device!r} is no device; {nearest(device, (*_DEVICES, *_VIRTUAL))}")
+                raise InvalidArgument(
+                    f"option 'load_config': {device!r} is no device; {nearest(device, (*_DEVICES, *_VIRTUAL))}"
+                )
         own = {**given.get(self.device.partition(":")[0].partition(".")[0], {}), **given.get(self.device, {})}
         return {str(k): v for k, v in own.items()}
 
@@ -183,7 +192,7 @@ def _parsed(text: str) -> Any:
 
 
 def _named(text: str, option: str) -> list[tuple[str, str]]:
-    """"name[a,b],other[c]" as pairs."""
+    """ "name[a,b],other[c]" as pairs."""
     found, at = [], 0
     while at < len(text):
         match = _RESHAPE.match(text, at)

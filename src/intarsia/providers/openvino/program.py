@@ -44,6 +44,7 @@ class OpenVINOProgram(Program):
         graph: the part.
         compile_for: a compiled model for any shapes (None) or for these input shapes.
         static: whether a model is compiled for each combination of input shapes.
+        passed_through: outputs (by index) that are inputs as they are.
         on_step: where a profile is wanted, gets each layer's time.
     """
 
@@ -53,10 +54,12 @@ class OpenVINOProgram(Program):
         compile_for: Callable[[tuple[tuple[int, ...], ...] | None], Any],
         *,
         static: bool = False,
+        passed_through: frozenset[int] = frozenset(),
         on_step: Callable[[str, Sequence[str], int, int], None] | None = None,
     ) -> None:
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self._compile_for, self._static, self._on_step = graph, compile_for, static, on_step
+        self._passed_through = passed_through
         self._in = [_port(graph, n) for n in self.inputs]
         self._out = [_port(graph, n) for n in self.outputs]
         self._where = {
@@ -70,7 +73,7 @@ class OpenVINOProgram(Program):
         self._lock = threading.Lock()
         self._pools: OrderedDict[Any, _Pool] = OrderedDict()
         if not static:
-            self._pools[None] = _Pool(compile_for(None))
+            self._pools[None] = _Pool(compile_for(None), passed_through)
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         pool = self._pool(inputs) if self._static else self._pools[None]
@@ -92,8 +95,8 @@ class OpenVINOProgram(Program):
     def _failure(self, error: BaseException) -> EPFail:
         nodes = self.graph.nodes
         return EPFail(
-            f"OpenVINOExecutionProvider could not run its {len(nodes)} nodes from {_label(nodes[0])!r} to {_label(nodes[-1])!r}: "
-            f"{shortened(error)}"
+            f"OpenVINOExecutionProvider could not run its {len(nodes)} nodes from {_label(nodes[0])!r} to "
+            f"{_label(nodes[-1])!r}: {shortened(error)}"
         )
 
     def _pool(self, inputs: Sequence[Any]) -> _Pool:
@@ -101,7 +104,7 @@ class OpenVINOProgram(Program):
         with self._lock:
             pool = self._pools.get(shapes)
             if pool is None:
-                pool = self._pools[shapes] = _Pool(self._compile_for(shapes))
+                pool = self._pools[shapes] = _Pool(self._compile_for(shapes), self._passed_through)
                 if len(self._pools) > _KEPT_SHAPES:
                     self._pools.popitem(last=False)
             else:
@@ -116,7 +119,7 @@ class OpenVINOProgram(Program):
         sizes = {name: inputs[i].shape[axis] for name, (i, axis) in self._where.items()}
         for i, port in enumerate(self._out) if own_outputs else ():
             shape = _evaluated(port.shape, sizes)
-            if shape is not None and 0 not in shape:
+            if shape is not None and 0 not in shape and i not in pool.passed_through:
                 array = np.empty(shape, port.dtype.numpy)
                 request.set_output_tensor(i, _tensor(array, port.dtype))
                 results[i] = array
@@ -128,8 +131,7 @@ class OpenVINOProgram(Program):
         if self._on_step is not None:
             _report(request, self._on_step, start)
         found = [r if r is not None else _copied(request.get_output_tensor(i), self._out[i]) for i, r in enumerate(results)]
-        if all(r is not None for r in results) or not own_outputs:
-            pool.release(request)
+        pool.release(request)
         return found
 
     def describe(self, stage: str = "program") -> str:
@@ -140,7 +142,13 @@ class OpenVINOProgram(Program):
             if shapes is not None:
                 lines.append(f"for input shapes {', '.join(str(list(s)) for s in shapes)}:")
             compiled = pool.compiled
-            for name in ("EXECUTION_DEVICES", "INFERENCE_PRECISION_HINT", "INFERENCE_NUM_THREADS", "NUM_STREAMS", "LOADED_FROM_CACHE"):
+            for name in (
+                "EXECUTION_DEVICES",
+                "INFERENCE_PRECISION_HINT",
+                "INFERENCE_NUM_THREADS",
+                "NUM_STREAMS",
+                "LOADED_FROM_CACHE",
+            ):
                 try:
                     lines.append(f"  {name}: {_property_text(compiled.get_property(name))}")
                 except RuntimeError:
@@ -163,10 +171,13 @@ class OpenVINOProgram(Program):
 
 
 class _Pool:
-    """Requests of one compiled model; as many as were ever needed at once."""
+    """Requests of one compiled model; as many as were ever needed at once.
 
-    def __init__(self, compiled: Any) -> None:
-        self.compiled = compiled
+    `passed_through`: outputs (by index) that are inputs as they are. OpenVINO writes nothing into a tensor given for these.
+    """
+
+    def __init__(self, compiled: Any, passed_through: frozenset[int]) -> None:
+        self.compiled, self.passed_through = compiled, passed_through
         self._free: list[Any] = []
 
     def acquire(self) -> Any:
@@ -235,7 +246,7 @@ def _writeable(array: np.ndarray) -> np.ndarray:
         return array.copy()
     memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
     memory._kept = array  # type: ignore[attr-defined] # the array must outlive the view
-    return np.frombuffer(memory, np.uint8).view(array.dtype).reshape(array.shape)
+    return np.ctypeslib.as_array(memory).view(array.dtype).reshape(array.shape)
 
 
 def _copied(tensor: Any, port: Port) -> np.ndarray:
@@ -258,7 +269,9 @@ def _layers(compiled: Any) -> list[tuple[str, str]]:
 
 
 def _text(info: Any, key: str) -> str:
-    return str(info[key].astype(str)) if key in info and hasattr(info[key], "astype") else str(info[key]) if key in info else ""
+    if key not in info:
+        return ""
+    return str(info[key].astype(str)) if hasattr(info[key], "astype") else str(info[key])
 
 
 def _property_text(value: Any) -> str:

@@ -23,7 +23,7 @@ def missing() -> str:
 
         folders = [p for p in sys.path if p.endswith("-packages")]
         return f"the Python package 'openvino' was not found in {', '.join(folders) or 'sys.path'}; install it: {INSTALL}"
-    version, where = installed_version(), (list(spec.submodule_search_locations or ()) or [spec.origin])[0]
+    version, where = installed_version(), next(iter(spec.submodule_search_locations or ()), spec.origin)
     numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
     if numbers and numbers < MINIMUM:
         return f"openvino {version} ({where}) is older than {MINIMUM[0]}.{MINIMUM[1]}: {INSTALL}"
@@ -75,10 +75,12 @@ def missing_device(device: str) -> str:
     kinds = device.partition(":")[2].split(",") if ":" in device else [device] if device != "AUTO" else []
     for member in filter(None, kinds):
         name = member.removeprefix("-").partition("(")[0]
-        if not any(s == name or s.startswith(f"{name}.") or (s == name.partition(".")[0] and name.endswith(".0")) for s in seen):
+        if not any(
+            s == name or s.startswith(f"{name}.") or (s == name.partition(".")[0] and name.endswith(".0")) for s in seen
+        ):
             return (
-                f"openvino {installed_version()} finds no device {name!r}: it sees {', '.join(seen)}; {_DRIVERS.get(name[:3], '')}"
-                "or name a device that is there in option 'device_type'"
+                f"openvino {installed_version()} finds no device {name!r}: it sees {', '.join(seen)}; "
+                f"{_DRIVERS.get(name[:3], '')}or name a device that is there in option 'device_type'"
             )
     return ""
 

@@ -16,7 +16,7 @@ from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.partition.capability import Support
 from intarsia.partition.partition import subgraph
-from intarsia.providers.openvino.model import read, single_node
+from intarsia.providers.openvino.model import mismatch, read, single_node
 from intarsia.providers.openvino.refusals import Analysis, refusal
 from intarsia.providers.openvino.runtime import core, shortened
 
@@ -64,7 +64,7 @@ class Survey:
         except (EPFail, RuntimeError) as error:
             _logger.debug("each node is asked about by itself, since together: %s", error)
             return
-        if all(op.get_friendly_name() in supported for op in model.get_ops()):
+        if not mismatch(model, part) and all(op.get_friendly_name() in supported for op in model.get_ops()):
             self._answers.update((id(self.graph.nodes[i]), Support.yes()) for i in candidates)
             self._read = (tuple(id(n) for n in part.nodes), part, model)
 
@@ -106,6 +106,8 @@ def _query(probe: Graph, device: str, properties: dict[str, Any]) -> Support:
         return Support.no(str(error).replace("cannot read the part", "cannot convert it"), code="no-kernel")
     except RuntimeError as error:
         return Support.no(f"openvino refuses it: {shortened(error)}", code="unsupported")
+    if why := mismatch(model, probe):
+        return Support.no(why, code="wrong")
     lacking = [op for op in model.get_ops() if op.get_friendly_name() not in supported]
     if lacking:
         kinds = ", ".join(sorted({op.get_type_name() for op in lacking}))
