@@ -25,6 +25,9 @@ WEIGHTS = ("w", "b", "m")  # inputs of these names become initializers
 NET = """net (float[batch,3,16,16] x, float[8,3,3,3] w, float[8] b, float[8,10] m) => (float[batch,10] y) {
     c = Conv<pads=[1,1,1,1]>(x, w, b)  r = Relu(c)  g = GlobalAveragePool(r)  f = Flatten(g)  l = MatMul(f, m)  y = Softmax(l)
 }"""
+CEIL_POOL = """g (float[1,1,4,4] x) => (float[1,1,3,3] y) {
+    y = MaxPool<kernel_shape=[2,2], strides=[2,2], pads=[1,1,1,1], ceil_mode=1>(x)
+}"""
 PRODUCT = "g (float[64,256] x, float[256,64] w) => (float[64,64] y) { y = MatMul(x, w) }"
 
 
@@ -232,17 +235,14 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "op", "code", "reason"),
         [
-            ("g (double[3] x) => (double[3] y) { y = Exp(x) }", "Exp", "type", "'x' has elements of type double .OpenVINO comp"),
+            ("g (double[3] x) => (double[3] y) { y = Exp(x) }", "Exp", "type", "'x' has elements of type double"),
             ("g (int64[3] x) => (int64[3] y) { y = Neg(x) }", "Neg", "type", "int64 numbers of unknown size, which OpenVINO"),
-            ("g (int8[3] x) => (int8[3] y) { y = Add(x, x) }", "Add", "type", "Add of int8: OpenVINO saturates where ONNX wraps"),
-            ("g (int32[3] x) => (int32[3] y) { y = Div(x, x) }", "Div", "wrong", "Div of integers, which OpenVINO computes in f"),
+            ("g (int8[3] x) => (int8[3] y) { y = Add(x, x) }", "Add", "type", "Add of int8: OpenVINO saturates where ONNX"),
+            ("g (int32[3] x) => (int32[3] y) { y = Div(x, x) }", "Div", "wrong", "Div of integers, which OpenVINO computes"),
             ("g (float[3] x) => (bool[3] y) { y = Cast<to=9>(x) }", "Cast", "wrong", "numbers between -1 and 1 become False"),
-            ("g (float[3,3] x) => (float y) { y = Det(x) }", "Det", "no-kernel", "No conversion rule found for operations: Det"),
+            ("g (float[3,3] x) => (float y) { y = Det(x) }", "Det", "no-kernel", "No conversion rule found for operations"),
             ("g (string[3] x) => (string[3] y) { y = Identity(x) }", "Identity", "type", "'x' has elements of type string"),
-            (
-                "g (float[1,1,4,4] x) => (float[1,1,3,3] y) { y = MaxPool<kernel_shape=[2,2], strides=[2,2], pads=[1,1,1,1]"
-                ", ceil_mode=1>(x) }", "MaxPool", "wrong", "windows that begin in the padding",
-            ),
+            (CEIL_POOL, "MaxPool", "wrong", "windows that begin in the padding"),
         ],
     )  # fmt: skip
     def test_have_their_reason(self, text: str, op: str, code: str, reason: str) -> None:
@@ -256,7 +256,8 @@ class TestRefusals:
 
     def test_shapes_and_indices_of_64_bits_are_taken(self) -> None:
         text = """g (float[N,4] x, int64[K] i) => (float[K,2,2] y) {
-            tail = Constant<value_ints=[2, 2]>()  v = Gather(x, i)  s = Shape<start=0, end=1>(v)  t = Concat<axis=0>(s, tail)  y = Reshape(v, t)
+            tail = Constant<value_ints=[2, 2]>()  v = Gather(x, i)
+            s = Shape<start=0, end=1>(v)  t = Concat<axis=0>(s, tail)  y = Reshape(v, t)
         }"""
         made = session(model(text), CPU, entries={"partition.keep_islands": "1"})
         assert placed(made)["Gather"] == OPENVINO

@@ -271,7 +271,8 @@ def _layers(compiled: Any) -> list[tuple[str, str]]:
 def _text(info: Any, key: str) -> str:
     if key not in info:
         return ""
-    return str(info[key].astype(str)) if hasattr(info[key], "astype") else str(info[key])
+    value = info[key]
+    return str(value.astype(str) if hasattr(value, "astype") else value)
 
 
 def _property_text(value: Any) -> str:
