@@ -34,7 +34,7 @@ class FeedReader:
         shapes = []
         for name, dtype in self._slots:
             value = feed.get(name)
-            if type(value) is not np.ndarray or value.dtype is not dtype:
+            if type(value) is not np.ndarray or (value.dtype is not dtype and (dtype is None or value.dtype != dtype)):
                 return None
             flags = value.flags
             if not (flags.carray or (flags.c_contiguous and flags.aligned)):
