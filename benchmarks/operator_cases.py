@@ -245,10 +245,14 @@ def contractions() -> Iterator[Case]:
         yield Case("Gemm", f"float32 {m}x{k}x{n} transB", transposed, {"transB": 1})
     yield Case("MatMul", "float32 12x128x64x128 batched", (normal(12, 128, 64), normal(12, 64, 128)), quick=True)
     yield Case("MatMul", "float32 256x256x256 both given", (normal(256, 256), normal(256, 256)))
-    yield Case("MatMul", "float64 128x256x256", (normal(128, 256, dtype=np.float64), Weight(normal(256, 256, dtype=np.float64))))
+    yield Case(
+        "MatMul", "float64 128x256x256", (normal(128, 256, dtype=np.float64), Weight(normal(256, 256, dtype=np.float64)))
+    )
     yield Case("MatMul", "int32 64x64x64", (integers(0, 9, 64, 64, dtype=np.int32), integers(0, 9, 64, 64, dtype=np.int32)))
     fused = {"transB": 1, "alpha": 0.125}
-    yield Case("FusedMatMul", "float32 12x128x64x128", (normal(12, 128, 64), normal(12, 128, 64)), fused, domain="com.microsoft")
+    yield Case(
+        "FusedMatMul", "float32 12x128x64x128", (normal(12, 128, 64), normal(12, 128, 64)), fused, domain="com.microsoft"
+    )
     for equation, shapes in (
         ("bij,bjk->bik", ((12, 128, 64), (12, 64, 128))), ("bhqd,bhkd->bhqk", ((1, 12, 128, 64), (1, 12, 128, 64))),
         ("ij,ij->i", ((512, 512), (512, 512))), ("i,j->ij", ((1024,), (1024,))), ("bij->bji", ((8, 256, 256),)),
@@ -389,7 +393,9 @@ def selections() -> Iterator[Case]:
     for shape in (SMALL, LARGE):
         size = "x".join(map(str, shape))
         yield Case("NonZero", f"bool {size} half", (booleans(*shape),), quick=True)
-        yield Case("NonZero", f"float32 {size} few", (np.where(_rng.random(shape) < 0.01, 1, 0).astype(np.float32),), quick=True)
+        yield Case(
+            "NonZero", f"float32 {size} few", (np.where(_rng.random(shape) < 0.01, 1, 0).astype(np.float32),), quick=True
+        )
         yield Case("NonZero", f"int64 {size}", (integers(0, 3, *shape),))
         flat = shape[0] * shape[1]
         yield Case("Compress", f"float32 {size} rows", (normal(*shape), booleans(shape[0])), {"axis": 0}, quick=True)
@@ -443,10 +449,8 @@ def images() -> Iterator[Case]:
 def sequences() -> Iterator[Case]:
     for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         for steps, size in ((10, 32), (50, 256)):
-            given = (
-                normal(steps, 1, size), Weight(normal(1, gates * size, size) * 0.1), Weight(normal(1, gates * size, size) * 0.1),
-                Weight(normal(1, 2 * gates * size)),
-            )  # fmt: skip
+            weights = [Weight(normal(1, gates * size, size) * 0.1) for _ in range(2)]
+            given = (normal(steps, 1, size), *weights, Weight(normal(1, 2 * gates * size)))
             outputs = 3 if op == "LSTM" else 2
             yield Case(op, f"float32 {steps} steps of {size}", given, {"hidden_size": size}, outputs, quick=True)
     for n, batch in ((256, 4), (1000, 8), (4096, 8)):
@@ -535,13 +539,17 @@ def classical() -> Iterator[Case]:
         yield Case("Scaler", f"float32 {rows}x16", (x,), {"offset": [0.5] * 16, "scale": [2.0] * 16}, domain=ml, quick=True)
         yield Case("Normalizer", f"float32 {rows}x16", (x,), {"norm": "L2"}, domain=ml)
         yield Case("Binarizer", f"float32 {rows}x16", (x,), {"threshold": 0.0}, domain=ml)
-        yield Case("Imputer", f"float32 {rows}x16", (x,), {"imputed_value_floats": [0.5], "replaced_value_float": 0.0}, domain=ml)
+        yield Case(
+            "Imputer", f"float32 {rows}x16", (x,), {"imputed_value_floats": [0.5], "replaced_value_float": 0.0}, domain=ml
+        )
         linear = {"coefficients": [0.1] * 48, "intercepts": [0.1] * 3}
         yield Case("LinearRegressor", f"float32 {rows}x16 to 3", (x,), {**linear, "targets": 3}, domain=ml, quick=True)
         labels = {**linear, "classlabels_ints": [0, 1, 2], "post_transform": "SOFTMAX"}
         yield Case("LinearClassifier", f"float32 {rows}x16 to 3", (x,), labels, 2, domain=ml, quick=True)
         keys = {"keys_int64s": list(range(50)), "values_int64s": list(range(50, 100)), "default_int64": -1}
         yield Case("LabelEncoder", f"int64 {rows}", (integers(0, 60, rows),), keys, domain=ml)
-        yield Case("OneHotEncoder", f"int64 {rows} to 50", (integers(0, 50, rows),), {"cats_int64s": list(range(50))}, domain=ml)
+        yield Case(
+            "OneHotEncoder", f"int64 {rows} to 50", (integers(0, 50, rows),), {"cats_int64s": list(range(50))}, domain=ml
+        )
         yield Case("ArrayFeatureExtractor", f"float32 {rows}x16", (x, ints(1, 3, 5)), domain=ml)
         yield Case("FeatureVectorizer", f"float32 {rows}x16 two", (x, x), {"inputdimensions": [16, 16]}, domain=ml)

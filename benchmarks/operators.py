@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from operator_cases import Case, cases
 
 from intarsia.cli.timing import largest_difference
-from operator_cases import Case, cases
 
 PAUSE_SECONDS = 0.004  # so that threads of the runtime before, which may spin for a while, have gone to sleep
 RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Dropout".split())
@@ -93,12 +93,12 @@ def measure(case: Case, threads: int, rounds: int, seconds: float) -> Result | R
     try:
         peer = onnxruntime_run(model, feeds, threads)
         expected = peer()
-    except Exception as error:  # whatever it raises, it does not run the case
+    except Exception as error:  # noqa: BLE001 - whatever it raises, it does not run the case
         return Refusal(case.name, "onnxruntime", _first_line(error))
     try:
         own, how = intarsia_run(model, feeds, threads)
         got = own()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return Refusal(case.name, "intarsia", _first_line(error))
     difference = 0.0 if case.op in RANDOM else largest_difference(got, expected)
     times = {"intarsia": math.inf, "onnxruntime": math.inf}

@@ -57,16 +57,22 @@ _EXP2 = (
 def sine(e: Emitter, x: ir.Value, quarters: int = 0) -> ir.Value:
     """sin(x + quarters pi / 2): x = n pi / 2 + r with |r| <= pi / 4, then +-sin r or +-cos r."""
     b = e.builder
-    n, r = _reduced(e, x)
-    square = b.fmul(r, r)
-    sin = _fma(e, b.fmul(square, r), _polynomial(e, square, _SIN, _F32), r)
-    cos = _fma(e, square, e.constant(-0.5, _F32), e.constant(1.0, _F32))
-    cos = _fma(e, b.fmul(square, square), _polynomial(e, square, _COS, _F32), cos)
+    n, sin, cos = quarter_turns(e, x)
     turn = b.add(n, e.constant(quarters, _I32)) if quarters else n
     odd = b.icmp_unsigned("!=", b.and_(turn, e.constant(1, _I32)), e.constant(0, _I32))
     sign = b.shl(b.and_(turn, e.constant(2, _I32)), e.constant(30, _I32))
     out = b.bitcast(b.xor(b.bitcast(b.select(odd, cos, sin), e.shaped(_I32)), sign), e.shaped(_F32))
     return out if quarters else b.select(b.fcmp_ordered("==", x, e.constant(0.0, _F32)), x, out)  # -0
+
+
+def quarter_turns(e: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """n, sin r and cos r, where x = n pi / 2 + r with |r| <= pi / 4; n is known modulo 4."""
+    b = e.builder
+    n, r = _reduced(e, x)
+    square = b.fmul(r, r)
+    sin = _fma(e, b.fmul(square, r), polynomial(e, square, _SIN, _F32), r)
+    cos = _fma(e, square, e.constant(-0.5, _F32), e.constant(1.0, _F32))
+    return n, sin, _fma(e, b.fmul(square, square), polynomial(e, square, _COS, _F32), cos)
 
 
 def cosine(e: Emitter, x: ir.Value) -> ir.Value:
@@ -120,7 +126,7 @@ def power(e: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
     """x^y = 2^(y log2 |x|), negated for negative x and odd y; the special values of IEEE 754-2019, 9.2.1."""
     b = e.builder
     size = e.intrinsic("fabs", [x])
-    exponent = b.fmul(b.fpext(y, e.shaped(_F64)), _log2(e, b.fpext(size, e.shaped(_F64))))
+    exponent = b.fmul(b.fpext(y, e.shaped(_F64)), log2_wide(e, b.fpext(size, e.shaped(_F64))))
     out = b.fptrunc(_exp2(e, exponent), e.shaped(_F32))
     zero, one, infinity = (e.constant(v, _F32) for v in (0.0, 1.0, float("inf")))
     whole = b.fcmp_ordered("==", e.intrinsic("floor", [y]), y)
@@ -136,7 +142,7 @@ def power(e: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
     return b.select(unit, one, out)
 
 
-def _log2(e: Emitter, x: ir.Value) -> ir.Value:
+def log2_wide(e: Emitter, x: ir.Value) -> ir.Value:
     """log2(x) of float64 x that are zero, infinite, NaN or float32 numbers, above 0 (none is denormal in float64)."""
     b = e.builder
     bits = b.bitcast(x, e.shaped(_I64))
@@ -144,7 +150,7 @@ def _log2(e: Emitter, x: ir.Value) -> ir.Value:
     n = b.ashr(above, e.constant(52, _I64))
     f = b.fsub(b.bitcast(b.sub(bits, b.shl(n, e.constant(52, _I64))), e.shaped(_F64)), e.constant(1.0, _F64))
     count = b.sitofp(b.trunc(n, e.shaped(_I32)), e.shaped(_F64))
-    out = _fma(e, f, _polynomial(e, f, _LOG2, _F64), count)
+    out = _fma(e, f, polynomial(e, f, _LOG2, _F64), count)
     out = b.select(b.fcmp_ordered("==", x, e.constant(0.0, _F64)), e.constant(float("-inf"), _F64), out)
     return b.select(b.fcmp_unordered("==", x, e.constant(float("inf"), _F64)), x, out)
 
@@ -159,14 +165,14 @@ def _exp2(e: Emitter, t: ir.Value) -> ir.Value:
     shifted = b.fadd(t, magic)
     fraction = b.fsub(t, b.fsub(shifted, magic))
     scale = b.shl(b.add(b.bitcast(shifted, e.shaped(_I64)), e.constant(1023, _I64)), e.constant(52, _I64))
-    return b.fmul(_polynomial(e, fraction, _EXP2, _F64), b.bitcast(scale, e.shaped(_F64)))
+    return b.fmul(polynomial(e, fraction, _EXP2, _F64), b.bitcast(scale, e.shaped(_F64)))
 
 
 def _fma(e: Emitter, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
     return e.intrinsic("fma", [x, y, z])
 
 
-def _polynomial(e: Emitter, x: ir.Value, coefficients: Sequence[float], kind: ir.Type) -> ir.Value:
+def polynomial(e: Emitter, x: ir.Value, coefficients: Sequence[float], kind: ir.Type) -> ir.Value:
     """c0 + c1 x + c2 x^2 + ... by Horner's rule."""
     out = e.constant(coefficients[-1], kind)
     for c in reversed(coefficients[:-1]):

@@ -1,8 +1,8 @@
 """Element-wise primitives as LLVM IR, for one element or for a vector of them.
 
 Elements are held in *compute* types: float16 and bfloat16 as float32 (rounded when stored), booleans as one bit, all
-others as themselves. float32 exp, log, tanh and erf are polynomials that need no call, and so are sin, cos and pow
-(`elementary`); other functions call libm.
+others as themselves. float32 functions are polynomials that need no call (here, in `elementary` and in
+`inverse`), but fmod and atan2; these and float64 functions call libm.
 
 Largest errors seen over all of float32's range (units in the last place): exp 1, log 1, tanh 5, erf 6.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import llvmlite.ir as ir
 
-from intarsia.codegen import elementary
+from intarsia.codegen import elementary, inverse
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
@@ -319,8 +319,8 @@ class Emitter:
             return self._float_modulus(args[0], args[1], dtype)
         if kind is F32 and op in ("exp", "log", "tanh", "erf"):
             return getattr(self, "_" + op)(args[0])
-        if kind is F32 and op in _THROUGH_FLOAT64:
-            return _THROUGH_FLOAT64[op](self, *args)
+        if kind is F32 and op in _WITHOUT_CALLS:
+            return _WITHOUT_CALLS[op](self, *args)
         if op in _LIBM:
             return self._library_call(_LIBM[op], args, kind)
         raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
@@ -392,6 +392,10 @@ class Emitter:
             p = b.fmul(p, b.bitcast(scale, self.shaped(F32)))
         return p
 
+    def exponential(self, x: ir.Value) -> ir.Value:
+        """exp of float32."""
+        return self._exp(x)
+
     def _log(self, x: ir.Value) -> ir.Value:
         """log(x) = n ln 2 + log(1 + f), x = 2^n (1 + f), sqrt(1/2) <= 1 + f < sqrt(2)."""
         b = self.builder
@@ -438,8 +442,10 @@ def _as_float32(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-_THROUGH_FLOAT64: dict[str, Callable[..., ir.Value]] = {
-    "sin": elementary.sine, "cos": elementary.cosine, "pow": elementary.power,
+_WITHOUT_CALLS: dict[str, Callable[..., ir.Value]] = {
+    "sin": elementary.sine, "cos": elementary.cosine, "pow": elementary.power, "tan": inverse.tangent, "asin": inverse.arcsine,
+    "acos": inverse.arccosine, "atan": inverse.arctangent, "sinh": inverse.hyperbolic_sine, "cosh": inverse.hyperbolic_cosine,
+    "asinh": inverse.area_sine, "acosh": inverse.area_cosine, "atanh": inverse.area_tangent,
 }  # fmt: skip
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 _FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}

@@ -16,7 +16,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
 
-_HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element types of rows on the stack
+HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element types of rows on the stack
 
 
 class ValueEmitter(LoopBuilder):
@@ -213,7 +213,7 @@ class ValueEmitter(LoopBuilder):
         key = ("row", id(t), tuple(at))
         start, end = bound.variables["start"], bound.variables["end"]
         buffer = place.memo.get(key)
-        held = _HELD.get(t.dtype, t.dtype)
+        held = HELD.get(t.dtype, t.dtype)
         kind = storage_type(held)
         if buffer is None:
             buffer = self.entry.alloca(kind, size=I64(self.chunk))

@@ -13,7 +13,7 @@ Arguments of a kernel: operand pointers, output pointers, then run-time sizes (s
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import llvmlite.ir as ir
@@ -25,7 +25,7 @@ from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_scope import Scope
-from intarsia.codegen.loop_values import ValueEmitter, stripped
+from intarsia.codegen.loop_values import HELD, ValueEmitter, stripped
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr
 from intarsia.kernel.lang import Tensor, walk
@@ -290,38 +290,92 @@ class _Lowering(ValueEmitter):
     # --- sequential kernels ---
 
     def _scan(self, top: Scope, root: Tensor) -> None:
-        op, axis, exclusive, reverse = root.attrs
-        x = root.args[0]
+        axis = root.attrs[1]
+        inner = max((n for n, d in enumerate(root.shape) if d != 1 and n > axis), default=None)
+        chunks: Dim = 1 if inner is None else (root.shape[inner] + (ROW_CHUNK - 1)) // ROW_CHUNK
         names = [f"i{n}" for n in range(root.rank)]
-        outer = [n for n in range(root.rank) if n != axis]
-        total = self._multiply(top, [I64(1), *(self._dim(top, root.shape[n]) for n in outer)])
+        outer = [n for n in range(root.rank) if n not in (axis, inner)]
+        total = self._multiply(top, [self._dim(top, chunks), *(self._dim(top, root.shape[n]) for n in outer)])
         b = top.builder
         low = b.udiv(b.mul(total, self.tid), self.nthreads)
         high = b.udiv(b.mul(total, b.add(self.tid, I64(1))), self.nthreads)
-        extent = self._dim(top, root.shape[axis])
 
         def line(scope: Scope) -> None:
-            position = self.loop_variable
+            position, b = self.loop_variable, scope.builder
+            start = b.mul(b.urem(position, self._dim(top, chunks)), I64(ROW_CHUNK))
+            position = b.udiv(position, self._dim(top, chunks))
             for n in reversed(outer):
                 size = self._dim(top, root.shape[n])
-                scope.variables[names[n]] = scope.builder.urem(position, size)
-                position = scope.builder.udiv(position, size)
-
-            def step(inner: Scope, values: list[ir.Value]) -> list[ir.Value]:
-                here = self.loop_variable
-                if reverse:
-                    here = inner.builder.sub(inner.builder.sub(extent, here), I64(1))
-                inner.variables[names[axis]] = here
-                at: list[Index] = [("v", n) for n in names]
-                following = self._combine(op, values[0], self._value(x, at, inner), root.dtype, inner)
-                stored = values[0] if exclusive else following
-                place = self._pointer(self.results[0], at, root.shape, root.dtype, inner)
-                Emitter(inner.builder).store(stored, place, root.dtype)
-                return [following]
-
-            self._fold(scope, I64(0), extent, [self._identity(op, root.dtype, scope)], step, "scan")
+                scope.variables[names[n]] = b.urem(position, size)
+                position = b.udiv(position, size)
+            if inner is None:
+                self._scan_line(scope, root, names)
+            else:
+                extent, end = self._dim(top, root.shape[inner]), b.add(start, I64(ROW_CHUNK))
+                end = b.select(b.icmp_unsigned("<", end, extent), end, extent)
+                self._scan_rows(scope, root, names, inner, start, end)
 
         self._loop(top, low, high, line, "outer")
+
+    def _scan_line(self, scope: Scope, root: Tensor, names: list[str]) -> None:
+        """Along the innermost axis: the running value stays in a register."""
+
+        def step(inner: Scope, values: list[ir.Value]) -> list[ir.Value]:
+            return [self._scan_step(inner, root, names, values[0])]
+
+        extent = self._dim(scope, root.shape[root.attrs[1]])
+        self._fold(
+            scope, I64(0), extent, [self._identity(root.attrs[0], root.dtype, scope)], self._scanned(root, names, step), "scan"
+        )
+
+    def _scan_rows(self, scope: Scope, root: Tensor, names: list[str], inner: int, start: ir.Value, end: ir.Value) -> None:
+        """Along another axis: the running values of a chunk of the innermost axis lie on the stack."""
+        held = HELD.get(root.dtype, root.dtype)
+        kind = storage_type(held)
+        buffer = self.entry.alloca(kind, size=I64(ROW_CHUNK))
+        buffer.align = 64
+
+        def spot(place: Scope) -> ir.Value:
+            return place.builder.gep(buffer, [place.builder.sub(self.loop_variable, start)], source_etype=kind)
+
+        def clear(place: Scope) -> None:
+            Emitter(place.builder).store(self._identity(root.attrs[0], root.dtype, place), spot(place), held)
+
+        def element(place: Scope) -> None:
+            where, e = spot(place), Emitter(place.builder)
+            place.variables[names[inner]] = self.loop_variable
+            e.store(self._scan_step(place, root, names, e.load(where, held)), where, held)
+
+        def step(place: Scope, _: list[ir.Value]) -> list[ir.Value]:
+            self._loop(place, start, end, element, "row")
+            return []
+
+        self._loop(scope, start, end, clear, "row")
+        self._fold(scope, I64(0), self._dim(scope, root.shape[root.attrs[1]]), [], self._scanned(root, names, step), "scan")
+
+    def _scanned(
+        self, root: Tensor, names: list[str], step: Callable[[Scope, list[ir.Value]], list[ir.Value]]
+    ) -> Callable[[Scope, list[ir.Value]], list[ir.Value]]:
+        """The body of the loop along the scanned axis, in the order of the scan."""
+        axis, reverse = root.attrs[1], root.attrs[3]
+
+        def body(scope: Scope, values: list[ir.Value]) -> list[ir.Value]:
+            here, b = self.loop_variable, scope.builder
+            if reverse:
+                here = b.sub(b.sub(self._dim(scope, root.shape[axis]), here), I64(1))
+            scope.variables[names[axis]] = here
+            return step(scope, values)
+
+        return body
+
+    def _scan_step(self, scope: Scope, root: Tensor, names: list[str], running: ir.Value) -> ir.Value:
+        """Store one element; returns the running value that follows."""
+        op, _, exclusive, _ = root.attrs
+        at: list[Index] = [("v", n) for n in names]
+        following = self._combine(op, running, self._value(root.args[0], at, scope), root.dtype, scope)
+        place = self._pointer(self.results[0], at, root.shape, root.dtype, scope)
+        Emitter(scope.builder).store(running if exclusive else following, place, root.dtype)
+        return following
 
     def _scatter(self, top: Scope, root: Tensor) -> None:
         """Copy, then update in order: by one thread, since indices may repeat."""
