@@ -396,6 +396,10 @@ class Emitter:
         """exp of float32."""
         return self._exp(x)
 
+    def logarithm(self, x: ir.Value) -> ir.Value:
+        """log of float32."""
+        return self._log(x)
+
     def _log(self, x: ir.Value) -> ir.Value:
         """log(x) = n ln 2 + log(1 + f), x = 2^n (1 + f), sqrt(1/2) <= 1 + f < sqrt(2)."""
         b = self.builder

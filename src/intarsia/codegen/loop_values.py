@@ -187,19 +187,30 @@ class ValueEmitter(LoopBuilder):
         if row is not None and row in names and "start" in _all_variables(scope):
             return self._row_reduction(t, op, extents, element, row, at, scope)
 
-        def nest(level: int, ks: list[Index], carried: ir.Value, inner: Scope) -> ir.Value:
+        watched = t.dtype.is_floating and op in ("max", "min")  # NaN is noted apart: comparisons alone vectorise best
+
+        def nest(level: int, ks: list[Index], carried: list[ir.Value], inner: Scope) -> list[ir.Value]:
             if level == len(extents):
-                return self._combine(op, carried, element(ks, inner), t.dtype, inner)
+                value, b = element(ks, inner), inner.builder
+                if not watched:
+                    return [self._combine(op, carried[0], value, t.dtype, inner)]
+                ahead = b.fcmp_ordered(">" if op == "max" else "<", value, carried[0], flags=("nnan", "nsz"))
+                best = b.select(ahead, value, carried[0], flags=("nnan", "nsz"))
+                return [best, b.or_(carried[1], b.fcmp_unordered("uno", value, value))]
             self.serial += 1
             name = f"k{self.serial}"
 
             def body(deeper: Scope, values: list[ir.Value]) -> list[ir.Value]:
                 deeper.variables[name] = self.loop_variable
-                return [nest(level + 1, [*ks, ("v", name)], values[0], deeper)]
+                return nest(level + 1, [*ks, ("v", name)], values, deeper)
 
-            return self._fold(inner, I64(0), self._dim(inner, extents[level]), [carried], body, name)[0]
+            return self._fold(inner, I64(0), self._dim(inner, extents[level]), carried, body, name)
 
-        return nest(0, [], self._identity(op, t.dtype, scope), scope)
+        first = self._identity(op, t.dtype, scope)
+        if not watched:
+            return nest(0, [], [first], scope)[0]
+        best, missing = nest(0, [], [first, I1(0)], scope)
+        return scope.builder.select(missing, Emitter(scope.builder).constant(float("nan"), compute_type(t.dtype)), best)
 
     def _row_reduction(
         self, t: Tensor, op: str, extents: list[Dim], element: Callable[[list[Index], Scope], ir.Value], row: str,
@@ -267,7 +278,7 @@ class ValueEmitter(LoopBuilder):
         if dtype.is_floating:
             if op in ("sum", "prod"):
                 return (b.fadd if op == "sum" else b.fmul)(total, value, flags=("reassoc", "contract", "nsz"))
-            return e.intrinsic("maximum" if op == "max" else "minimum", [total, value])
+            return e.extremum(op, total, value)
         return e.primitive({"sum": "add", "prod": "mul"}.get(op, op), [total, value], dtype, dtype)
 
 

@@ -17,7 +17,7 @@ def softmax_over(x: Tensor, axes: Sequence[int]) -> Tensor:
     """exp(x - max) / sum(exp(x - max)), computed in float32 at least."""
     wide = widened(x)
     powers = k.exp(wide - k.reduce_max(wide, axes, keepdims=True))
-    return k.cast(powers / k.reduce_sum(powers, axes, keepdims=True), x.dtype)
+    return k.cast(powers * (1.0 / k.reduce_sum(powers, axes, keepdims=True)), x.dtype)
 
 
 def log_softmax_over(x: Tensor, axes: Sequence[int]) -> Tensor:

@@ -91,6 +91,8 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
     ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
+    ("", "Softmax"): "intarsia.providers.cpu.softmax:softmax",
+    ("", "LogSoftmax"): "intarsia.providers.cpu.softmax:softmax",
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
