@@ -132,10 +132,10 @@ class Forest:
         return taken
 
     def scores(self, x: np.ndarray, aggregate: str) -> np.ndarray:
-        """[N, targets] double: votes of the leaves reached; 0 where a target has none.
+        """[N, targets] double: votes of the leaves reached, added up (SUM, AVERAGE), or their MIN or MAX, infinite without any.
 
         Raises:
-            DefinitionError: `aggregate` is none of SUM, AVERAGE, MIN, MAX, or `x` has too few features.
+            DefinitionError: `x` has too few features.
         """
         step = max(1, _BATCH // max(len(self.roots), 1))
         parts = [self._scores(x[i : i + step], aggregate) for i in range(0, max(len(x), 1), step)]
@@ -150,15 +150,10 @@ class Forest:
         size = len(x) * self.targets
         if aggregate in ("SUM", "AVERAGE"):
             out: np.ndarray = np.bincount(cell, self.weight[vote], size)
-            if aggregate == "AVERAGE":
-                out = out / max(len(self.roots), 1)
-        elif aggregate in ("MIN", "MAX"):
+        else:
             least = aggregate == "MIN"
             out = np.full(size, np.inf if least else -np.inf)
             (np.minimum if least else np.maximum).at(out, cell, self.weight[vote])
-            out[np.isinf(out)] = 0.0
-        else:
-            raise k.DefinitionError(f"aggregate_function is {aggregate!r}; expected AVERAGE, SUM, MIN or MAX")
         return out.reshape(len(x), self.targets)
 
 

@@ -46,6 +46,13 @@ class Classes:
             return k.concat([k.reshape(s, (1,)) for s in scalars], 0)
         return k.constant(np.array(self.labels, np.int64))
 
+    def names(self) -> np.ndarray:
+        """The labels by index; of one class, 1 or 0 tell whether it applies."""
+        labels: tuple[int | str, ...] = self.labels
+        if len(self) == 1:
+            labels = ("0", "1") if self.dtype is DType.STRING else (0, 1)
+        return np.array(labels, object if self.dtype is DType.STRING else np.int64)
+
     def picked(self, index: Tensor) -> Tensor:
         return k.take(self.table(), index, 0)
 

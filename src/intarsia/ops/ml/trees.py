@@ -1,11 +1,13 @@
-"""Tree ensembles: one table of nodes for all trees; a batch descends level by level with index arrays.
+"""Tree ensembles: TreeEnsembleRegressor, TreeEnsembleClassifier (versions 1, 3 and the deprecated 5) and TreeEnsemble 5.
 
-TreeEnsembleRegressor, TreeEnsembleClassifier (versions 1, 3 and the deprecated 5) and TreeEnsemble 5.
+`MEANINGS` says what such a node means: a forest, and what follows the descent through it. Here the descent is NumPy's, level by
+level with index arrays; a provider that has a kernel for it computes the rest by `regressed` and `classified` as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,16 +25,39 @@ from intarsia.ops.registry import host_op
 
 Ints = Sequence[int]
 Floats = Sequence[float]
+Tensor = k.Tensor
 
 _REASON = "the path through a tree depends on data"
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def _matrix(X: np.ndarray) -> np.ndarray:
-    """Data as [N, features]; integers are compared as float32."""
-    x = np.atleast_2d(X)
-    return x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
+@dataclass(frozen=True, eq=False)
+class Ensemble:
+    """A forest, and what becomes of its scores.
+
+    Attributes:
+        aggregate: AVERAGE, SUM, MIN or MAX.
+        base: double [scores] or [1], added to the scores, or None.
+        classes: the labels of a classifier, else None.
+        only: the class that all votes are for, where it is one of two; else None.
+        probability: no vote is negative.
+    """
+
+    forest: Forest
+    aggregate: str
+    transform: str
+    base: np.ndarray | None = None
+    classes: Classes | None = None
+    only: int | None = None
+    probability: bool = False
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("aggregate_function", self.aggregate, _AGGREGATES), ("post_transform", self.transform, _TRANSFORMS)
+        ):  # fmt: skip
+            if value not in known:
+                raise k.DefinitionError(f"{what} is {value!r}; expected {', '.join(known[:-1])} or {known[-1]}")
 
 
 def _either(plain: Any, tensor: Any) -> Any:
@@ -41,59 +66,171 @@ def _either(plain: Any, tensor: Any) -> Any:
     return given if given is not None and len(given) else None
 
 
+def _base(values: Floats | np.ndarray | None, scores: int) -> np.ndarray | None:
+    if values is None:
+        return None
+    if len(values) not in (1, scores):
+        raise k.DefinitionError(f"base_values has {len(values)} values; expected {scores}, one for each score")
+    return np.array(values, np.float64)
+
+
+# --- what nodes mean -----------------------------------------------------------------------------------------------
+
+
+def regression(
+    *, aggregate_function: str = "SUM", base_values: Floats | None = None, base_values_as_tensor: np.ndarray | None = None,
+    n_targets: int = 1, nodes_falsenodeids: Ints = (), nodes_featureids: Ints = (), nodes_hitrates: Floats | None = None,
+    nodes_hitrates_as_tensor: np.ndarray | None = None, nodes_missing_value_tracks_true: Ints | None = None,
+    nodes_modes: Sequence[str] = (), nodes_nodeids: Ints = (), nodes_treeids: Ints = (), nodes_truenodeids: Ints = (),
+    nodes_values: Floats | None = None, nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE",
+    target_ids: Ints = (), target_nodeids: Ints = (), target_treeids: Ints = (), target_weights: Floats | None = None,
+    target_weights_as_tensor: np.ndarray | None = None,
+) -> Ensemble:  # fmt: skip
+    """Votes of the leaves that each row reaches, aggregated by target, plus the base values: [N, n_targets] float32."""
+    forest = forest_of_nodes(
+        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
+        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, target_treeids, target_nodeids, target_ids,
+        _either(target_weights, target_weights_as_tensor), n_targets,
+    )  # fmt: skip
+    return Ensemble(forest, aggregate_function, post_transform, _base(_either(base_values, base_values_as_tensor), n_targets))
+
+
+def classification(
+    *, base_values: Floats | None = None, base_values_as_tensor: np.ndarray | None = None, class_ids: Ints = (),
+    class_nodeids: Ints = (), class_treeids: Ints = (), class_weights: Floats | None = None,
+    class_weights_as_tensor: np.ndarray | None = None, classlabels_int64s: Ints | None = None,
+    classlabels_strings: Sequence[str] | None = None, nodes_falsenodeids: Ints = (), nodes_featureids: Ints = (),
+    nodes_hitrates: Floats | None = None, nodes_hitrates_as_tensor: np.ndarray | None = None,
+    nodes_missing_value_tracks_true: Ints | None = None, nodes_modes: Sequence[str] = (), nodes_nodeids: Ints = (),
+    nodes_treeids: Ints = (), nodes_truenodeids: Ints = (), nodes_values: Floats | None = None,
+    nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE",
+) -> Ensemble:  # fmt: skip
+    """The label of the highest score, and the scores: sums of votes and base values, [N, classes] float32.
+
+    Where all votes are for the first of two classes they are one score s for the second: s > 0.5 decides if no vote is
+    negative (s is then a probability), else s > 0.
+    """
+    classes = Classes.of(classlabels_int64s, classlabels_strings)
+    weights = _either(class_weights, class_weights_as_tensor)
+    forest = forest_of_nodes(
+        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
+        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, class_treeids, class_nodeids, class_ids,
+        weights, len(classes),
+    )  # fmt: skip
+    voted = set(class_ids)
+    only = next(iter(voted)) if len(voted) == 1 and len(classes) == 2 else None
+    base = _base(_either(base_values, base_values_as_tensor), len(classes))
+    if base is not None and len(base) == len(classes):
+        only = None
+    probability = bool(np.min(weights, initial=0.0) >= 0)
+    return Ensemble(forest, "SUM", post_transform, base, classes, only, probability)
+
+
+def ensemble(
+    *, leaf_targetids: Ints, leaf_weights: np.ndarray, nodes_falseleafs: Ints, nodes_falsenodeids: Ints,
+    nodes_featureids: Ints, nodes_modes: np.ndarray, nodes_splits: np.ndarray, nodes_trueleafs: Ints,
+    nodes_truenodeids: Ints, tree_roots: Ints, aggregate_function: int = 1, membership_values: np.ndarray | None = None,
+    n_targets: int = 1, nodes_hitrates: np.ndarray | None = None, nodes_missing_value_tracks_true: Ints | None = None,
+    post_transform: int = 0,
+) -> Ensemble:  # fmt: skip
+    """Weights of the leaves that each row reaches, aggregated by target: [N, n_targets] in X's type."""
+    for what, value, names in (
+        ("aggregate_function", aggregate_function, _AGGREGATES), ("post_transform", post_transform, _TRANSFORMS),
+    ):  # fmt: skip
+        if not 0 <= value < len(names):
+            raise k.DefinitionError(f"{what} is {value}; expected 0 to {len(names) - 1} ({', '.join(names)})")
+    forest = forest_of_splits(
+        tree_roots, nodes_featureids, nodes_modes, nodes_splits, nodes_truenodeids, nodes_trueleafs, nodes_falsenodeids,
+        nodes_falseleafs, nodes_missing_value_tracks_true, membership_values, leaf_targetids, leaf_weights, n_targets,
+    )  # fmt: skip
+    return Ensemble(forest, _AGGREGATES[aggregate_function], _TRANSFORMS[post_transform])
+
+
+MEANINGS: dict[str, Callable[..., Ensemble]] = {
+    "TreeEnsembleRegressor": regression, "TreeEnsembleClassifier": classification, "TreeEnsemble": ensemble,
+}  # fmt: skip
+
+
+# --- behind the descent --------------------------------------------------------------------------------------------
+
+
+def regressed(sums: Tensor, base: Tensor | None, *, aggregate: str, trees: int, transform: str, dtype: DType) -> Tensor:
+    """Scores [N, targets] from the votes of all trees, added up (or the least, the greatest; infinite: there are none)."""
+    scores = sums
+    if aggregate == "AVERAGE":
+        scores = scores / float(max(trees, 1))
+    elif aggregate != "SUM":
+        scores = k.select(k.equal(k.absolute(scores), float("inf")), 0.0, scores)
+    return k.cast(post_transform(scores if base is None else scores + base, transform), dtype)
+
+
+def classified(
+    sums: Tensor, base: Tensor | None, *, transform: str, only: int | None, probability: bool
+) -> tuple[Tensor, Tensor]:
+    """The index of the label, and the scores [N, classes] float32. Of one class, 1 or 0 tell whether it applies."""
+    classes = sums.shape[1]
+    if only is None:
+        scores = sums if base is None else sums + base
+        index = _above(scores, 0.0) if classes == 1 else k.arg_reduce(scores, "max", 1)
+        return index, k.cast(post_transform(scores, transform), DType.FLOAT)
+    score = k.strided_slice(sums, [0, only], [1, 1], [sums.shape[0], 1])
+    if only == 0:
+        score = score if base is None else score + base
+        found = both_classes(score, transform, probability)
+    else:
+        found = post_transform(sums, transform)
+    return _above(score, 0.5 if probability else 0.0), k.cast(found, DType.FLOAT)
+
+
+def _above(score: Tensor, limit: float) -> Tensor:
+    return k.cast(k.reshape(score, (score.shape[0],)) > limit, DType.INT64)
+
+
+def _matrix(X: np.ndarray) -> np.ndarray:
+    """Data as [N, features]; integers are compared as float32."""
+    x = np.atleast_2d(X)
+    return x if x.dtype.kind == "f" and x.dtype.itemsize >= 4 else x.astype(np.float32)
+
+
+def _outputs(meant: Ensemble, X: np.ndarray, dtype: DType) -> tuple[np.ndarray, ...]:
+    forest, classes = meant.forest, meant.classes
+    sums = forest.scores(_matrix(X), meant.aggregate)
+    arrays = (sums,) if meant.base is None else (sums, meant.base)
+    settings = {"aggregate": meant.aggregate, "trees": len(forest.roots), "transform": meant.transform, "dtype": dtype}
+    if classes is None:
+        return evaluated(lambda s, base=None: regressed(s, base, **settings), *arrays)
+    index, scores = evaluated(
+        lambda s, base=None: classified(
+            s, base, transform=meant.transform, only=meant.only, probability=meant.probability
+        ), *arrays,
+    )  # fmt: skip
+    return classes.names()[index], scores
+
+
+def _definition(meaning: Callable[..., Ensemble], typed: bool = False) -> Callable[..., Any]:
+    """The host operator of a meaning: the same attributes, and the input X. `typed`: the output has X's type."""
+    parameters = inspect.signature(meaning).parameters
+    defaults = {name: None if p.default is p.empty else p.default for name, p in parameters.items()}
+    made = prepared(lambda *values: meaning(**dict(zip(defaults, values, strict=True))))
+
+    def definition(X: np.ndarray, **attributes: Any) -> Any:
+        meant = made(*(attributes.get(name, default) for name, default in defaults.items()))
+        return _outputs(meant, X, DType.of(X.dtype) if typed else DType.FLOAT)
+
+    data = inspect.Parameter("X", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    definition.__signature__ = inspect.Signature([data, *parameters.values()])  # type: ignore[attr-defined]
+    definition.__doc__ = meaning.__doc__
+    return definition
+
+
 def _rows(X: TensorType) -> Dim | None:
     shape = checked_matrix(X).shape
     return None if shape is None else shape[0] if len(shape) == 2 else 1
 
 
-def _transformed(scores: np.ndarray, transform: str) -> np.ndarray:
-    return scores if transform == "NONE" else evaluated(lambda s: post_transform(s, transform), scores)[0]
-
-
-# --- regression ----------------------------------------------------------------------------------------------------
-
-_nodes = prepared(forest_of_nodes)
-
-
-@prepared
-def _based(base_values: Floats | np.ndarray | None, targets: int) -> np.ndarray:
-    """What is added to each target's score."""
-    if base_values is None:
-        return np.zeros(targets)
-    if len(base_values) not in (1, targets):
-        raise k.DefinitionError(f"base_values has {len(base_values)} values; expected {targets}, one for each target")
-    return np.broadcast_to(np.array(base_values, np.float64), (targets,))
-
-
 def _regressor_type(X: TensorType, *, n_targets: int = 1) -> TensorType:
     rows = _rows(X)
     return TensorType(DType.FLOAT, None if rows is None else (rows, n_targets))
-
-
-@host_op("TreeEnsembleRegressor", (1, 3, 5), domain=DOMAIN, infer=_regressor_type, reason=_REASON)
-def tree_ensemble_regressor(
-    X: np.ndarray, *, aggregate_function: str = "SUM", base_values: Floats | None = None,
-    base_values_as_tensor: np.ndarray | None = None, n_targets: int = 1, nodes_falsenodeids: Ints = (),
-    nodes_featureids: Ints = (), nodes_hitrates: Floats | None = None, nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: Ints | None = None, nodes_modes: Sequence[str] = (), nodes_nodeids: Ints = (),
-    nodes_treeids: Ints = (), nodes_truenodeids: Ints = (), nodes_values: Floats | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE", target_ids: Ints = (),
-    target_nodeids: Ints = (), target_treeids: Ints = (), target_weights: Floats | None = None,
-    target_weights_as_tensor: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Votes of the leaves that each row reaches, aggregated by target, plus the base values: [N, n_targets] float32."""
-    forest = _nodes(
-        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, target_treeids, target_nodeids, target_ids,
-        _either(target_weights, target_weights_as_tensor), n_targets,
-    )  # fmt: skip
-    scores = forest.scores(_matrix(X), aggregate_function)
-    return _transformed(scores + _based(_either(base_values, base_values_as_tensor), n_targets), post_transform).astype(
-        np.float32
-    )
-
-
-# --- classification ------------------------------------------------------------------------------------------------
 
 
 def _classifier_types(
@@ -105,94 +242,14 @@ def _classifier_types(
     return TensorType(classes.dtype, (rows,)), TensorType(DType.FLOAT, (rows, len(classes)))
 
 
-@dataclass(frozen=True)
-class _Votes:
-    """What the votes of a classifier's trees look like.
-
-    Attributes:
-        only: the class that all votes are for, where it is one of two; else None.
-        probability: no vote is negative.
-    """
-
-    only: int | None
-    probability: bool
-
-
-@prepared
-def _votes(class_ids: Ints, weights: Floats | np.ndarray, classes: int) -> _Votes:
-    voted = set(class_ids)
-    return _Votes(next(iter(voted)) if len(voted) == 1 and classes == 2 else None, bool(np.min(weights, initial=0.0) >= 0))
-
-
-@host_op("TreeEnsembleClassifier", (1, 3, 5), domain=DOMAIN, infer=_classifier_types, reason=_REASON)
-def tree_ensemble_classifier(
-    X: np.ndarray, *, base_values: Floats | None = None, base_values_as_tensor: np.ndarray | None = None,
-    class_ids: Ints = (), class_nodeids: Ints = (), class_treeids: Ints = (), class_weights: Floats | None = None,
-    class_weights_as_tensor: np.ndarray | None = None, classlabels_int64s: Ints | None = None,
-    classlabels_strings: Sequence[str] | None = None, nodes_falsenodeids: Ints = (), nodes_featureids: Ints = (),
-    nodes_hitrates: Floats | None = None, nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: Ints | None = None, nodes_modes: Sequence[str] = (), nodes_nodeids: Ints = (),
-    nodes_treeids: Ints = (), nodes_truenodeids: Ints = (), nodes_values: Floats | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE",
-) -> tuple[np.ndarray, ...]:  # fmt: skip
-    """The label of the highest score, and the scores: sums of votes and base values, [N, classes] float32.
-
-    Where all votes are for the first of two classes they are one score s for the second: s > 0.5 decides if no vote is
-    negative (s is then a probability), else s > 0.
-    """
-    classes = Classes.of(classlabels_int64s, classlabels_strings)
-    weights = _either(class_weights, class_weights_as_tensor)
-    forest = _nodes(
-        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, class_treeids, class_nodeids, class_ids,
-        weights, len(classes),
-    )  # fmt: skip
-    base = _either(base_values, base_values_as_tensor)
-    votes = _votes(class_ids, weights, len(classes))
-    sums = forest.scores(_matrix(X), "SUM")
-    if len(classes) == 1:
-        sums = sums + _based(base, 1)
-        return *evaluated(classes.signed, sums[:, 0] > 0), _transformed(sums, post_transform).astype(np.float32)
-    if votes.only is None or (base is not None and len(base) == 2):
-        sums = sums + _based(base, len(classes))
-        return *evaluated(classes.top, sums), _transformed(sums, post_transform).astype(np.float32)
-    if votes.only == 0:
-        score = sums[:, :1] + _based(base, 1)
-        found = evaluated(lambda s: both_classes(s, post_transform, votes.probability), score)[0]
-    else:
-        score = sums[:, 1:]
-        found = _transformed(sums, post_transform)
-    label = evaluated(classes.signed, score[:, 0] > (0.5 if votes.probability else 0.0))
-    return *label, found.astype(np.float32)
-
-
-# --- TreeEnsemble 5 ------------------------------------------------------------------------------------------------
-
-_splits = prepared(forest_of_splits)
-
-
 def _ensemble_type(X: TensorType, *, n_targets: int = 1) -> TensorType:
     rows = _rows(X)
     return TensorType(X.dtype, None if rows is None else (rows, n_targets))
 
 
-@host_op("TreeEnsemble", 5, domain=DOMAIN, infer=_ensemble_type, reason=_REASON)
-def tree_ensemble(
-    X: np.ndarray, *, leaf_targetids: Ints, leaf_weights: np.ndarray, nodes_falseleafs: Ints, nodes_falsenodeids: Ints,
-    nodes_featureids: Ints, nodes_modes: np.ndarray, nodes_splits: np.ndarray, nodes_trueleafs: Ints,
-    nodes_truenodeids: Ints, tree_roots: Ints, aggregate_function: int = 1, membership_values: np.ndarray | None = None,
-    n_targets: int = 1, nodes_hitrates: np.ndarray | None = None, nodes_missing_value_tracks_true: Ints | None = None,
-    post_transform: int = 0,
-) -> np.ndarray:  # fmt: skip
-    """Weights of the leaves that each row reaches, aggregated by target: [N, n_targets] in X's type."""
-    for what, value, names in (
-        ("aggregate_function", aggregate_function, _AGGREGATES), ("post_transform", post_transform, _TRANSFORMS),
-    ):  # fmt: skip
-        if not 0 <= value < len(names):
-            raise k.DefinitionError(f"{what} is {value}; expected 0 to {len(names) - 1} ({', '.join(names)})")
-    forest: Forest = _splits(
-        tree_roots, nodes_featureids, nodes_modes, nodes_splits, nodes_truenodeids, nodes_trueleafs, nodes_falsenodeids,
-        nodes_falseleafs, nodes_missing_value_tracks_true, membership_values, leaf_targetids, leaf_weights, n_targets,
-    )  # fmt: skip
-    scores = forest.scores(_matrix(X), _AGGREGATES[aggregate_function])
-    return _transformed(scores, _TRANSFORMS[post_transform]).astype(X.dtype)
+_VERSIONS = (1, 3, 5)
+host_op("TreeEnsembleRegressor", _VERSIONS, domain=DOMAIN, infer=_regressor_type, reason=_REASON)(_definition(regression))
+host_op("TreeEnsembleClassifier", _VERSIONS, domain=DOMAIN, infer=_classifier_types, reason=_REASON)(
+    _definition(classification)
+)
+host_op("TreeEnsemble", 5, domain=DOMAIN, infer=_ensemble_type, reason=_REASON)(_definition(ensemble, typed=True))
