@@ -70,8 +70,8 @@ def kernel_text(form: Form, target: Target) -> KernelText:
     """The kernel, whose arguments are FIELDS: addresses, then numbers.
 
     Read: x [rows, pitch bytes]; nodes (NODE_BYTES each: low, span, and as 32 bits the feature's offset in the keys and the
-    child's in `nodes`, in bytes); trees int64 [ntrees, TREE_WORDS]; columns int64 [ncolumns], the byte in a row where each
-    feature stands; weights, first int64, targets int64 (see `Form`). Written: sums double [parts, rows, ntargets]; parts is 1,
+    child's in `nodes`, in bytes); trees int64 [ntrees, TREE_WORDS]; columns int64 [ncolumns], the columns of x that
+    have keys; weights, first int64, targets int64 (see `Form`). Written: sums double [parts, rows, ntargets]; parts is 1,
     or the number of chunks, which are then shared out too. Scratch per thread, `stride` bytes: keys of `block` rows (a multiple
     of LANES), and at `accumulators` double [block, ntargets].
     """
@@ -153,7 +153,7 @@ class _Trees:
             ]
             keys = self._group_keys(body, group)
             with body.loop(0, v["ncolumns"]) as column:
-                offset = body.load_i64(v["columns"], column)
+                offset = body.mul(body.load_i64(v["columns"], column), self.itemsize)
                 vector = body.vector_type(self.dtype, LANES)
                 values = ir.Constant(vector, ir.Undefined)
                 for lane, pointer in enumerate(rows):

@@ -14,6 +14,7 @@ from intarsia.ops.ml.forest import LEAF, MODES, Forest
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(len(MODES))
 LANES = 8  # rows whose keys of one feature lie side by side
+NODE_BYTES = {4: 16, 8: 24}  # by the size of a key
 _NEAR = 2  # a tree whose leaves' depths differ by no more is descended to the deepest without looking
 _DENSE_WASTE = 4  # votes may be padded with zeros to so many times their number
 
@@ -251,14 +252,11 @@ class _Layout:
         content[begin::2], content[begin + 1 :: 2] = self.nodes.no[inner], self.nodes.yes[inner]
         least, most = self._depths()
         near = most - least <= _NEAR
-        node_bytes = self._node_bytes()
+        node_bytes = NODE_BYTES[self.dtype.itemsize]
         trees = np.stack([np.arange(roots) * node_bytes, np.where(near, most, least), ~near, tree_targets], 1).astype(np.int64)
         return Packed(
             self._records(content, pair, shown), trees, self.columns, votes, weights, first, targets, int(most.sum())
         )  # fmt: skip
-
-    def _node_bytes(self) -> int:
-        return 16 if self.dtype.itemsize == 4 else 24
 
     def _depths(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each tree the depths of the least and the most distant leaf (where nodes are shared: 0, and their number)."""
@@ -275,7 +273,7 @@ class _Layout:
         return bool(np.bincount(np.concatenate([self.nodes.no[inner], self.nodes.yes[inner]]), minlength=1).max() > 1)
 
     def _records(self, content: np.ndarray, pair: np.ndarray, shown: np.ndarray) -> np.ndarray:
-        nodes, node_bytes = self.nodes, self._node_bytes()
+        nodes, node_bytes = self.nodes, NODE_BYTES[self.dtype.itemsize]
         leaf = nodes.leaf[content]
         child = np.where(leaf, np.arange(len(content)), pair[content]) * node_bytes
         feature = np.searchsorted(self.columns, nodes.feature[content]) * (LANES * self.dtype.itemsize)

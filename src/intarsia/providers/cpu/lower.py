@@ -31,6 +31,7 @@ from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, oper
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.template import FusedOperand
+from intarsia.providers.cpu.trees import descended
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 
@@ -49,6 +50,9 @@ def lower_graph(graph: Graph, registry: Registry, target: Target) -> Lowered:
     plain = dequantized(inference, registry)
     if plain is not None:
         inference = infer(plain, registry)
+    trees = descended(inference, registry)
+    if trees is not None:
+        inference = infer(trees, registry)
     changed = channels_last(inference)
     if changed is not None:
         inference = infer(changed, registry)

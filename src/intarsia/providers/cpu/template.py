@@ -93,6 +93,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
     ("", "Softmax"): "intarsia.providers.cpu.softmax:softmax",
     ("", "LogSoftmax"): "intarsia.providers.cpu.softmax:softmax",
+    ("intarsia.ml", "TreeSums"): "intarsia.providers.cpu.trees:tree_sums",
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
