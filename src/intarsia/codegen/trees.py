@@ -18,13 +18,11 @@ rows nor on the number of threads, so neither does the result.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import llvmlite.ir as ir
 
-from intarsia.codegen.body import Body, Cell, Module, Value
+from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -36,7 +34,8 @@ NODE_BYTES = {DType.FLOAT: 16, DType.DOUBLE: 24}
 TREE_WORDS = 4  # root's offset, steps before arrival is checked, whether it is checked, target of its votes
 
 FIELDS = (
-    "x nodes trees columns weights first targets sums scratch rows pitch ntrees ntargets ncolumns block parts stride accumulators"
+    "x nodes trees columns weights first targets sums scratch rows pitch ntrees ntargets ncolumns block parts stride "
+    "accumulators"
 ).split()
 COMBINE_FIELDS = ("partial", "sums", "count", "parts")
 AGGREGATES = ("SUM", "MIN", "MAX")
@@ -54,7 +53,8 @@ class Form:
     Attributes:
         dtype: FLOAT or DOUBLE, of the data.
         votes: "node": a leaf has one vote, whose weight stands in its node and whose target is its tree's; "dense": a row of
-            `weights` per leaf, one for each target; "sparse": leaf i has the votes first[i] to first[i + 1] in `weights`, `targets`.
+            `weights` per leaf, one for each target; "sparse": leaf i has the votes first[i] to first[i + 1] in `weights` and
+            `targets`.
         weight: FLOAT or DOUBLE, of the votes ("node": the data's).
         aggregate: SUM, MIN or MAX.
     """
@@ -203,7 +203,7 @@ class _Trees:
                 self._vote(body, leaf, row, self._tree(body, trees[lane], 3))
 
     def _descend(self, body: Body, start: list[Value], keys: list[Value], steps: Value, checked: Value) -> list[Value]:
-        """The leaves that eight descents end at, as offsets of nodes: `steps` steps, then more until none moves if `checked`."""
+        """The leaves that eight descents end at, as offsets of nodes; after `steps` steps until none moves, if `checked`."""
         b = body.b
         at = list(start)
         with body.carry(0, steps, 1, at):
@@ -263,7 +263,7 @@ def _aggregated(body: Body, aggregate: str, a: Value, b: Value) -> Value:
 
 @functools.lru_cache(maxsize=8)
 def combine_text(aggregate: str, target: Target) -> KernelText:
-    """The kernel that brings partial [parts, count] together in sums [count], both double, in order; nothing where parts is 1."""
+    """The kernel that brings partial [parts, count] together in sums [count], both double, in order; not where parts is 1."""
     module = Module(target)
     body = module.kernel()
     args, tid, nthreads = body.args

@@ -106,8 +106,11 @@ class AttributeReader:
         given = {FLOATS: proto.floats, INTS: proto.ints, STRINGS: proto.strings}.get(proto.type)
         if proto.ref_attr_name or not given:
             return None
-        strings = proto.type == STRINGS
-        return self.buffer[a:b].decode(), [text_or_bytes(raw, 0, len(raw)) for raw in given] if strings else list(given)
+        items = list(given)
+        if proto.type == STRINGS:  # such as the modes of a forest's nodes: few different ones
+            read = {raw: text_or_bytes(raw, 0, len(raw)) for raw in set(items)}
+            items = [read[raw] for raw in items]
+        return self.buffer[a:b].decode(), items
 
     def _list_item(self, tag: int, a: int, b: int, many: dict[int, list[Any]]) -> int:
         """Add an item of one of the rarer list fields to `many`; the attribute type it stands for, 0 if unknown."""

@@ -181,18 +181,11 @@ def forest_of_nodes(
         nodes_truenodeids=truenodeids, nodes_falsenodeids=falsenodeids, nodes_missing_value_tracks_true=missing or None,
     )  # fmt: skip
     _equal_lengths(treeids=vote_trees, nodeids=vote_nodes, ids=vote_targets, weights=vote_weights)
-    place = {key: i for i, key in enumerate(zip(treeids, nodeids, strict=True))}
-    if len(place) < len(treeids):
-        raise k.DefinitionError("two nodes of one tree have the same id")
+    place = _Places(treeids, nodeids)
     mode = _modes(modes)
     leaf = mode == LEAF
-
-    def child(ids: Sequence[int]) -> np.ndarray:
-        found = (place.get(key, -1) for key in zip(treeids, ids, strict=True))
-        return np.where(leaf, 0, np.fromiter(found, np.int64, len(ids)))
-
-    yes, no = child(truenodeids), child(falsenodeids)
-    votes = np.fromiter((place.get(key, -1) for key in zip(vote_trees, vote_nodes, strict=True)), np.int64, len(vote_trees))
+    yes, no = (np.where(leaf, 0, place.of(place.trees, ids)) for ids in (truenodeids, falsenodeids))
+    votes = place.of(vote_trees, vote_nodes)
     if len(votes) and votes.min() < 0:
         at = int(np.argmin(votes))
         raise k.DefinitionError(f"a vote is for node {vote_nodes[at]} of tree {vote_trees[at]}, which does not exist")
@@ -203,6 +196,44 @@ def forest_of_nodes(
         yes, no, _flags(missing, len(mode)), np.cumsum(count) - count, count, np.array(vote_targets, np.int64)[order],
         np.array(vote_weights, np.float64)[order], targets,
     )  # fmt: skip
+
+
+class _Places:
+    """Where nodes stand in the lists, by the ids of their trees and their own."""
+
+    def __init__(self, treeids: Sequence[int], nodeids: Sequence[int]) -> None:
+        self.trees, nodes = np.array(treeids, np.int64), np.array(nodeids, np.int64)
+        self.order = np.lexsort((nodes, self.trees))
+        self.sorted_trees, self.sorted_nodes = self.trees[self.order], nodes[self.order]
+        same = (np.diff(self.sorted_trees) == 0) & (np.diff(self.sorted_nodes) == 0)
+        if same.any():
+            raise k.DefinitionError("two nodes of one tree have the same id")
+        self.distinct, self.first = np.unique(self.sorted_trees, return_index=True)
+        self.end = np.append(self.first[1:], len(self.order))
+
+    def of(self, treeids: Sequence[int] | np.ndarray, nodeids: Sequence[int]) -> np.ndarray:
+        """Places; -1 where there is no such node."""
+        trees, nodes = np.array(treeids, np.int64), np.array(nodeids, np.int64)
+        if not len(self.order):
+            return np.full(len(trees), -1)
+        tree = np.minimum(np.searchsorted(self.distinct, trees), len(self.distinct) - 1)
+        low, high = self.first[tree], self.end[tree]
+        guess = low + nodes - self.sorted_nodes[low]  # right where a tree's ids are consecutive
+        here = (guess >= low) & (guess < high) & (self.distinct[tree] == trees)
+        at = np.where(here, guess, low)
+        wrong = np.flatnonzero(self.sorted_nodes[at] != nodes)
+        if len(wrong):
+            at[wrong] = self._search(nodes[wrong], low[wrong], high[wrong])
+        found = (self.distinct[tree] == trees) & (self.sorted_nodes[at] == nodes)
+        return np.where(found, self.order[at], -1)
+
+    def _search(self, nodes: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """By bisection: the last place in [low, high) whose id is not above the node's, or low."""
+        while (high - low > 1).any():
+            middle = (low + high) // 2
+            above = self.sorted_nodes[middle] > nodes
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        return low
 
 
 def _numbers(values: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -223,10 +254,9 @@ def _roots(treeids: Sequence[int], yes: np.ndarray, no: np.ndarray) -> np.ndarra
     free = np.ones(len(treeids), np.bool_)
     free[yes[yes >= 0]] = False
     free[no[no >= 0]] = False
-    roots: dict[int, int] = {}
-    for i in np.flatnonzero(free).tolist():
-        roots.setdefault(treeids[i], i)
-    return np.array(list(roots.values()), np.int64)
+    found = np.flatnonzero(free)
+    _, first = np.unique(np.array(treeids, np.int64)[found], return_index=True)
+    return found[np.sort(first)]
 
 
 def forest_of_splits(

@@ -74,9 +74,7 @@ def tree_sums(
 
 
 @op("TreeScores", 1, domain=DOMAIN)
-def tree_scores(
-    sums: Tensor, base: Tensor | None = None, *, aggregate: str, trees: int, transform: str, dtype: str
-) -> Tensor:
+def tree_scores(sums: Tensor, base: Tensor | None = None, *, aggregate: str, trees: int, transform: str, dtype: str) -> Tensor:
     """What a regressor makes of `sums`; `dtype` is ONNX's name of its element type."""
     kind = next(d for d in DType if d.onnx_name == dtype)
     return regressed(sums, base, aggregate=aggregate, trees=trees, transform=transform, dtype=kind)
@@ -87,14 +85,16 @@ def tree_classes(
     sums: Tensor, base: Tensor | None = None, labels: Tensor | None = None, *, transform: str, only: int, probability: int
 ) -> tuple[Tensor, Tensor]:
     """What a classifier makes of `sums`; without `labels` (int64) these are their indices. `only` is -1 for None."""
-    index, scores = classified(
-        sums, base, transform=transform, only=None if only < 0 else only, probability=bool(probability)
-    )
+    index, scores = classified(sums, base, transform=transform, only=None if only < 0 else only, probability=bool(probability))
     return (index if labels is None else k.take(labels, index, 0)), scores
 
 
 @host_op(
-    "Label", 1, domain=DOMAIN, infer=lambda index, *, words: TensorType(DType.STRING, index.shape), reason="words are on the host"
+    "Label",
+    1,
+    domain=DOMAIN,
+    infer=lambda index, *, words: TensorType(DType.STRING, index.shape),
+    reason="words are on the host",
 )
 def label(index: np.ndarray, *, words: Sequence[str]) -> np.ndarray:
     """`words` by index."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -123,7 +123,7 @@ def _rounded_down(threshold: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, n
 
 def _expanded(forest: Forest, nodes: _Nodes, split: np.ndarray, missing: np.ndarray, dtype: np.dtype) -> _Nodes:
     """Sets of keys that are no interval become several nodes: a search tree over them, behind a test for NaN if it counts."""
-    unsigned, nan = nodes.low.dtype.type, int(np.iinfo(np.dtype(f"i{dtype.itemsize}")).max)
+    nan = int(np.iinfo(np.dtype(f"i{dtype.itemsize}")).max)
     mask, least = int(np.iinfo(nodes.low.dtype).max), nan + 1
     rows: dict[int, tuple[int, int, int, int]] = {}  # node -> low, span, no, yes
     extra: list[int] = []  # features of the nodes that are new
@@ -151,12 +151,14 @@ def _expanded(forest: Forest, nodes: _Nodes, split: np.ndarray, missing: np.ndar
             at = new(feature)
             rows[node] = (nan, 1, at, yes)
         search(at, members, feature, no, yes)
-    added = len(extra)
-    grown = replace(
-        nodes, leaf=np.concatenate([nodes.leaf, np.zeros(added, np.bool_)]),
-        feature=np.concatenate([nodes.feature, np.array(extra, np.int64)]), low=np.concatenate([nodes.low, np.zeros(added, unsigned)]),
-        span=np.concatenate([nodes.span, np.zeros(added, unsigned)]), no=np.concatenate([nodes.no, np.zeros(added, np.int64)]),
-        yes=np.concatenate([nodes.yes, np.zeros(added, np.int64)]),
+    added = np.zeros(len(extra), np.int64)
+
+    def longer(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, added.astype(array.dtype)])
+
+    grown = _Nodes(
+        nodes.roots, longer(nodes.leaf), np.concatenate([nodes.feature, np.array(extra, np.int64)]), longer(nodes.low),
+        longer(nodes.span), longer(nodes.no), longer(nodes.yes),
     )  # fmt: skip
     places = np.array(list(rows), np.int64)
     for column, array in enumerate((grown.low, grown.span, grown.no, grown.yes)):
@@ -236,7 +238,8 @@ class _Layout:
         self.order, self.level, self.tree = order, level, tree
         self.is_leaf = nodes.leaf[order]
         self.leaves = order[self.is_leaf]  # in the order of their numbers
-        self.columns = np.unique(nodes.feature[order[~self.is_leaf]])
+        self.columns = _distinct(nodes.feature[order[~self.is_leaf]])
+        self.whole = len(_distinct(tree)) == len(forest.roots)  # every tree has nodes of its own
 
     def packed(self) -> Packed:
         forest = self.forest
@@ -261,7 +264,7 @@ class _Layout:
     def _depths(self) -> tuple[np.ndarray, np.ndarray]:
         """Of each tree the depths of the least and the most distant leaf (where nodes are shared: 0, and their number)."""
         roots = len(self.forest.roots)
-        if len(np.unique(self.tree)) < roots or self._shared():
+        if not self.whole or self._shared():
             return np.zeros(roots, np.int64), np.full(roots, len(self.order))
         least, most = np.full(roots, len(self.order)), np.zeros(roots, np.int64)
         np.minimum.at(least, self.tree[self.is_leaf], self.level[self.is_leaf])
@@ -307,7 +310,7 @@ class _Layout:
         kept = weights if narrow is None else narrow
         cell = np.repeat(np.arange(len(self.leaves)), counts) * forest.targets + targets
         cells = len(self.leaves) * forest.targets
-        if cells <= _DENSE_WASTE * len(votes) + 64 and len(np.unique(cell)) == len(cell):
+        if cells <= _DENSE_WASTE * len(votes) + 64 and np.bincount(cell, minlength=1).max() <= 1:
             dense = np.full(cells, {"MIN": np.inf, "MAX": -np.inf}.get(self.aggregate, 0.0), kept.dtype)
             dense[cell] = kept
             return "dense", dense, empty, empty, shown, none
@@ -315,11 +318,18 @@ class _Layout:
 
     def _tree_targets(self, counts: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
         """The target that all leaves of a tree vote for, each once; None where that is not so."""
-        if (counts != 1).any() or len(np.unique(self.tree)) < len(self.forest.roots):
+        if (counts != 1).any() or not self.whole:
             return None
         found = np.zeros(len(self.forest.roots), np.int64)
         found[self.tree[self.is_leaf]] = targets
         return found if (found[self.tree[self.is_leaf]] == targets).all() else None
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """Ascending; NumPy's own way by hashes is slower."""
+    ordered = np.sort(values)
+    found: np.ndarray = ordered[np.diff(ordered, prepend=ordered[:1] - 1) != 0]
+    return found
 
 
 def _exact_float32(values: np.ndarray) -> np.ndarray | None:

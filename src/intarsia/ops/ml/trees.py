@@ -196,14 +196,16 @@ def _outputs(meant: Ensemble, X: np.ndarray, dtype: DType) -> tuple[np.ndarray, 
     forest, classes = meant.forest, meant.classes
     sums = forest.scores(_matrix(X), meant.aggregate)
     arrays = (sums,) if meant.base is None else (sums, meant.base)
-    settings = {"aggregate": meant.aggregate, "trees": len(forest.roots), "transform": meant.transform, "dtype": dtype}
     if classes is None:
-        return evaluated(lambda s, base=None: regressed(s, base, **settings), *arrays)
+        return evaluated(
+            lambda s, base=None: regressed(
+                s, base, aggregate=meant.aggregate, trees=len(forest.roots), transform=meant.transform, dtype=dtype
+            ), *arrays,
+        )  # fmt: skip
     index, scores = evaluated(
-        lambda s, base=None: classified(
-            s, base, transform=meant.transform, only=meant.only, probability=meant.probability
-        ), *arrays,
-    )  # fmt: skip
+        lambda s, base=None: classified(s, base, transform=meant.transform, only=meant.only, probability=meant.probability),
+        *arrays,
+    )
     return classes.names()[index], scores
 
 

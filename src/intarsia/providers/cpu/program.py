@@ -18,6 +18,7 @@ from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
 from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
+from intarsia.plan.address import address_of
 from intarsia.plan.segment import BoundSegment, Segment
 from intarsia.providers.cpu.executable import Executable, HostStep
 from intarsia.providers.cpu.host import host_kernel
@@ -110,12 +111,12 @@ class CpuProgram(Program):
         externals = state.externals
         i = 0
         for x in inputs:
-            externals[i] = x.__array_interface__["data"][0]
+            externals[i] = address_of(x)
             i += 1
         results = []
         for shape, dtype in bound.outputs:
             y = np.empty(shape, dtype)
-            externals[i] = y.__array_interface__["data"][0]
+            externals[i] = address_of(y)
             results.append(y)
             i += 1
         self.pool.run_block(state.block_address)

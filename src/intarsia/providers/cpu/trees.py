@@ -11,13 +11,13 @@ from intarsia.codegen import trees as template
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.target import Target
 from intarsia.errors import InvalidArgument, InvalidGraph
-from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.infer import Inference, call, resolve_version
 from intarsia.ops.ml import DOMAIN
-from intarsia.ops.ml.native import DOMAIN as NATIVE, check_features
+from intarsia.ops.ml.native import DOMAIN as NATIVE
+from intarsia.ops.ml.native import check_features
 from intarsia.ops.ml.packed import pack
 from intarsia.ops.ml.trees import MEANINGS, Ensemble
 from intarsia.ops.registry import Registry
@@ -88,7 +88,7 @@ class _Rewrite:
             self._classify(meant, sums, base)
         return self.made
 
-    def _meaning(self, X: TensorType, **attributes: object) -> Ensemble:
+    def _meaning(self, _data: TensorType, **attributes: object) -> Ensemble:
         return MEANINGS[self.node.op_type](**attributes)
 
     def _sums(self, meant: Ensemble) -> str:
@@ -230,8 +230,8 @@ class TreeSums(Template):
         data, nodes, trees, columns, weights, first, targets = (Ref(name) for name in self.reads)
         return [
             data, nodes, trees, columns, weights, first, targets, Ref(self.outputs[0] if parts == 1 else self._partial),
-            Ref(SCRATCH), self._rows(size), have * x.dtype.bits // 8, self._trees(), int(attributes["scores"]), self._ints(3)[0],
-            self._block(size, threads), parts, stride, accumulators,
+            Ref(SCRATCH), self._rows(size), have * x.dtype.bits // 8, self._trees(), int(attributes["scores"]),
+            self._ints(3)[0], self._block(size, threads), parts, stride, accumulators,
         ]  # fmt: skip
 
     def _combine_arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
