@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 import tomllib
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+# Sessions are built as a whole, whatever earlier runs of the tests left in the cache; tests of warm starts lift this.
+os.environ["INTARSIA_PROGRAM_CACHE"] = "0"
 
 PLUGIN = Path(__file__).parent / "plugin_example"
 

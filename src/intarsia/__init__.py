@@ -4,12 +4,15 @@
     session = ort.InferenceSession("model.onnx")
     outputs = session.run(None, {"input": array})
 
-Importing this package loads next to nothing; each name is imported when it is first used.
+Importing this package loads what a session needs that begins from the cache; every other name, the compiler and onnx are
+imported when they are first used.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from intarsia.session import InferenceSession as InferenceSession
 
 __version__ = "0.1.0"
 
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
     from intarsia.providers.registry import get_available_providers as get_available_providers
     from intarsia.providers.registry import register_execution_provider as register_execution_provider
     from intarsia.providers.registry import unregister_execution_provider as unregister_execution_provider
-    from intarsia.session import InferenceSession as InferenceSession
     from intarsia.signature import ModelMetadata as ModelMetadata
     from intarsia.signature import NodeArg as NodeArg
     from intarsia.values import OrtValue as OrtValue
@@ -73,12 +75,11 @@ _WHERE: dict[str, str] = {
     "set_provider_fallback": "providers.fallback",
     "Explanation": "explain",
     "IOBinding": "binding",
-    "InferenceSession": "session",
     "OrtValue": "values",
     "get_device": "device_info",
 }  # fmt: skip
 
-__all__ = [*_WHERE, "__version__"]  # noqa: PLE0604 # names are listed once, in _WHERE
+__all__ = [*_WHERE, "InferenceSession", "__version__"]  # noqa: PLE0604 # names are listed once, in _WHERE
 
 
 def __getattr__(name: str) -> Any:

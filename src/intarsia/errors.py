@@ -19,7 +19,6 @@ Every message says what was expected, what was given, where (provider, node, val
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -79,6 +78,8 @@ class DeviceLost(EPFail):
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: the nearest valid one, or the list of all."""
+    import difflib
+
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not close:

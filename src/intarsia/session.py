@@ -2,34 +2,61 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from intarsia import prepare
-from intarsia.binding import IOBinding
-from intarsia.collection import collection_paused
-from intarsia.compiled import CompiledModel, compile_model
-from intarsia.errors import EPFail, InvalidArgument, nearest
-from intarsia.explain import Explanation, node_names
+from intarsia.direct import DirectModel
+from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
 from intarsia.feeds import FeedReader
-from intarsia.graph.model import Graph, Value
 from intarsia.log import session_logger
 from intarsia.options import RunOptions, SessionOptions
-from intarsia.partition.partition import PartitionOptions
-from intarsia.partition.provider import CompileContext, RunContext
-from intarsia.partition.rules import parse_rules
-from intarsia.profile import Profile
+from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts
 from intarsia.providers.registry import CPU, ProviderArgument, resolve
 from intarsia.signature import ModelMetadata, NodeArg
-from intarsia.values import OrtValue
+from intarsia.warm import Signature, Start, WarmStart, warm_start
+
+if TYPE_CHECKING:
+    from intarsia.binding import IOBinding
+    from intarsia.compiled import CompiledModel
+    from intarsia.explain import Explanation
+    from intarsia.graph.model import Graph
+    from intarsia.profile import Profile
+    from intarsia.values import OrtValue
 
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """How graphs become compiled models in one session."""
+
+    options: SessionOptions
+    disabled: frozenset[str]
+    providers: tuple[ExecutionProvider, ...]
+    context: CompileContext
+    log: logging.Logger
+    profile: Profile | None
+
+    def compiled(self, graph: Graph) -> CompiledModel:
+        from intarsia import prepare
+        from intarsia.collection import collection_paused
+        from intarsia.compiled import compile_model
+        from intarsia.partition.partition import PartitionOptions
+        from intarsia.partition.rules import parse_rules
+
+        islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
+        split = PartitionOptions(islands, shapes, parse_rules(self.options.config_entries()))
+        with collection_paused():
+            ready = prepare.optimised(graph, self.options, self.disabled)
+            return compile_model(ready, self.providers, self.context, split, self.log, self.profile)
 
 
 class InferenceSession:
@@ -72,10 +99,13 @@ class InferenceSession:
         self._fallback_lock = threading.Lock()
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
-        self._profile = Profile() if self._sess_options.enable_profiling else None
-        start = time.perf_counter_ns()
-        self._graph = prepare.load_model(path_or_bytes, self._sess_options)
-        self._note("model_loading", start)
+        self._source: Any = path_or_bytes
+        self._loaded: Graph | None = None
+        self._profile: Profile | None = None
+        if self._sess_options.enable_profiling:
+            from intarsia.profile import Profile
+
+            self._profile = Profile()
         self._create(providers, provider_options)
 
     def _create(
@@ -94,28 +124,27 @@ class InferenceSession:
             )
         mode = fallback_mode(options.config("session.provider_fallback"))
         choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
-        instances = [choice.create() for choice in choices]
+        instances = tuple(choice.create() for choice in choices)
         log = session_logger(options.log_severity_level, options.logid)
         context = CompileContext(
             options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
             options.use_deterministic_compute, options.config_entries(),
         )  # fmt: skip
-        split = PartitionOptions(
-            options.config("partition.keep_islands") == "1", options.config("partition.shapes_on_host") == "1",
-            parse_rules(options.config_entries()),
-        )  # fmt: skip
-
-        def build(graph: Graph) -> CompiledModel:
-            with collection_paused():
-                ready = prepare.optimised(graph, options, self._disabled)
-                return compile_model(ready, instances, context, split, log, self._profile)
-
-        model = build(self._graph)
-        check_taken(model.partition, [c.name for c in choices if not c.implied], mode)
+        maker = _Maker(options, self._disabled, instances, context, log, self._profile)
+        entry = self._warm_start(instances)
+        found = entry.find(instances[0], context) if entry is not None else None
+        if found is None:
+            whole = maker.compiled(self._graph())
+            check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
+            found = Start(Signature.of(self._graph(), whole.partition.graph), whole)
+            if entry is not None:
+                entry.keep(found.signature, whole, instances[0])
         self._choices, self._fallback_mode = choices, mode
-        self._build: Callable[[Graph], CompiledModel] = build
-        self._model, self._reader = model, FeedReader(self._graph.inputs)
-        self._output_names = self._graph.output_names()
+        self._maker, self._entry = maker, entry
+        self._signature = signature = found.signature
+        self._model = found.model
+        self._reader = FeedReader(signature.inputs)
+        self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
         self._lock = threading.Lock()
         self._providers = [choice.name for choice in choices]
@@ -123,7 +152,41 @@ class InferenceSession:
         self._note("session_initialization", start)
         self._log = log
         if options.log_severity_level == 0 or log.isEnabledFor(10):
-            log.debug("placement of %s\n%s", self._graph.metadata.path or "the model", self.explain())
+            log.debug("placement of %s\n%s", signature.metadata.path or "the model", self.explain())
+
+    def _graph(self) -> Graph:
+        """The model as a graph; a session that began from the cache loads it when somebody asks for more than results."""
+        if self._loaded is None:
+            from intarsia import prepare
+
+            start = time.perf_counter_ns()
+            entry: WarmStart | None = self.__dict__.get("_entry")
+            if entry is not None and not entry.is_of(self._source):
+                raise Fail(f"{self._source}: the file has changed since the session was made from it: make a new session")
+            self._loaded = prepare.load_model(self._source, self._sess_options)
+            self._source = None
+            self._note("model_loading", start)
+        return self._loaded
+
+    def _warm_start(self, instances: tuple[ExecutionProvider, ...]) -> WarmStart | None:
+        """Where this session may begin from the cache: one provider alone, and nothing that changes or watches the model."""
+        options = self._sess_options
+        watched = self._profile is not None or options.log_severity_level == 0 or options.optimized_model_filepath
+        if len(instances) != 1 or self._loaded is not None or watched or options.initializers:
+            return None
+        (provider,) = instances
+        settings = (
+            provider.name, provider.options, options.graph_optimization_level, sorted(self._disabled),
+            options.use_deterministic_compute, sorted(options.free_dimension_overrides.items()),
+            sorted(options.denotation_overrides.items()), sorted(options.config_entries().items()),
+        )  # fmt: skip
+        return warm_start(self._source, options, provider, repr(settings))
+
+    def _whole_model(self) -> CompiledModel:
+        """The model with its partition, which a session that began from the cache does not have."""
+        if isinstance(self._model, DirectModel):
+            return self._maker.compiled(self._graph())
+        return self._model
 
     def _note(self, name: str, start_ns: int) -> None:
         if self._profile is not None:
@@ -148,7 +211,7 @@ class InferenceSession:
             Fail: the run was stopped or could not be finished.
         """
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
-        model = self._model
+        model: CompiledModel | DirectModel = self._model
         try:
             if inputs is not None and run_options is None and (not output_names or output_names == self._output_names):
                 return model.run(inputs, None)
@@ -160,12 +223,14 @@ class InferenceSession:
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options)
 
-    def _fall_back(self, error: EPFail, model: CompiledModel) -> None:
+    def _fall_back(self, error: EPFail, model: CompiledModel | DirectModel) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
         with self._fallback_lock:
-            if model is not self._model and model not in (m for m, _ in self._variants.values()):
+            if model is not self._model and not any(model is m for m, _ in self._variants.values()):
                 return  # another thread's run has failed too, and the session is a new one already
-            failed = error.provider or (model.partition.parts[0].provider.name if len(model.partition.parts) == 1 else "")
+            parts = () if isinstance(model, DirectModel) else model.partition.parts
+            only = self._providers[0] if isinstance(model, DirectModel) else parts[0].provider.name if len(parts) == 1 else ""
+            failed = error.provider or only
             left: list[Any] = [c.argument for c in self._choices if c.name != failed and not c.implied]
             allowed = self._fallback_mode == "warn" or (self._fallback_mode == "listed" and left)
             if not self._enable_fallback or not failed or failed == CPU or not allowed:
@@ -174,8 +239,9 @@ class InferenceSession:
             report(f"{failed} failed in a run: {error}. The session goes on with {', '.join(self._providers)}.")
 
     def _run_some(
-        self, model: CompiledModel, inputs: list[Any], output_names: Sequence[str] | None, run_options: RunOptions | None
-    ) -> list[Any]:
+        self, model: CompiledModel | DirectModel, inputs: list[Any], output_names: Sequence[str] | None,
+        run_options: RunOptions | None,
+    ) -> list[Any]:  # fmt: skip
         if isinstance(output_names, str):
             raise InvalidArgument(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
         if run_options is not None and not isinstance(run_options, RunOptions):
@@ -189,15 +255,17 @@ class InferenceSession:
         self._note("model_run", start)
         return results
 
-    def _variant(self, feed: Mapping[str, Any]) -> tuple[CompiledModel, FeedReader]:
+    def _variant(self, feed: Mapping[str, Any]) -> tuple[CompiledModel | DirectModel, FeedReader]:
         """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""
-        given = tuple(n for n in self._graph.overridable if n in feed) if isinstance(feed, Mapping) else ()
+        given = tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
         if not given:
             return self._model, self._reader
+        from intarsia import prepare
+
         with self._lock:
             if given not in self._variants:
-                opened = prepare.with_inputs(self._graph, given)
-                self._variants[given] = (self._build(opened), FeedReader(opened.inputs))
+                opened = prepare.with_inputs(self._graph(), given)
+                self._variants[given] = (self._maker.compiled(opened), FeedReader(opened.inputs))
             return self._variants[given]
 
     def run_with_ort_values(
@@ -207,30 +275,37 @@ class InferenceSession:
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run` with `OrtValue`s in and out."""
+        from intarsia.values import OrtValue
+
         return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values, run_options)]
 
     def io_binding(self) -> IOBinding:
         """A new, empty binding for this session."""
+        from intarsia.binding import IOBinding
+
         return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound; results are the binding's outputs. Raises InvalidArgument for another session's binding."""
+        from intarsia.binding import IOBinding
+
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
             raise InvalidArgument("run_with_iobinding: expected a binding made by this session's io_binding()")
         iobinding.run(run_options)
 
     def explain(self) -> Explanation:
         """Where each node runs, how, and why no other provider runs it."""
-        return Explanation.of(node_names(self._graph), self._model, self._providers)
+        from intarsia.explain import Explanation, node_names
+
+        return Explanation.of(node_names(self._graph()), self._whole_model(), self._providers)
 
     @cached_property
     def _inputs_meta(self) -> list[NodeArg]:
-        return [NodeArg.of(v) for v in self._graph.inputs]
+        return [NodeArg.of(v) for v in self._signature.inputs]
 
     @cached_property
     def _outputs_meta(self) -> list[NodeArg]:
-        inferred = self._model.partition.graph
-        return [NodeArg.of(v if v.type is not None else Value(v.name, inferred.type_of(v.name))) for v in self._graph.outputs]
+        return [NodeArg.of(v) for v in self._signature.outputs]
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that every run needs."""
@@ -241,10 +316,10 @@ class InferenceSession:
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Initializers that a run may replace by giving an input of that name."""
-        return [NodeArg.of(Value(n, self._graph.constants[n].type)) for n in self._graph.overridable]
+        return [NodeArg.of(v) for v in self._signature.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
-        return ModelMetadata.of(self._graph.metadata, self._graph.name)
+        return ModelMetadata.of(self._signature.metadata, self._signature.name)
 
     def get_providers(self) -> list[str]:
         """Names of the session's providers in order of priority."""

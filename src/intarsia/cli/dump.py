@@ -27,7 +27,7 @@ def dump_model(model: Path, stage: str, providers: Sequence[str], feed_options: 
     simple: dict[str, Callable[[], str]] = {
         "graph": lambda: str(load(model)),
         "optimized": lambda: optimized_text(model),
-        "partition": lambda: str(open_session(model, providers)._model.partition),
+        "partition": lambda: str(open_session(model, providers)._whole_model().partition),
     }
     text = simple[stage]() if stage in simple else program_text(model, stage, providers, feed_options)
     if output:
@@ -50,11 +50,11 @@ def optimized_text(model: Path) -> str:
 
 def program_text(model: Path, stage: str, providers: Sequence[str], feed_options: FeedOptions) -> str:
     """What each part's program says about a stage; a plan is made by running once on inputs of the sizes asked for."""
-    session = open_session(model, providers)
+    session = open_session(model, providers, from_cache=False)
     if stage == "plan":
         with working(f"running {model.name}"):
             session.run(None, build_feeds(session.get_inputs(), [], feed_options).arrays)
-    compiled = session._model
+    compiled = session._whole_model()
     sections = []
     for part, program in zip(compiled.partition.parts, compiled.programs, strict=True):
         text = program.describe(stage) or f"{part.provider.name} has nothing to show for the stage {stage!r}"

@@ -26,10 +26,14 @@ class OutputOptions:
     path: Path | None = None
 
 
-def open_session(model: Path, providers: Sequence[str], threads: int = 0) -> intarsia.InferenceSession:
-    """A session of the model; warns on the error stream while it takes its time."""
+def open_session(
+    model: Path, providers: Sequence[str], threads: int = 0, *, from_cache: bool = True
+) -> intarsia.InferenceSession:
+    """A session of the model; warns on the error stream while it takes its time. `from_cache`: a warm start will do."""
     options = intarsia.SessionOptions()
     options.intra_op_num_threads = threads
+    if not from_cache:
+        options.add_session_config_entry("session.cache_weights_mib", "0")
     with working(f"compiling {model.name}"):
         return intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
 

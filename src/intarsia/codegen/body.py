@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.emit import storage_type
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText, kernel_text
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 

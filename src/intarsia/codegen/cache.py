@@ -14,24 +14,28 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import logging
 import os
 import struct
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from intarsia.errors import InvalidArgument
+
+try:
+    from _blake2 import blake2b
+except ImportError:  # hashlib loads OpenSSL besides, which takes longer than a session's start
+    from hashlib import blake2b
 
 logger = logging.getLogger("intarsia")
 
 CACHE_VERSION = 1
-DEFAULT_MAX_BYTES = 1 << 30
+DEFAULT_MAX_BYTES = 2 << 30
 _MAGIC = b"INTARS01"
 _HEADER = struct.Struct("<8s16sQ")
 _KEY_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.")
@@ -62,7 +66,7 @@ def cache_enabled() -> bool:
 
 def content_key(*parts: str | bytes) -> str:
     """32 hex digits: the hash of the parts, which are kept apart by their lengths."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little"))
@@ -110,10 +114,30 @@ class DiskCache:
                 os.utime(path)
         return payload
 
-    def put(self, key: str, payload: bytes) -> bool:
-        """Store `payload` under `key`; False where the cache is off or cannot be written (reported once)."""
+    def open(self, key: str) -> tuple[BinaryIO, int] | None:
+        """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
+
+        Only the length is checked: for payloads that are too large to be read twice (`verify` reads them).
+        """
+        if self.directory is None:
+            return None
+        try:
+            file = self._path(key).open("rb", buffering=0)
+        except OSError:
+            return None
+        head = file.read(_HEADER.size)
+        magic, _, length = _HEADER.unpack(head) if len(head) == _HEADER.size else (b"", b"", 0)
+        if magic != _MAGIC or os.fstat(file.fileno()).st_size != _HEADER.size + length:
+            file.close()
+            return None
+        return file, length
+
+    def put(self, key: str, payload: bytes | Sequence[bytes | memoryview]) -> bool:
+        """Store `payload` (or its parts) under `key`; False where the cache is off or cannot be written (reported once)."""
         if self.directory is None or not self._writable:
             return False
+        import tempfile
+
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,8 +145,10 @@ class DiskCache:
             temporary = Path(name)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_HEADER.pack(_MAGIC, _checksum(payload), len(payload)))
-                    file.write(payload)
+                    parts = (payload,) if isinstance(payload, bytes) else payload
+                    file.write(_HEADER.pack(_MAGIC, _checksum(parts), sum(memoryview(part).nbytes for part in parts)))
+                    for part in parts:
+                        file.write(part)
                 temporary.replace(path)
             except BaseException as error:
                 _remove(temporary)
@@ -223,8 +249,11 @@ def _cache(directory: Path | None) -> DiskCache:
     return DiskCache(directory)
 
 
-def _checksum(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=16).digest()
+def _checksum(parts: Sequence[bytes | memoryview]) -> bytes:
+    digest = blake2b(digest_size=16)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 def _payload(data: bytes) -> bytes | None:
@@ -232,7 +261,7 @@ def _payload(data: bytes) -> bytes | None:
         return None
     magic, checksum, length = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
-    if magic != _MAGIC or length != len(payload) or checksum != _checksum(payload):
+    if magic != _MAGIC or length != len(payload) or checksum != _checksum((payload,)):
         return None
     return payload
 

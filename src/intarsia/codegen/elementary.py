@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import llvmlite.ir as ir
+from intarsia.codegen.lazy import ir
 
 if TYPE_CHECKING:
     from intarsia.codegen.emit import Emitter

@@ -12,9 +12,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-import llvmlite.ir as ir
-
 from intarsia.codegen import elementary, inverse
+from intarsia.codegen.lazy import ir
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 

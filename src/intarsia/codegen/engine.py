@@ -47,6 +47,10 @@ class KernelText:
     ir: str
     final: bool = False  # optimizing would only take longer: LLVM's passes are left out
 
+    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool]]:
+        """Without the text: a program in the cache has its machine code beside it."""
+        return KernelText, (self.symbol, "", self.final)
+
     @property
     def key(self) -> str:
         """What identifies the content: the symbol if it is a content hash, else the symbol and the hash of the text."""
@@ -127,6 +131,16 @@ class Engine:
                 self.loaded_from_cache += len(missing)
                 self._add(objects, {name: name for name in missing})
             return {name: self._addresses[name] for name in names}
+
+    def objects(self, kernels: Sequence[KernelText]) -> list[bytes] | None:
+        """The object files of kernels that were loaded, or None where the cache does not have them (any more)."""
+        found = []
+        for kernel in kernels:
+            code = self.cache.get(self._entry_key(kernel.key, True))
+            if code is None:
+                return None
+            found.append(code)
+        return found
 
     def _from_cache(self, keys: list[str], missing: list[str], optimize: bool) -> dict[str, bytes]:
         pack: dict[str, bytes] = {}

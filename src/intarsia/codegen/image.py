@@ -179,6 +179,14 @@ class _Linker:
 
 
 _kept: list[mmap.mmap] = []  # code is never unloaded
+_loaded: dict[bytes, dict[str, int] | None] = {}
+
+
+def load_once(linked: bytes) -> dict[str, int] | None:
+    """As `load`, of blocks that this process has not loaded yet; the others' addresses are known."""
+    if linked not in _loaded:
+        _loaded[linked] = load(linked)
+    return _loaded[linked]
 
 
 def load(linked: bytes | memoryview) -> dict[str, int] | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.emit import I64, Emitter
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import Index, may_miss
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import llvmlite.ir as ir
 import numpy as np
 
 from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_scope import LoopBuilder, Scope

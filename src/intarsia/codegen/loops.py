@@ -16,12 +16,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_scope import Scope

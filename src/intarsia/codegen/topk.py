@@ -14,10 +14,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 

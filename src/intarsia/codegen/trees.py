@@ -20,10 +20,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 

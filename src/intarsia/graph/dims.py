@@ -7,7 +7,6 @@ opaque atom. Two expressions are equal exactly when their normal forms are, so `
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
 import math
 import struct
@@ -45,6 +44,9 @@ class Atom:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[type[Atom], tuple[str, tuple[Dim, ...]]]:
+        return Atom, (self.name, self.args)
+
     @property
     def is_size(self) -> bool:
         """Whether the atom is known to be 0 or more."""
@@ -61,6 +63,8 @@ class Atom:
         if self._text is None:
             text = f"{self.name}({', '.join(map(str, self.args))})" if self.args else self.name
             if self.args and len(text) > _TEXT_LIMIT:
+                import hashlib
+
                 text = f"{self.name}(~{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()})"
             self._text = text
         return self._text
@@ -119,6 +123,9 @@ class Expr:
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms: dict[Monomial, int] = dict(terms)
+
+    def __reduce__(self) -> tuple[type[Expr], tuple[dict[Monomial, int]]]:
+        return Expr, (self.terms,)
 
     def __add__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expr)):

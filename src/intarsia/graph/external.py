@@ -26,6 +26,11 @@ class ExternalFiles:
         self._model_path = model_path
         self._mapped: dict[str, Buffer] = {}
 
+    @property
+    def used(self) -> bool:
+        """Whether a tensor's data lies in one of them."""
+        return bool(self._mapped)
+
     @functools.cached_property
     def _roots(self) -> list[Path]:
         if self.folder is None:

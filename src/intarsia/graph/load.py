@@ -61,7 +61,7 @@ def _read(source: Source, left_out: dict[str, Constant], *, external_root: bool 
     except UnicodeDecodeError as error:
         start = bytes(error.object[:40])
         raise InvalidProtobuf(f"{source.label}: the string {start!r} in the model is not UTF-8: {error.reason}") from None
-    graph.metadata.path = source.path
+    graph.metadata.path, graph.metadata.external_data = source.path, files.used
     return graph
 
 

@@ -198,6 +198,9 @@ class Node:
     metadata: dict[str, str] = field(default_factory=dict)
     traced: Any = field(default=None, repr=False, compare=False)  # what `ops.infer` last found for it
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "traced": None}
+
     def __post_init__(self) -> None:
         if self.domain == "ai.onnx":
             self.domain = DEFAULT_DOMAIN
@@ -265,6 +268,7 @@ class Metadata:
     graph_doc: str = ""
     properties: dict[str, str] = field(default_factory=dict)
     path: str = ""
+    external_data: bool = False
 
 
 @dataclass

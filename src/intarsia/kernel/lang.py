@@ -41,6 +41,9 @@ class Tensor:
     def rank(self) -> int:
         return len(self.shape)
 
+    def __reduce__(self) -> tuple[type[Tensor], tuple[Any, ...]]:
+        return Tensor, (self.prim, self.args, self.attrs, self.dtype, self.shape)
+
     def __repr__(self) -> str:
         return f"<{self.prim}{list(self.attrs) if self.attrs else ''} {self.dtype.onnx_name}{format_shape(self.shape)}>"
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from intarsia.errors import EPFail, Fail
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.capability import (
@@ -39,8 +41,10 @@ __all__ = [
     "KernelRegistry",
     "NoOptions",
     "NodeReport",
+    "NotSaved",
     "Program",
     "RunContext",
+    "SavedProgram",
     "Support",
 ]
 
@@ -100,6 +104,18 @@ class NodeReport:
     kind: str
     kernel: str = ""
     reason: str = ""
+
+
+class NotSaved(Exception):
+    """A program cannot be kept in the cache; says why."""
+
+
+@dataclass(frozen=True)
+class SavedProgram:
+    """A program as bytes: `head`, and `parts`, which are large and are given back as one block in memory."""
+
+    head: bytes
+    parts: Sequence[bytes | memoryview] = ()
 
 
 class Program:
@@ -205,6 +221,23 @@ class ExecutionProvider:
         if self.device.host:
             return HostAllocator()
         raise EPFail(f"{self.name} has no allocator for {self.device}: override get_allocator()")
+
+    def save(self, program: Program) -> SavedProgram:
+        """A program of this provider as bytes, so that a later session starts without compiling. By default none is kept.
+
+        Raises:
+            NotSaved: it cannot be kept.
+        """
+        raise NotSaved(f"{self.name} does not keep programs")
+
+    def restore(self, head: bytes, block: np.ndarray, context: CompileContext) -> Program | None:
+        """The program that `save` made these bytes from, or None where it has to be compiled anew.
+
+        Args:
+            head: as saved.
+            block: uint8 [nbytes], 64-byte aligned: the saved parts one after the other.
+        """
+        return None
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         """Compile one part. By default: run its nodes one by one with the registered kernels.

@@ -7,9 +7,11 @@ runs it takes a `State` (memory of its own), of which finished callers leave the
 from __future__ import annotations
 
 import ctypes
+import pickle
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -73,6 +75,20 @@ class Segment:
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is kept of it: all but addresses and arrays, of which the names are. Steps are made when they are needed."""
+        kept = {name: value for name, value in vars(self).items() if name not in ("steps", "addresses", "_bound", "_lock")}
+        return {**kept, "constants": dict.fromkeys(self.constants), "_pickled_steps": pickle.dumps(self.steps, 5)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, addresses={}, _bound={}, _lock=threading.Lock())
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "steps" or "_pickled_steps" not in vars(self):
+            raise AttributeError(name)
+        self.steps = pickle.loads(self.__dict__["_pickled_steps"])  # noqa: S301 # as the machine code beside it
+        return self.steps
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """Lay the segment out for the sizes in `env`.

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.codegen.engine import KernelText
 from intarsia.graph.dims import Dim
+
+if TYPE_CHECKING:
+    from intarsia.codegen.engine import KernelText
 
 SCRATCH = "%scratch"  # the step's own memory, alive only while it runs
 STATUS = "%status"  # an int64 that the step sets to say that an index was out of range
@@ -74,3 +77,8 @@ class Step:
     where: str = ""
     checked: bool = False
     calls: tuple[KernelText, ...] = ()
+
+
+def buffers_and_sizes(buffers: tuple[str, ...], sizes: tuple[Dim, ...], size: Sizes, threads: int) -> Sequence[Argument]:
+    """Arguments of a kernel that takes addresses, then sizes."""
+    return [*(Ref(n) for n in buffers), *(size(d) for d in sizes)]

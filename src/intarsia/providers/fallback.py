@@ -16,9 +16,12 @@ import logging
 import os
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from intarsia.errors import EPFail, InvalidArgument, nearest
-from intarsia.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from intarsia.partition.partition import Partition
 
 KEY = "session.provider_fallback"
 VARIABLE = "INTARSIA_PROVIDER_FALLBACK"

@@ -49,10 +49,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.codegen.engine import get_engine
-from intarsia.codegen.target import Target
+from intarsia.codegen import image
+from intarsia.codegen.cache import get_cache
+from intarsia.codegen.fingerprint import fingerprint
 from intarsia.errors import InvalidArgument
-from intarsia.runtime import spmd_text as word
+from intarsia.runtime import spmd_state as word
 from intarsia.runtime.threads import available_cores
 
 logger = logging.getLogger("intarsia")
@@ -278,9 +279,7 @@ def _default_threads(affinity: int) -> int:
 
 @functools.cache
 def _native() -> _Native:
-    target = Target.host()
-    kernel = word.executor_text(target)
-    entry = get_engine(target).load([kernel])[kernel.symbol]
+    entry = _entry()
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
@@ -291,6 +290,28 @@ def _native() -> _Native:
         ctypes.CFUNCTYPE(int64, pointer, int64)(spin),
         ctypes.CFUNCTYPE(int64, pointer)(halt),
     )
+
+
+def _entry() -> int:
+    """The address of the native code: from the cache as it was linked, else from LLVM."""
+    cache, key = get_cache(), f"executor-{fingerprint()}"
+    linked = cache.get(key)
+    addresses = image.load(linked) if linked is not None else None
+    if addresses:
+        return next(iter(addresses.values()))
+    from intarsia.codegen.engine import get_engine
+    from intarsia.codegen.target import Target
+    from intarsia.runtime.spmd_text import executor_text
+
+    target = Target.host()
+    kernel = executor_text(target)
+    engine = get_engine(target)
+    address = engine.load([kernel])[kernel.symbol]
+    objects = engine.objects([kernel])
+    linked = image.link(objects, [kernel.symbol]) if objects is not None else None
+    if linked is not None:
+        cache.put(key, linked)
+    return address
 
 
 @functools.cache

@@ -3,9 +3,6 @@
 `executor_text(target)` is a kernel in the engine's sense; calling it once writes the addresses of its functions
 (`run`, `worker`, `spin`, `halt`) into its first argument. What they do is told in `intarsia.runtime.executor`.
 
-State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the neighbour-line prefetcher).
-Word numbers are the constants below.
-
 Barrier: up to COUNTED_THREADS threads count themselves in one word. More take the dissemination barrier (Hensgen, Finkel,
 Manber 1988), where that word would be contended: in round r, thread t publishes the barrier's number in its own
 word and waits for the word of thread t - 2^r (mod n); log2(n) rounds, no atomic read-modify-write, numbers only grow.
@@ -16,26 +13,8 @@ from __future__ import annotations
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
+from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_system import pause_text, system_text
-
-LINE = 16
-GENERATION = 0 * LINE  # counts parallel runs; idle workers wait for it to change
-IDLE_SLEEPERS, STOPPING = 1 * LINE, 1 * LINE + 1
-BARRIER_SLEEPERS = 2 * LINE
-# Fixed while the pool runs: thread count, spin budgets, whether workers exist, and addresses of the system's functions.
-THREADS, SPINS, PATIENCE, STARTED, WAIT, WAKE, GETCPU, CLOCK, CLOCK_SCALE = range(3 * LINE, 3 * LINE + 9)
-# One parallel run, written by thread 0 before it changes GENERATION.
-TABLE, FIRST, END, EPOCH = range(4 * LINE, 4 * LINE + 4)
-STOP_EPOCH = 5 * LINE  # the barrier at which all threads leave because the run was terminated
-LOCK = 6 * LINE  # 0 free, 1 held, 2 held and waited for
-PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 7 * LINE, 7 * LINE + 1, 7 * LINE + 2
-MAX_THREADS = 1024
-CPUS = 8 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
-FLAGS = CPUS + MAX_THREADS  # a line per thread: a word per barrier round; or the count of arrivals in the first word
-
-FUNCTIONS = ("run", "worker", "spin", "halt")
-WORKERS_MISSING = 2
-COUNTED_THREADS = 4
 
 
 def executor_text(target: Target) -> KernelText:
@@ -46,7 +25,7 @@ def executor_text(target: Target) -> KernelText:
     wait, wake, clock = system_text(target)
     text = "\n".join([_ENTRY, wait, wake, clock, _WAITING, _BARRIER, _SOLO, _TEAM, _LOCK, _RUN, _WORKER, declaration])
     for name in _WORDS:
-        text = text.replace(f"${name}$", str(globals()[name]))
+        text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
 
 

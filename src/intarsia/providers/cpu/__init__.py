@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from intarsia.graph.model import Graph, Node
-from intarsia.ops import registry as operators
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, Support
+from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram, Support
 
 
 class CPUExecutionProvider(ExecutionProvider):
@@ -21,11 +22,26 @@ class CPUExecutionProvider(ExecutionProvider):
         return "" if find_spec("llvmlite") else "llvmlite is not installed: pip install llvmlite"
 
     def supports(self, node: Node, graph: Graph) -> Support:
-        if operators().find(node.domain, node.op_type, node.version or 10_000) is None:
+        from intarsia.ops import registry
+
+        if registry().find(node.domain, node.op_type, node.version or 10_000) is None:
             return Support.no(f"{node.qualified_op} version {node.version} has no definition", code="no-kernel")
         return Support.yes()
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
+        from intarsia.ops import registry
         from intarsia.providers.cpu.program import CpuProgram
 
-        return CpuProgram.compile(graph, operators(), context)
+        return CpuProgram.compile(graph, registry(), context)
+
+    def save(self, program: Program) -> SavedProgram:
+        from intarsia.providers.cpu import saved
+        from intarsia.providers.cpu.program import CpuProgram
+
+        assert isinstance(program, CpuProgram)
+        return saved.save(program)
+
+    def restore(self, head: bytes, block: np.ndarray, context: CompileContext) -> Program | None:
+        from intarsia.providers.cpu import saved
+
+        return saved.restore(head, block, context)

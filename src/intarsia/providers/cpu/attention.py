@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +25,11 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
-from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+if TYPE_CHECKING:
+    from intarsia.ops.infer import Inference
 
 _HEADS_TO_FRONT = [0, 2, 1, 3]
 _SERIAL_PRODUCTS = 40_000  # multiplications that are not worth waking other threads for

@@ -24,7 +24,7 @@ from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import STATUS, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import STATUS, Below, Step, buffers_and_sizes
 from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
@@ -273,7 +273,7 @@ class _Lowerer:
         buffers = (*names, out, STATUS) if kernel.checked else (*names, out)
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
-            kernel.text, tuple(names), (out,), partial(_loop_arguments, buffers, tuple(kernel.sizes)),
+            kernel.text, tuple(names), (out,), partial(buffers_and_sizes, buffers, tuple(kernel.sizes)),
             serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
             checked=kernel.checked,
         )  # fmt: skip
@@ -323,10 +323,6 @@ class _Lowerer:
             have, want = product(own.shape or ()), product(view.shape or ())
             if have != want:
                 self.constraints.append(Constraint("equal", have, want, where))
-
-
-def _loop_arguments(buffers: tuple[str, ...], sizes: tuple[Dim, ...], size: Sizes, threads: int) -> Sequence[Argument]:
-    return [*(Ref(n) for n in buffers), *(size(d) for d in sizes)]
 
 
 def _prefix(g: Group) -> str:

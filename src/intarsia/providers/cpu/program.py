@@ -11,21 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.target import Target
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.graph.dims import Shape, evaluate
 from intarsia.graph.model import Graph, Node, TensorType, Value
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.ops.registry import Registry
 from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.segment import BoundSegment, Segment
 from intarsia.providers.cpu.executable import Executable, HostStep
-from intarsia.providers.cpu.host import host_kernel
-from intarsia.providers.cpu.layout import original_name
 from intarsia.runtime.executor import Pool, get_pool
 
 if TYPE_CHECKING:
+    from intarsia.codegen.target import Target
+    from intarsia.ops.registry import Registry
     from intarsia.providers.cpu.lower import Lowered
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
@@ -69,6 +66,7 @@ class CpuProgram(Program):
             EPFail: LLVM is missing or rejects a kernel.
         """
         from intarsia.codegen.engine import get_engine
+        from intarsia.codegen.target import Target
         from intarsia.providers.cpu.lower import lower_graph
 
         target = target or Target.host()
@@ -128,6 +126,8 @@ class CpuProgram(Program):
         return results
 
     def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
+        from intarsia.providers.cpu.layout import original_name
+
         assert self.context.on_step is not None
         for i, step in enumerate(bound.segment.steps):
             self.context.on_step(step.label, [original_name(n) for n in step.nodes], int(times[i]), int(times[i + 1]))
@@ -203,6 +203,9 @@ class CpuProgram(Program):
     # --- host steps ---
 
     def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int]) -> None:
+        from intarsia.ops.evaluate import evaluate_node
+        from intarsia.providers.cpu.host import host_kernel
+
         node = step.node
         operands = [self._value(n, values) for n in step.reads]
         given = zip(node.inputs, operands, step.views, strict=False)
@@ -239,6 +242,8 @@ class CpuProgram(Program):
     def nodes(self) -> list[NodeReport]:
         if self.lowered is None:
             return []
+        from intarsia.providers.cpu.layout import original_name
+
         reports: dict[str, NodeReport] = {}
         for g in self.lowered.grouping.groups:
             label = "+".join(n.op_type for n in g.nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel.lang import Tensor
-from intarsia.ops.infer import Inference
 from intarsia.plan.step import Step
+
+if TYPE_CHECKING:
+    from intarsia.ops.infer import Inference
 
 
 class Workspace(Protocol):

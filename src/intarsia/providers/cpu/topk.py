@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from intarsia.codegen import topk as template
 from intarsia.codegen.epilogue import Epilogue
@@ -11,10 +12,12 @@ from intarsia.codegen.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import product
 from intarsia.graph.model import Node, TensorType
-from intarsia.ops.infer import Inference
 from intarsia.ops.operands import normal_axis
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+if TYPE_CHECKING:
+    from intarsia.ops.infer import Inference
 
 _SERIAL_ELEMENTS = 4096
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from intarsia.codegen import transpose as template
 from intarsia.codegen.emit import SUPPORTED_DTYPES
@@ -13,9 +14,11 @@ from intarsia.codegen.target import Target
 from intarsia.codegen.transpose import Moved
 from intarsia.graph.dims import Shape, product
 from intarsia.graph.model import Node, TensorType
-from intarsia.ops.infer import Inference
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+if TYPE_CHECKING:
+    from intarsia.ops.infer import Inference
 
 _LEAST_ELEMENTS = 4096
 _LEAST_SIDE = 12  # of a known matrix: narrower ones are mostly cut squares, and loops with constant bounds are faster

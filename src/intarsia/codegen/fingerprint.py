@@ -1,0 +1,57 @@
+"""What generated code depends on besides its text: this package, the compiler, the CPU. Found out without importing LLVM."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+
+import numpy as np
+
+from intarsia.codegen.cache import content_key
+
+
+def fingerprint() -> str:
+    """Changes with any file of this package, with llvmlite, Python and NumPy, the CPU, and INTARSIA_CPU_FEATURES."""
+    return _fingerprint(os.environ.get("INTARSIA_CPU_FEATURES", ""))
+
+
+@functools.cache
+def _fingerprint(features: str) -> str:
+    return content_key(sys.version, np.__version__, _package(), _compiler(), _cpu(), features)
+
+
+def _package() -> str:
+    rows: list[str] = []
+    folders = [os.path.dirname(os.path.dirname(__file__))]  # noqa: PTH120
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    rows.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
+                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
+    return "\n".join(sorted(rows))
+
+
+def _compiler() -> str:
+    from importlib.util import find_spec
+
+    spec = find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        return ""
+    status = os.stat(spec.origin)  # noqa: PTH116
+    return f"{spec.origin} {status.st_size} {status.st_mtime_ns}"
+
+
+def _cpu() -> str:
+    try:
+        with open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123
+            lines = file.read(8192).split(b"\n\n", 1)[0].split(b"\n")
+    except OSError:
+        import platform
+
+        return str(platform.uname())
+    names = (b"model name", b"flags", b"Features", b"CPU part")
+    return b"\n".join(line for line in lines if line.split(b":", 1)[0].strip() in names).decode(errors="replace")

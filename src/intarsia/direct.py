@@ -1,0 +1,34 @@
+"""A whole model as one program in host memory: no copies, no partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from intarsia.errors import InvalidArgument, nearest
+from intarsia.partition.provider import Program, RunContext
+
+
+class DirectModel:
+    """Runs one program whose inputs and outputs are the model's, in their order."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.inputs, self.outputs, self.run = program.inputs, program.outputs, program.run
+
+    def run_some(self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        """The outputs `wanted`, in that order.
+
+        Raises:
+            InvalidArgument: a name is not an output.
+            Fail: the caller asked to stop.
+        """
+        for name in wanted:
+            if name not in self.outputs:
+                raise InvalidArgument(f"Invalid output name: {name!r}; {nearest(name, self.outputs)}")
+        results = dict(zip(self.outputs, self.program.run(inputs, run), strict=True))
+        chosen: list[Any] = []
+        for i, name in enumerate(wanted):
+            value = results[name]
+            chosen.append(value.copy() if name in wanted[:i] and hasattr(value, "copy") else value)
+        return chosen

@@ -1,0 +1,107 @@
+"""CPU programs as bytes: what runs them, without what they were made from.
+
+The head holds the executable (steps with their arguments as data) and its machine code as one image; arrays (weights in the
+form that kernels want) are kept beside it, to be read in one piece. Neither text of kernels nor a compiler is needed to start.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.codegen import image
+from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
+from intarsia.plan.arena import ALIGNMENT, align
+from intarsia.providers.cpu.executable import HostStep
+
+if TYPE_CHECKING:
+    from intarsia.codegen.engine import KernelText
+    from intarsia.codegen.target import Target
+    from intarsia.providers.cpu.program import CpuProgram
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An array in the block of all arrays."""
+
+    offset: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+def save(program: CpuProgram) -> SavedProgram:
+    """The program as bytes.
+
+    Raises:
+        NotSaved: it has parts that are not data (subgraphs run by Python, functions), or its code does not link.
+    """
+    executable = program.executable
+    for unit in executable.units:
+        if isinstance(unit, HostStep) and any(True for _ in unit.node.subgraphs):
+            raise NotSaved(f"node {unit.node.name!r} ({unit.node.qualified_op}) runs a subgraph from Python")
+    arrays = {n: a for n, a in executable.constants.items() if not a.dtype.hasobject}
+    small = {n: a for n, a in executable.constants.items() if a.dtype.hasobject}
+    places, parts = _laid_out(arrays)
+    kernels = {k.symbol: k for segment in executable.segments() for s in segment.steps for k in (s.kernel, *s.calls)}
+    code = _linked(list(kernels.values()), program.target) if kernels else b""
+    try:
+        head = pickle.dumps((program.target, replace(executable, constants={}), places, small, code), 5)
+    except (pickle.PicklingError, TypeError, AttributeError) as error:
+        raise NotSaved(f"a step is not plain data: {error}") from error
+    return SavedProgram(head, parts)
+
+
+def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
+    from intarsia.codegen.engine import get_engine
+
+    objects = get_engine(target).objects(kernels)
+    if objects is None:
+        raise NotSaved("its kernels are not in the cache")
+    code = image.link(objects, [k.symbol for k in kernels])
+    if code is None:
+        raise NotSaved("its kernels cannot be linked without LLVM on this system")
+    return code
+
+
+def _laid_out(arrays: dict[str, np.ndarray]) -> tuple[dict[str, _Place], list[memoryview | bytes]]:
+    """Where each array goes, and all their bytes in order."""
+    places: dict[str, _Place] = {}
+    parts: list[memoryview | bytes] = []
+    at = 0
+    for name, array in arrays.items():
+        dense = np.ascontiguousarray(array)
+        places[name] = _Place(at, array.dtype, array.shape)
+        if dense.nbytes:
+            parts += [dense.reshape(-1).view(np.uint8).data, bytes(align(dense.nbytes) - dense.nbytes)]
+        at += align(dense.nbytes)
+    return places, parts
+
+
+def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgram | None:
+    """The program that `save` made these bytes from; None where its code cannot be loaded here.
+
+    Args:
+        head: as saved.
+        block: uint8 [nbytes], the saved parts one after the other; the program keeps it.
+    """
+    from intarsia.providers.cpu.program import CpuProgram
+
+    target, executable, places, small, code = pickle.loads(head)  # noqa: S301 # as machine code, from the user's own cache
+    addresses = image.load_once(code) if code else {}
+    if addresses is None or block.ctypes.data % ALIGNMENT:
+        return None
+    executable.constants = {name: _array(block, place) for name, place in places.items()} | small
+    for segment in executable.segments():
+        segment.constants = {name: executable.constants[name] for name in segment.constants}
+    return CpuProgram(executable, addresses, context, target)
+
+
+def _array(block: np.ndarray, place: _Place) -> np.ndarray:
+    nbytes = place.dtype.itemsize
+    for size in place.shape:
+        nbytes *= size
+    return block[place.offset : place.offset + nbytes].view(place.dtype).reshape(place.shape)

@@ -1,0 +1,171 @@
+"""Warm starts: what a model became for a session's options is kept in the cache, and a later session begins there.
+
+An entry is found by a hash of the model's bytes, of everything in the options that matters, of this package's code and of
+the CPU. Reading a large file to hash it takes longer than starting from the cache, so the hash of a file is remembered for its
+identity (device, inode, size, times of change); a file changed in the last seconds is always read, since its clock may
+not have ticked between two changes.
+
+Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are kept. The log
+(level DEBUG of `intarsia.cache`) says why a model is not.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import pickle
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.codegen.cache import DiskCache, content_key, get_cache
+from intarsia.codegen.fingerprint import fingerprint
+from intarsia.direct import DirectModel
+from intarsia.graph.model import Metadata, Value
+from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start from the cache needs is imported before it
+
+if TYPE_CHECKING:
+    from intarsia.compiled import CompiledModel
+    from intarsia.graph.model import Graph
+    from intarsia.options import SessionOptions
+    from intarsia.partition.provider import CompileContext, ExecutionProvider
+
+logger = logging.getLogger("intarsia.cache")
+
+_SETTLED_SECONDS = 2.0  # file systems' clocks tick more often than this
+_MIB = 1 << 20
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a model takes and gives, and says of itself."""
+
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    overridable: tuple[Value, ...]
+    metadata: Metadata
+    name: str
+
+    @classmethod
+    def of(cls, graph: Graph, inferred: Graph) -> Signature:
+        """From a graph as loaded and as optimised, which knows more types."""
+        outputs = (v if v.type is not None else Value(v.name, inferred.type_of(v.name)) for v in graph.outputs)
+        overridable = (Value(n, graph.constants[n].type) for n in graph.overridable)
+        return cls(tuple(graph.inputs), tuple(outputs), tuple(overridable), graph.metadata, graph.name)
+
+
+@dataclass(frozen=True)
+class Start:
+    """A session's beginning from the cache."""
+
+    signature: Signature
+    model: DirectModel | CompiledModel
+
+
+class WarmStart:
+    """The cache entry of one model with one session's options; `find` it, or `keep` what was made instead."""
+
+    def __init__(self, model: str, key: str, cache: DiskCache, limit_nbytes: int) -> None:
+        self._model, self._cache, self._limit = model, cache, limit_nbytes
+        self._head, self._weights = f"start-{key}", f"weights-{key}"
+
+    def is_of(self, source: Any) -> bool:
+        """Whether `source` still is the model that the entry was made for."""
+        return _model_key(source, self._cache, self._limit) == self._model
+
+    def find(self, provider: ExecutionProvider, context: CompileContext) -> Start | None:
+        head = self._cache.get(self._head)
+        if head is None:
+            return None
+        signature, program_head, nbytes = pickle.loads(head)  # noqa: S301 # it comes with machine code
+        block = self._block(nbytes)
+        if block is None:
+            return None
+        restored = provider.restore(program_head, block, context)
+        return None if restored is None else Start(signature, DirectModel(restored))
+
+    def _block(self, nbytes: int) -> np.ndarray | None:
+        raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
+        block = raw[-raw.ctypes.data % _ALIGNMENT :][:nbytes]
+        if not nbytes:
+            return block
+        opened = self._cache.open(self._weights)
+        if opened is None:
+            return None
+        file, length = opened
+        with file:
+            view, done = block.data, 0
+            while length == nbytes and done < nbytes:
+                count = file.readinto(view[done:])  # type: ignore[attr-defined]
+                if not count:
+                    return None
+                done += count
+        return block if length == nbytes else None
+
+    def keep(self, signature: Signature, model: CompiledModel, provider: ExecutionProvider) -> None:
+        """Write the entry, if the model is one program that can be kept."""
+        from intarsia.partition.provider import NotSaved
+
+        if signature.metadata.external_data:
+            logger.debug("not kept for a warm start: the model has weights in other files")
+            return
+        if len(model.programs) != 1 or model.run != model.programs[0].run:
+            logger.debug("not kept for a warm start: the model is more than one program")
+            return
+        try:
+            saved = provider.save(model.programs[0])
+        except NotSaved as reason:
+            logger.debug("not kept for a warm start: %s", reason)
+            return
+        nbytes = sum(memoryview(part).nbytes for part in saved.parts)
+        if nbytes > self._limit:
+            logger.debug("not kept for a warm start: %d MiB of weights, more than %d", nbytes // _MIB, self._limit // _MIB)
+            return
+        head = pickle.dumps((signature, saved.head, nbytes), 5)
+        if not nbytes or self._cache.put(self._weights, saved.parts):
+            self._cache.put(self._head, head)
+
+
+def warm_start(source: Any, options: SessionOptions, provider: ExecutionProvider, settings: str) -> WarmStart | None:
+    """The cache entry for `source` and everything that a program is made from; None where nothing is kept.
+
+    `settings` is text that differs wherever the program would.
+    """
+    cache = get_cache()
+    limit = int(options.config("session.cache_weights_mib")) * _MIB
+    if cache.directory is None or limit <= 0 or os.environ.get("INTARSIA_PROGRAM_CACHE") == "0":
+        return None
+    model = _model_key(source, cache, limit)
+    if model is None:
+        return None
+    return WarmStart(model, content_key(model, settings, fingerprint()), cache, limit)
+
+
+def _model_key(source: Any, cache: DiskCache, limit: int) -> str | None:
+    """A hash of the model's bytes; None for sources that are not worth it, or not known yet."""
+    if isinstance(source, bytes):
+        return content_key(source) if len(source) <= limit else None
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    try:
+        path = os.path.realpath(os.fspath(source))
+        status = os.stat(path)  # noqa: PTH116
+        if status.st_size > limit or not status.st_size:
+            return None
+        identity = f"{path} {status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+        remembered = f"file-{content_key(identity)}"
+        settled = time.time() - max(status.st_mtime, status.st_ctime) > _SETTLED_SECONDS
+        known = cache.get(remembered) if settled else None
+        if known is not None:
+            return known.decode()
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
+            key = f"{content_key(data)} {path}"  # type: ignore[arg-type]
+    except (OSError, ValueError):
+        return None  # loading says what is wrong
+    if settled:
+        cache.put(remembered, key.encode())
+    return key

@@ -1,0 +1,173 @@
+"""Sessions that begin from the cache: equal answers, nothing compiled, and a new beginning whenever anything has changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import intarsia as ort
+from intarsia.direct import DirectModel
+
+pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
+
+MLP = """g (float[batch, 3] x) => (float[batch, 2] y)
+<float[3, 2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {-1, 1}> { p = MatMul(x, w)  q = Add(p, b)  y = Relu(q) }"""
+X = np.float32([[1, -2, 3], [0, 5, -6]])
+W, B = np.float32([[1, 2], [3, 4], [5, 6]]), np.float32([-1, 1])
+EXPECTED = np.maximum(X @ W + B, 0)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("INTARSIA_PROGRAM_CACHE")
+
+
+@pytest.fixture
+def model_file(tmp_path: Path, make_model: Callable[..., onnx.ModelProto]) -> Path:
+    """A model file that has not changed for a while."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(make_model(MLP).SerializeToString())
+    return path
+
+
+def is_warm(session: ort.InferenceSession) -> bool:
+    return isinstance(session._model, DirectModel)
+
+
+def check(session: ort.InferenceSession) -> None:
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], EXPECTED)
+    np.testing.assert_allclose(session.run(["y"], {"x": X[:1]}, ort.RunOptions())[0], EXPECTED[:1])
+
+
+def test_the_second_session_begins_from_the_cache(model_file: Path) -> None:
+    first, second = (ort.InferenceSession(model_file) for _ in range(2))
+    assert (is_warm(first), is_warm(second)) == (False, True)
+    for session in (first, second):
+        check(session)
+    assert str(second.get_inputs()[0]) == str(first.get_inputs()[0])
+    assert str(second.get_outputs()[0]) == str(first.get_outputs()[0])
+    assert second.get_modelmeta() == first.get_modelmeta()
+    assert str(second.explain()) == str(first.explain())
+
+
+def test_bytes_begin_from_the_cache_too(make_model: Callable[..., onnx.ModelProto]) -> None:
+    data = make_model(MLP).SerializeToString()
+    first, second = (ort.InferenceSession(data) for _ in range(2))
+    assert (is_warm(first), is_warm(second)) == (False, True)
+    check(second)
+
+
+def test_a_new_process_needs_no_compiler(model_file: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy, intarsia\n"
+        f"session = intarsia.InferenceSession({str(model_file)!r})\n"
+        "heavy = {'onnx', 'llvmlite.binding', 'intarsia.ops.infer', 'intarsia.passes.optimizer'} & set(sys.modules)\n"
+        f"answer = session.run(None, {{'x': numpy.float32({X.tolist()})}})[0].tolist()\n"
+        "print(type(session._model).__name__, sorted(heavy), answer)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(ort.__file__).parents[1])}
+    runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for _ in range(2)]
+    cold, warm = (run.stdout.strip() for run in runs)
+    assert cold.startswith("CompiledModel")
+    assert warm == f"DirectModel [] {EXPECTED.tolist()}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda o: setattr(o, "graph_optimization_level", ort.GraphOptimizationLevel.ORT_DISABLE_ALL),
+        lambda o: o.add_free_dimension_override_by_name("batch", 2),
+        lambda o: o.add_session_config_entry("optimization.disable_specified_optimizers", "fuse_gelu"),
+        lambda o: setattr(o, "use_deterministic_compute", True),
+    ],
+    ids=["level", "dimension", "rules", "deterministic"],
+)
+def test_other_options_are_another_entry(model_file: Path, change: Callable[[ort.SessionOptions], None]) -> None:
+    ort.InferenceSession(model_file)
+    options = ort.SessionOptions()
+    change(options)
+    session = ort.InferenceSession(model_file, options)
+    assert not is_warm(session)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], EXPECTED)
+    assert is_warm(ort.InferenceSession(model_file, options))
+
+
+def test_a_changed_file_is_read_anew(model_file: Path, make_model: Callable[..., onnx.ModelProto]) -> None:
+    """Same size, same name, and the old time of change put back: the answer is the new model's."""
+    warm = [ort.InferenceSession(model_file) for _ in range(2)][1]
+    before = model_file.stat()
+    model_file.write_bytes(make_model(MLP.replace("{-1, 1}", "{-9, 9}")).SerializeToString())
+    os.utime(model_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert model_file.stat().st_size == before.st_size
+    session = ort.InferenceSession(model_file)
+    assert not is_warm(session)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], np.maximum(X @ W + np.float32([-9, 9]), 0))
+    with pytest.raises(ort.Fail, match="has changed since the session was made"):
+        warm.explain()
+
+
+def test_a_settled_file_is_not_hashed_again(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
+    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
+    ort.InferenceSession(model_file)
+    monkeypatch.setattr("intarsia.warm.mmap.mmap", lambda *_args, **_kwargs: pytest.fail("the file was read"))
+    assert is_warm(ort.InferenceSession(model_file))
+
+
+def test_damaged_entries_are_made_anew(model_file: Path, tmp_path: Path) -> None:
+    ort.InferenceSession(model_file)
+    for path in (tmp_path / "cache").rglob("start-*"):
+        path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+    session = ort.InferenceSession(model_file)
+    assert not is_warm(session)
+    check(session)
+    for path in (tmp_path / "cache").rglob("weights-*"):
+        path.write_bytes(path.read_bytes()[:-5])
+    check(ort.InferenceSession(model_file))
+
+
+def test_what_is_not_kept_says_why(
+    make_model: Callable[..., onnx.ModelProto], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = """g (bool c, float[2] x) => (float[2] y) { y = If (c) <
+        then_branch = t () => (float[2] a) { a = Neg(x) }, else_branch = e () => (float[2] b) { b = Abs(x) }> }"""
+    monkeypatch.setattr("intarsia.warm.logger.isEnabledFor", lambda _level: True)
+    with caplog.at_level("DEBUG", "intarsia.cache"):
+        for _ in range(2):
+            assert not is_warm(ort.InferenceSession(make_model(loop).SerializeToString()))
+    assert "runs a subgraph from Python" in caplog.text
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.cache_weights_mib", "0")
+    for _ in range(2):
+        assert not is_warm(ort.InferenceSession(make_model(MLP).SerializeToString(), options))
+
+
+def test_overriding_an_initializer_of_a_warm_session(make_model: Callable[..., onnx.ModelProto]) -> None:
+    model = make_model("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Mul(x, w) }")
+    session = [ort.InferenceSession(model.SerializeToString()) for _ in range(2)][1]
+    assert is_warm(session)
+    assert [v.name for v in session.get_overridable_initializers()] == ["w"]
+    x = np.float32([3, 4])
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], [3, 8])
+    np.testing.assert_array_equal(session.run(None, {"x": x, "w": np.float32([10, 20])})[0], [30, 80])
+
+
+def test_a_constant_output_and_one_that_is_an_input(make_model: Callable[..., onnx.ModelProto]) -> None:
+    text = "g (float[2] x) => (float[2] w, float[2] x2, float[2] y) <float[2] w = {1, 2}> { x2 = Identity(x) y = Neg(x) }"
+    model = make_model(text)
+    for session in [ort.InferenceSession(model.SerializeToString()) for _ in range(2)]:
+        x = np.float32([3, 4])
+        results = session.run(None, {"x": x})
+        np.testing.assert_array_equal(results, [[1, 2], [3, 4], [-3, -4]])
+        results[0][:] = results[1][:] = 0
+        np.testing.assert_array_equal(session.run(["y", "w", "y"], {"x": x}), [[-3, -4], [1, 2], [-3, -4]])
+        np.testing.assert_array_equal(x, [3, 4])
