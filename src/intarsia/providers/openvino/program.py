@@ -280,4 +280,4 @@ def _property_text(value: Any) -> str:
 
 
 def _label(node: Any) -> str:
-    return node.name or next((n for n in node.outputs if n), node.op_type)
+    return str(node.name) or str( next((n for n in node.outputs if n), node.op_type))
