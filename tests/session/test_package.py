@@ -31,6 +31,15 @@ def test_importing_loads_nothing_heavy() -> None:
     assert python(code).split() == ["numpy"]
 
 
+def test_importing_loads_only_what_a_warm_start_needs() -> None:
+    """These cost more than all of Intarsia's own modules on the way to a session, or are a compiler's."""
+    slow = "email hashlib importlib.metadata json random shutil socket subprocess tempfile"
+    own = "ops kernel codegen.engine codegen.emit passes.optimizer partition.partition providers.cpu.lower prepare compiled"
+    names = {*slow.split(), *(f"intarsia.{name}" for name in own.split())}
+    code = f"import sys, numpy; before = set(sys.modules); import intarsia; print(*({names!r} - before) & set(sys.modules))"
+    assert python(code) == "\n"
+
+
 def test_a_session_on_the_reference_provider_needs_neither_onnx_nor_llvm(make_model, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(make_model("g (float[3] x) => (float[3] y) { a = Neg(x)  y = Abs(a) }").SerializeToString())

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes.util
-import importlib.metadata
-import importlib.util
 import os
-import platform
 import sys
 from dataclasses import dataclass
 
@@ -84,6 +80,8 @@ NEEDS: dict[str, Needs] = {
 
 def looked_for(name: str) -> str:
     """Sentences on what was looked for on this machine for the provider `name`, where, and what was found; "" where unknown."""
+    import platform
+
     needs = NEEDS.get(name)
     if needs is None:
         return ""
@@ -94,11 +92,14 @@ def looked_for(name: str) -> str:
 
 
 def _library(short: str) -> str:
+    import platform
+    from ctypes.util import find_library
+
     names = {"Windows": f"{short}.dll", "Darwin": f"lib{short}.dylib"}
     file = names.get(platform.system(), f"lib{short}.so")
     if platform.system() == "Windows" and short == "cuda":
         file = "nvcuda.dll"
-    found = ctypes.util.find_library(short)
+    found = find_library(short)
     if found:
         return f"the library {found} is there"
     variable = {"Windows": "PATH", "Darwin": "DYLD_LIBRARY_PATH"}.get(platform.system(), "LD_LIBRARY_PATH")
@@ -107,15 +108,18 @@ def _library(short: str) -> str:
 
 
 def _package(module: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
     try:
-        spec = importlib.util.find_spec(module)
+        spec = find_spec(module)
     except (ImportError, ValueError):
         spec = None
     if spec is None:
         folders = [p for p in sys.path if p.endswith("-packages")]
         return f"the Python package {module!r} was not found in {', '.join(folders) or 'sys.path'}"
     try:
-        version = importlib.metadata.version(module.replace("_", "-"))
-    except importlib.metadata.PackageNotFoundError:
-        version = "of unknown version"
-    return f"the Python package {module!r} {version} is there ({spec.origin})"
+        installed = version(module.replace("_", "-"))
+    except PackageNotFoundError:
+        installed = "of unknown version"
+    return f"the Python package {module!r} {installed} is there ({spec.origin})"
