@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 
+from intarsia.ops.layers import in_force
 from intarsia.ops.registry import REGISTRY, Registry
 
 FAMILIES = (
@@ -16,9 +17,15 @@ FAMILIES = (
 )  # fmt: skip
 
 
-@functools.cache
 def registry() -> Registry:
-    """All operators; the families are imported on the first call."""
+    """All operators: Intarsia's own, under those that a program registered (`intarsia.op`) for the process, or for the
+    session that is being made or run here."""
+    return in_force(builtin())
+
+
+@functools.cache
+def builtin() -> Registry:
+    """Intarsia's own operators; the families are imported on the first call."""
     for family in FAMILIES:
         importlib.import_module(f"intarsia.ops.{family}")
     return REGISTRY

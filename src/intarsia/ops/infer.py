@@ -226,7 +226,7 @@ def call(
     for name, default in record.attributes.items():
         if default is REQUIRED and name not in attributes:
             raise k.DefinitionError(f"required attribute {name!r} is missing")
-    extra = set(attributes) - set(record.attributes)
+    extra = set() if record.takes_any_attribute else set(attributes) - set(record.attributes)
     for name in extra:
         if not name.startswith("_"):
             raise k.DefinitionError(f"attribute {name!r} is not known to version {record.since} of the operator")

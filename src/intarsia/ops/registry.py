@@ -82,6 +82,11 @@ class OpRecord:
         }
 
     @cached_property
+    def takes_any_attribute(self) -> bool:
+        """Whether the function checks its attributes itself (`**attributes`)."""
+        return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self._parameters)
+
+    @cached_property
     def wants_context(self) -> bool:
         return any(p.name == "node" for p in self._parameters)
 

@@ -1,0 +1,40 @@
+"""Operators of your own, in tensor primitives or as NumPy functions. See docs/custom-operators.md.
+
+    import intarsia
+    from intarsia.operators import primitives as k
+
+    @intarsia.op("my.domain::Scale")
+    def scale(x, *, factor=2.0):
+        return x * factor
+"""
+
+from intarsia.graph.dims import Dim, broadcast_shapes, dim_max, dim_min, fresh_symbol
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, ValueType
+from intarsia.kernel import lang as primitives
+from intarsia.kernel.lang import DefinitionError, SymbolicValueError, Tensor
+from intarsia.operators.library import OperatorLibrary, host_op, op, unregister_operator
+from intarsia.ops.registry import NodeContext
+
+__all__ = [
+    "DType",
+    "DefinitionError",
+    "Dim",
+    "MapType",
+    "NodeContext",
+    "OperatorLibrary",
+    "OptionalType",
+    "SequenceType",
+    "SymbolicValueError",
+    "Tensor",
+    "TensorType",
+    "ValueType",
+    "broadcast_shapes",
+    "dim_max",
+    "dim_min",
+    "fresh_symbol",
+    "host_op",
+    "op",
+    "primitives",
+    "unregister_operator",
+]
