@@ -18,6 +18,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from intarsia.binding import IOBinding as IOBinding
+    from intarsia.check import ModelCheck as ModelCheck
+    from intarsia.check import check_model as check_model
     from intarsia.device_info import get_device as get_device
     from intarsia.enums import ExecutionMode as ExecutionMode
     from intarsia.enums import ExecutionOrder as ExecutionOrder
@@ -38,6 +40,10 @@ if TYPE_CHECKING:
     from intarsia.explain import Explanation as Explanation
     from intarsia.log import set_default_logger_severity as set_default_logger_severity
     from intarsia.log import set_default_logger_verbosity as set_default_logger_verbosity
+    from intarsia.operators.library import OperatorLibrary as OperatorLibrary
+    from intarsia.operators.library import host_op as host_op
+    from intarsia.operators.library import op as op
+    from intarsia.operators.library import unregister_operator as unregister_operator
     from intarsia.options import RunOptions as RunOptions
     from intarsia.options import SessionOptions as SessionOptions
     from intarsia.partition.provider import ExecutionProvider as ExecutionProvider
@@ -60,6 +66,8 @@ _ERRORS = (
 _WHERE: dict[str, str] = {
     **dict.fromkeys(_ERRORS, "errors"),
     **dict.fromkeys(("ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel"), "enums"),
+    **dict.fromkeys(("ModelCheck", "check_model"), "check"),
+    **dict.fromkeys(("OperatorLibrary", "host_op", "op", "unregister_operator"), "operators.library"),
     **dict.fromkeys(("RunOptions", "SessionOptions"), "options"),
     **dict.fromkeys(("ModelMetadata", "NodeArg"), "signature"),
     **dict.fromkeys(("set_default_logger_severity", "set_default_logger_verbosity"), "log"),

@@ -16,6 +16,8 @@ import numpy as np
 
 from intarsia.errors import EPFail, InvalidArgument, nearest
 from intarsia.graph.model import Graph
+from intarsia.ops.layers import using
+from intarsia.ops.registry import Registry
 from intarsia.partition.device import HOST, DeviceTensor, detached
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
 from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, RunContext
@@ -58,6 +60,25 @@ class CompiledModel:
         self._selected: dict[tuple[str, ...], tuple[_Step, ...]] = {}
         direct = profile is None and self._is_direct()
         self.run = self.programs[0].run if direct else self._run_all
+
+    def with_operators(self, operators: Registry | None) -> CompiledModel:
+        """This model, with `operators` (None: no change) in force while it runs too, for providers that look one up then."""
+        if operators is not None:
+            run, run_some = self.run, self.run_some
+
+            def scoped_run(inputs: Sequence[Any], context: RunContext | None = None) -> list[Any]:
+                with using(operators):
+                    return run(inputs, context)
+
+            def scoped_run_some(
+                wanted: tuple[str, ...], inputs: Sequence[Any], context: RunContext | None = None
+            ) -> list[Any]:
+                with using(operators):
+                    return run_some(wanted, inputs, context)
+
+            self.run = scoped_run
+            self.run_some = scoped_run_some  # type: ignore[method-assign]
+        return self
 
     def _is_direct(self) -> bool:
         if len(self.programs) != 1 or len(self._steps) != 1:

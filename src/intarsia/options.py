@@ -10,6 +10,8 @@ from typing import Any, ClassVar, NoReturn
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
 from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
+from intarsia.ops.layers import PROCESS
+from intarsia.ops.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,7 @@ class SessionOptions(Settings):
         object.__setattr__(self, "_dims_by_denotation", {})
         object.__setattr__(self, "_providers", [])
         object.__setattr__(self, "_initializers", {})
+        object.__setattr__(self, "_operators", [])
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry (see `config_keys.SESSION_KEYS`).
@@ -187,6 +190,35 @@ class SessionOptions(Settings):
     def initializers(self) -> dict[str, Any]:
         """What `add_initializer` was given."""
         return dict(self.__dict__["_initializers"])
+
+
+    def register_custom_ops_library(self, library: Any) -> None:
+        """Give sessions made with these options operators of your own (see docs/custom-operators.md).
+
+        Args:
+            library: a Python module, its name or the path of its file; an `OperatorLibrary`; a function decorated by
+                `intarsia.op` or `intarsia.host_op`; or a class in the style of onnx's `OpRun`.
+
+        Raises:
+            NotImplemented: a native library (.so, .dll, .dylib): those are made for onnxruntime's C API.
+            InvalidArgument, NoSuchFile: it has no operators, or does not exist.
+        """
+        from intarsia.operators.library import session_operators
+
+        self.__dict__["_operators"] += session_operators([library])
+
+    def operators_in_force(self, new_ops: Sequence[Any] | None = None) -> Registry | None:
+        """Operators of a session that has some of its own, by these options or `new_ops`; None: those of the process."""
+        layers = list(self.__dict__["_operators"])
+        if new_ops is not None:
+            from intarsia.operators.library import session_operators
+
+            layers += session_operators(new_ops)
+        if not layers and not PROCESS:
+            return None
+        from intarsia.ops import builtin
+
+        return PROCESS.over(builtin(), layers)
 
 
 def _checked_size(name: str, size: Any) -> int:

@@ -132,9 +132,15 @@ def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -> Graph:
-    """The graph after the rewrites of the options' level, its types inferred and its nodes' versions resolved."""
+    """The graph after the rewrites of the options' level, its types inferred and its nodes' versions resolved.
+
+    Raises:
+        NotImplemented: operators that the model needs do not exist; lists all of them.
+    """
     from intarsia.ops import registry
     from intarsia.ops.infer import infer
+    from intarsia.ops.layers import redirected, restored
+    from intarsia.ops.missing import require_operators
     from intarsia.passes import optimize, standardize
 
     left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
@@ -142,9 +148,12 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     if graph.overridable and not options.optimized_model_filepath:
         graph = graph.clone()
         graph.overridable = []  # a run that overrides one gets a graph of its own (`with_inputs`), so these are constants
-    result = optimize(graph, options.graph_optimization_level, disabled=disabled)
+    operators = registry()
+    require_operators(graph, operators)
+    graph = redirected(graph, operators)
+    result = optimize(graph, options.graph_optimization_level, disabled=disabled, registry=operators)
     if options.optimized_model_filepath:
         from intarsia.graph.save import save
 
-        save(standardize(result.graph), Path(options.optimized_model_filepath))
-    return infer(result.graph, registry()).graph
+        save(standardize(restored(result.graph)), Path(options.optimized_model_filepath))
+    return infer(result.graph, operators).graph

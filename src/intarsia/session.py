@@ -15,6 +15,7 @@ from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
 from intarsia.feeds import FeedReader
 from intarsia.log import session_logger
+from intarsia.ops.layers import using
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
 from intarsia.providers.fallback import check_taken, fallback_mode, report
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.explain import Explanation
     from intarsia.graph.model import Graph
+    from intarsia.ops.registry import Registry
     from intarsia.profile import Profile
     from intarsia.values import OrtValue
 
-_KEYWORDS = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
+_KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class _Maker:
     context: CompileContext
     log: logging.Logger
     profile: Profile | None
+    operators: Registry | None
 
     def compiled(self, graph: Graph) -> CompiledModel:
         from intarsia import prepare
@@ -54,9 +57,10 @@ class _Maker:
 
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
         split = PartitionOptions(islands, shapes, parse_rules(self.options.config_entries()))
-        with collection_paused():
+        with collection_paused(), using(self.operators):
             ready = prepare.optimised(graph, self.options, self.disabled)
-            return compile_model(ready, self.providers, self.context, split, self.log, self.profile)
+            model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
+        return model.with_operators(self.operators)
 
 
 class InferenceSession:
@@ -69,6 +73,8 @@ class InferenceSession:
             The CPU is always the last resort, unless "session.disable_cpu_ep_fallback" is "1".
         provider_options: a dict for each provider, where `providers` are names alone.
         disabled_optimizers: names of rewrite rules to leave out.
+        new_ops: operators for this session: functions decorated by `intarsia.op` or `intarsia.host_op`, `OperatorLibrary`s,
+            modules or their files, or classes in the style of onnx's `OpRun`.
 
     A provider that exists but cannot work on this machine is left out with a `ProviderWarning` when another of those named
     works, and is an error otherwise; a name that does not exist is an error.
@@ -76,7 +82,7 @@ class InferenceSession:
     Raises:
         NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: the model cannot be read or is not valid.
         UnknownOption, InvalidArgument: an argument is wrong.
-        NotImplemented: no provider has one of the model's operators.
+        NotImplemented: operators that the model needs do not exist (all are listed), or no provider takes one.
         EPFail: no named provider works on this machine, or one cannot compile its part.
     """
 
@@ -97,6 +103,7 @@ class InferenceSession:
         self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
         self._enable_fallback = bool(kwargs.get("enable_fallback", True))
         self._fallback_lock = threading.Lock()
+        self._operators = self._sess_options.operators_in_force(kwargs.get("new_ops"))
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
@@ -130,7 +137,7 @@ class InferenceSession:
             options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
             options.use_deterministic_compute, options.config_entries(),
         )  # fmt: skip
-        maker = _Maker(options, self._disabled, instances, context, log, self._profile)
+        maker = _Maker(options, self._disabled, instances, context, log, self._profile, self._operators)
         entry = self._warm_start(instances)
         found = entry.find(instances[0], context) if entry is not None else None
         if found is None:
@@ -172,7 +179,8 @@ class InferenceSession:
         """Where this session may begin from the cache: one provider alone, and nothing that changes or watches the model."""
         options = self._sess_options
         watched = self._profile is not None or options.log_severity_level == 0 or options.optimized_model_filepath
-        if len(instances) != 1 or self._loaded is not None or watched or options.initializers:
+        changed = options.initializers or self._operators is not None
+        if len(instances) != 1 or self._loaded is not None or watched or changed:
             return None
         (provider,) = instances
         settings = (

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, dump, explain, providers, run
+from intarsia.cli import bench, cache, check, dump, explain, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
 from intarsia.cli.show import errors
 from intarsia.errors import IntarsiaError, InvalidArgument
@@ -128,6 +128,27 @@ def explain_model(
     `intarsia explain model.onnx -p CUDAExecutionProvider -p CPUExecutionProvider --json`
     """
     explain.explain_model(model, _names(provider), as_json)
+
+
+@app.command("check")
+def check_model(
+    model: Model,
+    operators: Annotated[
+        list[str] | None,
+        typer.Option("--operators", help="A Python file or module with operators of your own; may be repeated."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List everything that keeps a model from running, without loading its weights; exit code 1 where there is anything.
+
+    Examples:
+
+    `intarsia check model.onnx`
+
+    `intarsia check model.onnx --operators my_operators.py --json`
+    """
+    if not check.check_file(model, operators or [], as_json):
+        raise typer.Exit(FAILED)
 
 
 @app.command("bench")

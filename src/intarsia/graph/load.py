@@ -6,6 +6,7 @@ The proto definitions that the tag numbers below come from: https://github.com/o
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,18 @@ _PROTO_LIMIT_NBYTES = (1 << 31) - 1
 _COPIED_TENSOR_NBYTES = 1 << 16  # tensors of a proto over 2 GB that are larger are left in the proto
 
 
-def load(source: ModelSource, *, base_dir: str | os.PathLike[str] | None = None) -> Graph:
+def load(
+    source: ModelSource,
+    *,
+    base_dir: str | os.PathLike[str] | None = None,
+    external: Callable[[Path | None, str], ExternalFiles] = ExternalFiles,
+) -> Graph:
     """The graph of an ONNX model, nodes in topological order. Weights are mapped, and read when they are first used.
 
     Args:
         source: a path, bytes, a binary file object or an `onnx.ModelProto`.
         base_dir: the folder that external data lies in; by default the folder of the model file.
+        external: makes what finds external data from that folder and the model's path.
 
     Raises:
         NoSuchFile: the path does not exist.
@@ -45,12 +52,12 @@ def load(source: ModelSource, *, base_dir: str | os.PathLike[str] | None = None)
         InvalidArgument: `source` is of another type or cannot be read.
     """
     if is_model_proto(source):
-        return _load_proto(source, base_dir)
-    return _read(open_source(source, base_dir), {}, external_root=base_dir is None)
+        return _load_proto(source, base_dir, external)
+    opened = open_source(source, base_dir)
+    return _read(opened, {}, external(opened.folder, opened.path if base_dir is None else ""))
 
 
-def _read(source: Source, left_out: dict[str, Constant], *, external_root: bool = False) -> Graph:
-    files = ExternalFiles(source.folder, source.path if external_root else "")
+def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -> Graph:
     try:
         reader = _Reader(source.buffer, source.label, files, left_out)
         graph = reader.model()
@@ -65,7 +72,9 @@ def _read(source: Source, left_out: dict[str, Constant], *, external_root: bool 
     return graph
 
 
-def _load_proto(proto: Any, base_dir: str | os.PathLike[str] | None) -> Graph:
+def _load_proto(
+    proto: Any, base_dir: str | os.PathLike[str] | None, external: Callable[[Path | None, str], ExternalFiles]
+) -> Graph:
     from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
     folder = Path(base_dir) if base_dir is not None else None
@@ -76,7 +85,7 @@ def _load_proto(proto: Any, base_dir: str | os.PathLike[str] | None) -> Graph:
             raise ValueError("too large to be parsed by others")
     except (ValueError, EncodeError):  # over 2 GB; protobuf's versions differ in what they raise
         data = _without_large_tensors(proto, left_out)
-    return _read(Source(data, "ModelProto", folder), left_out)
+    return _read(Source(data, "ModelProto", folder), left_out, external(folder, ""))
 
 
 def _without_large_tensors(proto: Any, left_out: dict[str, Constant]) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidGraph, NotImplemented
+from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented
 from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
@@ -57,12 +57,14 @@ def infer(
     outer_types: Mapping[str, ValueType] | None = None,
     outer_values: Mapping[str, np.ndarray] | None = None,
     strict: bool = True,
+    on_error: Callable[[Node, IntarsiaError], None] | None = None,
 ) -> Inference:
     """Infer types through `graph`. The result's graph is a clone whose nodes have their versions resolved.
 
     Args:
         outer_types, outer_values: what is known of names that a subgraph captures.
         strict: raise for operators without a record; otherwise their outputs stay unknown.
+        on_error: is told what is wrong with a node, in the place of an error; its outputs have the types that the model declares.
 
     Raises:
         NotImplemented: an operator has no record (names domain, operator, version, node).
@@ -80,7 +82,13 @@ def infer(
         if constant.size <= limit:
             result.values[name] = constant.numpy().astype(object)
     for node in result.graph.nodes:
-        infer_node(result, node, registry, strict)
+        try:
+            infer_node(result, node, registry, strict)
+        except IntarsiaError as error:
+            if on_error is None:
+                raise
+            on_error(node, error)
+            _declare(result, node)
     result.graph.types = {**result.types}
     return result
 
@@ -108,6 +116,8 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
     for name, found in zip(node.outputs, outputs, strict=False):
         if name and found is not None:
             result.types[name] = found
+        elif name:
+            _declare_one(result, name)
 
 
 def _types_of_known_rank(result: Inference, node: Node) -> list[ValueType | None] | None:
@@ -124,9 +134,14 @@ def _types_of_known_rank(result: Inference, node: Node) -> list[ValueType | None
 def _declare(result: Inference, node: Node) -> None:
     """Fall back on the types the model declares; sizes become fresh symbols where they are not known."""
     for name in node.outputs:
-        declared = result.graph.type_of(name) if name else None
-        if declared is not None and name not in result.types:
-            result.types[name] = declared
+        if name:
+            _declare_one(result, name)
+
+
+def _declare_one(result: Inference, name: str) -> None:
+    declared = result.graph.type_of(name)
+    if declared is not None and name not in result.types:
+        result.types[name] = declared
 
 
 def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> list[ValueType | None] | None:

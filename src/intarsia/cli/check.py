@@ -1,0 +1,44 @@
+"""`intarsia check`: everything that keeps a model from running, at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.markup import escape
+
+from intarsia.check import ERROR, check_model
+from intarsia.cli.show import note, screen, table
+from intarsia.ops.missing import HOW_TO_ADD
+
+_WORDS = {
+    "model": "the model cannot be read",
+    "graph": "the graph is not valid",
+    "external-data": "external files",
+    "opset": "operator set versions",
+    "operator": "operators that do not exist",
+    "attribute": "attributes",
+    "type": "types",
+}
+
+
+def check_file(model: Path, operators: Sequence[str], as_json: bool) -> bool:
+    """Print what is wrong with the model, as tables or JSON. True where it can run.
+
+    Raises:
+        IntarsiaError: the file does not exist, or one of `operators` has none.
+    """
+    found = check_model(str(model), new_ops=list(operators))
+    if as_json:
+        print(found.to_json(indent=1))
+        return found.ok
+    for code, words in _WORDS.items():
+        rows = [(p.severity, p.message) for p in found.problems if p.code == code]
+        if rows:
+            table(words, ["", "what"], rows)
+            screen.print()
+    if any(p.code == "operator" and p.severity == ERROR for p in found.problems):
+        note(HOW_TO_ADD)
+    colour = "green" if found.ok else "bold red"
+    screen.print(f"[{colour}]{'ok' if found.ok else 'not ok'}[/]  {escape(found.summary)}", highlight=False)
+    return found.ok
