@@ -180,10 +180,10 @@ class _Checker:
     def _check_graph(self, graph: Graph, lost: Mapping[str, str]) -> None:
         for message in unknown_opsets(graph.opset_imports):
             self._add("opset", message)
-        missing = missing_operators(graph, self.registry)
-        for operator in missing:
-            self.problems.append(Problem("operator", str(operator), operator.nodes[0], label(operator.domain, operator.op_type)))
         redirect = redirected(graph, self.registry)
+        for operator in missing_operators(redirect, self.registry):
+            name = label(operator.domain, operator.op_type)
+            self.problems.append(Problem("operator", str(operator), operator.nodes[0], name))
         for node, imports in _with_imports(redirect):
             self._check_attributes(node, imports, redirect)
         self._check_types(_without(redirect, lost))
@@ -203,7 +203,9 @@ class _Checker:
             for name in node.attributes:
                 if name not in record.attributes and name != "consumed_inputs" and not name.startswith("_"):
                     known = ", ".join(record.attributes) or "none"
-                    self._add("attribute", f"{where}: attribute {name!r} is not known to version {record.since} (has: {known})", node)
+                    self._add(
+                        "attribute", f"{where}: attribute {name!r} is not known to version {record.since} (has: {known})", node
+                    )
         for name, default in record.attributes.items():
             if default is REQUIRED and name not in node.attributes:
                 self._add("attribute", f"{where}: required attribute {name!r} is missing", node)

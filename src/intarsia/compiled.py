@@ -70,11 +70,9 @@ class CompiledModel:
                 with using(operators):
                     return run(inputs, context)
 
-            def scoped_run_some(
-                wanted: tuple[str, ...], inputs: Sequence[Any], context: RunContext | None = None
-            ) -> list[Any]:
+            def scoped_run_some(wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
                 with using(operators):
-                    return run_some(wanted, inputs, context)
+                    return run_some(wanted, inputs, run)
 
             self.run = scoped_run
             self.run_some = scoped_run_some  # type: ignore[method-assign]

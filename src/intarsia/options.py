@@ -191,7 +191,6 @@ class SessionOptions(Settings):
         """What `add_initializer` was given."""
         return dict(self.__dict__["_initializers"])
 
-
     def register_custom_ops_library(self, library: Any) -> None:
         """Give sessions made with these options operators of your own (see docs/custom-operators.md).
 

@@ -149,11 +149,11 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
         graph = graph.clone()
         graph.overridable = []  # a run that overrides one gets a graph of its own (`with_inputs`), so these are constants
     operators = registry()
-    require_operators(graph, operators)
     graph = redirected(graph, operators)
+    require_operators(graph, operators)
     result = optimize(graph, options.graph_optimization_level, disabled=disabled, registry=operators)
     if options.optimized_model_filepath:
         from intarsia.graph.save import save
 
-        save(standardize(restored(result.graph)), Path(options.optimized_model_filepath))
+        save(restored(standardize(result.graph)), Path(options.optimized_model_filepath))
     return infer(result.graph, operators).graph

@@ -136,7 +136,7 @@ def test_labels_must_be_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"intarsia {intarsia.__version__}\n"
-    for command in ("run", "explain", "bench", "dump", "providers", "cache"):
+    for command in ("run", "explain", "check", "bench", "dump", "providers", "cache"):
         assert main([command, "--help"]) == 0
         assert command in capsys.readouterr().out
 

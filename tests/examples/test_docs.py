@@ -44,3 +44,14 @@ def test_documents_fit_the_command_line() -> None:
 
     shown = set(re.findall(r"-s (\w+)", (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")))
     assert shown <= set(STAGES)
+
+
+@pytest.mark.parametrize(("document", "count"), [("custom-operators.md", 6), ("cli.md", 1)])
+def test_the_listings_of_a_document_run_one_after_the_other(document: str, count: int) -> None:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    listings = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(listings) >= count
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(listings)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

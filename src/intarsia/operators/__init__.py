@@ -1,11 +1,11 @@
 """Operators of your own, in tensor primitives or as NumPy functions. See docs/custom-operators.md.
 
-    import intarsia
-    from intarsia.operators import primitives as k
+import intarsia
+from intarsia.operators import primitives as k
 
-    @intarsia.op("my.domain::Scale")
-    def scale(x, *, factor=2.0):
-        return x * factor
+@intarsia.op("my.domain::Scale")
+def scale(x, *, factor=2.0):
+    return x * factor
 """
 
 from intarsia.graph.dims import Dim, broadcast_shapes, dim_max, dim_min, fresh_symbol

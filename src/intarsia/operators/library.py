@@ -65,12 +65,10 @@ def op(
         traced = definition(schema, function)
         domain, op_type = split_name(name)
         records = [
-            OwnRecord(
-                domain, op_type, version, traced, values=tuple(values), deterministic=deterministic, override=override
-            )
+            OwnRecord(domain, op_type, version, traced, values=tuple(values), deterministic=deterministic, override=override)
             for version in _versions(name, since)
         ]
-        return _registered(_loading.get() or PROCESS, function, records)
+        return _registered(_loading.get(), function, records)
 
     return register
 
@@ -119,7 +117,7 @@ def host_op(
             )
             for version in _versions(name, since)
         ]
-        return _registered(_loading.get() or PROCESS, function, records)
+        return _registered(_loading.get(), function, records)
 
     return register
 
@@ -204,9 +202,9 @@ def _versions(name: str, since: int | Sequence[int]) -> list[int]:
     return sorted(set(versions))
 
 
-def _registered(target: OwnOperators, function: F, records: Sequence[OwnRecord]) -> F:
+def _registered(target: OwnOperators | None, function: F, records: Sequence[OwnRecord]) -> F:
     _check_builtin(records)
-    target.add(records)
+    (PROCESS if target is None else target).add(records)
     setattr(function, _MARK, [*getattr(function, _MARK, ()), *records])
     return function
 
@@ -248,8 +246,8 @@ def records_of(source: Any) -> list[OwnRecord]:
     found = getattr(source, _MARK, None)
     if found is None:
         raise InvalidArgument(
-            f"{source!r} has no operators; expected a function decorated by intarsia.op or intarsia.host_op, an OperatorLibrary, "
-            "a module, its name or file, or an onnx OpRun class"
+            f"{source!r} has no operators; expected a function decorated by intarsia.op or intarsia.host_op, an "
+            "OperatorLibrary, a module, its name or file, or an onnx OpRun class"
         )
     return list(found)
 

@@ -66,7 +66,7 @@ def op_run_records(cls: type[Any]) -> list[OwnRecord]:
 class _OpRunOperator:
     def __init__(self, cls: type[Any]) -> None:
         self.cls = cls
-        self.schema = getattr(cls, "op_schema", None)
+        self.schema: Any = getattr(cls, "op_schema", None)
         self._instances: dict[Any, tuple[Any, Mapping[str, Any]]] = {}
 
     def run(self, inputs: Sequence[Any], node: NodeContext, attributes: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -156,5 +156,3 @@ def _value(x: Any) -> Any:
         return x
     array = np.asarray(x)
     return array.astype(object) if array.dtype.kind in "US" else array
-
-

@@ -54,7 +54,8 @@ def _check_root(schema: Schema, i: int, x: Any, bound: Any, function: Callable[.
         return
     if not isinstance(x, Tensor):
         raise DefinitionError(
-            f"its definition {_where(function)} returned a {type(x).__name__}; expected a Tensor, or a tuple of one for each output"
+            f"its definition {_where(function)} returned a {type(x).__name__}; expected a Tensor, or a tuple of "
+            "one for each output"
         )
     if schema.outputs is None:
         return
@@ -153,8 +154,8 @@ class HostOperator:
         if isinstance(d, (int, np.integer)) and not isinstance(d, bool) and d >= 0:
             return int(d)
         raise DefinitionError(
-            f"the shape rule gave the size {d!r} for {self.schema.output_name(i)!r}; expected sizes from 0, or None where only a "
-            "run knows"
+            f"the shape rule gave the size {d!r} for {self.schema.output_name(i)!r}; expected sizes from 0, or None "
+            "where only a run knows"
         )
 
     def _shapes(
@@ -230,7 +231,9 @@ class HostOperator:
         results = out if isinstance(out, tuple) else (out,)
         if len(results) < node.outputs or (self.infer is None and len(results) > self.schema.output_count):
             wanted = f"{node.outputs}" if len(results) < node.outputs else f"{self.schema.output_count}"
-            raise Fail(f"{self._label(node)}: {_where(self.function)} gave {len(results)} outputs; expected {wanted} (as a tuple)")
+            raise Fail(
+                f"{self._label(node)}: {_where(self.function)} gave {len(results)} outputs; expected {wanted} (as a tuple)"
+            )
         wanted_types = [*expected, *[None] * (len(results) - len(expected))]
         return tuple(self._checked(i, x, wanted_types[i], node) for i, x in enumerate(results))
 
@@ -268,7 +271,9 @@ class HostOperator:
                 f".astype(numpy.{kind.dtype.numpy.name})"
             )
         if kind.shape is not None and not _fits(array.shape, kind.shape):
-            raise Fail(f"{name} has shape {list(array.shape)}; expected {format_shape(kind.shape)} by the operator's shape rule")
+            raise Fail(
+                f"{name} has shape {list(array.shape)}; expected {format_shape(kind.shape)} by the operator's shape rule"
+            )
         return array
 
 
@@ -300,8 +305,8 @@ def _rule_keywords(schema: Schema, rule: Callable[..., Any], what: str) -> froze
         inspect.signature(rule).bind(*[None] * count, **dict.fromkeys(keywords))
     except TypeError as error:
         raise InvalidArgument(
-            f"operator {schema.name!r}: {what}={_where(rule)} cannot be called with the operator's {count} inputs: {error}; expected "
-            f"the operator's own positional parameters ({', '.join(n for n, _ in schema.inputs) or 'none'})"
+            f"operator {schema.name!r}: {what}={_where(rule)} cannot be called with the operator's {count} inputs: {error}; "
+            f"expected the operator's own positional parameters ({', '.join(n for n, _ in schema.inputs) or 'none'})"
         ) from None
     if unknown:
         raise InvalidArgument(
@@ -314,12 +319,13 @@ def host_record(
     operator: HostOperator, domain: str, name: str, since: int, values: tuple[str, ...], *,
     reason: str, deterministic: bool, override: bool,
 ) -> OwnRecord:  # fmt: skip
-    run = _like(lambda *inputs, **keywords: operator.run(*inputs, **keywords), operator.function)
+    def run(*inputs: Any, node: NodeContext, **attributes: Any) -> tuple[Any, ...]:
+        return operator.run(*inputs, node=node, **attributes)
 
     def infer(*inputs: Any, node: NodeContext, **attributes: Any) -> list[Kind]:
         return operator.types(*inputs, node=node, **attributes)
 
     return OwnRecord(
-        domain, name, since, run, host=True, infer=infer, values=values, reason=reason, deterministic=deterministic,
-        override=override,
+        domain, name, since, _like(run, operator.function), host=True, infer=infer, values=values, reason=reason,
+        deterministic=deterministic, override=override,
     )  # fmt: skip

@@ -65,7 +65,9 @@ def parse_elements(text: str | Sequence[str], where: str, variables: Mapping[str
         dtype = _ELEMENTS.get(word) or _NUMPY_WORDS.get(word)
         if dtype is None:
             known = [*(variables or ()), *_ELEMENTS, *_NUMPY_WORDS, _ANY]
-            raise InvalidArgument(f"{where}: {word!r} is neither an element type nor declared in types=; {nearest(word, known)}")
+            raise InvalidArgument(
+                f"{where}: {word!r} is neither an element type nor declared in types=; {nearest(word, known)}"
+            )
         found.add(dtype)
     return frozenset(found)
 
@@ -175,7 +177,7 @@ class AttributeSpec:
     many: bool = False
 
     def __str__(self) -> str:
-        word = {np.ndarray: "tensor", Graph: "graph"}.get(self.kind, getattr(self.kind, "__name__", "anything"))  # type: ignore[arg-type]
+        word = "anything" if self.kind is None else {np.ndarray: "tensor", Graph: "graph"}.get(self.kind, self.kind.__name__)
         return f"list of {word}" if self.many else word
 
     def read(self, name: str, value: Any) -> Any:
@@ -245,9 +247,7 @@ def read_schema(
     """
     where = f"operator {name!r}"
     parameters = _parameters(function, where)
-    declared = {
-        v: parse_elements(text, f"{where}: type {v!r}") for v, text in (variables or {}).items()
-    }
+    declared = {v: parse_elements(text, f"{where}: type {v!r}") for v, text in (variables or {}).items()}
     positional = [p for p in parameters if p.kind in POSITIONAL]
     rest = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
     known = [*(p.name for p in positional), *([rest] if rest else [])]
@@ -285,8 +285,8 @@ def _parameters(function: Callable[..., Any], where: str) -> list[inspect.Parame
             )
         if p.kind in POSITIONAL and p.default not in (inspect.Parameter.empty, None):
             raise InvalidArgument(
-                f"{where}: the parameter {p.name!r} of {function.__qualname__} has the default {p.default!r}; inputs are required "
-                "or None where they are omitted, and attributes stand behind a *: "
+                f"{where}: the parameter {p.name!r} of {function.__qualname__} has the default {p.default!r}; inputs are "
+                "required, or None where they are omitted, and attributes stand behind a *: "
                 f"def {function.__name__}(..., *, {p.name}={p.default!r})"
             )
     return parameters

@@ -24,6 +24,13 @@ VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed 
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
+_MALFORMED = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+)  # of definitions given what they do not expect
 _SAME_RANK = frozenset(("Resize", "Upsample", "Pad", "Slice", "Tile", "CenterCropPad"))  # as their first input
 
 
@@ -64,7 +71,7 @@ def infer(
     Args:
         outer_types, outer_values: what is known of names that a subgraph captures.
         strict: raise for operators without a record; otherwise their outputs stay unknown.
-        on_error: is told what is wrong with a node, in the place of an error; its outputs have the types that the model declares.
+        on_error: is told what is wrong with a node, in the place of an error; its outputs have the types declared.
 
     Raises:
         NotImplemented: an operator has no record (names domain, operator, version, node).
@@ -110,6 +117,9 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
         outputs = _types_of_known_rank(result, node)
     except k.DefinitionError as error:
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    except _MALFORMED as error:
+        problem = f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
+        raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {problem}") from error
     if outputs is None:
         _declare(result, node)
         return

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
-from intarsia.graph.model import Function, Graph, Node
+from intarsia.graph.model import Graph, Node
 from intarsia.ops.registry import OpRecord, Registry
 
 Key = tuple[str, str]
@@ -90,14 +90,16 @@ def redirected(graph: Graph, registry: Registry) -> Graph:
         version = node.version or imports.get(node.domain, versions.get(node.domain, 1)) or 1
         return overridden.find(node.domain, node.op_type, version) is not None
 
-    out = _mapped(graph, lambda node: override_domain(node.domain) if moves(node, versions) else node.domain)
-    out.functions = {
-        key: _mapped_function(f, lambda node, f=f: override_domain(node.domain) if moves(node, f.opset_imports) else node.domain)
-        for key, f in graph.functions.items()
-    }
+    def domain_of(imports: Mapping[str, int]) -> Callable[[Node], str]:
+        return lambda node: override_domain(node.domain) if moves(node, imports) else node.domain
+
+    out = _mapped(graph, domain_of(versions))
     out.opset_imports = _with_override_domains(versions, overridden)
-    for function in out.functions.values():
-        function.opset_imports = _with_override_domains(function.opset_imports, overridden)
+    out.functions = {}
+    for key, function in graph.functions.items():
+        nodes = [_mapped_node(node.copy(), domain_of(function.opset_imports)) for node in function.nodes]
+        imports = _with_override_domains(function.opset_imports, overridden)
+        out.functions[key] = replace(function, nodes=nodes, opset_imports=imports)
     return out
 
 
@@ -123,10 +125,6 @@ def _mapped(graph: Graph, domain_of: Callable[[Node], str]) -> Graph:
     out = graph.clone()
     out.nodes = [_mapped_node(node, domain_of) for node in out.nodes]
     return out
-
-
-def _mapped_function(function: Function, domain_of: Callable[[Node], str]) -> Function:
-    return replace(function, nodes=[_mapped_node(node.copy(), domain_of) for node in function.nodes])
 
 
 def _mapped_node(node: Node, domain_of: Callable[[Node], str]) -> Node:
@@ -228,7 +226,8 @@ def _same_place(a: OpRecord, b: OpRecord) -> bool:
 
 def in_force(builtin: Registry) -> Registry:
     """What a session that is being made here uses; elsewhere the process's operators over `builtin`."""
-    return _session.get() or PROCESS.over(builtin)
+    session = _session.get()
+    return session if session is not None else PROCESS.over(builtin)
 
 
 @contextlib.contextmanager

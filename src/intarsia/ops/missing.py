@@ -55,7 +55,7 @@ def require_operators(graph: Graph, registry: Registry) -> None:
     newer = unknown_opsets(graph.opset_imports)
     if newer:
         raise NotImplemented(f"{graph.metadata.path or 'the model'}: {'; '.join(newer)}")
-    if all(_defined(n, imports, graph, registry) for n, imports in _distinct(graph)):
+    if all(_complete(nodes, imports, graph, registry, set()) for nodes, imports in _bodies(graph)):
         return
     missing = missing_operators(graph, registry)
     if not missing:
@@ -115,29 +115,44 @@ def _has_body(node: Node, imports: Mapping[str, int]) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def _distinct(graph: Graph) -> Iterator[tuple[Node, Mapping[str, int]]]:
-    """One node of each operator, with the opset imports that count for it."""
-    seen: set[tuple[int, str, str, int]] = set()
-    for node, imports in _all_nodes(graph):
-        key = (id(imports), node.domain, node.op_type, node.version)
-        if key not in seen:
-            seen.add(key)
-            yield node, imports
+def _complete(
+    nodes: Sequence[Node], imports: Mapping[str, int], graph: Graph, registry: Registry, known: set[tuple[str, str, int]]
+) -> bool:
+    """Whether all nodes are defined; `known` are operators that are."""
+    for node in nodes:
+        key = (node.domain, node.op_type, node.version)
+        if key not in known:
+            if not _defined(node, imports, graph, registry):
+                return False
+            if not node.overload:
+                known.add(key)
+        for value in node.attributes.values():
+            if isinstance(value, Graph):
+                if not _complete(value.nodes, imports, graph, registry, known):
+                    return False
+            elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                if not all(_complete(g.nodes, imports, graph, registry, known) for g in value):
+                    return False
+    return True
+
+
+def _bodies(graph: Graph) -> Iterator[tuple[Sequence[Node], Mapping[str, int]]]:
+    """The nodes of a graph and of each of its functions, with the opset imports that count for them."""
+    yield graph.nodes, graph.opset_imports
+    for function in graph.functions.values():
+        missing = {d: v for d, v in graph.opset_imports.items() if d not in function.opset_imports}
+        yield function.nodes, {**function.opset_imports, **missing}
 
 
 def _all_nodes(graph: Graph) -> Iterator[tuple[Node, Mapping[str, int]]]:
-    yield from _nodes(graph.nodes, graph.opset_imports)
-    for function in graph.functions.values():
-        missing = {d: v for d, v in graph.opset_imports.items() if d not in function.opset_imports}
-        yield from _nodes(function.nodes, {**function.opset_imports, **missing})
-
-
-def _nodes(nodes: Sequence[Node], imports: Mapping[str, int]) -> Iterator[tuple[Node, Mapping[str, int]]]:
-    for node in nodes:
-        yield node, imports
-        if node.attributes:
+    def walk(nodes: Sequence[Node], imports: Mapping[str, int]) -> Iterator[tuple[Node, Mapping[str, int]]]:
+        for node in nodes:
+            yield node, imports
             for sub in node.subgraphs:
-                yield from _nodes(sub.nodes, imports)
+                yield from walk(sub.nodes, imports)
+
+    for nodes, imports in _bodies(graph):
+        yield from walk(nodes, imports)
 
 
 def _hint(domain: str, op_type: str, version: int, registry: Registry) -> str:

@@ -1,0 +1,375 @@
+"""Write docs/operators.md from the registry and from what the providers answer.
+
+    python scripts/operator_table.py            # writes the table
+    python scripts/operator_table.py --check    # exit code 1 where the table is not up to date
+
+Every operator of the registry is asked about with its example in operator_examples.txt, for each element type that ONNX's
+schema allows: the CPU provider lowers the node as it would in a session (all but the translation to machine code) and says
+what it made of it. An operator without an example is tried on plain float tensors.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.parser
+
+from intarsia.errors import IntarsiaError
+from intarsia.graph.dtypes import DType
+from intarsia.graph.load import load
+from intarsia.graph.model import Constant, Graph, MapType, Node, OptionalType, SequenceType, TensorType, Value, ValueType
+from intarsia.ops import builtin
+from intarsia.ops.missing import KNOWN_OPSETS
+from intarsia.ops.registry import OpRecord
+from intarsia.partition.provider import CompileContext, NodeReport
+from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.reference import ReferenceExecutionProvider
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "operators.md"
+EXAMPLES = Path(__file__).with_name("operator_examples.txt")
+COMMAND = "python scripts/operator_table.py"
+
+_BY_NAME = {d.onnx_name: d for d in DType}
+_FLOATS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT, DType.DOUBLE)
+_BYTES = (DType.UINT8, DType.INT8)
+_TITLES = {
+    "": "ai.onnx", "ai.onnx.ml": "ai.onnx.ml", "ai.onnx.preview": "ai.onnx.preview",
+    "ai.onnx.preview.training": "ai.onnx.preview.training", "com.microsoft": "com.microsoft",
+}  # fmt: skip
+_GROUPS = (  # types that are listed by one word
+    ("all integers", ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
+    ("all floats", ("float16", "bfloat16", "float", "double")),
+    ("int8 to int64", ("int8", "int16", "int32", "int64")),
+    ("uint8 to uint64", ("uint8", "uint16", "uint32", "uint64")),
+    ("float8", ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")),
+    ("4-bit", ("int4", "uint4", "float4e2m1")),
+    ("2-bit", ("int2", "uint2")),
+)
+
+
+LEGEND = """
+- *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer.
+- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **host**: a NumPy
+  function between compiled kernels. Shapes, axes and the like are constants in the examples, as in exported models; where
+  a run computes them, some operators run on the host (`intarsia explain MODEL` says which, and why).
+- *compiled for*: element types of the main input for which the CPU provider compiles; *on the host*: the others that ONNX
+  allows, with the reason. A type without a reason is one that the compiler does not compute with.
+- *Reference*: **yes** where the NumPy interpreter runs it.
+
+Operators of your own: [custom-operators.md](custom-operators.md).
+"""
+
+
+# --- examples ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Example:
+    """A node's inputs and attributes as text."""
+
+    inputs: tuple[str, ...] = ()
+    attributes: str = ""
+    outputs: int = 1
+    captured: int = 0
+
+    @classmethod
+    def parse(cls, line: str) -> tuple[str, Example]:
+        name, inputs, attributes, last, *_ = [*(part.strip() for part in line.split("|")), "", "", ""]
+        captured = int(last.removeprefix("captures ")) if last.startswith("captures ") else 0
+        given = tuple(i.strip() for i in inputs.split(";") if i.strip())
+        return name, cls(given, attributes, int(last) if last.isdecimal() else 1, captured)
+
+
+@cache
+def examples() -> dict[str, list[Example]]:
+    """Examples by operator, as "domain::Operator": the first says how it runs, others add element types."""
+    found: dict[str, list[Example]] = {}
+    for line in EXAMPLES.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, example = Example.parse(line)
+            found.setdefault(name, []).append(example)
+    return found
+
+
+def guesses() -> Iterator[Example]:
+    """What an operator without an example is tried on."""
+    for count in (1, 2, 3):
+        for shape in ("2,3", "2,3,4", "2,3,4,5", "4"):
+            yield Example((f"float[{shape}]",) * count)
+
+
+def read_type(text: str) -> ValueType:
+    """`float[2,3]`, `seq(...)`, `optional(...)` or `map(string,float)`."""
+    word, _, inner = text.rstrip(")").partition("(")
+    if inner and word == "map":
+        key, value = inner.split(",", 1)
+        return MapType(_BY_NAME[key], TensorType(_BY_NAME[value], ()))
+    if inner:
+        return (SequenceType if word == "seq" else OptionalType)(read_type(inner))
+    name, _, sizes = text.rstrip("]").partition("[")
+    return TensorType(_BY_NAME[name], tuple(int(s) for s in sizes.split(",") if s))
+
+
+def read_constant(name: str, text: str) -> Constant:
+    """`float[2,3]`, `int64{3, 2}` or `float 0.5`."""
+    if "[" in text:
+        kind = read_type(text)
+        assert isinstance(kind, TensorType) and kind.shape is not None
+        shape = [int(d) for d in kind.shape]  # type: ignore[arg-type]
+        values = np.arange(int(np.prod(shape))) % 5 + 1
+        values = values / 8 if kind.dtype.is_floating else values % 2
+        return Constant.of(name, values.astype(kind.dtype.numpy).reshape(shape))
+    if "{" in text:
+        word, _, listed = text.rstrip("}").partition("{")
+        values = np.array([float(v) for v in listed.split(",")])
+    else:
+        word, listed = text.split()
+        values = np.array(float(listed == "True") if listed in ("True", "False") else float(listed))
+    return Constant(name, _BY_NAME[word], values.shape, values.astype(_BY_NAME[word].numpy))
+
+
+def read_attributes(text: str) -> dict[str, Any]:
+    def array(word: str, values: Any) -> np.ndarray:
+        return np.array(values, _BY_NAME[word].numpy)
+
+    def body(source: str) -> Graph:
+        graph = onnx.parser.parse_graph(source)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", KNOWN_OPSETS[""])], ir_version=10)
+        return load(model)
+
+    found: dict[str, Any] = eval(f"dict({text})", {"array": array, "body": body, "dict": dict})  # noqa: S307 (our own file)
+    return found
+
+
+Change = tuple[frozenset[int], DType]
+"""Which inputs of an example have another element type."""
+
+
+def graph_of(record: OpRecord, example: Example, change: Change | None = None) -> Graph:
+    """A graph of the one node."""
+    graph = Graph("example", opset_imports={**KNOWN_OPSETS, record.domain: record.since})
+    names: list[str] = []
+    for i, text in enumerate(example.inputs):
+        name = "" if text == "-" else f"x{i}"
+        names.append(name)
+        dtype = change[1] if change is not None and i in change[0] else None
+        if text.startswith("="):
+            constant = read_constant(name, text[1:])
+            graph.constants[name] = Constant.of(name, constant.numpy().astype(dtype.numpy)) if dtype else constant
+        elif name:
+            kind = read_type(text)
+            graph.inputs.append(Value(name, TensorType(dtype, kind.shape) if dtype and isinstance(kind, TensorType) else kind))
+    outputs = [f"y{i}" for i in range(example.outputs)]
+    given = names[: len(names) - example.captured]
+    node = Node(record.name, given, outputs, read_attributes(example.attributes), record.domain, "example", record.since)
+    graph.nodes = [node]
+    graph.outputs = [Value(n) for n in outputs]
+    return graph
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class _Lowered(CpuProgram):
+    """The CPU provider's program up to the machine code, which says nothing new."""
+
+    def _load(self) -> None:
+        pass
+
+
+def ask_cpu(graph: Graph) -> list[NodeReport]:
+    return _Lowered(graph, builtin(), CompileContext(1)).nodes()
+
+
+def ask_reference(graph: Graph) -> list[NodeReport]:
+    provider = ReferenceExecutionProvider()
+    refusals = [s.reason for node in graph.nodes if not (s := provider.supports(node, graph))]
+    return [NodeReport("", "unsupported", reason=r) for r in refusals] or provider.compile(graph, CompileContext(1)).nodes()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a provider runs a node: "compiled", "view" (its output is its input's memory), "host" or "unsupported"."""
+
+    kind: str
+    reason: str = ""
+
+
+def answer(
+    ask: Callable[[Graph], list[NodeReport]], record: OpRecord, example: Example, change: Change | None = None
+) -> Answer:
+    try:
+        reports = ask(graph_of(record, example, change))
+    except IntarsiaError as error:
+        return Answer("unsupported", str(error).partition("\n")[0])
+    except Exception as error:  # noqa: BLE001 (a fault of the provider, to be seen in the table)
+        return Answer("fails", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    host = next((r for r in reports if r.kind == "host"), None)
+    if host is not None:
+        return Answer("host", host.reason)
+    kinds = {r.kind for r in reports}
+    return Answer("compiled" if "compiled" in kinds else "view" if "view" in kinds else "compiled")
+
+
+@dataclass
+class Row:
+    """One operator."""
+
+    domain: str
+    name: str
+    versions: tuple[int, ...]
+    cpu: Answer
+    reference: Answer
+    compiled: list[DType] = field(default_factory=list)
+    on_host: dict[str, list[DType]] = field(default_factory=dict)
+    tried: bool = True
+
+
+def row_of(domain: str, name: str, records: Sequence[OpRecord], *, types: bool = True) -> Row:
+    """What the providers say of an operator's newest version. `types`: ask about all element types."""
+    record = records[-1]
+    known = examples().get(f"{domain}::{name}" if domain else name)
+    if known is None:
+        known = [g for g in guesses() if answer(ask_cpu, record, g).kind in ("compiled", "view", "host")][:1]
+    versions = tuple(r.since for r in records)
+    if not known:
+        cpu = Answer("host", record.reason) if record.host else Answer("unsupported", "no example to ask about")
+        return Row(domain, name, versions, cpu, answer(ask_reference, record, Example()), tried=False)
+    row = Row(domain, name, versions, answer(ask_cpu, record, known[0]), answer(ask_reference, record, known[0]))
+    for example in known if types else ():
+        _ask_types(row, record, example)
+    return row
+
+
+def _ask_types(row: Row, record: OpRecord, example: Example) -> None:
+    """Ask about every element type that the example's main input, and those of the same type, may have."""
+    inputs, allowed = _main_inputs(record, example)
+    for dtype in allowed:
+        found = answer(ask_cpu, record, example, (inputs, dtype))
+        if found.kind in ("compiled", "view") and dtype not in row.compiled:
+            row.compiled.append(dtype)
+        elif found.kind in ("host", "fails"):
+            row.on_host.setdefault(found.reason, []).append(dtype)
+
+
+def _main_inputs(record: OpRecord, example: Example) -> tuple[frozenset[int], list[DType]]:
+    """The inputs that share the type that may be the most types, and these by ONNX's schema.
+
+    Where there is no schema: floats for floats, 8-bit integers for 8-bit integers.
+    """
+    typed = {i: d for i, t in enumerate(example.inputs) if t != "-" and (d := _element(t)) is not DType.UNDEFINED}
+    try:
+        schema = onnx.defs.get_schema(record.name, record.since, record.domain)
+    except onnx.defs.SchemaError:
+        own = next(
+            (d for i, d in typed.items() if not example.inputs[i].startswith("=") and d is not DType.BOOL), DType.UNDEFINED
+        )
+        similar = next((group for group in (_FLOATS, _BYTES) if own in group), (own,))
+        return frozenset(i for i, d in typed.items() if d is own), list(similar) if own is not DType.UNDEFINED else []
+    declared = {i: schema.inputs[min(i, len(schema.inputs) - 1)] for i in typed} if schema.inputs else {}
+    choices = {i: [d for d in DType if f"tensor({d.onnx_name})" in p.types] for i, p in declared.items()}
+    main = max(choices, key=lambda i: (typed[i] in choices[i]) * len(choices[i]), default=None)
+    if main is None:
+        return frozenset(), []
+    variable = declared[main].type_str
+    return frozenset(i for i, p in declared.items() if p.type_str == variable), choices[main]
+
+
+def _element(text: str) -> DType:
+    """The element type of an example's input, UNDEFINED for sequences and maps."""
+    word = re.match(r"=?(\w+)", text)
+    assert word is not None
+    return _BY_NAME.get(word.group(1), DType.UNDEFINED)
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+def rows(*, types: bool = True) -> list[Row]:
+    """All operators of the registry, but for those that providers use among themselves."""
+    found = builtin().records.items()
+    return [row_of(*key, records, types=types) for key, records in found if not key[0].startswith("intarsia.")]
+
+
+def document() -> str:
+    """The text of docs/operators.md."""
+    return render(rows())
+
+
+def render(table: Sequence[Row]) -> str:
+    """A document of the operators in `table`, by domain."""
+    by_kind = {kind: sum(r.cpu.kind == kind for r in table) for kind in ("compiled", "view", "host")}
+    native = by_kind["compiled"] + by_kind["view"]
+    refused = sum(r.reference.kind == "unsupported" for r in table)
+    head = (
+        f"**{len(table)} operators. {native} are compiled by the CPU provider** ({by_kind['view']} of them only give their "
+        f"input's memory another shape), {by_kind['host']} run on the host, {len(table) - native - by_kind['host']} are "
+        f"unsupported. The reference provider interprets {len(table) - refused}."
+    )
+    written = f"Written by `{COMMAND}`, which asks the providers about an example of every operator; do not edit."
+    lines = ["# Operators", "", written, "", head, "", *LEGEND.strip().splitlines()]
+    for domain, title in _TITLES.items():
+        own = sorted((r for r in table if r.domain == domain), key=lambda r: r.name.lower())
+        if own:
+            lines += ["", f"## {title}", "", "| operator | versions | CPU | compiled for | on the host | Reference |"]
+            lines += ["|---|---|---|---|---|---|", *map(_line, own)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: Row) -> str:
+    native = row.cpu.kind in ("compiled", "view")
+    reference = "yes" if row.reference.kind != "unsupported" else f"no: {row.reference.reason}"
+    why = _others(row.on_host) if native else row.cpu.reason
+    cells = (row.name, ", ".join(map(str, row.versions)), row.cpu.kind, words(row.compiled), why, reference)
+    return f"| {' | '.join(c.replace('|', '/') for c in cells)} |"
+
+
+def _others(on_host: dict[str, list[DType]]) -> str:
+    """Types that are not compiled: alone where the type itself is the reason, else behind the reason."""
+    alone = [d for reason, types in on_host.items() for d in types if reason == f"{d.onnx_name} is not compiled"]
+    rest = [f"{reason}: {words(types)}" for reason, types in on_host.items() if not reason.endswith(" is not compiled")]
+    return "; ".join([*([words(alone)] if alone else []), *rest])
+
+
+def words(types: Iterable[DType]) -> str:
+    """Element types as few words."""
+    left = [d.onnx_name for d in sorted(types)]
+    found = []
+    for word, members in _GROUPS:
+        if set(members) <= set(left):
+            found.append(word)
+            left = [n for n in left if n not in members]
+    return ", ".join([*found, *left])
+
+
+def main(arguments: Sequence[str]) -> int:
+    if set(arguments) - {"--check"}:
+        print(__doc__, file=sys.stderr)
+        return 2
+    table = rows()
+    text = render(table)
+    for row in table:
+        if not row.tried:
+            print(f"no example of {row.domain or 'ai.onnx'}::{row.name} in {EXAMPLES.name}: add a line", file=sys.stderr)
+    if "--check" in arguments:
+        current = TABLE.read_text(encoding="utf-8") if TABLE.exists() else ""
+        if current != text:
+            print(f"{TABLE.relative_to(ROOT)} is not up to date; write it anew: {COMMAND}", file=sys.stderr)
+        return int(current != text)
+    TABLE.write_text(text, encoding="utf-8")
+    print(text.split("**")[1])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

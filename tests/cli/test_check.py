@@ -1,0 +1,66 @@
+"""`intarsia check`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+pytest.importorskip("typer", reason="the command line needs the extra cli")
+
+from intarsia.cli import main
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> str:
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20, "my": 1]>
+        g (float[2, 3] x) => (y) { [mine] a = my.Scale (x) [wrong] y = LeakyRelu <alhpa = 0.5> (a) }"""
+    )
+    onnx.save(model, tmp_path / "broken.onnx")
+    return str(tmp_path / "broken.onnx")
+
+
+def test_a_good_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(DIGITS)]) == 0
+    assert capsys.readouterr().out.startswith("ok  ")
+
+
+def test_problems_by_kind(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", broken]) == 1
+    shown = capsys.readouterr()
+    assert "operators that do not exist" in shown.out
+    assert "my::Scale (version 1), node 'mine'" in shown.out
+    assert "attribute 'alhpa' is not known to version 16 (has: alpha)" in shown.out
+    assert shown.out.rstrip().endswith("2 nodes of 2 operators; 2 errors, 0 warnings")
+    assert "@intarsia.op" in shown.err
+
+
+def test_as_json(broken: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", broken, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert [(p["code"], p["node"]) for p in data["problems"]] == [("operator", "mine"), ("attribute", "wrong")]
+    assert data["opsets"] == {"ai.onnx": 20, "my": 1}
+
+
+def test_operators_of_a_file(broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("import intarsia\n\n@intarsia.op('my::Scale')\ndef scale(x):\n    return x * 2.0\n")
+    assert main(["check", broken, "--operators", str(tmp_path / "mine.py")]) == 1
+    assert "1 error, 0 warnings" in capsys.readouterr().out
+
+
+def test_no_such_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "nothing.onnx"]) == 1
+    assert "'nothing.onnx' does not exist" in capsys.readouterr().err
+    assert main(["check", str(DIGITS), "--operators", "nothing.py"]) == 1
+    assert "the operators' file 'nothing.py' does not exist" in capsys.readouterr().err
