@@ -23,6 +23,7 @@ import onnx
 import onnx.defs
 import onnx.parser
 
+from intarsia.codegen.target import Target
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
@@ -31,6 +32,7 @@ from intarsia.ops import builtin
 from intarsia.ops.missing import KNOWN_OPSETS
 from intarsia.ops.registry import OpRecord
 from intarsia.partition.provider import CompileContext, NodeReport
+from intarsia.providers.cpu.lower import lower_graph
 from intarsia.providers.cpu.program import CpuProgram
 from intarsia.providers.reference import ReferenceExecutionProvider
 
@@ -180,15 +182,11 @@ def graph_of(record: OpRecord, example: Example, change: Change | None = None) -
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-class _Lowered(CpuProgram):
-    """The CPU provider's program up to the machine code, which says nothing new."""
-
-    def _load(self) -> None:
-        pass
-
-
 def ask_cpu(graph: Graph) -> list[NodeReport]:
-    return _Lowered(graph, builtin(), CompileContext(1)).nodes()
+    """The nodes of the CPU provider's program, without the machine code, which says nothing new."""
+    target = Target.host()
+    lowered = lower_graph(graph, builtin(), target)
+    return CpuProgram(lowered.executable, {}, CompileContext(1), target, lowered).nodes()
 
 
 def ask_reference(graph: Graph) -> list[NodeReport]:
@@ -243,7 +241,7 @@ def row_of(domain: str, name: str, records: Sequence[OpRecord], *, types: bool =
         known = [g for g in guesses() if answer(ask_cpu, record, g).kind in ("compiled", "view", "host")][:1]
     versions = tuple(r.since for r in records)
     if not known:
-        cpu = Answer("host", record.reason) if record.host else Answer("unsupported", "no example to ask about")
+        cpu = Answer("host", record.reason) if record.host else Answer("not asked", f"no example in scripts/{EXAMPLES.name}")
         return Row(domain, name, versions, cpu, answer(ask_reference, record, Example()), tried=False)
     row = Row(domain, name, versions, answer(ask_cpu, record, known[0]), answer(ask_reference, record, known[0]))
     for example in known if types else ():

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
 from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
-from intarsia.ops.layers import PROCESS
-from intarsia.ops.registry import Registry
+
+if TYPE_CHECKING:
+    from intarsia.ops.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -213,11 +215,12 @@ class SessionOptions(Settings):
             from intarsia.operators.library import session_operators
 
             layers += session_operators(new_ops)
-        if not layers and not PROCESS:
+        if not layers and "intarsia.ops.layers" not in sys.modules:  # nobody can have registered anything
             return None
         from intarsia.ops import builtin
+        from intarsia.ops.layers import PROCESS
 
-        return PROCESS.over(builtin(), layers)
+        return PROCESS.over(builtin(), layers) if layers or PROCESS else None
 
 
 def _checked_size(name: str, size: Any) -> int:

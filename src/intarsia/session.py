@@ -15,7 +15,6 @@ from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
 from intarsia.feeds import FeedReader
 from intarsia.log import session_logger
-from intarsia.ops.layers import using
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
 from intarsia.providers.fallback import check_taken, fallback_mode, report
@@ -52,6 +51,7 @@ class _Maker:
         from intarsia import prepare
         from intarsia.collection import collection_paused
         from intarsia.compiled import compile_model
+        from intarsia.ops.layers import using
         from intarsia.partition.partition import PartitionOptions
         from intarsia.partition.rules import parse_rules
 

@@ -301,3 +301,15 @@ def test_inside_control_flow_and_functions(session_of: Callable[..., Any]) -> No
     session = session_of(text)
     for c, expected in ((True, np.sort(X[0] * 2)), (False, np.sort(X[0]))):
         np.testing.assert_array_equal(session.run(None, {"c": np.array(c), "x": X[0]})[0], expected)
+
+
+def test_a_constant_that_a_definition_reads_under_two_shapes(session_of: Callable[..., Any]) -> None:
+    @intarsia.op("my::Products")
+    def products(x: Any, w: Any) -> Any:
+        first = k.dot(x, k.reshape(w, (3, 8)))
+        return k.dot(first, k.reshape(w, (8, 3)))
+
+    w = np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 8
+    values = ", ".join(map(str, w.reshape(-1).tolist()))
+    session = session_of(f"g (float[n, 3] x) => (y) <float[2, 3, 4] w = {{{values}}}> {{ y = my.Products (x, w) }}")
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], X @ w.reshape(3, 8) @ w.reshape(8, 3), rtol=1e-5)

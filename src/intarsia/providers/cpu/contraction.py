@@ -14,7 +14,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, evaluate, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
@@ -87,9 +87,12 @@ class MatMul(Template):
         weights = workspace.array(self.reads[1]) if batch == (1, 1) else None
         right = self.reads[1]
         if weights is not None:
-            matrix = weights.reshape(weights.shape[-2:])
+            rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape
+            matrix = weights.reshape(rows, columns)
             matrix = matrix.T if self.transposed else matrix
             key = f"panels{tile.width}{'t' * self.transposed}{tile.itemsize}"
+            if weights.shape[-2:] != (rows, columns):
+                key += f"as{rows}x{columns}"
             right = workspace.add(right, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         layout = "columns" if self.transposed else "rows"
