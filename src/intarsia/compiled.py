@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import EPFail, InvalidArgument, nearest
+from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, nearest
 from intarsia.graph.model import Graph
 from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
@@ -96,7 +96,7 @@ class CompiledModel:
     def _copy_step(self, copy: Copy) -> _Step:
         reads = (self._slot(copy.value, str(copy.source)),)
         writes = (self._slot(copy.value, str(copy.target)),)
-        provider = copy.writer if copy.writer is not None else copy.reader
+        provider = copy.reader if copy.source.host else copy.writer
         assert provider is not None
         return _Step(str(copy), provider.name, _copy_call(copy), reads, writes)
 
@@ -142,6 +142,10 @@ class CompiledModel:
             except EPFail as error:
                 error.provider = error.provider or step.provider
                 raise
+            except IntarsiaError:
+                raise
+            except Exception as error:
+                raise _crashed(step, error) from error
             if self.profile is not None:
                 self.profile.add("Node", step.name, start, {"provider": step.provider})
             for slot, result in zip(step.writes, results, strict=True):
@@ -153,6 +157,13 @@ class CompiledModel:
             value = self._constants[name] if name in self._constants else values[self._slots[name, str(HOST)]]
             results.append(_own(value, inputs, results, name in self._constants))
         return results
+
+
+def _crashed(step: _Step, error: Exception) -> EPFail:
+    """An error that a provider did not mean to raise."""
+    failure = EPFail(f"{step.provider} crashed in {step.name}: {type(error).__name__}: {error}")
+    failure.provider = step.provider
+    return failure
 
 
 def _own(value: Any, inputs: Sequence[Any], results: Sequence[Any], constant: bool) -> Any:
@@ -245,6 +256,12 @@ def _compiled(
                 done[key] = part.provider.compile(part.graph, context)
             except EPFail as error:
                 raise _CompileFailure(part, error) from error
+            except IntarsiaError:
+                raise
+            except Exception as error:
+                where = f"{part.provider.name} crashed while it compiled part {part.index} (first node "
+                where += f"{label(part.graph.nodes[0])!r}): {type(error).__name__}: {error}"
+                raise _CompileFailure(part, EPFail(where)) from error
         program = done[key]
         if set(program.inputs) - set(part.graph.input_names()) or set(part.graph.output_names()) - set(program.outputs):
             raise EPFail(

@@ -43,6 +43,10 @@ class ExampleExecutionProvider(ExecutionProvider):
     Options = ExampleOptions
     copy_latency_us, copy_gbyte_per_s, gflop_per_s = 0.0, math.inf, math.inf  # no node is too small to be worth its copies
 
+    @classmethod
+    def devices(cls) -> list[Device]:
+        return [DEVICE]
+
     @property
     def device(self) -> Device:
         return DEVICE

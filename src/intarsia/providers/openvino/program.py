@@ -17,6 +17,7 @@ from intarsia.errors import EPFail, Fail
 from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
+from intarsia.partition.partition import label
 from intarsia.partition.provider import NodeReport, Program, RunContext
 from intarsia.providers.openvino.model import node_name
 from intarsia.providers.openvino.runtime import shortened
@@ -95,8 +96,8 @@ class OpenVINOProgram(Program):
     def _failure(self, error: BaseException) -> EPFail:
         nodes = self.graph.nodes
         return EPFail(
-            f"OpenVINOExecutionProvider could not run its {len(nodes)} nodes from {_label(nodes[0])!r} to "
-            f"{_label(nodes[-1])!r}: {shortened(error)}"
+            f"OpenVINOExecutionProvider could not run its {len(nodes)} nodes from {label(nodes[0])!r} to "
+            f"{label(nodes[-1])!r}: {shortened(error)}"
         )
 
     def _pool(self, inputs: Sequence[Any]) -> _Pool:
@@ -277,7 +278,3 @@ def _text(info: Any, key: str) -> str:
 
 def _property_text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-
-
-def _label(node: Any) -> str:
-    return str(node.name) or str( next((n for n in node.outputs if n), node.op_type))
