@@ -50,4 +50,4 @@ def test_convolution_by_quantised_weights_is_one_kernel_and_right(per_channel: b
     assert np.abs(actual - expected).max() <= np.float32(0.05) * 1.001  # one step, where a sum falls on a rounding edge
     assert np.mean(actual != expected) < 0.01
     kernels = {n["op"]: n["kernel"] for n in session.explain().to_dict()["nodes"]}
-    assert kernels["Conv"].startswith("Conv+Relu")
+    assert kernels["Conv"].startswith("ConvInteger+Rescale+Relu+Requantize")

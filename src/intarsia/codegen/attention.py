@@ -186,8 +186,8 @@ class _Attention:
     def _clear(self, tiles: Value) -> None:
         body = self.body
         rows = body.mul(tiles, self.tile.rows)
-        body.fill_zero(self.results, body.mul(body.mul(tiles, self.value_panels), self.tile.nbytes))
-        body.fill_zero(self.sums, body.mul(rows, self.vector_nbytes))
+        body.fill(self.results, body.mul(body.mul(tiles, self.value_panels), self.tile.nbytes))
+        body.fill(self.sums, body.mul(rows, self.vector_nbytes))
         with body.loop(0, rows) as i:
             body.store(self.rows.lowest, body.at(self.highs, body.mul(i, self.vector_nbytes)), _F32)
 

@@ -176,9 +176,10 @@ class Body:
         f = self._intrinsic("llvm.memcpy.p0.p0.i64", ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         self.b.call(f, [target, source, nbytes, ir.Constant(ir.IntType(1), 0)])
 
-    def fill_zero(self, target: Value, nbytes: Value) -> None:
+    def fill(self, target: Value, nbytes: Value, byte: Value | None = None) -> None:
+        """Set memory to a byte, 0 by default."""
         f = self._intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
-        self.b.call(f, [target, ir.Constant(_I8, 0), nbytes, ir.Constant(ir.IntType(1), 0)])
+        self.b.call(f, [target, ir.Constant(_I8, 0) if byte is None else byte, nbytes, ir.Constant(ir.IntType(1), 0)])
 
     def load_i64(self, pointer: Value, index: Index = 0) -> Value:
         return self.b.load(self.at(pointer, self.mul(index, 8) if not isinstance(index, int) else index * 8), typ=_I64)
@@ -327,13 +328,13 @@ class Body:
         """`lanes` elements, zero (and memory not touched) where the mask is off."""
         vector = self.vector_type(dtype, lanes)
         f = self._intrinsic(f"llvm.masked.load.{_suffix(dtype, lanes)}.p0", vector, [pointer.type, _I32, mask.type, vector])
-        return self.b.call(f, [pointer, self._const32(dtype.bits // 8), mask, self.zero(dtype, lanes)])
+        return self.b.call(f, [pointer, self.const32(dtype.bits // 8), mask, self.zero(dtype, lanes)])
 
     def store_masked(self, value: Value, pointer: Value, mask: Value, dtype: DType) -> None:
         lanes = value.type.count
         name = f"llvm.masked.store.{_suffix(dtype, lanes)}.p0"
         f = self._intrinsic(name, ir.VoidType(), [value.type, pointer.type, _I32, mask.type])
-        self.b.call(f, [value, pointer, self._const32(dtype.bits // 8), mask])
+        self.b.call(f, [value, pointer, self.const32(dtype.bits // 8), mask])
 
     def fma(self, a: Value, b: Value, c: Value, dtype: DType, lanes: int) -> Value:
         """a * b + c: one rounding where the target has it, else multiply and add."""
@@ -347,9 +348,9 @@ class Body:
     def prefetch(self, pointer: Value, locality: int = 3) -> None:
         """Fetch a line for reading; locality 3: into all caches, 2: from the second level on."""
         f = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [pointer.type, _I32, _I32, _I32])
-        self.b.call(f, [pointer, self._const32(0), self._const32(locality), self._const32(1)])
+        self.b.call(f, [pointer, self.const32(0), self.const32(locality), self.const32(1)])
 
-    def _const32(self, value: int) -> Value:
+    def const32(self, value: int) -> Value:
         return ir.Constant(ir.IntType(32), value)
 
     def _intrinsic(self, name: str, result: Any, parameters: list[Any]) -> Any:

@@ -15,12 +15,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import llvmlite.ir as ir
 import numpy as np
 
 from intarsia.codegen.body import Module
+from intarsia.codegen.byte_kernel import BYTES, SUMS, last_group
+from intarsia.codegen.byte_pack import byte_packed_nbytes, pack_bytes
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.gemm import GemmSpec, Operand, general_args
+from intarsia.codegen.gemm import GemmSpec, Operand, factor_nbytes, general_args
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.target import Target
@@ -85,35 +88,62 @@ def pack_weights(weights: np.ndarray, group: int, tile: Tile) -> np.ndarray:
     filters, depth = weights.shape[:2]
     merge = merged_groups(filters, group, tile)
     each, groups, count = filters // group, group // merge, math.prod(weights.shape[2:])
+    dense = _dense_groups(weights, group, merge)
+    return pack_matrix(dense.reshape(groups, count * merge * depth, merge * each), tile)
+
+
+def pack_byte_weights(weights: np.ndarray, group: int, tile: Tile, long_rows: bool) -> np.ndarray:
+    """As `pack_weights`, of int8 [parts, M, C / group, *kernel], whose parts are added; `long_rows`: see `displacements`."""
+    parts, filters, depth = weights.shape[:3]
+    merge = merged_groups(filters, group, tile)
+    each, groups, count = filters // group, group // merge, math.prod(weights.shape[3:])
+    taps = count // weights.shape[-1] if long_rows else count
+    dense = np.stack([_dense_groups(part, group, merge) for part in weights], 1)
+    return pack_bytes(dense.reshape(groups, parts * taps, count // taps * merge * depth, merge * each), tile)
+
+
+def _dense_groups(weights: np.ndarray, group: int, merge: int) -> np.ndarray:
+    """Weights as [groups, kernel, part, channel, part, filter], where `merge` groups are the parts of one."""
+    filters, depth = weights.shape[:2]
+    each, groups, count = filters // group, group // merge, math.prod(weights.shape[2:])
     w = np.moveaxis(weights.reshape(groups, merge, each, depth, count), -1, 2)  # group, part, kernel, filter, channel
     w = w.transpose(0, 2, 1, 4, 3)  # group, kernel, part, channel, filter
     if merge == 1:
-        return pack_matrix(w.reshape(groups, count * depth, each), tile)
+        return w[..., None, :]
     dense = np.zeros((groups, count, merge, depth, merge, each), weights.dtype)
     for part in range(merge):
         dense[:, :, part, :, part] = w[:, :, part]
-    return pack_matrix(dense.reshape(groups, count * merge * depth, merge * each), tile)
+    return dense
+
+
+def has_long_rows(shape: ConvShape, tile: Tile) -> bool:
+    """Whether a window's pixels along W are summed as one row."""
+    return _long_rows(shape, shape.group // merged_groups(shape.filters, shape.group, tile))
 
 
 def _long_rows(shape: ConvShape, groups: int) -> bool:
     return groups == 1 and shape.dilations[-1] == 1
 
 
-def displacements(shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None) -> np.ndarray:
+def displacements(
+    shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None, parts: int = 1
+) -> np.ndarray:
     """The taps: int64 bytes from a window's first pixel to every row of it that is summed as one, in the weights' order.
 
-    The array must live as long as arguments that point to it.
+    The array must live as long as arguments that point to it. Sums of products of bytes (`dtype` INT32) may have weights in
+    several `parts` that are added, and want the length of a row's last group behind the taps.
     """
     s = shape.as_3d()
-    tile = tile_of(dtype, target)
+    tile, size = tile_of(dtype, target), factor_nbytes(dtype)
     groups = s.group // merged_groups(s.filters, s.group, tile)
-    pixel = x_pixel_nbytes or s.channels * tile.itemsize
+    pixel = x_pixel_nbytes or s.channels * size
     _, height, width = s.padded
     kd, kh, kw = (np.arange(k) * d for k, d in zip(s.kernel, s.dilations, strict=True))
-    if _long_rows(s, groups) and pixel == s.channels * tile.itemsize:
-        kw = kw[:1]
-    taps = (kd[:, None, None] * height + kh[:, None]) * width + kw
-    return np.ascontiguousarray(taps.reshape(-1) * pixel, np.int64)
+    whole = _long_rows(s, groups) and pixel == s.channels * size
+    depth = s.channels // groups * (len(kw) if whole else 1)
+    taps = (kd[:, None, None] * height + kh[:, None]) * width + (kw[:1] if whole else kw)
+    found = np.tile(taps.reshape(-1) * pixel, parts)
+    return np.ascontiguousarray([*found, last_group(depth)] if dtype is SUMS else found, np.int64)
 
 
 def conv_args(
@@ -129,30 +159,33 @@ def conv_args(
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
+    parts: int = 1,
 ) -> list[int]:
     """The arguments of the product's kernel for a convolution.
 
     `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
     result, `taps` is what `displacements` gave. `x_pixel_nbytes` and `y_pixel_nbytes` are the bytes between pixels where
-    input or output are slices of channels of wider images. For `operands` see `conv_operand`.
+    input or output are slices of channels of wider images; `parts` is what `displacements`
+    was given. For `operands` see `conv_operand`.
     """
     s = shape.as_3d()
-    tile = tile_of(spec.dtype, target)
+    tile, size = tile_of(spec.dtype, target), factor_nbytes(spec.dtype)
     merge = merged_groups(s.filters, s.group, tile)
     groups = s.group // merge
     each, depth = s.filters // groups, s.channels // groups
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
-    x_pixel = x_pixel_nbytes or s.channels * tile.itemsize
+    x_pixel = x_pixel_nbytes or s.channels * size
     y_pixel = y_pixel_nbytes or s.filters * out_size
     planes, height, width = s.padded
     out_planes, out_height, out_width = s.output
-    count = math.prod(s.kernel)
+    ntaps = len(taps) - (spec.dtype is SUMS)
+    row = depth * math.prod(s.kernel) * parts // ntaps
+    packed = byte_packed_nbytes(row, each, tile) * ntaps if spec.dtype is SUMS else packed_nbytes(row * ntaps, each, tile)
     call = functools.partial(
         general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps.ctypes.data,
-        ntaps=len(taps), k=depth * count // len(taps), operands=operands,
-        b_batch=(0, packed_nbytes(depth * count, each, tile)),
+        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed),
     )  # fmt: skip
-    a_group, c_group = depth * tile.itemsize, each * out_size
+    a_group, c_group = depth * size, each * out_size
     if s.is_pointwise:
         pixels = s.batch * math.prod(s.output)
         return call(lda=x_pixel, m=pixels, batch=(1, groups), a_batch=(0, a_group), c_batch=(0, c_group))
@@ -198,7 +231,10 @@ def conv_operand(
 
 @dataclass(frozen=True)
 class BorderSpec:
-    """Copy an image into one with a border of zeros; `channels_first`: the source is [N, C, ...], the copy channels-last."""
+    """Copy an image into one with a border of zeros, or for bytes of any number.
+
+    `channels_first`: the source is [N, C, ...], the copy channels-last.
+    """
 
     dtype: DType
     channels_first: bool = False
@@ -216,6 +252,7 @@ def border_text(spec: BorderSpec, target: Target) -> KernelText:
         body.load_i64(args, 2 + i) for i in range(11)
     )
     pixel = body.mul(channels, size)
+    number = body.b.load(body.load_pointer(args, 13), typ=ir.IntType(8)) if spec.dtype in BYTES else None
     line_nbytes = body.mul(width, pixel)
     out_line_nbytes = body.mul(out_width, pixel)
     left = body.mul(column0, pixel)
@@ -229,7 +266,7 @@ def border_text(spec: BorderSpec, target: Target) -> KernelText:
         inside = body.b.and_(body.b.icmp_unsigned("<", plane, planes), body.b.icmp_unsigned("<", line, height))
         with body.either(inside) as (copied, empty):
             with copied:
-                body.fill_zero(target_line, left)
+                body.fill(target_line, left, number)
                 begin = body.at(target_line, left)
                 if spec.channels_first:
                     area = body.mul(body.mul(planes, height), width)
@@ -245,17 +282,20 @@ def border_text(spec: BorderSpec, target: Target) -> KernelText:
                 else:
                     row_index = body.add(body.mul(body.add(body.mul(image, planes), plane), height), line)
                     body.copy(body.at(source, body.mul(row_index, line_nbytes)), begin, line_nbytes)
-                body.fill_zero(body.at(begin, line_nbytes), right)
+                body.fill(body.at(begin, line_nbytes), right, number)
             with empty:
-                body.fill_zero(target_line, out_line_nbytes)
+                body.fill(target_line, out_line_nbytes, number)
     body.b.ret_void()
     return module.text("border")
 
 
-def border_args(shape: ConvShape, source: int, out: int) -> list[int]:
-    """The border step's arguments: addresses of the input and of its copy, dense [N, *shape.padded, C]."""
+def border_args(shape: ConvShape, source: int, out: int, number: int = 0) -> list[int]:
+    """The border step's arguments: addresses of the input and of its copy, dense [N, *shape.padded, C].
+
+    `number` is the address of the byte that fills the border of an image of bytes.
+    """
     s = shape.as_3d()
-    return [source, out, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded]
+    return [source, out, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded, number]
 
 
 def border_nbytes(shape: ConvShape, dtype: DType) -> int:

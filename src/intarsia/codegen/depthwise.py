@@ -58,9 +58,10 @@ def depthwise_args(
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
+    number: int = 0,
 ) -> list[int]:
     """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
     return window_args(
         spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes,
-        y_pixel_nbytes=y_pixel_nbytes,
+        y_pixel_nbytes=y_pixel_nbytes, number=number,
     )  # fmt: skip

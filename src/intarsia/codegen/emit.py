@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from intarsia.codegen import elementary, inverse
 from intarsia.codegen.lazy import ir
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.lang import Tensor
+from intarsia.kernel.rewrite import quantized, rounded_steps
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -26,6 +27,8 @@ _INTEGER_BITS = {
     DType.UINT8: 8, DType.UINT16: 16, DType.UINT32: 32, DType.UINT64: 64,
 }  # fmt: skip
 _WIDE = {DType.FLOAT: F32, DType.DOUBLE: F64, DType.FLOAT16: F32, DType.BFLOAT16: F32, DType.BOOL: I1}
+
+_ROUNDING = 12582912.0  # 1.5 * 2^23: adding it to a float32 leaves a whole number, half to even
 
 SUPPORTED_DTYPES = frozenset((*_INTEGER_BITS, *_WIDE))
 
@@ -49,10 +52,13 @@ def _is_float(dtype: DType) -> bool:
 
 
 class Emitter:
-    """Emits primitives at the end of `builder`'s block; `lanes` > 1 makes every value a vector of so many elements."""
+    """Emits primitives at the end of `builder`'s block; `lanes` > 1 makes every value a vector of so many elements.
 
-    def __init__(self, builder: ir.IRBuilder, lanes: int = 1) -> None:
-        self.builder, self.lanes = builder, lanes
+    `finite`: no value is NaN.
+    """
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int = 1, finite: bool = False) -> None:
+        self.builder, self.lanes, self.finite = builder, lanes, finite
 
     # --- types and constants ---
 
@@ -133,17 +139,54 @@ class Emitter:
         Broadcasts and reshapes are passed through: a leaf already is the value that belongs to this element.
         """
         values: dict[int, ir.Value] = {}
-        for t in walk([root]):
-            if t.prim == "input":
-                values[id(t)] = leaves[t.attrs[0]]
-            elif t.prim == "scalar":
-                values[id(t)] = self.constant(t.attrs[0], compute_type(t.dtype))
-            elif t.prim in ("broadcast", "reshape"):
-                values[id(t)] = values[id(t.args[0])]
-            else:
-                dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
-                values[id(t)] = self.primitive(t.prim, [values[id(a)] for a in t.args], dtype, t.dtype)
-        return values[id(root)]
+
+        def value(t: Tensor) -> ir.Value:
+            found = values.get(id(t))
+            if found is None:
+                found = values[id(t)] = self._element(t, value, leaves)
+            return found
+
+        return value(root)
+
+    def _element(self, t: Tensor, value: Callable[[Tensor], ir.Value], leaves: Mapping[int, ir.Value]) -> ir.Value:
+        if t.prim == "input":
+            return leaves[t.attrs[0]]
+        if t.prim == "scalar":
+            return self.constant(t.attrs[0], compute_type(t.dtype))
+        if t.prim in ("broadcast", "reshape"):
+            return value(t.args[0])
+        parts = quantized(t)
+        if parts is not None:
+            return self.quantize(value(parts.x), value(parts.add.args[1]) if parts.add else None, parts.low, parts.high)
+        steps = rounded_steps(t)
+        if steps is not None:
+            zero = value(steps.add.args[1]) if steps.add else None
+            limited = self._limited(value(steps.x), zero, steps.low, steps.high)
+            magic = self.constant(_ROUNDING, F32)
+            return self.builder.fsub(self.builder.fadd(limited, magic), magic)
+        dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
+        return self.primitive(t.prim, [value(a) for a in t.args], dtype, t.dtype)
+
+    def quantize(self, x: ir.Value, zero: ir.Value | None, low: float, high: float) -> ir.Value:
+        """round(x) + zero (a whole float32) within [low, high], as 8 bits.
+
+        x is limited first, then rounded by adding 1.5 * 2^23.
+        """
+        b = self.builder
+        x = self._limited(x, zero, low, high)
+        bits = b.bitcast(b.fadd(x, self.constant(_ROUNDING, F32)), self.shaped(I32))
+        if zero is not None:
+            bits = b.add(bits, b.fptosi(zero, self.shaped(I32)))
+        return b.trunc(bits, self.shaped(I8))
+
+    def _limited(self, x: ir.Value, zero: ir.Value | None, low: float, high: float) -> ir.Value:
+        """x within [low - zero, high - zero]."""
+        b = self.builder
+        least, most = self.constant(low, F32), self.constant(high, F32)
+        if zero is not None:
+            least, most = b.fsub(least, zero), b.fsub(most, zero)
+        x = b.select(b.fcmp_ordered(">", x, least), x, least)
+        return b.select(b.fcmp_ordered("<", x, most), x, most)
 
     def primitive(self, op: str, args: Sequence[ir.Value], dtype: DType, out: DType) -> ir.Value:
         """One element-wise primitive on operands of `dtype`, giving a compute value of `out`."""
@@ -328,6 +371,8 @@ class Emitter:
         """min or max that gives NaN where either operand is NaN, as NumPy and ONNX have it."""
         b = self.builder
         picked = b.select(b.fcmp_ordered("<" if op == "min" else ">", x, y), x, y)
+        if self.finite:
+            return picked
         return b.select(b.fcmp_unordered("uno", x, x), x, picked)
 
     def _sign(self, x: ir.Value, kind: ir.Type) -> ir.Value:

@@ -19,6 +19,8 @@ class Finish:
         self.kinds = epilogue.kinds if epilogue else ()
         self.dtypes = epilogue.dtypes if epilogue else ()
         self.itemsize = itemsize(self.dtype)
+        full = [d for d, kind in zip(self.dtypes, self.kinds, strict=True) if kind == "full"]
+        self.finite = dtype is DType.INT32 and not any(d.is_floating for d in full)
 
     def operand(self, index: int, pointer: Value, mask: Value | None = None) -> Value:
         """Operand `index` for one vector: from `pointer` on for "column" and "full", that one element for the others."""
@@ -35,7 +37,7 @@ class Finish:
     def store(self, accumulator: Value, operands: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
         """Store the finished vector at `pointer`, or those of its lanes that `mask` has."""
         body = self.body
-        emitter = Emitter(body.b, self.lanes)
+        emitter = Emitter(body.b, self.lanes, self.finite)
         value = accumulator
         if self.epilogue:
             value = emitter.evaluate(self.epilogue.root, {0: accumulator, **{i + 1: v for i, v in enumerate(operands)}})

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from intarsia.codegen.body import Cell, Module, Value
+from intarsia.codegen.byte_kernel import SUMS, groups
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
@@ -43,7 +44,8 @@ class GemmSpec:
     """What is compiled in.
 
     Attributes:
-        dtype: FLOAT or DOUBLE, of A, B and the accumulators (C's is the epilogue's).
+        dtype: FLOAT or DOUBLE, of A, B and the accumulators (C's is the epilogue's); or INT32: the sums of products of
+            bytes by the micro-kernels of `byte_kernel`, B packed by `byte_pack`.
         b_layout: "packed" (`pack.pack_matrix`), "rows" ([K, N]) or "columns" ([N, K], the transpose).
         epilogue: applied to every element before it is stored; None stores the sums.
     """
@@ -55,6 +57,8 @@ class GemmSpec:
     def __post_init__(self) -> None:
         if self.b_layout not in B_LAYOUTS:
             raise ValueError(f"b_layout is one of {', '.join(B_LAYOUTS)}; got {self.b_layout!r}")
+        if self.dtype is SUMS and self.b_layout != "packed":
+            raise ValueError(f"products of bytes need a packed B; got b_layout {self.b_layout!r}")
 
 
 class Operand(NamedTuple):
@@ -97,10 +101,11 @@ def matrix_args(
 
     Addresses are those of the first element; `lda`, `ldb`, `ldc` are the bytes between rows (default: dense), the
     `*_batch` pairs the bytes between matrices along the two batch axes (0: the same one again). `micro` is the
-    micro-kernel's address, `taps` that of one int64 0, `scratch` that of `scratch_nbytes` bytes for every thread.
+    micro-kernel's address, `taps` that of one int64 0 (for bytes, then `byte_kernel.last_group(k)`), `scratch` that of
+    `scratch_nbytes` bytes for every thread.
     """
-    size = itemsize(spec.dtype)
-    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else size
+    size = factor_nbytes(spec.dtype)
+    out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
     ldb = ldb if ldb is not None else size * (k if spec.b_layout == "columns" else n)
     ldc = ldc if ldc is not None else out_size * n
     lda = lda if lda is not None else size * k
@@ -145,12 +150,14 @@ def general_args(
     overlap.
     """
     tile = tile_of(spec.dtype, target)
+    a_row = k * factor_nbytes(spec.dtype)
+    k = groups(k) if spec.dtype is SUMS else k
     tiles = -(-m // tile.rows)
     panels = -(-n // tile.width)
     all_tiles = tiles * lines * images
     chunk = all_tiles
     if panels > 1 and m > 0:
-        covered = a_nbytes if a_nbytes is not None else k * tile.itemsize * m * lines * images
+        covered = a_nbytes if a_nbytes is not None else a_row * m * lines * images
         chunks = min(all_tiles, max(1, -(-covered // _A_RESIDENT_NBYTES)))
         chunk = -(-all_tiles // chunks) if chunks else 1
     if spec.b_layout == "packed":
@@ -166,6 +173,11 @@ def general_args(
     for operand in operands:
         args.extend(operand)
     return args
+
+
+def factor_nbytes(dtype: DType) -> int:
+    """Bytes of an element of A where the sums are of `dtype`."""
+    return 1 if dtype is SUMS else itemsize(dtype)
 
 
 def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:

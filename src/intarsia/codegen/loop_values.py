@@ -15,6 +15,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
+from intarsia.kernel.rewrite import quantized
 
 HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element types of rows on the stack
 
@@ -78,6 +79,17 @@ class ValueEmitter(LoopBuilder):
             return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
         ((operand, where),) = pairs
         return self._value(operand, where, scope)
+
+    def _emit_cast(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        parts = quantized(t)
+        if parts is None:
+            ((operand, where),) = operand_indices(t, at)
+            return Emitter(scope.builder).cast(self._value(operand, where, scope), operand.dtype, t.dtype)
+        zero = None
+        if parts.add is not None:
+            operand, where = operand_indices(parts.add, at)[1]
+            zero = self._value(operand, where, scope)
+        return Emitter(scope.builder).quantize(self._value(parts.x, at, scope), zero, parts.low, parts.high)
 
     def _emit_input(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         offset = linear(at, t.shape)

@@ -17,6 +17,7 @@ product, convolution and Winograd kernel stays small.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,26 +51,40 @@ class Tile:
 
 @functools.cache
 def tile_of(dtype: DType, target: Target) -> Tile:
-    """The tile for accumulators of `dtype`: 28 of 32 or 12 of 16 vector registers, the rest for B and a broadcast."""
+    """The tile for accumulators of `dtype`: 28 of 32 or 12 of 16 vector registers, the rest for B and a broadcast.
+
+    INT32 sums products of bytes (`byte_kernel`); these need more registers where no instruction does that at once.
+    """
     lanes = target.vector_bytes * 8 // dtype.bits
     many = target.vector_bytes == 64 or target.arch == "aarch64"
-    return Tile(14 if many else 6, 2, lanes, dtype.bits // 8)
+    rows = 14 if many else 6
+    if dtype is DType.INT32 and not (target.has("avx512vnni") or target.has("avxvnni")):
+        rows = 10 if many else 4
+    return Tile(rows, 2, lanes, dtype.bits // 8)
 
 
 @functools.cache
 def micro_text(dtype: DType, target: Target) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature."""
+
+    def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
+        Micro(body, dtype, tile.lanes, rows, vectors).emit()
+
+    return dispatched(f"micro_{dtype.name.lower()}", tile_of(dtype, target), target, variant)
+
+
+def dispatched(prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None]) -> KernelText:
+    """One function of all variants that `emit` writes, for every number of rows and vectors up to the tile's."""
     module = Module(target)
-    tile = tile_of(dtype, target)
     variants = {}
     for vectors in range(1, tile.vectors + 1):
         for rows in range(1, tile.rows + 1):
             body = module.function(f"tile_{rows}x{vectors}", _VARIANT_PARAMETERS)
-            _Micro(body, dtype, tile.lanes, rows, vectors).emit()
+            emit(body, tile, rows, vectors)
             variants[rows, vectors] = body.function
     entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
     _dispatch(entry, variants, tile)
-    return module.text(f"micro_{dtype.name.lower()}", final=True)
+    return module.text(prefix, final=True)
 
 
 def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> None:
@@ -89,7 +104,7 @@ def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> 
     b.ret_void()
 
 
-class _Micro:
+class Micro:
     """One variant. Few rows are unrolled along k, the fewest with several sets of accumulators to hide the latency."""
 
     def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
@@ -100,28 +115,36 @@ class _Micro:
 
     def emit(self) -> None:
         body, b = self.body, self.body.b
-        a, _, pb, ldb, k, taps, ntaps, tile, accumulate, ahead, pace = body.args
+        a, _, pb, ldb, _, taps, ntaps, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
         state = [body.zero(self.dtype, self.lanes)] * cells * self.sets
         with body.carry(0, accumulate, 1, state):
             vector = body.vector_type(self.dtype, self.lanes)
             state[:cells] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
-        whole = b.and_(k, body.i(-self.unroll))
         state += [ahead, pb]
         with body.carry(0, ntaps, 1, state) as t:
             state.append(body.at(a, body.load_i64(taps, t)))
-            with body.carry(0, whole, self.unroll, state):
-                self._steps(state, ldb, pace, self.unroll)
-            if self.unroll > 1:
-                with body.carry(whole, k, 1, state):
-                    self._steps(state, ldb, pace, 1)
+            self._along(state, ldb, pace)
             state.pop()
         for index in range(cells):
             parts = state[index : cells * self.sets : cells]
             while len(parts) > 1:
-                parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+                parts = [self._sum(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
             b.store(parts[0], self._tile(tile, index))
         b.ret_void()
+
+    def _sum(self, x: Value, y: Value) -> Value:
+        return self.body.b.fadd(x, y)
+
+    def _along(self, state: list[Value], ldb: Value, pace: Value) -> None:
+        """All steps of one tap."""
+        body, k = self.body, self.body.args[4]
+        whole = body.b.and_(k, body.i(-self.unroll))
+        with body.carry(0, whole, self.unroll, state):
+            self._steps(state, ldb, pace, self.unroll)
+        if self.unroll > 1:
+            with body.carry(whole, k, 1, state):
+                self._steps(state, ldb, pace, 1)
 
     def _tile(self, tile: Value, index: int) -> Value:
         return self.body.at(tile, index * self.lanes * self.itemsize)

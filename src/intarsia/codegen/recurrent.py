@@ -302,7 +302,7 @@ class _Recurrent:
 
     def _begin(self, state: Value, initial: Value, place: Value) -> None:
         body, v = self.body, self.v
-        body.fill_zero(state, body.mul(self.rows, v["state_nbytes"]))
+        body.fill(state, body.mul(self.rows, v["state_nbytes"]))
         with body.when(self._given(initial)), body.loop(0, self.rows) as i:
             source = body.at(body.pointer(initial), place, body.mul(i, v["h_row"]))
             body.copy(source, body.at(state, body.mul(i, v["state_nbytes"])), self._hidden_nbytes())
@@ -358,7 +358,7 @@ class _Recurrent:
                 with running:
                     body.copy(body.at(self.hidden, self.at_row), out, self._hidden_nbytes())
                 with ended:
-                    body.fill_zero(out, self._hidden_nbytes())
+                    body.fill(out, self._hidden_nbytes())
 
     def _live(self, t: Value, i: Value) -> Value:
         """Whether step `t` lies in the sequence of row `i`."""

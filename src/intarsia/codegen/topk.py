@@ -237,7 +237,7 @@ class _TopK:
         b = body.b
         prefix, mask, left, shift = body.cell(0), body.cell(0), body.cell(k), body.cell(self.dtype.bits - 8)
         with body.repeat_while(lambda: b.icmp_signed(">=", shift.get(), body.i(0))):
-            body.fill_zero(tally, body.i(8 * (_DIGITS + 1)))
+            body.fill(tally, body.i(8 * (_DIGITS + 1)))
             have, care, by = prefix.get(), mask.get(), shift.get()
 
             def count(index: Value, key: Value, have: Value = have, care: Value = care, by: Value = by) -> None:
@@ -298,7 +298,7 @@ class _TopK:
         def slot(key: Value) -> Value:
             return body.at(tally, body.mul(b.and_(b.lshr(key, shift), body.i(_DIGITS - 1)), 8))
 
-        body.fill_zero(tally, body.i(8 * _DIGITS))
+        body.fill(tally, body.i(8 * _DIGITS))
         with body.loop(0, k) as i:
             place = slot(body.load_i64(keys, i))
             body.store(body.add(body.load_i64(place), 1), place, DType.INT64)

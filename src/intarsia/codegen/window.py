@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
@@ -27,8 +28,9 @@ _BLOCK_VECTORS = 8  # channels of a unit of work: 512 bytes of AVX-512 vectors
 _LIGHT = 12  # primitives of an epilogue that is still unrolled for all pixels
 _FIELDS = (
     "x y weights batch depth height width channels out_depth out_height out_width pad_d pad_h pad_w "
-    "low_d low_h low_w high_d high_h high_w x_pixel x_line x_plane x_image y_pixel y_line y_plane y_image blocks"
+    "low_d low_h low_w high_d high_h high_w x_pixel x_line x_plane x_image y_pixel y_line y_plane y_image blocks number"
 ).split()
+_POINTERS = ("x", "y", "weights", "number")
 _OPERAND_FIELDS = 6
 
 
@@ -39,8 +41,10 @@ class WindowSpec:
     Attributes:
         operation: "multiply" (depthwise convolution: sum of pixel times weight), "max" or "average".
         kernel, strides, dilations: per spatial axis, one to three of them.
-        dtype: FLOAT or DOUBLE.
+        dtype: FLOAT or DOUBLE; "max" of bytes, too.
         epilogue: operands "column" (by channel), "full" or "scalar".
+        x_dtype: of the input where it is not `dtype`: UINT8 or INT8, of which "multiply" subtracts a zero point
+            in FLOAT. Sums of such products are exact up to 2^24.
     """
 
     operation: str
@@ -49,6 +53,7 @@ class WindowSpec:
     dilations: tuple[int, ...]
     dtype: DType = DType.FLOAT
     epilogue: Epilogue | None = None
+    x_dtype: DType | None = None
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -70,11 +75,13 @@ def window_args(
     count_include_pad: bool = False,
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
+    number: int = 0,
 ) -> list[int]:
     """The kernel's arguments; of `shape`, the sizes and the pads matter (kernel, strides, dilations are the spec's).
 
     `output`: the spatial output sizes where they differ from `shape.output` (ceil_mode). `x_pixel_nbytes` and
-    `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images. For `operands` see
+    `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images. `number`: the address of the
+    zero point, where the spec has an `x_dtype`. For `operands` see
     `window_operand`.
     """
     s = shape.as_3d()
@@ -82,13 +89,14 @@ def window_args(
     size = itemsize(spec.dtype)
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else size
     lanes = target.vector_bytes // size
-    x_pixel, y_pixel = x_pixel_nbytes or s.channels * size, y_pixel_nbytes or s.channels * out_size
+    x_size = itemsize(spec.x_dtype or spec.dtype)
+    x_pixel, y_pixel = x_pixel_nbytes or s.channels * x_size, y_pixel_nbytes or s.channels * out_size
     begins, ends = s.pads[:3], s.pads[3:]
     low = [-p for p in begins] if count_include_pad else [0, 0, 0]
     high = [n + p for n, p in zip(s.spatial, ends, strict=True)] if count_include_pad else list(s.spatial)
     args = [
         x, y, weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high, *_strides(x_pixel, s.spatial),
-        *_strides(y_pixel, out), -(-s.channels // (lanes * _BLOCK_VECTORS)),
+        *_strides(y_pixel, out), -(-s.channels // (lanes * _BLOCK_VECTORS)), number,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -119,6 +127,8 @@ class Window:
         self.body: Body = self.module.kernel()
         self.lanes = self.module.lanes(spec.dtype)
         self.size = itemsize(spec.dtype)
+        self.x_dtype = spec.x_dtype or spec.dtype
+        self.x_size = itemsize(self.x_dtype)
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
         self.reach = (PIXELS - 1) * self.strides[2] + self.halo
@@ -130,14 +140,17 @@ class Window:
         v: dict[str, Value] = {}
         self.v = v
         for index, name in enumerate(_FIELDS):
-            v[name] = body.load_pointer(args, index) if name in ("x", "y", "weights") else body.load_i64(args, index)
+            v[name] = body.load_pointer(args, index) if name in _POINTERS else body.load_i64(args, index)
         self.operands = [
             [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 5))]
             for at in range(len(_FIELDS), len(_FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
         ]
         vector_bytes = self.lanes * self.size
         self.neutral, self.buffer = body.alloca(vector_bytes), body.alloca(PIXELS * vector_bytes)
-        body.store(self._initial(), self.neutral, self.spec.dtype)
+        outside = self._outside()
+        body.store(outside, self.neutral, self.x_dtype)
+        if self.spec.x_dtype is not None:
+            self.zero = Emitter(body.b, self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
         rows = body.mul(body.mul(v["batch"], v["out_depth"]), v["out_height"])
         first, last = body.share(body.mul(rows, v["blocks"]), tid, nthreads)
         with body.loop(first, last) as unit:
@@ -146,8 +159,21 @@ class Window:
         return self.module.text(f"window_{self.spec.operation}")
 
     def _initial(self) -> Value:
-        value = float("-inf") if self.spec.operation == "max" else 0.0
-        return self.body.constant(value, self.spec.dtype, self.lanes)
+        lowest = {DType.UINT8: 0, DType.INT8: -128}.get(self.spec.dtype, float("-inf"))
+        return self.body.constant(lowest if self.spec.operation == "max" else 0.0, self.spec.dtype, self.lanes)
+
+    def _outside(self) -> Value:
+        """A vector of pixels outside the image."""
+        if self.spec.x_dtype is None:
+            return self._initial()
+        return self.body.broadcast(self.v["number"], self.x_dtype, self.lanes)
+
+    def _load(self, pointer: Value, mask: Value | None) -> Value:
+        body, dtype = self.body, self.x_dtype
+        stored = body.load(pointer, dtype, self.lanes) if mask is None else body.load_masked(pointer, mask, dtype, self.lanes)
+        if self.spec.x_dtype is None:
+            return stored
+        return body.b.fsub(Emitter(body.b, self.lanes).cast(stored, dtype, self.spec.dtype), self.zero)
 
     def _unit(self, unit: Value) -> None:
         """One line of output, some vectors of channels."""
@@ -217,7 +243,7 @@ class Window:
 
     def _pixels(self, channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool) -> None:
         body, v = self.body, self.v
-        offset = body.mul(channel, self.size)
+        offset = body.mul(channel, self.x_size)
         state = [self._initial()] * PIXELS
         z0, z_low, z_high, _ = self.z
         y0, y_low, y_high, _ = self.y
@@ -230,7 +256,7 @@ class Window:
             line = body.add(y0, body.mul(y, self.dilations[1]))
             row = body.at(self.source, offset, body.mul(plane, v["x_plane"]), body.mul(line, v["x_line"]))
             position = body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
-            self._accumulate(state, row, start, position, offset, mask, guarded)
+            self._accumulate(state, row, start, position, body.mul(channel, self.size), mask, guarded)
         self._write(state, channel, column, start, mask, guarded)
 
     def _accumulate(
@@ -246,12 +272,7 @@ class Window:
                 pointer = body.at(row, body.mul(x, v["x_pixel"]))
                 if guarded or at < self.halo or at > self.reach - self.halo:
                     pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
-                load = (
-                    body.load(pointer, dtype, self.lanes)
-                    if mask is None
-                    else body.load_masked(pointer, mask, dtype, self.lanes)
-                )
-                loaded[at] = load
+                loaded[at] = self._load(pointer, mask)
             return loaded[at]
 
         taps = range(self.kernel[2])
@@ -265,9 +286,15 @@ class Window:
                 if self.spec.operation == "multiply":
                     state[p] = body.fma(value, weights[x], state[p], dtype, self.lanes)
                 elif self.spec.operation == "max":
-                    state[p] = body.b.select(body.b.fcmp_ordered(">", value, state[p]), value, state[p])
+                    state[p] = body.b.select(self._greater(value, state[p]), value, state[p])
                 else:
                     state[p] = body.b.fadd(state[p], value)
+
+    def _greater(self, x: Value, y: Value) -> Value:
+        b, dtype = self.body.b, self.spec.dtype
+        if dtype.is_floating:
+            return b.fcmp_ordered(">", x, y)
+        return (b.icmp_signed if dtype is DType.INT8 else b.icmp_unsigned)(">", x, y)
 
     def _write(
         self, state: list[Value], channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, scalar, walk
@@ -69,3 +70,52 @@ def as_scalar(value: float | int | bool, dtype: DType, shape: Sequence[int]) -> 
     """A constant of one element with the shape of the tensor that it stands for."""
     t = scalar(value, dtype)
     return t if not shape else Tensor("reshape", (t,), (), dtype, tuple(shape))
+
+
+class Quantized(NamedTuple):
+    """round(x) + zero, within [low, high]: what becomes an 8-bit integer. `add` is the sum, None where zero is 0."""
+
+    x: Tensor
+    add: Tensor | None
+    low: float
+    high: float
+
+
+def quantized(t: Tensor) -> Quantized | None:
+    """The parts of `cast(min(max(round(x) + zero, low), high))` to an 8-bit integer, if `t` is that of float32 numbers."""
+    if t.prim != "cast" or t.dtype not in (DType.UINT8, DType.INT8) or t.args[0].dtype is not DType.FLOAT:
+        return None
+    limits = []
+    inner = t.args[0]
+    for prim in ("min", "max"):
+        if inner.prim != prim:
+            return None
+        limits.append(known_scalar(inner.args[1]))
+        inner = inner.args[0]
+    total = inner if inner.prim == "add" else None
+    rounded = inner.args[0] if total is not None else inner
+    exact = (-128, 127) if t.dtype is DType.INT8 else (0, 255)
+    if rounded.prim != "round" or rounded.shape != t.shape or (limits[1], limits[0]) != exact:
+        return None
+    return Quantized(rounded.args[0], total, *exact)
+
+
+def rounded_steps(t: Tensor) -> Quantized | None:
+    """As `quantized` of q, if `t` is float32 of q less the zero point that it was shifted by: round(x), limited."""
+    if t.prim != "cast" or t.dtype is not DType.FLOAT:
+        return None
+    shifted = t.args[0]
+    if shifted.prim != "sub" or shifted.dtype is not DType.INT32 or any(a.prim != "cast" for a in shifted.args):
+        return None
+    found = quantized(shifted.args[0].args[0])
+    if found is None or found.add is None:
+        return None
+    zeros = [_unwrapped(found.add.args[1]), _unwrapped(shifted.args[1])]
+    same = all(z.prim == "input" for z in zeros) and zeros[0].attrs == zeros[1].attrs
+    return found if same and zeros[0].dtype is shifted.args[0].args[0].dtype else None
+
+
+def _unwrapped(t: Tensor) -> Tensor:
+    while t.prim in ("cast", "broadcast", "reshape"):
+        t = t.args[0]
+    return t

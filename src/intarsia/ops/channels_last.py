@@ -17,7 +17,7 @@ from intarsia.ops import nn, pooling
 from intarsia.ops.registry import REGISTRY, OpRecord, op
 
 DOMAIN = "intarsia.channels_last"
-OPERATORS = ("Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
+OPERATORS = ("Conv", "ConvInteger", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
 
 
 def to_channels_first(x: k.Tensor) -> k.Tensor:

@@ -140,7 +140,7 @@ class _Product:
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a),
             b_batch=(size(batches.b[0]) * of_b, size(batches.b[1]) * of_b), c_batch=c_batch,
-            operands=[_operand(o, n, itemsize(o.dtype), out_item, c_batch) for o in self.operands],
+            operands=[fused_operand(o, n, itemsize(o.dtype), out_item, c_batch) for o in self.operands],
             scratch=Ref(SCRATCH), taps=Ref(self.taps),  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -212,7 +212,7 @@ def merged_batches(lead_a: tuple[Dim, ...], lead_b: tuple[Dim, ...], rows: Dim) 
     return Batches((n0, n1), distances(0), distances(1), (n1, 1), rows)
 
 
-def _operand(o: FusedOperand, n: int, item: int, out_item: int, c_batch: tuple[int, int]) -> template.Operand:
+def fused_operand(o: FusedOperand, n: int, item: int, out_item: int, c_batch: tuple[int, int]) -> template.Operand:
     if o.kind == "full":
         scale = (c_batch[0] // out_item * item, c_batch[1] // out_item * item)
         return template.Operand(Ref(o.name), row=n * item, batch0=scale[0], batch1=scale[1])  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.codegen import conv, depthwise, gemm, pooling, winograd
+from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_text, tile_of
 from intarsia.codegen.target import Target
@@ -57,9 +58,11 @@ def _windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowe
     types = tensor_types(node, inference)
     out = inference.types.get(node.outputs[0])
     x = types[0]
-    if x is None or x.shape is None or x.dtype not in _DTYPES or not isinstance(out, TensorType) or out.shape is None:
+    if x is None or x.shape is None or not isinstance(out, TensorType) or out.shape is None:
         return None
-    pads = _pads(node, x.shape, out.shape, types)
+    if x.dtype not in _DTYPES and not (kind is Pool and node.op_type == "MaxPool" and x.dtype in BYTES):
+        return None
+    pads = explicit_pads(node, x.shape, out.shape, types)
     if pads is None:
         return None
     reads = (node.inputs[0], node.inputs[1]) if kind is Convolution else (node.inputs[0],)
@@ -75,13 +78,15 @@ def _kernel(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
     return tuple(int(n) for n in given)
 
 
-def _steps(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Strides and dilations."""
     ones = (1,) * rank
     return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
 
 
-def _pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[int, ...] | None:
+def explicit_pads(
+    node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]
+) -> tuple[int, ...] | None:
     """The border as ONNX's `pads` (begins, then ends); None where it depends on sizes that are not known."""
     rank = len(x) - 2
     mode = node.attributes.get("auto_pad", "NOTSET")
@@ -90,7 +95,7 @@ def _pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[
     if mode == "VALID":
         return (0,) * (2 * rank)
     kernel = _kernel(node, types)
-    strides, dilations = _steps(node, rank)
+    strides, dilations = strides_and_dilations(node, rank)
     begins, ends = [], []
     for i in range(rank):
         size, count = x[1 + i], out[1 + i]
@@ -134,11 +139,11 @@ class Windowed(Template):
         assert x is not None
         return x
 
-    def _geometry(self, kernel: tuple[int, ...]) -> Geometry:
+    def geometry(self, kernel: tuple[int, ...]) -> Geometry:
         x, out = self.data.shape, self.output.shape
         assert x is not None and out is not None
-        group = int(self.node.attributes.get("group", 1)) if self.node.op_type == "Conv" else x[-1]
-        return Geometry(x, out, kernel, *_steps(self.node, len(x) - 2), self.pads, group)
+        group = int(self.node.attributes.get("group", 1)) if self.node.op_type in ("Conv", "ConvInteger") else x[-1]
+        return Geometry(x, out, kernel, *strides_and_dilations(self.node, len(x) - 2), self.pads, group)
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,7 @@ class Convolution(Windowed):
         assert x is not None and out is not None
         if self.data.dtype is not DType.FLOAT or kernel != (3, 3) or not is_static((*x, *out)):
             return None
-        shape = self._geometry(kernel).at(int)  # type: ignore[arg-type]
+        shape = self.geometry(kernel).at(int)  # type: ignore[arg-type]
         return winograd.prefers_winograd(shape, target.vector_bytes // 4)
 
     def _winograd(
@@ -188,7 +193,7 @@ class Convolution(Windowed):
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
 
         micro = micro_text(dtype, target)
-        call = _Call(self._geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero)
+        call = _Call(self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero)
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         return Step(
             winograd.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
@@ -199,10 +204,10 @@ class Convolution(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, kernel: tuple[int, ...],
     ) -> Step:  # fmt: skip
-        spec = WindowSpec("multiply", kernel, *_steps(self.node, len(kernel)), self.data.dtype, epilogue)
+        spec = WindowSpec("multiply", kernel, *strides_and_dilations(self.node, len(kernel)), self.data.dtype, epilogue)
         packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
 
-        call = _Call(self._geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
+        call = _Call(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
         return Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
             label=f"depthwise {'x'.join(map(str, kernel))} {self.output}",
@@ -226,12 +231,12 @@ class Convolution(Windowed):
             steps.append(
                 Step(
                     conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
-                    partial(_border, self._geometry(kernel), self.reads[0], source), label="border",
+                    partial(_border, self.geometry(kernel), self.reads[0], source), label="border",
                 )
             )  # fmt: skip
 
         micro = micro_text(dtype, target)
-        call = _Call(self._geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
+        call = _Call(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
         return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), call.product, label=label, calls=(micro,))]
@@ -295,10 +300,10 @@ class Pool(Windowed):
     ) -> list[Step]:
         kernel = _kernel(self.node, self.types)
         operation = "max" if self.node.op_type == "MaxPool" else "average"
-        spec = WindowSpec(operation, kernel, *_steps(self.node, len(kernel)), self.data.dtype, epilogue)
+        spec = WindowSpec(operation, kernel, *strides_and_dilations(self.node, len(kernel)), self.data.dtype, epilogue)
         counted = bool(self.node.attributes.get("count_include_pad", 0))
         reads = (self.reads[0], *(o.name for o in operands))
-        arguments = partial(_pool, self._geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
+        arguments = partial(_pool, self.geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
         label = f"{operation} pool {'x'.join(map(str, kernel))}"
         return [Step(pooling.kernel_text(spec, target), reads, (out,), arguments, label=label)]
 

@@ -19,6 +19,7 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.kernel.lang import BINARY, UNARY, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, inputs_of, substitute
 from intarsia.ops.infer import Inference, resolve_version
+from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.ops.registry import Registry
 from intarsia.providers.cpu.split import split_products
 from intarsia.providers.cpu.template import Template, template_for
@@ -28,6 +29,10 @@ _CHEAP = frozenset(
     "add sub mul neg abs min max select cast eq ne lt le and or xor not scalar size input broadcast reshape iota sign".split()
 )
 _MOVES = frozenset(("input", "transpose", "slice", "reshape"))
+_EPILOGUE_DTYPES = frozenset((DType.FLOAT, DType.BOOL))
+_INTEGER_DTYPES = frozenset((DType.INT32, DType.UINT8, DType.INT8))
+_QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear"))
+_MANY_OPERANDS = 10  # of an epilogue: scales and zero points, most of them scalars
 MAX_PRIMITIVES = 96
 MAX_OPERANDS = 16
 
@@ -160,7 +165,10 @@ class _Grouper:
         return Group(roots, [node], template, acc)
 
     def _leaf(self, t: Tensor, node: Node) -> Tensor:
-        return self._named_leaf(Tensor("input", (), (node.inputs[t.attrs[0]],), t.dtype, t.shape))
+        named = Tensor("input", (), (node.inputs[t.attrs[0]],), t.dtype, t.shape)
+        # Scales and zero points differ from layer to layer: as operands they leave the layers one kernel.
+        varies = t.attrs[0] > 0 and (node.domain == INTEGERS or node.op_type in _QUANTIZERS)
+        return named if varies else self._named_leaf(named)
 
     def _named_leaf(self, t: Tensor) -> Tensor:
         name = t.attrs[0]
@@ -338,12 +346,18 @@ class _Grouper:
         order = walk([root])
         if not {t.prim for t in order} <= (_ELEMENTWISE | {"reshape"}) - {"iota", "size"}:
             return False
-        if any(t.dtype not in (DType.FLOAT, DType.BOOL) for t in order):
+        integers = producer.template.integers
+        dtypes = _EPILOGUE_DTYPES | _INTEGER_DTYPES if integers else _EPILOGUE_DTYPES
+        if any(t.dtype not in dtypes for t in order):
             return False
         others = [t for t in [*producer.leaves(), *consumer.leaves()] if t.attrs[0] != name]
-        if len({t.attrs[0] for t in others}) > 4 or len(order) + len(walk([value])) > MAX_PRIMITIVES:
+        if (
+            len({t.attrs[0] for t in others}) > (_MANY_OPERANDS if integers else 4)
+            or len(order) + len(walk([value])) > MAX_PRIMITIVES
+        ):
             return False
-        return all(operand_kind(t, root.shape) is not None and t.dtype is DType.FLOAT for t in others)
+        taken = _INTEGER_DTYPES | {DType.FLOAT} if integers else {DType.FLOAT}
+        return all(operand_kind(t, root.shape) is not None and t.dtype in taken for t in others)
 
 
 def flat_dims(attrs: object) -> list[Expr]:

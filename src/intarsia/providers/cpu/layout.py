@@ -15,6 +15,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.infer import Inference
+from intarsia.ops.integers import DOMAIN as INTEGERS
+from intarsia.providers.cpu.byte_convolution import is_byte_convolution
 from intarsia.providers.cpu.transposed import as_convolution, is_transposed_convolution
 
 _ELEMENTWISE = frozenset(
@@ -32,6 +34,11 @@ def original_name(name: str) -> str:
     return name.partition(_TWIN)[0]
 
 
+def derived_name(name: str, what: str) -> str:
+    """A new name for a part of what computes `name`."""
+    return f"{name}{_TWIN}{what}"
+
+
 def channels_last(inference: Inference) -> Graph | None:
     """The graph with convolutions in channels-last form, or None if it has none that a template takes."""
     graph = inference.graph
@@ -46,7 +53,12 @@ def _is_windowed(node: Node, inference: Inference) -> bool:
     if node.domain or node.op_type not in OPERATORS or sum(bool(o) for o in node.outputs) != 1:
         return False
     kind = inference.types.get(node.inputs[0])
-    if not isinstance(kind, TensorType) or kind.shape is None or kind.dtype not in (DType.FLOAT, DType.DOUBLE):
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return False
+    if node.op_type == "ConvInteger":
+        return len(kind.shape) in (3, 4, 5) and is_byte_convolution(node, inference)
+    bytes_ = node.op_type == "MaxPool" and kind.dtype in (DType.UINT8, DType.INT8)
+    if not bytes_ and kind.dtype not in (DType.FLOAT, DType.DOUBLE):
         return False
     if node.op_type == "Conv" and node.inputs[1] not in inference.graph.constants:
         return False
@@ -78,6 +90,8 @@ class _Rewrite:
     def _rule(self, node: Node) -> Callable[[Node], bool] | None:
         if _is_windowed(node, self.inference):
             return self._windowed
+        if node.domain == INTEGERS and node.inputs[0] in self.twin:
+            return self._elementwise
         if node.domain or len([o for o in node.outputs if o]) != 1 or not any(n in self.twin for n in node.inputs):
             return None
         if node.op_type in _ELEMENTWISE:

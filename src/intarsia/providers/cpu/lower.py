@@ -6,7 +6,7 @@ segment itself computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,6 +30,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.part_symbols import with_own_symbols
+from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.trees import descended
 
@@ -45,8 +46,12 @@ class Lowered:
     executable: Executable
 
 
-def lower_graph(graph: Graph, registry: Registry, target: Target) -> Lowered:
+def lower_graph(graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None) -> Lowered:
+    """`config`: the session's configuration entries."""
     inference = infer(with_own_symbols(graph), registry)
+    integers = integer_products(inference, (config or {}).get("session.disable_quant_qdq", "0") != "1")
+    if integers is not None:
+        inference = infer(integers, registry)
     plain = dequantized(inference, registry)
     if plain is not None:
         inference = infer(plain, registry)

@@ -70,7 +70,7 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.lower import lower_graph
 
         target = target or Target.host()
-        lowered = lower_graph(graph, registry, target)
+        lowered = lower_graph(graph, registry, target, context.config)
         steps = [step for segment in lowered.executable.segments() for step in segment.steps]
         kernels = {k.symbol: k for step in steps for k in (step.kernel, *step.calls)}
         addresses = get_engine(target).load(list(kernels.values())) if kernels else {}

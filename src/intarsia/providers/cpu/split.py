@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from intarsia.codegen.byte_kernel import SUMS
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import simplified
+from intarsia.providers.cpu.byte_product import ByteMatMul, byte_factor, zero_of
 from intarsia.providers.cpu.contraction import MatMul, TransposedMatMul
 
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
@@ -51,6 +53,8 @@ class _Splitter:
 
     def product(self, t: Tensor) -> Tensor:
         """What takes the place of a `dot`: its result's buffer, or itself where the template does not take it."""
+        if t.dtype is SUMS:
+            return self._byte_product(t)
         dtype = DType.FLOAT if t.dtype in _HALF else t.dtype
         if dtype not in _FAST or any(a.dtype not in (dtype, *_HALF) for a in t.args):
             return t
@@ -67,6 +71,36 @@ class _Splitter:
         out = self._value(dtype, t.shape)
         self.pieces.append(Piece(out.attrs[0], out, made))
         return k.cast(out, t.dtype)
+
+    def _byte_product(self, t: Tensor) -> Tensor:
+        """8-bit integers less zero points, summed in int32."""
+        left, right = (byte_factor(a) for a in t.args)
+        if left is None or right is None:
+            return t
+        a_zero = zero_of(left.zero, -2, 2)
+        b_zero = None if a_zero is None else zero_of(right.zero, -1, 2 + (a_zero[1] is not None))
+        if a_zero is None or b_zero is None or (a_zero[0].kind == "row" and any(d != 1 for d in t.shape[:-2])):
+            return t
+        begun = len(self.pieces)
+        a, b = (self._bytes(x.values) for x in (left, right))
+        reads = (a.attrs[0], b.attrs[0], *(name for _, name in (a_zero, b_zero) if name is not None))
+        types = (TensorType(a.dtype, a.shape), TensorType(b.dtype, b.shape))
+        made = ByteMatMul(self.node, reads, types, TensorType(SUMS, t.shape), a_zero=a_zero[0], b_zero=b_zero[0])
+        if made.batches() is None:
+            del self.pieces[begun:]
+            return t
+        out = self._value(SUMS, t.shape)
+        self.pieces.append(Piece(out.attrs[0], out, made))
+        return out
+
+    def _bytes(self, t: Tensor) -> Tensor:
+        """Bytes as a buffer."""
+        found = _buffer(t)
+        if found is not None:
+            return Tensor("input", (), found.attrs, t.dtype, t.shape)
+        value = self._value(t.dtype, t.shape)
+        self.pieces.append(Piece(value.attrs[0], t))
+        return value
 
     def _right(self, t: Tensor, dtype: DType) -> tuple[Tensor, bool]:
         """The second operand, given transposed where that saves a copy."""

@@ -53,6 +53,7 @@ class Template:
         attributes: what the kernel needs of the node.
         acc_dtype: element type of the result before the epilogue, where it is not the node's own.
         takes_epilogue: whether element-wise nodes behind it may be fused.
+        integers: whether these may compute with integers, too.
     """
 
     node: Node
@@ -61,6 +62,7 @@ class Template:
     output: TensorType
     acc_dtype: DType | None = None
     takes_epilogue: bool = True
+    integers: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -99,6 +101,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
+    ("intarsia.channels_last", "ConvInteger"): "intarsia.providers.cpu.byte_convolution:convolution",
     ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.convolution:pool",
     ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.convolution:pool",
     ("intarsia.channels_last", "GlobalAveragePool"): "intarsia.providers.cpu.convolution:global_pool",

@@ -1,0 +1,26 @@
+"""From sums of integers to real numbers and back: forms that providers use inside, never a model.
+
+Their factors and zero points stay operands of a kernel, which therefore does for all layers of a model.
+"""
+
+from __future__ import annotations
+
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.ops.registry import op
+
+DOMAIN = "intarsia.integers"
+
+
+@op("Rescale", 1, domain=DOMAIN)
+def rescale(x: k.Tensor, factor: k.Tensor) -> k.Tensor:
+    """int32 `x` as float32, times `factor`."""
+    return k.cast(x, DType.FLOAT) * factor
+
+
+@op("Requantize", 1, domain=DOMAIN)
+def requantize(x: k.Tensor, zero_point: k.Tensor, factor: k.Tensor | None = None) -> k.Tensor:
+    """round(x * factor) + zero_point, half to even, saturated to the type of `zero_point` (uint8 or int8)."""
+    low, high = (0.0, 255.0) if zero_point.dtype is DType.UINT8 else (-128.0, 127.0)
+    shifted = k.unary("round", x if factor is None else x * factor) + k.cast(k.reshape(zero_point, ()), DType.FLOAT)
+    return k.cast(k.minimum(k.maximum(shifted, low), high), zero_point.dtype)

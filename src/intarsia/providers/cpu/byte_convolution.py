@@ -1,0 +1,229 @@
+"""ConvInteger in channels-last layout as calls of the hand-scheduled kernels; see `byte_product` for the zero points.
+
+Weights less their zero point that need more than eight bits are the sum of two or three parts of eight. Depthwise
+convolutions are computed in float32, in which their sums are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen import conv, depthwise, gemm
+from intarsia.codegen.byte_kernel import BYTES, SUMS, byte_micro_text, byte_tile
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.target import Target
+from intarsia.codegen.window import WindowSpec, window_operand
+from intarsia.graph.dims import Dim
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.ops.infer import Inference
+from intarsia.plan.step import Argument, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
+from intarsia.providers.cpu.convolution import Geometry, Windowed, explicit_pads, strides_and_dilations
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+_EXACT = 1 << 24  # whole numbers up to here are float32
+_LARGEST = 255 * 255
+
+
+def is_byte_convolution(node: Node, inference: Inference) -> bool:
+    """Whether the weights and their zero point are constant, and the input has one zero point."""
+    types = tensor_types(node, inference)
+    if any(t is None or t.shape is None or t.dtype not in BYTES for t in types[:2]):
+        return False
+    x_zero = types[2] if len(types) > 2 else None
+    if x_zero is not None and (x_zero.shape is None or any(d != 1 for d in x_zero.shape)):
+        return False
+    constants = (node.inputs[1], *(node.inputs[3:4]))
+    return all(not name or name in inference.graph.constants for name in constants)
+
+
+def convolution(node: Node, inference: Inference) -> Template | None:
+    """Convolution of uint8 or int8; the border must be known as numbers."""
+    out = inference.types.get(node.outputs[0])
+    if not is_byte_convolution(node, inference) or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    types = tensor_types(node, inference)
+    x = types[0]
+    assert x is not None and x.shape is not None
+    pads = explicit_pads(node, x.shape, out.shape, types)
+    if pads is None:
+        return None
+    return ByteConvolution(node, tuple(node.inputs), types, out, pads=pads)
+
+
+@dataclass(frozen=True)
+class ByteConvolution(Windowed):
+    """`reads` are the node's inputs: x, w, and their zero points."""
+
+    integers: bool = True
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        weights = self.types[1]
+        assert self.data.shape is not None and weights is not None and weights.shape is not None
+        return [(self.data.shape[-1], weights.shape[1] * int(self.node.attributes.get("group", 1)))]
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        array = workspace.array(self.reads[1])
+        assert array is not None
+        zero = workspace.array(self.reads[3]) if len(self.reads) > 3 and self.reads[3] else None
+        weights = array.astype(np.int16)
+        if zero is not None:
+            weights = weights - zero.reshape(-1, *(1,) * (weights.ndim - 1)).astype(np.int16)
+        group = int(self.node.attributes.get("group", 1))
+        key = digest(np.zeros(1) if zero is None else zero)
+        if group == len(weights) and weights.shape[1] == 1 and weights[0].size * _LARGEST < _EXACT:
+            return [self._depthwise(target, workspace, epilogue, operands, out, weights, key)]
+        return self._product(target, workspace, epilogue, operands, out, weights, group, key)
+
+    # --- the zero point of the input ---
+
+    def _correct(
+        self, workspace: Workspace, correction: Correction, weights: np.ndarray, lift: int
+    ) -> tuple[Epilogue | None, list[FusedOperand]]:
+        """Subtract zero point times sum of weights; `lift`: what the kernel adds to the input."""
+        sums = weights.reshape(len(weights), -1).sum(1, dtype=np.int64)
+        name = f"{self.reads[1]}%columns"
+        zero = self._known_zero(workspace)
+        if zero is not None:
+            values = sums * (zero + lift)
+            if values.any():
+                label = keep_sums(workspace, name, f"colsums_{digest(values)}", lambda: values)
+                correction.subtract(correction.operand(label, "column", SUMS))
+        elif sums.any():
+            x_zero = self.types[2]
+            assert x_zero is not None
+            label = keep_sums(workspace, name, f"colsums_{digest(sums)}", lambda: sums)
+            factor = correction.operand(self.reads[2], "scalar", x_zero.dtype) + lift
+            correction.subtract(correction.operand(label, "column", SUMS) * factor)
+        return correction.finish()
+
+    def _known_zero(self, workspace: Workspace) -> int | None:
+        """The input's zero point, or None if only a run knows it."""
+        if len(self.reads) < 3 or not self.reads[2]:
+            return 0
+        found = workspace.array(self.reads[2])
+        return None if found is None else int(found.reshape(-1)[0])
+
+    def _zero_point(self, workspace: Workspace) -> str:
+        """The buffer of the input's zero point, with which its border is filled."""
+        if len(self.reads) > 2 and self.reads[2]:
+            return self.reads[2]
+        return workspace.add("", "byte0", lambda: np.zeros(1, np.uint8))
+
+    # --- kernels ---
+
+    def _depthwise(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, key: str,
+    ) -> Step:  # fmt: skip
+        kernel = tuple(weights.shape[2:])
+        epilogue, operands = Correction(epilogue, operands, DType.FLOAT).finish()
+        steps = strides_and_dilations(self.node, len(kernel))
+        spec = WindowSpec("multiply", kernel, *steps, DType.FLOAT, epilogue, self.data.dtype)
+        packed = workspace.add(
+            self.reads[1], f"byte_depthwise_{key}", lambda: depthwise.pack_weights(weights.astype(np.float32), target)
+        )
+        zero = self._zero_point(workspace)
+        call = _ByteCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
+        reads = (self.reads[0], packed, zero, *(o.name for o in operands))
+        label = f"byte depthwise {'x'.join(map(str, kernel))} {self.output}"
+        return Step(depthwise.kernel_text(spec, target), reads, (out,), call.depthwise, label=label)
+
+    def _product(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, group: int, key: str,
+    ) -> list[Step]:  # fmt: skip
+        a_dtype, tile, kernel = self.data.dtype, byte_tile(target), tuple(weights.shape[2:])
+        lift = LIFT if a_dtype is DType.INT8 else 0
+        epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, lift)
+        spec = gemm.GemmSpec(SUMS, "packed", epilogue)
+        parts = _parts(weights)
+        dilations = strides_and_dilations(self.node, len(kernel))[1]
+        long_rows = group == conv.merged_groups(len(weights), group, tile) and dilations[-1] == 1
+        packed = workspace.add(
+            self.reads[1], f"bytes{tile.width}_{key}", lambda: conv.pack_byte_weights(parts, group, tile, long_rows)
+        )
+        steps, source = self._bordered(target, workspace, out, kernel)
+
+        micro = byte_micro_text(a_dtype, target)
+        call = _ByteCall(
+            self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts)
+        )
+        label = f"byte conv {'x'.join(map(str, kernel))} {self.output}"
+        reads = (source, packed, *(o.name for o in operands))
+        return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), call.product, label=label, calls=(micro,))]
+
+    def _bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
+        """The step that surrounds the input by its zero point, and what it writes; the input itself if it has no border."""
+        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
+        if not any(self.pads):
+            return [], self.reads[0]
+        assert x is not None
+        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+        source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
+        zero = self._zero_point(workspace)
+        step = Step(
+            conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0], zero), (source,),
+            partial(_border, self.geometry(kernel), self.reads[0], source, zero), label="border",
+        )  # fmt: skip
+        return [step], source
+
+
+@dataclass(frozen=True)
+class _ByteCall:
+    """The arguments of one call of a convolution's kernel, once its sizes are known."""
+
+    geometry: Geometry
+    spec: Any
+    target: Target
+    x: str
+    weights: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+    micro: str = ""
+    zero: str = ""
+    parts: int = 1
+
+    def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, SUMS) for o in self.operands]  # type: ignore[arg-type]
+        taps = conv.displacements(shape, SUMS, self.target, parts=self.parts)
+        made: list[Argument] = list(
+            conv.conv_args(
+                self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+                taps=taps, operands=given, parts=self.parts,
+            )
+        )  # fmt: skip
+        made[made.index(taps.ctypes.data)] = taps
+        return made
+
+    def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return depthwise.depthwise_args(
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,  # type: ignore[arg-type]
+            number=Ref(self.zero),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def _border(geometry: Geometry, x: str, y: str, zero: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return conv.border_args(geometry.at(size), Ref(x), Ref(y), Ref(zero))  # type: ignore[arg-type]
+
+
+def _parts(weights: np.ndarray) -> np.ndarray:
+    """Whole numbers as sums of int8 ones, [parts, *shape]."""
+    parts: list[np.ndarray] = []
+    rest = weights
+    while not parts or rest.any():
+        part = np.clip(rest, -LIFT, LIFT - 1)
+        parts.append(part.astype(np.int8))
+        rest = rest - part
+    return np.stack(parts)

@@ -1,0 +1,95 @@
+"""ConvInteger and MaxPool of bytes on the CPU provider, against NumPy's int64."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from onnx import helper
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+from test_byte_products import plan_of, session, values
+
+
+def convolved(x: np.ndarray, w: np.ndarray, strides: tuple, dilations: tuple, pads: tuple, group: int) -> np.ndarray:
+    """Centred integers [N, C, H, W] by [M, C / group, h, w]."""
+    x = np.pad(x, [(0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])])
+    n, c, height, width = x.shape
+    m, depth, kh, kw = w.shape
+    oh = (height - (kh - 1) * dilations[0] - 1) // strides[0] + 1
+    ow = (width - (kw - 1) * dilations[1] - 1) // strides[1] + 1
+    out = np.zeros((n, group, m // group, oh, ow), np.int64)
+    parts = x.reshape(n, group, c // group, height, width)
+    weights = w.reshape(group, m // group, depth, kh, kw)
+    for i, j in itertools.product(range(kh), range(kw)):
+        top, left = i * dilations[0], j * dilations[1]
+        seen = parts[
+            ..., top : top + (oh - 1) * strides[0] + 1 : strides[0], left : left + (ow - 1) * strides[1] + 1 : strides[1]
+        ]
+        out += np.einsum("ngchw,gmc->ngmhw", seen, weights[..., i, j])
+    return out.reshape(n, m, oh, ow)
+
+
+CASES = [  # channels, filters, group, kernel, strides, dilations, pads
+    (3, 20, 1, (7, 7), (2, 2), (1, 1), (3, 3, 3, 3)),
+    (16, 40, 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    (17, 33, 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0)),
+    (12, 8, 1, (1, 1), (2, 2), (1, 1), (0, 0, 0, 0)),
+    (6, 10, 1, (3, 2), (1, 2), (2, 2), (0, 1, 2, 1)),
+    (8, 12, 4, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    (64, 64, 2, (3, 3), (2, 1), (1, 1), (1, 1, 1, 1)),
+    (35, 35, 35, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    (35, 35, 35, (5, 5), (2, 2), (1, 1), (2, 2, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("w_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("x_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("zeros", ["none", "scalar", "per channel", "run time"])
+def test_conv_integer(case: tuple, x_type: type, w_type: type, zeros: str) -> None:
+    channels, filters, group, kernel, strides, dilations, pads = case
+    rng = np.random.default_rng(1)
+    x, w = values(rng, (2, channels, 11, 13), x_type), values(rng, (filters, channels // group, *kernel), w_type)
+    x_zero, w_zero = values(rng, (), x_type), values(rng, (filters,) if zeros == "per channel" else (), w_type)
+    feeds, constants, names = {"x": x}, {"w": w}, ["x", "w"]
+    if zeros == "none":
+        x_zero, w_zero = np.array(0), np.array(0)
+    else:
+        names += ["zx", "zw"]
+        constants["zw"] = w_zero
+        (feeds if zeros == "run time" else constants)["zx"] = x_zero
+    node = helper.make_node(
+        "ConvInteger", names, ["y"], strides=strides, dilations=dilations, pads=pads, group=group, kernel_shape=kernel
+    )
+    centred = w.astype(np.int64) - w_zero.astype(np.int64).reshape(-1, 1, 1, 1)
+    expected = convolved(x.astype(np.int64) - int(x_zero), centred, strides, dilations, pads, group)
+    made = session([node], {n: (v.dtype, v.shape) for n, v in feeds.items()}, {"y": (np.int32, expected.shape)}, constants)
+    np.testing.assert_array_equal(made.run(None, feeds)[0], expected)
+    assert "byte " in plan_of(made)
+
+
+def test_weights_of_nine_bits() -> None:
+    """255 less 0 and 0 less 255 fit no pair of signed bytes."""
+    x, w = np.full((1, 4, 3, 3), 255, np.uint8), np.zeros((16, 4, 3, 3), np.uint8)
+    w[::2] = 255
+    zero = np.where(np.arange(16) % 2, 255, 0).astype(np.uint8)
+    node = helper.make_node("ConvInteger", ["x", "w", "zx", "zw"], ["y"])
+    constants = {"w": w, "zx": np.uint8(0), "zw": zero}
+    made = session([node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, (1, 16, 1, 1))}, constants)
+    expected = np.where(np.arange(16) % 2, -1, 1) * 36 * 255 * 255
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0].ravel(), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("channels", [3, 64, 70])
+def test_max_pool(dtype: type, channels: int) -> None:
+    rng = np.random.default_rng(2)
+    x = values(rng, (2, channels, 9, 10), dtype)
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (1, 1)], constant_values=np.iinfo(dtype).min)
+    expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2].max((-1, -2))
+    made = session([node], {"x": (x.dtype, x.shape)}, {"y": (x.dtype, expected.shape)}, {})
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)

@@ -1,0 +1,87 @@
+"""Products of 8-bit integers on the CPU provider, against NumPy's int64."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import intarsia
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+TYPES = {np.uint8: onnx.TensorProto.UINT8, np.int8: onnx.TensorProto.INT8}
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+
+
+def session(nodes: list, inputs: dict, outputs: dict, constants: dict, **kwargs: object) -> intarsia.InferenceSession:
+    def infos(given: dict) -> list:
+        return [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(d)), s) for n, (d, s) in given.items()
+        ]
+
+    graph = helper.make_graph(
+        nodes, "g", infos(inputs), infos(outputs), [numpy_helper.from_array(v, n) for n, v in constants.items()]
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return intarsia.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"], **kwargs)
+
+
+def plan_of(made: intarsia.InferenceSession) -> str:
+    return made._model.programs[0].describe("plan")
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("b_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("a_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("zeros", ["none", "scalar", "vector", "run time"])
+def test_matmul_integer(a_type: type, b_type: type, zeros: str, constant: bool) -> None:
+    rng = np.random.default_rng(7)
+    m, k, n = 5, 67, 39
+    a, b = values(rng, (m, k), a_type), values(rng, (k, n), b_type)
+    a_zero, b_zero = values(rng, (), a_type), values(rng, (), b_type)
+    if zeros == "vector":
+        a_zero, b_zero = values(rng, (m,), a_type), values(rng, (n,), b_type)
+    feeds, constants = {"a": a}, {}
+    (constants if constant else feeds)["b"] = b
+    names = ["a", "b"]
+    if zeros != "none":
+        names += ["za", "zb"]
+        (feeds if zeros == "run time" else constants).update(za=a_zero, zb=b_zero)
+    else:
+        a_zero = b_zero = np.int64(0)
+    node = helper.make_node("MatMulInteger", names, ["y"])
+    made = session([node], {n: (x.dtype, x.shape) for n, x in feeds.items()}, {"y": (np.int32, (m, n))}, constants)
+    left = a.astype(np.int64) - (a_zero.astype(np.int64)[:, None] if zeros == "vector" else int(a_zero))
+    expected = left @ (b.astype(np.int64) - b_zero.astype(np.int64))
+    (y,) = made.run(None, feeds)
+    np.testing.assert_array_equal(y, expected)
+    assert "byte gemm" in plan_of(made)
+
+
+@pytest.mark.parametrize(("a_shape", "b_shape"), [
+    ((2, 3, 5, 18), (2, 3, 18, 33)), ((4, 7, 20), (20, 17)), ((3, 1, 6, 9), (1, 2, 9, 4)), ((9,), (9, 5)), ((6, 9), (9,)),
+    ((3, 4, 8), (3, 8, 16)), ((1, 130), (130, 70)),
+])  # fmt: skip
+@pytest.mark.parametrize("types", [(np.uint8, np.uint8), (np.int8, np.int8)])
+def test_batches(a_shape: tuple[int, ...], b_shape: tuple[int, ...], types: tuple[type, type]) -> None:
+    rng = np.random.default_rng(3)
+    a, b = values(rng, a_shape, types[0]), values(rng, b_shape, types[1])
+    za, zb = values(rng, (), types[0]), values(rng, (), types[1])
+    expected = (a.astype(np.int64) - int(za)) @ (b.astype(np.int64) - int(zb))
+    node = helper.make_node("MatMulInteger", ["a", "b", "za", "zb"], ["y"])
+    feeds = {"a": a, "b": b, "za": za, "zb": zb}
+    symbolic = [f"d{i}" for i in range(len(a_shape) - 1)]
+    inputs = {n: (x.dtype, x.shape) for n, x in feeds.items()}
+    inputs["a"] = (a.dtype, [*symbolic, "K"])
+    inputs["b"] = (b.dtype, [*symbolic[: len(b_shape) - 2], "K", b_shape[-1]] if len(b_shape) == len(a_shape) else b_shape)
+    if any(x != y for x, y in zip(a_shape[:-2], b_shape[:-2], strict=False)):
+        inputs["a"], inputs["b"] = (a.dtype, a_shape), (b.dtype, b_shape)
+    made = session([node], inputs, {"y": (np.int32, [None] * expected.ndim)}, {})
+    np.testing.assert_array_equal(made.run(None, feeds)[0], expected)

@@ -1,0 +1,148 @@
+"""QDQ and QOperator models run in integers, within one step of their float32 definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+import intarsia as ort
+
+
+class Builder:
+    """A model whose tensors are quantised and dequantised between the nodes."""
+
+    def __init__(self, signed: bool) -> None:
+        self.nodes, self.constants, self.signed = [], {}, signed
+        self.rng = np.random.default_rng(5)
+
+    def constant(self, name: str, value: np.ndarray) -> str:
+        self.constants[name] = np.asarray(value)
+        return name
+
+    def add(self, op: str, inputs: list[str], output: str, **attributes: object) -> str:
+        self.nodes.append(helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    def pair(self, name: str, scale: float, zero: int) -> str:
+        zero_type = np.int8 if self.signed else np.uint8
+        s = self.constant(f"{name}_s", np.float32(scale))
+        z = self.constant(f"{name}_z", zero_type(zero - 128 if self.signed else zero))
+        self.add("QuantizeLinear", [name, s, z], f"{name}_q")
+        return self.add("DequantizeLinear", [f"{name}_q", s, z], f"{name}_d")
+
+    def weights(self, name: str, shape: tuple[int, ...], axis: int | None, scale: float = 0.01) -> str:
+        self.constant(f"{name}_q", self.rng.integers(-127, 128, shape).astype(np.int8))
+        count = () if axis is None else (shape[axis],)
+        self.constant(f"{name}_s", ((self.rng.random(count) + 0.5) * scale).astype(np.float32))
+        self.constant(f"{name}_z", np.zeros(count, np.int8))
+        inputs = [f"{name}_q", f"{name}_s", f"{name}_z"]
+        return self.add("DequantizeLinear", inputs, name, **({} if axis is None else {"axis": axis}))
+
+    def bias(self, name: str, x_scale: str, w: str, size: int) -> str:
+        scale = self.constants[x_scale] * self.constants[f"{w}_s"]
+        self.constant(f"{name}_q", self.rng.integers(-2000, 2000, size).astype(np.int32))
+        self.constant(f"{name}_s", np.asarray(scale, np.float32))
+        return self.add("DequantizeLinear", [f"{name}_q", f"{name}_s"], name, **({"axis": 0} if scale.ndim else {}))
+
+    def model(self, inputs: dict[str, list], output: str) -> bytes:
+        graph = helper.make_graph(
+            self.nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(v, n) for n, v in self.constants.items()],
+        )  # fmt: skip
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+
+
+def convolutional(signed: bool, per_channel: bool) -> bytes:
+    """Two convolutions, the second with a residual; max pooling; a fully connected layer."""
+    b, axis = Builder(signed), 0 if per_channel else None
+    x = b.pair("x", 0.03, 120)
+    c1 = b.add("Conv", [x, b.weights("w1", (24, 5, 3, 3), axis), b.bias("b1", "x_s", "w1", 24)], "c1", pads=[1, 1, 1, 1])
+    r1 = b.pair(b.add("Relu", [c1], "r1"), 0.02, 0)
+    p1 = b.pair(b.add("MaxPool", [r1], "p1", kernel_shape=[2, 2], strides=[2, 2]), 0.02, 0)
+    d1 = b.add("Conv", [p1, b.weights("wd", (24, 1, 3, 3), axis)], "d1", pads=[1, 1, 1, 1], group=24)
+    d2 = b.pair(d1, 0.03, 128)
+    c2 = b.pair(b.add("Conv", [d2, b.weights("w2", (24, 24, 1, 1), axis)], "c2"), 0.02, 100)
+    total = b.pair(b.add("Relu", [b.add("Add", [c2, p1], "sum")], "r2"), 0.03, 3)
+    flat = b.add("Flatten", [b.add("GlobalAveragePool", [total], "mean")], "flat")
+    f = b.pair(flat, 0.0203, 0)  # no mean of steps is half of one
+    w3 = b.weights("w3", (10, 24), axis)
+    y = b.pair(b.add("Gemm", [f, w3, b.bias("b3", "flat_s", "w3", 10)], "y", transB=1), 0.02, 128)
+    return b.model({"x": ["N", 5, 12, 12]}, y)
+
+
+def sequence(signed: bool, per_channel: bool) -> bytes:
+    """Products by weights, and of two activations."""
+    b, axis = Builder(signed), 1 if per_channel else None
+    x = b.pair("x", 0.03, 120)
+    q = b.pair(b.add("MatMul", [x, b.weights("wq", (19, 32), axis)], "q"), 0.02, 128)
+    kk = b.pair(b.add("MatMul", [x, b.weights("wk", (19, 32), axis)], "k"), 0.02, 130)
+    kt = b.pair(b.add("Transpose", [kk], "kt", perm=[0, 2, 1]), 0.02, 130)
+    scores = b.pair(b.add("MatMul", [q, kt], "scores"), 0.05, 128)
+    weights = b.pair(b.add("Softmax", [scores], "p", axis=-1), 1 / 255, 0)
+    y = b.pair(b.add("MatMul", [weights, kk], "y"), 0.02, 128)
+    return b.model({"x": ["N", "T", 19]}, y)
+
+
+def run(model: bytes, x: np.ndarray, provider: str = "CPUExecutionProvider", **config: str) -> tuple[np.ndarray, set[str]]:
+    options = ort.SessionOptions()
+    for key, value in config.items():
+        options.add_session_config_entry(key.replace("__", "."), value)
+    made = ort.InferenceSession(model, options, providers=[provider])
+    return made.run(None, {"x": x})[0], {n["kernel"] for n in made.explain().to_dict()["nodes"]}
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize(("make", "shape", "step"), [
+    (convolutional, (2, 5, 12, 12), 0.02), (sequence, (2, 9, 19), 0.02),
+])  # fmt: skip
+def test_pairs_run_in_integers(make: object, shape: tuple[int, ...], step: float, signed: bool, per_channel: bool) -> None:
+    model = make(signed, per_channel)  # type: ignore[operator]
+    x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+    expected, _ = run(model, x, "ReferenceExecutionProvider")
+    actual, kernels = run(model, x)
+    assert np.abs(actual - expected).max() <= step * 1.001
+    assert np.mean(np.abs(actual - expected) > step / 2) < 0.05
+    assert not any(k.startswith(("Conv+", "MatMul+", "Gemm+")) or k in ("Conv", "MatMul", "Gemm") for k in kernels)
+    assert any("Integer" in k for k in kernels)
+
+
+def test_pairs_stay_floats_on_request() -> None:
+    model = convolutional(True, True)
+    x = np.random.default_rng(1).normal(size=(2, 5, 12, 12)).astype(np.float32)
+    expected, _ = run(model, x, "ReferenceExecutionProvider")
+    actual, kernels = run(model, x, session__disable_quant_qdq="1")
+    assert np.abs(actual - expected).max() <= 0.02 * 1.001
+    assert not any("Integer" in k for k in kernels)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("types", [(np.uint8, np.int8, np.uint8), (np.int8, np.int8, np.int8), (np.uint8, np.uint8, np.int8)])
+def test_qlinear_conv_is_its_definition(types: tuple[type, type, type], per_channel: bool) -> None:
+    rng = np.random.default_rng(2)
+    x_type, w_type, y_type = types
+    count = (20,) if per_channel else ()
+    w = rng.integers(np.iinfo(w_type).min, np.iinfo(w_type).max + 1, (20, 7, 3, 3)).astype(w_type)
+    constants = {
+        "xs": np.float32(0.02), "xz": x_type(7), "w": w, "ws": (rng.random(count) * 0.01 + 0.002).astype(np.float32),
+        "wz": np.full(count, 9, w_type), "ys": np.float32(0.9), "yz": y_type(5),
+        "b": rng.integers(-1000, 1000, 20).astype(np.int32),
+    }  # fmt: skip
+    node = helper.make_node("QLinearConv", ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["y"], pads=[1, 0, 1, 2])
+    kinds = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kinds[x_type], ["N", 7, 6, 8])],
+        [helper.make_tensor_value_info("y", kinds[y_type], None)],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    info = np.iinfo(x_type)
+    x = rng.integers(info.min, info.max + 1, (2, 7, 6, 8)).astype(x_type)
+    expected, _ = run(model, x, "ReferenceExecutionProvider")
+    actual, kernels = run(model, x)
+    np.testing.assert_array_equal(actual, expected)
+    assert any("ConvInteger" in k for k in kernels)
