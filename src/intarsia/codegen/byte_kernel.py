@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import functools
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.body import Body, Value
+from intarsia.codegen.emit import I16, I32
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Micro, Tile, dispatched, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -26,7 +26,6 @@ from intarsia.graph.dtypes import DType
 SUMS = DType.INT32
 GROUP = 4  # bytes of k that one step multiplies
 BYTES = (DType.UINT8, DType.INT8)
-_I16, _I32 = ir.IntType(16), ir.IntType(32)
 
 
 def groups(k: int) -> int:
@@ -89,9 +88,9 @@ class _ByteMicro(Micro):
             columns = [self.dot.signed(body.load(body.at(pb, j * vector_bytes), SUMS, self.lanes)) for j in range(self.vectors)]
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0, u * GROUP)
-                group = self._partial_group(row) if partial else body.b.load(row, typ=_I32, align=1)
+                group = self._partial_group(row) if partial else body.b.load(row, typ=I32, align=1)
                 if self.flipped:
-                    group = body.b.xor(group, ir.Constant(_I32, 0x80808080))
+                    group = body.b.xor(group, ir.Constant(I32, 0x80808080))
                 multiplier = self.dot.unsigned(body.splat(group, self.lanes))
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
@@ -107,7 +106,7 @@ class _ByteMicro(Micro):
         group = None
         for i in range(GROUP - 1):
             place = body.at(row, body.min(i, body.sub(self.last, 1))) if i else row
-            byte = b.shl(b.zext(b.load(place, typ=ir.IntType(8)), _I32), ir.Constant(_I32, 8 * i))
+            byte = b.shl(b.zext(b.load(place, typ=ir.IntType(8)), I32), ir.Constant(I32, 8 * i))
             group = byte if group is None else b.or_(group, byte)
         return group
 
@@ -150,12 +149,12 @@ class ByteDot:
     def add(self, sums: Value, unsigned: list[Value], signed: list[Value]) -> Value:
         b = self.body.b
         if self.kind == "vpdpbusd":
-            kind = ir.VectorType(_I32, self.lanes)
+            kind = ir.VectorType(I32, self.lanes)
             function = self._declare(f"llvm.x86.avx512.vpdpbusd.{self.bits}", kind, [kind] * 3)
             return b.call(function, [sums, unsigned[0], signed[0]])
         if self.kind == "pmaddwd":
             name = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}[self.bits]
-            words, kind = ir.VectorType(_I16, 2 * self.lanes), ir.VectorType(_I32, self.lanes)
+            words, kind = ir.VectorType(I16, 2 * self.lanes), ir.VectorType(I32, self.lanes)
             function = self._declare(f"llvm.x86.{name}", kind, [words, words])
             pairs = [b.call(function, [x, y]) for x, y in zip(unsigned, signed, strict=True)]
             return b.add(sums, b.add(*pairs))
@@ -164,13 +163,13 @@ class ByteDot:
         return sums
 
     def _words(self, x: Value) -> Value:
-        return self.body.b.bitcast(x, ir.VectorType(_I16, 2 * self.lanes))
+        return self.body.b.bitcast(x, ir.VectorType(I16, 2 * self.lanes))
 
     def _splat16(self, value: int) -> Value:
-        return ir.Constant(ir.VectorType(_I16, 2 * self.lanes), [value] * (2 * self.lanes))
+        return ir.Constant(ir.VectorType(I16, 2 * self.lanes), [value] * (2 * self.lanes))
 
     def _splat32(self, value: int) -> Value:
-        return ir.Constant(ir.VectorType(_I32, self.lanes), [value] * self.lanes)
+        return ir.Constant(ir.VectorType(I32, self.lanes), [value] * self.lanes)
 
     def _declare(self, name: str, result: ir.Type, parameters: list[ir.Type]) -> ir.Function:
         module = self.body.module.ir

@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import llvmlite.ir as ir
 import numpy as np
 
 from intarsia.codegen.body import Module
@@ -24,6 +23,7 @@ from intarsia.codegen.byte_pack import byte_packed_nbytes, pack_bytes
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import GemmSpec, Operand, factor_nbytes, general_args
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.target import Target
