@@ -49,6 +49,7 @@ class Case:
     outputs: Sequence[int] = (1,)
     constants: Sequence[int] = ()
     tolerance: float = 1e-4
+    shared: dict[int, int] = field(default_factory=dict)  # output -> the input whose buffer onnxruntime wants it to have
     id: str = ""
 
 
@@ -56,27 +57,45 @@ def proto(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(case.inputs)]
     feeds = {n: x for i, (n, x) in enumerate(zip(names, case.inputs, strict=True)) if n and i not in case.constants}
     node = oh.make_node(
-        case.op, names, [f"y{i}" for i in range(len(case.outputs))], domain="com.microsoft", name="n", **case.attributes
+        case.op,
+        names,
+        [f"y{i}" if kind else "" for i, kind in enumerate(case.outputs)],
+        domain="com.microsoft",
+        name="n",
+        **case.attributes,
     )
     kind = lambda x: onnx.TensorProto.STRING if x.dtype == object else oh.np_dtype_to_tensor_dtype(x.dtype)  # noqa: E731
     graph = oh.make_graph(
         [node], "g", [oh.make_tensor_value_info(n, kind(x), x.shape) for n, x in feeds.items()],
-        [oh.make_tensor_value_info(f"y{i}", t, None) for i, t in enumerate(case.outputs)],
+        [oh.make_tensor_value_info(f"y{i}", t, None) for i, t in enumerate(case.outputs) if t],
         [onnx.numpy_helper.from_array(case.inputs[i], names[i]) for i in case.constants],
     )  # fmt: skip
     imports = [oh.make_opsetid("", 17), oh.make_opsetid("com.microsoft", 1)]
     return oh.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString(), feeds
 
 
-def expected(model: bytes, feeds: dict[str, np.ndarray]) -> list[Any]:
+def expected(model: bytes, feeds: dict[str, np.ndarray], shared: dict[int, int]) -> list[Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    return list(onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feeds))
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    if not shared:
+        return list(session.run(None, feeds))
+    binding = session.io_binding()
+    values = {n: onnxruntime.OrtValue.ortvalue_from_numpy(x.copy()) for n, x in feeds.items()}
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for i, output in enumerate(session.get_outputs()):
+        if i in shared:
+            binding.bind_ortvalue_output(output.name, values[f"x{shared[i]}"])
+        else:
+            binding.bind_output(output.name)
+    session.run_with_iobinding(binding)
+    return [value.numpy().copy() for value in binding.get_outputs()]
 
 
 def check(case: Case) -> None:
     model, feeds = proto(case)
-    wanted = expected(model, feeds)
+    wanted = expected(model, feeds, case.shared)
     for provider in PROVIDERS:
         session = intarsia.InferenceSession(model, providers=[provider])
         for found, peer in zip(session.run(None, feeds), wanted, strict=True):
@@ -424,6 +443,158 @@ def cases() -> list[Case]:
     ]
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda c: c.id or c.op)
+BATCH, HEADS, SIZE = 2, 2, 4
+WIDTH = HEADS * SIZE
+
+
+def i32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+ROWS = np.array([[0, 1, 3, 4, 7], [0, 1, 2, 4, 6]], np.int32)
+COLUMNS = np.array([[0, 0, 1, 2, 0, 2, 3], [0, 1, 1, 2, 0, 3, -1]], np.int32)
+
+
+def sparse(S: int, past: int, total: int, rot: int = 0, packed: int = 0, inter: int = 0) -> Case:
+    """SparseAttention of S tokens after `past` ones."""
+    hs = 16 if rot else 8
+    q, keys, values = normal(1, S, 4 * hs), normal(1, S, 2 * hs), normal(1, S, 2 * hs)
+    first = [np.concatenate([q, keys, values], 2), None, None] if packed else [q, keys, values]
+    a = {"num_heads": 4, "kv_num_heads": 2, "sparse_block_size": 16}
+    ins = [*first, normal(1, 2, 64, hs), normal(1, 2, 64, hs), ROWS, COLUMNS, i32(total), i32(past + S)]
+    if rot:
+        a |= {"do_rotary": 1, "rotary_interleaved": inter}
+        ins += [normal(64, hs // 2), normal(64, hs // 2)]
+    return Case("SparseAttention", ins, a, [1, 1, 1], tolerance=1e-3, shared={1: 3, 2: 4})
+
+
+def recurrent(
+    rule: str, q: int, kv: int, T: int = 5, dk: int = 4, dv: int = 3, scalar: int = 1, past: int = 1, **more: Any
+) -> Case:
+    """LinearAttention of T steps."""
+    dec = -np.abs(normal(BATCH, T, kv if scalar else kv * dk)) if "gated" in rule else None
+    be = 1 / (1 + np.exp(-normal(BATCH, T, kv))) if "delta" in rule else None
+    kk = normal(BATCH, T, kv, dk)
+    kk /= np.linalg.norm(kk, axis=-1, keepdims=True)
+    ps = normal(BATCH, kv, dk, dv) if past else None
+    ins = [
+        normal(BATCH, T, q * dk),
+        kk.reshape(BATCH, T, -1),
+        normal(BATCH, T, kv * dv),
+        ps,
+        dec,
+        None if be is None else be.astype("f4"),
+    ]
+    while ins[-1] is None:
+        ins.pop()
+    return Case(
+        "LinearAttention", ins, {"q_num_heads": q, "kv_num_heads": kv, "update_rule": rule, **more}, [1, 1], tolerance=1e-3
+    )
+
+
+def attention_cases() -> list[Case]:
+    return [
+        *[recurrent(r, 4, 2) for r in ("linear", "gated", "delta", "gated_delta")],
+        recurrent("gated_delta", 2, 2, scalar=0),
+        recurrent("gated_delta", 1, 2),
+        recurrent("gated", 2, 2, past=0, scale=0.3),
+        Case("LinearAttentionGate", [normal(2, 3, 4), normal(4), -np.abs(normal(4)), normal(2, 3, 4)], {}, [1, 1]),
+        Case("LinearAttentionGate", [normal(2, 3, 4), normal(4), -np.abs(normal(4))], {}, [1]),
+        Case("CausalConvWithState", [normal(2, 3, 5), normal(3, 1, 4), normal(3), normal(2, 3, 3)], {}, [1, 1]),
+        Case("CausalConvWithState", [normal(2, 3, 2), normal(3, 1, 4)], {"activation": "silu"}, [1, 1]),
+        Case("CausalConvWithState", [normal(2, 3, 5), normal(3, 1, 3), normal(3), normal(2, 3, 4)], {"dilation": 2}, [1, 1]),
+        Case(
+            "CausalConvWithState",
+            [normal(2, 5, 2, 3), normal(6, 1, 3), normal(6), normal(2, 4, 2, 3)],
+            {"dilation": 2, "channels_last": 1},
+            [1, 1],
+        ),
+        Case(
+            "DecoderMaskedMultiHeadAttention",
+            [
+                normal(BATCH, 1, WIDTH),
+                normal(BATCH, 1, WIDTH),
+                normal(BATCH, 1, WIDTH),
+                None,
+                None,
+                normal(BATCH, HEADS, 8, SIZE),
+                normal(BATCH, HEADS, 8, SIZE),
+                i32(3),
+            ],
+            {"num_heads": HEADS, "past_present_share_buffer": 1},
+            [1, 1, 1],
+        ),
+        Case(
+            "DecoderMaskedMultiHeadAttention",
+            [
+                normal(4, 1, WIDTH),
+                normal(4, 1, WIDTH),
+                normal(4, 1, WIDTH),
+                None,
+                None,
+                normal(4, HEADS, 8, SIZE),
+                normal(4, HEADS, 8, SIZE),
+                i32(3),
+                i32(2),
+                RNG.integers(0, 2, (2, 2, 8)).astype("i4"),
+            ],
+            {"num_heads": HEADS, "past_present_share_buffer": 1},
+            [1, 1, 1],
+        ),
+        Case(
+            "DecoderMaskedMultiHeadAttention",
+            [normal(BATCH, 1, WIDTH), normal(BATCH, HEADS, 5, SIZE), normal(BATCH, HEADS, 5, SIZE)],
+            {"num_heads": HEADS},
+            [1],
+        ),
+        Case(
+            "DecoderMaskedMultiHeadAttention",
+            [
+                normal(BATCH, 1, WIDTH),
+                normal(BATCH, HEADS, 5, SIZE),
+                normal(BATCH, HEADS, 5, SIZE),
+                i32(1, 1, 0, 1, 1, 1, 1, 1, 1, 0).reshape(2, 5),
+                None,
+                None,
+                None,
+                None,
+                None,
+                None,
+                normal(3 * WIDTH),
+            ],
+            {"num_heads": HEADS},
+            [1],
+        ),
+        Case(
+            "DecoderMaskedMultiHeadAttention",
+            [normal(BATCH, 1, WIDTH), normal(BATCH, HEADS, 5, SIZE), normal(BATCH, HEADS, 5, SIZE)],
+            {"num_heads": HEADS, "output_qk": 1},
+            [1, 0, 0, 1],
+        ),
+        Case(
+            "DecoderMaskedMultiHeadAttention",
+            [
+                normal(BATCH, 1, WIDTH),
+                normal(BATCH, 1, WIDTH),
+                normal(BATCH, 1, WIDTH),
+                None,
+                None,
+                normal(BATCH, HEADS, 8, SIZE),
+                normal(BATCH, HEADS, 8, SIZE),
+                i32(3),
+            ],
+            {"num_heads": HEADS, "past_present_share_buffer": 1, "output_qk": 1},
+            [1, 1, 1, 1],
+        ),
+        sparse(64, 0, 64),
+        sparse(40, 0, 40),
+        sparse(1, 40, 41),
+        sparse(1, 40, 41, rot=1),
+        sparse(40, 0, 40, rot=1, packed=1),
+        sparse(20, 0, 20, rot=1, inter=1),
+    ]
+
+
+@pytest.mark.parametrize("case", [*cases(), *attention_cases()], ids=lambda c: c.id or c.op)
 def test_operator(case: Case) -> None:
     check(case)

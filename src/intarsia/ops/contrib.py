@@ -49,7 +49,7 @@ def matmul_n_bits(
     if weight_prepacked:
         raise k.DefinitionError(f"weight_prepacked is {weight_prepacked}; a layout of another runtime cannot be read")
     blocks = -(-K // block_size)
-    numbers = k.cast(k.reshape(_unpack(B, bits), (N, blocks, block_size)), DType.FLOAT)
+    numbers = k.cast(k.reshape(unpack(B, bits), (N, blocks, block_size)), DType.FLOAT)
     if zero_points is None:
         numbers = numbers - float(1 << (bits - 1))
     else:
@@ -72,11 +72,11 @@ def _zero_points(x: Tensor, rows: int, blocks: int, bits: int) -> Tensor:
     if x.dtype is not DType.UINT8:
         return k.cast(k.reshape(x, (rows, blocks)), DType.FLOAT)
     width = -(-blocks * bits // 8)
-    unpacked = _unpack(k.reshape(x, (rows, width)), bits)
+    unpacked = unpack(k.reshape(x, (rows, width)), bits)
     return k.cast(k.strided_slice(unpacked, (0, 0), (1, 1), (rows, blocks)), DType.FLOAT)
 
 
-def _unpack(x: Tensor, bits: int) -> Tensor:
+def unpack(x: Tensor, bits: int) -> Tensor:
     """Bytes -> 8 / bits numbers each, low bits first, along the last axis."""
     if bits not in (2, 4, 8):
         raise k.DefinitionError(f"bits is {bits}; expected 2, 4 or 8")
@@ -105,12 +105,12 @@ def gather_block_quantized(
     assert factors is not None
     moved = blocked + where.rank - 1 if blocked > axis else blocked
     if packed:
-        x = _unpack(x, bits)
+        x = unpack(x, bits)
         if zeros is None:
             zeros = k.full(factors.shape, 1 << (bits - 1), DType.UINT8)
         else:
             entries: Dim = factors.shape[-1]
-            zeros = k.strided_slice(_unpack(zeros, bits), (0,) * zeros.rank, (1,) * zeros.rank, (*zeros.shape[:-1], entries))
+            zeros = k.strided_slice(unpack(zeros, bits), (0,) * zeros.rank, (1,) * zeros.rank, (*zeros.shape[:-1], entries))
     size = block_size or floordiv(x.shape[moved], factors.shape[moved])
     if not isinstance(size, int):
         raise k.SymbolicValueError("block_size 0 needs known sizes of data and scales")

@@ -36,11 +36,11 @@ def rotary_embedding(
     positions = k.cast(position_ids, DType.INT64)
     if positions.rank == 1:
         positions = k.iota((batch, steps), 1) + positions
-    out = _rotate_at(x, positions, cos_cache, sin_cache, bool(interleaved), rotary_embedding_dim)
+    out = rotate_at(x, positions, cos_cache, sin_cache, bool(interleaved), rotary_embedding_dim)
     return merge_heads(out) if input.rank == 3 else out
 
 
-def _rotate_at(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, width: int = 0) -> Tensor:
+def rotate_at(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, interleaved: bool, width: int = 0) -> Tensor:
     """`positions` [batch, sequence] into the caches [length, half]."""
     turned = [k.expand_dims(k.take(cache, positions, 0), [1]) for cache in (cos, sin)]
     return rotate(x, turned[0], turned[1], interleaved, width)
@@ -63,7 +63,7 @@ def multi_head_attention(
         past = past_key.shape[2]
         key4, value4 = k.concat([past_key, key4], 2), k.concat([past_value, value4], 2)
     queries, keys = q.shape[2], key4.shape[2]
-    penalty = _padding_penalty(key_padding_mask, q.shape[0], keys, mask_filter_value, widened(q).dtype)
+    penalty = padding_penalty(key_padding_mask, q.shape[0], keys, mask_filter_value, widened(q).dtype)
     if attention_bias is not None:
         extra = k.cast(attention_bias, widened(q).dtype)
         penalty = extra if penalty is None else penalty + extra
@@ -104,7 +104,7 @@ def _biased(x: Tensor, bias: Tensor | None, start: Dim, count: Dim) -> Tensor:
     return x if bias is None else x + k.strided_slice(bias, (start,), (1,), (count,))
 
 
-def _padding_penalty(mask: Tensor | None, batch: Dim, keys: Dim, penalty: float, dtype: DType) -> Tensor | None:
+def padding_penalty(mask: Tensor | None, batch: Dim, keys: Dim, penalty: float, dtype: DType) -> Tensor | None:
     """What is added to scores of padding: by lengths [batch], or masks [batch, keys] or [batch, queries, keys]."""
     if mask is None:
         return None
@@ -186,7 +186,7 @@ def attend_projected(
         ]
         key, value = k.concat([old[0], key], 2), k.concat([old[1], value], 2)
     keys = key.shape[2]
-    penalty = _padding_penalty(mask, q.shape[0], keys, choice.penalty, q.dtype)
+    penalty = padding_penalty(mask, q.shape[0], keys, choice.penalty, q.dtype)
     if bias is not None:
         extra = k.cast(bias, q.dtype)
         penalty = extra if penalty is None else penalty + extra
@@ -215,7 +215,7 @@ def group_query_attention(
         raise k.DefinitionError("GroupQueryAttention takes no quantised and no sliding cache here")
     if seqlens_k is None or total_sequence_length is None:
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
-    q, key4, value4 = _grouped(query, key, value, num_heads, kv_num_heads)
+    q, key4, value4 = grouped_parts(query, key, value, num_heads, kv_num_heads)
     if q_norm_weight is not None and k_norm_weight is not None:
         q, key4 = (_rms_norm(t, w, qk_norm_epsilon) for t, w in ((q, q_norm_weight), (key4, k_norm_weight)))
     batch, queries = q.shape[0], q.shape[2]
@@ -228,10 +228,10 @@ def group_query_attention(
         if cos_cache is None or sin_cache is None:
             raise k.DefinitionError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
         places = k.iota((batch, queries), 1) + k.reshape(before, (batch, 1)) if position_ids is None else position_ids
-        q, key4 = (_rotate_at(t, places, cos_cache, sin_cache, bool(rotary_interleaved)) for t in (q, key4))
+        q, key4 = (rotate_at(t, places, cos_cache, sin_cache, bool(rotary_interleaved)) for t in (q, key4))
     if past_key is not None and past_value is not None:
         capacity = dim_max(past_key.shape[2], total)
-        key4, value4 = (_appended(old, new, before, capacity) for old, new in ((past_key, key4), (past_value, value4)))
+        key4, value4 = (appended(old, new, before, capacity) for old, new in ((past_key, key4), (past_value, value4)))
     keys = key4.shape[2]
     allowed = [k.iota((1, 1, 1, keys), 3) < k.maximum(lengths, before + k.size(queries))]
     left = local_window_size - 1 if local_window_size > 0 else -1
@@ -248,7 +248,9 @@ def group_query_attention(
     return merge_heads(k.cast(out, query.dtype)), key4, value4, shown
 
 
-def _grouped(query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+def grouped_parts(
+    query: Tensor, key: Tensor | None, value: Tensor | None, heads: int, groups: int
+) -> tuple[Tensor, Tensor, Tensor]:
     if key is not None and value is not None:
         return split_heads(query, heads), split_heads(key, groups), split_heads(value, groups)
     whole = split_heads(query, heads + 2 * groups)
@@ -264,7 +266,7 @@ def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return k.cast(wide / k.sqrt(mean + epsilon) * widened(weight), x.dtype)
 
 
-def _appended(past: Tensor, new: Tensor, before: Tensor, capacity: Dim) -> Tensor:
+def appended(past: Tensor, new: Tensor, before: Tensor, capacity: Dim) -> Tensor:
     """A cache of `capacity` rows per head: those of `past` up to `before` [batch, 1, 1, 1], then those of `new`."""
     rows, steps = past.shape[2], new.shape[2]
     shape = (*new.shape[:2], capacity, new.shape[3])
