@@ -1,4 +1,8 @@
-"""`IOBinding`: inputs and outputs tied to memory ahead of the run."""
+"""`IOBinding`: inputs and outputs tied to memory ahead of the run.
+
+A binding whose inputs and outputs are all tensors in host memory is prepared once (see `Program.bound`): from then on a run
+is one call of the compiled code, which reads and writes the bound memory itself.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import InvalidArgument, nearest
-from intarsia.values import OrtValue, array_at, check_device, element_dtype
+from intarsia.graph.dtypes import DType
+from intarsia.ort_device import OrtDevice
+from intarsia.values import OrtValue, OrtValueVector, array_at, check_device, element_dtype
 
 if TYPE_CHECKING:
+    from intarsia.partition.provider import BoundCall
     from intarsia.session import InferenceSession
 
 
 class IOBinding:
     """Bound inputs and outputs of one session, for `InferenceSession.run_with_iobinding`.
 
-    Inputs and outputs in host memory can be bound. An output bound without a buffer is allocated by the run.
+    Inputs and outputs in host memory can be bound. An output bound without a buffer is new memory in every run, unless its
+    shape cannot change. Devices are given by name and number, or by an `OrtDevice`. One binding serves one run at a time.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
-        self._session = session
+    def __init__(self, session: Any) -> None:
+        self._session: InferenceSession = getattr(session, "_session", session)
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, np.ndarray | None] = {}
-        self._results: list[OrtValue] = []
+        self._results: list[Any] = []
+        self._model: Any = None  # what `_call` and `_places` are for
+        self._call: BoundCall | None = None
+        self._places: dict[str, int] = {}
+        self._settled = False
 
     def _check(self, name: str, known: Sequence[str], what: str) -> None:
         if name not in known:
@@ -33,50 +45,81 @@ class IOBinding:
             )
 
     def _bind(self, name: str, value: Any) -> None:
-        session = self._session
-        known = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
-        self._check(name, known, "inputs")
+        if name not in self._inputs:
+            session = self._session
+            known = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
+            self._check(name, known, "inputs")
         self._inputs[name] = value
+        if self._call is None or not self._call.rebind(self._places.get(name, -1), value):
+            self._forget()
 
-    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+    def _forget(self) -> None:
+        self._call, self._settled = None, False
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array; later runs see what is written into it. Raises InvalidArgument for an unknown name."""
-        self._bind(name, arr_on_cpu)
+        self._bind(name, arr_on_cpu.view() if type(arr_on_cpu) is np.ndarray else arr_on_cpu)
 
-    def bind_input(
-        self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int
-    ) -> None:
-        """Bind memory by its address: `shape` elements of `element_type`, row-major."""
-        check_device(device_type, device_id)
-        self._bind(name, array_at(buffer_ptr, element_dtype(element_type), shape))
+    def bind_input(self, name: str, *place: Any, **named: Any) -> None:
+        """Bind memory by its address: `shape` elements of `element_type`, row-major, which the caller keeps alive.
+
+        The arguments are `(name, device_type, device_id, element_type, shape, buffer_ptr)`, or an `OrtDevice` instead of
+        `device_type` and `device_id`, or an array alone.
+
+        Raises:
+            InvalidArgument: an unknown name, element type or device.
+        """
+        if len(place) == 1 and not named:
+            self.bind_cpu_input(name, place[0])
+            return
+        names = ["device_type", "device_id", "element_type", "shape", "buffer_ptr"]
+        device, number, kind, shape, pointer = _arguments("bind_input", names, place, named)
+        check_device(device, number)
+        self._bind(name, array_at(pointer, element_dtype(kind), shape))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        self._bind(name, ortvalue)
+        """Bind a value; for a tensor in host memory later runs see what is written into it."""
+        if not isinstance(ortvalue, OrtValue):
+            raise InvalidArgument(f"bind_ortvalue_input: expected an OrtValue for {name!r}, got {type(ortvalue).__name__}")
+        self._bind(name, ortvalue._value)
 
     def bind_output(
         self,
         name: str,
-        device_type: str = "cpu",
-        device_id: int = 0,
+        device_type: Any = "cpu",
+        device_id: Any = 0,
         element_type: Any = None,
-        shape: Sequence[int] | None = None,
+        shape: Any = None,
         buffer_ptr: int | None = None,
     ) -> None:
         """Bind an output to a device, or to memory there (then type and shape are needed too)."""
+        if isinstance(device_type, OrtDevice) and shape is not None and buffer_ptr is None:
+            device_id, element_type, shape, buffer_ptr = 0, device_id, element_type, shape
         check_device(device_type, device_id)
-        self._check(name, [a.name for a in self._session.get_outputs()], "outputs")
         if buffer_ptr is None:
-            self._outputs[name] = None
+            self._bind_output(name, None)
             return
         if element_type is None or shape is None:
             raise InvalidArgument(
                 f"output {name!r}: a buffer needs `element_type` and `shape`, got {element_type!r} and {shape!r}"
             )
-        self._outputs[name] = array_at(buffer_ptr, element_dtype(element_type), shape)
+        self._bind_output(name, array_at(buffer_ptr, element_dtype(element_type), shape))
+
+    def _bind_output(self, name: str, target: np.ndarray | None) -> None:
+        if name not in self._outputs:
+            self._check(name, [a.name for a in self._session.get_outputs()], "outputs")
+            self._outputs[name] = target
+            self._forget()
+            return
+        self._outputs[name] = target
+        if self._call is None or not self._call.retarget(self._places.get(name, -1), target):
+            self._forget()
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an output to the memory of a tensor."""
-        self._check(name, [a.name for a in self._session.get_outputs()], "outputs")
-        self._outputs[name] = ortvalue._array("bind_ortvalue_output")
+        if not isinstance(ortvalue, OrtValue):
+            raise InvalidArgument(f"bind_ortvalue_output: expected an OrtValue for {name!r}, got {type(ortvalue).__name__}")
+        self._bind_output(name, ortvalue._array("bind_ortvalue_output"))
 
     def synchronize_inputs(self) -> None:
         """Wait until bound inputs are complete: host memory always is."""
@@ -86,38 +129,96 @@ class IOBinding:
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound."""
-        return list(self._results)
+        return [OrtValue(v) for v in self._results]
 
-    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
-        return self.get_outputs()
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The outputs of the last run as arrays of their own."""
-        return [v.copy() if isinstance(v, np.ndarray) else v for v in (r.numpy() for r in self._results)]
+        return [v.copy() if type(v) is np.ndarray else v for v in self._results]
 
     def clear_binding_inputs(self) -> None:
         self._inputs.clear()
+        self._forget()
 
     def clear_binding_outputs(self) -> None:
         self._outputs.clear()
         self._results = []
+        self._forget()
 
-    def run(self, run_options: Any) -> None:
-        """Run the session on what is bound; bound buffers receive their outputs."""
+    def run(self, run_options: Any = None) -> None:
+        """Run the session on what is bound; bound buffers receive their outputs.
+
+        Raises:
+            InvalidArgument: no output is bound, or a bound buffer is of another type or shape than the output.
+            As `InferenceSession.run`.
+        """
+        call = self._call
+        if call is not None and run_options is None and self._model is self._session._model:
+            results = call()
+            if results is not None:
+                self._results = results
+                return
+        self._run(run_options)
+
+    def _run(self, run_options: Any) -> None:
         if not self._outputs:
             raise InvalidArgument("Error in execution: At least one output should be requested. Bind one with bind_output().")
-        found = self._session.run(list(self._outputs), self._inputs, run_options)
+        session = self._session
+        found = session.run(list(self._outputs), self._inputs, run_options)
         self._results = [
-            OrtValue(_delivered(name, value, target))
-            for (name, target), value in zip(self._outputs.items(), found, strict=True)
+            _delivered(name, value, target) for (name, target), value in zip(self._outputs.items(), found, strict=True)
         ]
+        if not self._settled or self._model is not session._model:
+            self._settled, self._model = True, session._model
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """The call that later runs make, where the compiled model can be called on fixed memory."""
+        model = self._model
+        self._call = None
+        if set(self._inputs) != set(model.inputs):
+            return
+        places = {name: i for i, name in enumerate(model.inputs)}
+        arrays = [self._inputs[name] for name in model.inputs]
+        if all(type(a) is np.ndarray and _plain(a) for a in arrays):
+            self._call = model.bound(arrays, self._outputs)
+            self._places = {**places, **{name: i for i, name in enumerate(self._outputs)}}
+
+
+def _plain(array: np.ndarray) -> bool:
+    return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative and not array.dtype.hasobject
+
+
+def _arguments(call: str, names: Sequence[str], place: Sequence[Any], named: dict[str, Any]) -> list[Any]:
+    """The arguments of a binding call: device, its number, element type, shape, address."""
+    given = list(place)
+    if given and isinstance(given[0], OrtDevice) and len(given) + len(named) == len(names) - 1:
+        given.insert(1, 0)
+    found = dict(zip(names, given, strict=False))
+    for name, value in named.items():
+        if name not in names or name in found:
+            raise InvalidArgument(f"{call}: unexpected argument {name!r}; expected name, {', '.join(names)}")
+        found[name] = value
+    if len(given) > len(names) or len(found) != len(names):
+        raise InvalidArgument(f"{call}: expected name, {', '.join(names)}; got {len(given) + len(named)} arguments")
+    return [found[name] for name in names]
 
 
 def _delivered(name: str, value: Any, target: np.ndarray | None) -> Any:
     if target is None:
         return value
     if not isinstance(value, np.ndarray) or value.dtype != target.dtype or value.shape != target.shape:
-        given = f"{value.dtype.name} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise InvalidArgument(f"output {name!r} is {given}, the bound buffer is {target.dtype.name} {list(target.shape)}")
+        given = _described(value) if isinstance(value, np.ndarray) else type(value).__name__
+        raise InvalidArgument(
+            f"Got invalid dimensions for output: {name}: output {name!r} is {given}, the bound buffer is {_described(target)}. "
+            "Please fix either the inputs/outputs or the model."
+        )
     np.copyto(target, value)
     return target
+
+
+def _described(array: np.ndarray) -> str:
+    name = "string" if array.dtype == object else DType.of(array.dtype).numpy.name
+    return f"{name} {list(array.shape)}"

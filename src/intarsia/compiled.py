@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
 from intarsia.partition.device import HOST, DeviceTensor, detached
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, RunContext
+from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
 from intarsia.profile import Profile
 
 _Run = Callable[[Sequence[Any], RunContext | None], list[Any]]
@@ -60,6 +60,7 @@ class CompiledModel:
         self._selected: dict[tuple[str, ...], tuple[_Step, ...]] = {}
         direct = profile is None and self._is_direct()
         self.run = self.programs[0].run if direct else self._run_all
+        self._direct = self.programs[0] if direct else None
 
     def with_operators(self, operators: Registry | None) -> CompiledModel:
         """This model, with `operators` (None: no change) in force while it runs too, for providers that look one up then."""
@@ -100,6 +101,10 @@ class CompiledModel:
         assert provider is not None
         return _Step(str(copy), provider.name, _copy_call(copy), reads, writes)
 
+    def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
+        """`Program.bound` where one program in host memory is the whole model, else None."""
+        return self._direct.bound(inputs, targets) if self._direct is not None else None
+
     def steps_for(self, wanted: tuple[str, ...]) -> tuple[_Step, ...]:
         """The steps that the outputs `wanted` need, with what can be freed after each."""
         found = self._selected.get(wanted)
@@ -131,7 +136,7 @@ class CompiledModel:
         """
         for name in wanted:
             if name not in self.outputs:
-                raise InvalidArgument(f"Invalid output name: {name!r}; {nearest(name, self.outputs)}")
+                raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, self.outputs)}")
         values: list[Any] = [*inputs, *([None] * (len(self._slots) - len(inputs)))]
         for step in self.steps_for(wanted):
             if run is not None:

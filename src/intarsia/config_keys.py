@@ -1,14 +1,16 @@
 """Session and run configuration entries: every key that is known, its default, and whether it has an effect here.
 
-onnxruntime takes any key, misspelt ones included. Here an unknown key is an error. Keys of onnxruntime that steer a part of
+onnxruntime takes any key, misspelt ones included. Here a misspelt key is an error. Keys of onnxruntime that steer a part of
 it that Intarsia does not have are accepted, so that programs run as they are; `effect` is False for those.
 """
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
-from intarsia.errors import InvalidArgument, UnknownOption, nearest
+from intarsia.errors import InvalidArgument, UnknownOption, WrongType, nearest
+from intarsia.log import logger
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ def _text(doc: str, default: str = "", effect: bool = False) -> ConfigKey:
     return ConfigKey(default, doc, effect)
 
 
-def _int(default: str, doc: str) -> ConfigKey:
-    return ConfigKey(default, doc, kind="int")
+def _int(default: str, doc: str, effect: bool = False) -> ConfigKey:
+    return ConfigKey(default, doc, effect, "int")
 
 
 PROPERTY_KEYS: dict[str, str] = {
@@ -99,8 +101,8 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.use_memory_mapped_ort_model": _flag("0", ".ort models"),
     "session.strict_shape_type_inference": _flag("0", "inference is always strict"),
     "session.allow_released_opsets_only": _flag("1", "released operator sets"),
-    "session.optimized_model_external_initializers_file_name": _text("weights file of the optimised model"),
-    "session.optimized_model_external_initializers_min_size_in_bytes": _int("1024", "smallest external weight"),
+    "session.optimized_model_external_initializers_file_name": _text("weights file beside the optimised model", effect=True),
+    "session.optimized_model_external_initializers_min_size_in_bytes": _int("1024", "smallest external weight", True),
     "session.save_external_prepacked_constant_initializers": _flag("0", "prepacked weights in the optimised model"),
     "session.collect_node_memory_stats_to_file": _text("memory statistics"),
     "session.resource_cuda_partitioning_settings": _text("memory budget of CUDA"),
@@ -146,29 +148,51 @@ RUN_KEYS: dict[str, ConfigKey] = {
     "qnn.lora_config": _text("Qualcomm"),
 }
 
-_PROVIDER_PREFIX = "ep."
+_FAMILIES = ("session.", "optimization.", "partition.", "mlas.", "ep.", "memory.", "qnn.")
+_LIMIT = 1024  # characters of a key, as in onnxruntime
 
 
 def check_entry(key: str, value: str, known: dict[str, ConfigKey], what: str) -> None:
-    """Raise where `key` is not known or `value` does not fit it. Keys "ep.<provider's name>.<option>" are the providers' own.
+    """Raise where `key` cannot be meant or `value` does not fit it.
+
+    Keys "ep.<provider's name>.<option>" are the providers' own. A key that is neither of a known family nor near a known key
+    is a program's own: it is kept, with a warning in the log.
 
     Raises:
         InvalidArgument: not text, empty, or a value that does not fit.
         UnknownOption: the key does not exist; names the nearest.
     """
     if not isinstance(key, str) or not isinstance(value, str):
-        raise InvalidArgument(
-            f"{what} configuration entries are text: got {key!r} = {value!r}; write {str(key)!r}, {str(value)!r}"
-        )
-    if not key:
-        raise InvalidArgument(f"a {what} configuration entry needs a key, got ''")
+        raise WrongType(f"{what} configuration entries are text: got {key!r} = {value!r}; write {str(key)!r}, {str(value)!r}")
+    if not key or len(key) > _LIMIT:
+        raise InvalidArgument(f"a {what} configuration entry needs a key: Config key is empty or longer than {_LIMIT}: {key!r}")
     entry = known.get(key)
     if entry is not None:
         entry.check(key, value)
-    elif not (known is SESSION_KEYS and key.startswith(_PROVIDER_PREFIX) and "executionprovider." in key.lower()):
-        raise UnknownOption(f"no {what} configuration entry {key!r}; {_suggestion(key, known)}")
-
-
-def _suggestion(key: str, known: dict[str, ConfigKey]) -> str:
+        return
     names = [*known, *PROPERTY_KEYS] if known is SESSION_KEYS else list(known)
-    return nearest(key, names)
+    if known is SESSION_KEYS and key.startswith("ep.") and "executionprovider." in key.lower():
+        return
+    if key.startswith(_FAMILIES) or difflib.get_close_matches(key, names, n=1, cutoff=0.75):
+        raise UnknownOption(f"no {what} configuration entry {key!r}; {nearest(key, names)}")
+    logger.warning("%s configuration entry %r is not known: it is kept and has no effect", what, key)
+
+
+DYNAMIC_KEYS: dict[str, tuple[str, ...]] = {
+    "ep.dynamic.workload_type": ("Default", "Efficient"),
+    "ep.dynamic.qnn_htp_performance_mode": (),
+}
+"""Options that may change between runs, with their values where these are a fixed list."""
+
+
+def check_dynamic_option(key: str, value: str) -> None:
+    """Raise where an option of `set_ep_dynamic_options` or its value does not exist.
+
+    Raises:
+        UnknownOption: the key does not exist.
+        InvalidArgument: not one of its values.
+    """
+    if key not in DYNAMIC_KEYS:
+        raise UnknownOption(f"no dynamic option {key!r}; {nearest(str(key), DYNAMIC_KEYS)}")
+    if DYNAMIC_KEYS[key] and value not in DYNAMIC_KEYS[key]:
+        raise InvalidArgument(f"dynamic option {key!r}: {value!r} is not a value; {nearest(str(value), DYNAMIC_KEYS[key])}")

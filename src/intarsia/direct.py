@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from intarsia.errors import InvalidArgument, nearest
-from intarsia.partition.provider import Program, RunContext
+from intarsia.partition.provider import BoundCall, Program, RunContext
 
 
 class DirectModel:
@@ -15,6 +17,10 @@ class DirectModel:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.inputs, self.outputs, self.run = program.inputs, program.outputs, program.run
+
+    def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
+        """`Program.bound`."""
+        return self.program.bound(inputs, targets)
 
     def run_some(self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         """The outputs `wanted`, in that order.
@@ -25,7 +31,7 @@ class DirectModel:
         """
         for name in wanted:
             if name not in self.outputs:
-                raise InvalidArgument(f"Invalid output name: {name!r}; {nearest(name, self.outputs)}")
+                raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, self.outputs)}")
         results = dict(zip(self.outputs, self.program.run(inputs, run), strict=True))
         chosen: list[Any] = []
         for i, name in enumerate(wanted):

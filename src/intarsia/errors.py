@@ -8,11 +8,18 @@ IntarsiaError (RuntimeError)
 ├── NoSuchFile            the model file does not exist (also FileNotFoundError)
 ├── NotImplemented        an operator, type or feature that no provider has (also NotImplementedError)
 ├── InvalidArgument       a call's argument is wrong: input, shape, dtype, option, name (also ValueError)
-│   └── UnknownOption         an option or provider name that does not exist
+│   ├── UnknownOption         an option or provider name that does not exist
+│   └── WrongType             an argument of a Python type that the call does not take (also TypeError)
 ├── Fail                  a run was stopped or could not be finished
-│   └── OutOfMemory           memory could not be had (also MemoryError)
-└── EPFail                an execution provider could not start, compile or run
-    └── DeviceLost            a device stopped working; what was in its memory is gone
+│   ├── OutOfMemory           memory could not be had (also MemoryError)
+│   ├── RunTimeout            a run took longer than `timeout` (also TimeoutError)
+│   └── ModelLoadCanceled     creating the session was stopped by the load cancellation flag
+├── EPFail                an execution provider could not start, compile or run
+│   └── DeviceLost            a device stopped working; what was in its memory is gone (onnxruntime's DeviceReset)
+├── ModelRequiresCompilation  the model is not compiled, and the session may not compile it
+└── NotFound              a named thing (library, adapter, parameter) does not exist
+
+EngineError, ModelLoaded and NoModel are onnxruntime's names for what cannot happen here; they can be caught.
 
 Every message says what was expected, what was given, where (provider, node, value), and what to do.
 """
@@ -58,12 +65,24 @@ class UnknownOption(InvalidArgument):
     """A provider, option or configuration name that does not exist."""
 
 
+class WrongType(InvalidArgument, TypeError):
+    """An argument is of a Python type that the call does not take."""
+
+
 class Fail(IntarsiaError):
     """A run was stopped or could not be finished."""
 
 
 class OutOfMemory(Fail, MemoryError):
     """The memory that a run or a compilation needs could not be had."""
+
+
+class RunTimeout(Fail, TimeoutError):
+    """A run took longer than its `timeout`."""
+
+
+class ModelLoadCanceled(Fail):
+    """Creating the session was stopped by `SessionOptions.set_load_cancellation_flag`."""
 
 
 class EPFail(IntarsiaError):
@@ -74,6 +93,29 @@ class EPFail(IntarsiaError):
 
 class DeviceLost(EPFail):
     """A device was reset, removed or stopped working; what was in its memory is gone."""
+
+
+DeviceReset = DeviceLost
+
+
+class ModelRequiresCompilation(IntarsiaError):
+    """The model has to be compiled, which "session.disable_model_compile" forbids."""
+
+
+class NotFound(IntarsiaError, LookupError):
+    """What was named does not exist."""
+
+
+class EngineError(IntarsiaError):
+    """onnxruntime's name, never raised here."""
+
+
+class ModelLoaded(IntarsiaError):
+    """onnxruntime's name, never raised here: a session loads its model once."""
+
+
+class NoModel(IntarsiaError):
+    """onnxruntime's name, never raised here: there is no session without a model."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from intarsia.errors import InvalidArgument, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
+from intarsia.interop import host_array, named_feed
 
 _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
 
@@ -51,14 +52,14 @@ class FeedReader:
                 what was expected and what was given.
         """
         if not isinstance(feed, Mapping):
-            raise InvalidArgument(f"input_feed: expected a dict of input name to value, got {type(feed).__name__}")
+            feed = named_feed(feed, self.values)
         names = [v.name for v in self.values]
         missing = [v.name for v in self.values if v.name not in feed and not isinstance(v.type, OptionalType)]
         if missing:
-            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({sorted(map(str, feed))}).")
+            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(map(str, feed))}).")
         for name in feed:
             if name not in names:
-                raise InvalidArgument(f"Invalid input name: {name!r}; {nearest(str(name), names)}")
+                raise InvalidArgument(f"Invalid input name: {name}; {nearest(str(name), names)}")
         inputs = [converted(feed.get(v.name), v.type, f"input {v.name!r}") for v in self.values]
         self._check_sizes(inputs)
         if None not in (dtype for _, dtype in self._slots):
@@ -79,21 +80,32 @@ def check_shape(shape: tuple[int, ...], expected: TensorType, where: str, sizes:
     assert expected.shape is not None
     if len(shape) != len(expected.shape):
         raise InvalidArgument(
-            f"{where}: Invalid rank: expected {len(expected.shape)} dimensions {format_shape(expected.shape)}, "
-            f"got {len(shape)}: {list(shape)}"
+            f"Invalid rank for input: {_bare(where)} Got: {len(shape)} Expected: {len(expected.shape)}: the shape is "
+            f"{list(shape)}, the model's is {format_shape(expected.shape)}. Please fix either the inputs/outputs or the model."
+        )
+    wrong = [
+        f" index: {axis} Got: {given} Expected: {dim}"
+        for axis, (given, dim) in enumerate(zip(shape, expected.shape, strict=True))
+        if isinstance(dim, int) and given != dim
+    ]
+    if wrong:
+        raise InvalidArgument(
+            f"Got invalid dimensions for input: {_bare(where)} for the following indices\n"
+            + "\n".join(wrong)
+            + f"\n Please fix either the inputs/outputs or the model: the shape is {list(shape)}, "
+            + f"the model's is {format_shape(expected.shape)}."
         )
     for axis, (given, dim) in enumerate(zip(shape, expected.shape, strict=True)):
-        if isinstance(dim, int):
-            if given != dim:
-                raise InvalidArgument(
-                    f"{where}: Got invalid dimensions: dimension {axis} is {given}, expected {dim} "
-                    f"(expected shape {format_shape(expected.shape)}, got {list(shape)})"
-                )
-        elif _is_name(dim):
+        if isinstance(dim, Expr) and _is_name(dim):
             here = f"dimension {axis} of {where}"
             first, place = sizes.setdefault(str(dim), (given, here))
             if first != given:
                 raise InvalidArgument(f"the size {str(dim)!r} is {first} in {place} and {given} in {here}; expected one size")
+
+
+def _bare(where: str) -> str:
+    """The name in "input 'name'"."""
+    return where.removeprefix("input ").strip("'\"")
 
 
 def _is_name(dim: Expr) -> bool:
@@ -114,7 +126,7 @@ def converted(value: Any, kind: ValueType | None, where: str) -> Any:
     Raises:
         InvalidArgument: the value does not fit the type.
     """
-    value = _unwrapped(value)
+    value = _unwrapped(value, where)
     if isinstance(kind, OptionalType):
         return None if value is None else converted(value, kind.element, where)
     if value is None:
@@ -126,35 +138,50 @@ def converted(value: Any, kind: ValueType | None, where: str) -> Any:
     if isinstance(kind, MapType):
         if not isinstance(value, Mapping):
             raise InvalidArgument(f"{where}: expected a dict for {_described(kind)}, got {type(value).__name__}")
-        return {key: _map_value(v, kind.value, f"{where}[{key!r}]") for key, v in value.items()}
+        return {_map_key(k, kind, where): _map_value(v, kind.value, f"{where}[{k!r}]") for k, v in value.items()}
     if kind is None or kind.dtype is DType.UNDEFINED:
         return _contiguous(np.asarray(value))
     return _tensor(value, kind, where)
+
+
+def _map_key(key: Any, kind: MapType, where: str) -> Any:
+    """A map's key as the model has it: a `str` or an integer."""
+    if kind.key is DType.STRING:
+        fits = isinstance(key, (str, np.str_))
+    else:
+        fits = isinstance(key, (int, np.integer)) and not isinstance(key, (bool, np.bool_))
+    if not fits:
+        raise InvalidArgument(
+            f"{where}: Unexpected key type  {type(key)}, it cannot be linked to C type "
+            f"{'std::string' if kind.key is DType.STRING else 'int64_t'}: key {key!r} of a {kind.onnx_name}"
+        )
+    return str(key) if kind.key is DType.STRING else int(key)
 
 
 def _map_value(value: Any, kind: ValueType | None, where: str) -> Any:
     """A map's value as a scalar of its element type; strings stay."""
     if not isinstance(kind, TensorType) or kind.dtype is DType.STRING:
         return value
-    return converted(value, TensorType(kind.dtype), where).reshape(-1)[0]
+    if isinstance(value, (str, bytes)):
+        raise InvalidArgument(f"{where}: Unexpected value type  {type(value)}, expected {kind.onnx_name}, got {value!r}")
+    found = converted(value, TensorType(kind.dtype), where)
+    if found.size != 1:
+        raise InvalidArgument(f"{where}: expected one number, got {found.size}")
+    return found.reshape(-1)[0]
 
 
-def _unwrapped(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, list, tuple, int, float, str, type(None))):
+def _unwrapped(value: Any, where: str) -> Any:
+    if isinstance(value, (np.ndarray, list, tuple, int, float, str, type(None), np.generic)):
         return value
     if hasattr(value, "_host_value"):
         host: Any = value._host_value()
         return host
-    if isinstance(value, np.generic):
-        return value
-    if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
-    return np.asarray(value) if hasattr(value, "__array__") else value
+    return host_array(value, where)
 
 
 def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
     if kind.dtype is DType.STRING:
-        return _strings(value, where)
+        return strings(value, where)
     expected = kind.dtype.numpy
     if not isinstance(value, np.ndarray):
         return _from_python(value, kind, where)
@@ -162,8 +189,8 @@ def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
         native = value.dtype.newbyteorder("=")
         if native != expected:
             raise InvalidArgument(
-                f"{where}: Unexpected input data type: expected {kind.onnx_name} (NumPy {expected.name}), "
-                f"got {_named(value.dtype)}; convert it with .astype({expected.name!r})"
+                f"{where}: Unexpected input data type. Actual: ({_onnx_name(value.dtype)}) , "
+                f"expected: (tensor({kind.dtype.onnx_name})); convert it with .astype({expected.name!r})"
             )
         value = value.astype(native)
     value = _contiguous(value)
@@ -198,11 +225,17 @@ def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
     return result
 
 
-def _strings(value: Any, where: str) -> np.ndarray:
-    """An object array of `str`; bytes are decoded as UTF-8."""
+def strings(value: Any, where: str) -> np.ndarray:
+    """An object array of `str`; bytes (and elements of NumPy's void type) are decoded as UTF-8 without the zeros at their end.
+
+    Raises:
+        InvalidArgument: other elements, or bytes that are not UTF-8.
+    """
     array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
     if array.dtype.kind in "UT":
         return np.array(array, dtype=object, order="C")
+    if array.dtype.kind == "V" and array.dtype.names is None:
+        array = np.ascontiguousarray(array).view(f"S{array.dtype.itemsize}") if array.dtype.itemsize else array
     if array.dtype.kind not in "SO":
         raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")
     out = np.empty(array.shape, dtype=object)
@@ -226,6 +259,13 @@ def _described(kind: ValueType | None) -> str:
 def _named(dtype: np.dtype) -> str:
     try:
         return f"{dtype.name} (tensor({DType.of(dtype.newbyteorder('=')).onnx_name}))"
+    except TypeError:
+        return dtype.name
+
+
+def _onnx_name(dtype: np.dtype) -> str:
+    try:
+        return f"tensor({DType.of(dtype.newbyteorder('=')).onnx_name})"
     except TypeError:
         return dtype.name
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
-from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
-from intarsia.errors import InvalidArgument, UnknownOption, nearest
+from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
+from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
 
 if TYPE_CHECKING:
     from intarsia.ops.registry import Registry
@@ -32,11 +33,13 @@ class Property:
                 bounds = f"from {self.low}" + (f" to {self.high}" if self.high is not None else "")
                 raise InvalidArgument(f"{owner}.{name}: expected an integer {bounds}, got {value}")
             return value
+        if type(value) is not expected and expected is int and hasattr(value, "__index__") and not isinstance(value, bool):
+            return self.check(owner, name, int(value))
         if type(value) is not expected:
             wanted = expected.__name__
             if issubclass(expected, enum.Enum):
                 wanted = ", ".join(f"{wanted}.{member}" for member in expected.__members__)
-            raise InvalidArgument(f"{owner}.{name}: expected {wanted}, got {value!r}")
+            raise WrongType(f"{owner}.{name}: expected {wanted}, got {value!r}")
         return value
 
 
@@ -56,7 +59,8 @@ class Settings:
         object.__setattr__(self, name, declared.check(type(self).__name__, name, value))
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}; {nearest(name, self.PROPERTIES)}")
+        shown = "" if name.startswith("_") else f"; {nearest(name, self.PROPERTIES)}"
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{shown}")
 
     def __repr__(self) -> str:
         changed = {n: getattr(self, n) for n, p in self.PROPERTIES.items() if getattr(self, n) != p.default}
@@ -104,18 +108,21 @@ class SessionOptions(Settings):
 
     def __init__(self) -> None:
         super().__init__()
-        object.__setattr__(self, "_config", {})
-        object.__setattr__(self, "_dims_by_name", {})
-        object.__setattr__(self, "_dims_by_denotation", {})
-        object.__setattr__(self, "_providers", [])
-        object.__setattr__(self, "_initializers", {})
-        object.__setattr__(self, "_operators", [])
+        self.__dict__.update(_config={}, _dims_by_name={}, _dims_by_denotation={}, _providers=[], _initializers={})
+        self.__dict__.update(_external_files={}, _selection=None, _cancelled=False, _operators=[])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.__dict__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     def add_session_config_entry(self, key: str, value: str) -> None:
         """Set a configuration entry (see `config_keys.SESSION_KEYS`).
 
         Raises:
-            UnknownOption: the key does not exist (onnxruntime ignores it).
+            UnknownOption: the key looks like one of Intarsia's or onnxruntime's but does not exist (onnxruntime ignores it).
+                Keys of other kinds are kept with a warning in the log: a library may read them.
             InvalidArgument: not text, or a value that does not fit the key.
         """
         if key in PROPERTY_KEYS and isinstance(value, str):
@@ -165,16 +172,80 @@ class SessionOptions(Settings):
         return dict(self.__dict__["_dims_by_denotation"])
 
     def add_provider(self, name: str, options: Mapping[str, Any] | None = None) -> None:
-        """Append a provider, for sessions that are made without a `providers` argument."""
+        """Append a provider, for sessions that are made without a `providers` argument.
+
+        Raises:
+            UnknownOption: no provider has this name.
+        """
+        from intarsia.providers.registry import check_name
+
+        check_name(name)
         self.__dict__["_providers"].append((name, dict(options or {})))
 
+    def add_provider_for_devices(self, ep_devices: Sequence[Any], options: Mapping[str, Any] | None = None) -> None:
+        """Append the provider of these devices (see `get_ep_devices`), for sessions made without a `providers` argument.
+
+        Raises:
+            InvalidArgument: no devices, or devices of several providers.
+        """
+        from intarsia.ep_devices import provider_of
+
+        name, own = provider_of(ep_devices)
+        self.__dict__["_providers"].append((name, {**own, **(options or {})}))
+
+    def set_provider_selection_policy(self, policy: OrtExecutionProviderDevicePolicy) -> None:
+        """Let each session pick the providers of the devices that this policy prefers, where none are named."""
+        if not isinstance(policy, OrtExecutionProviderDevicePolicy):
+            raise WrongType(f"policy: expected OrtExecutionProviderDevicePolicy, got {policy!r}")
+        self.__dict__["_selection"] = policy
+
+    def set_provider_selection_policy_delegate(self, delegate: Callable[..., Sequence[Any]]) -> None:
+        """Let `delegate(ep_devices, model_metadata, runtime_metadata, max_selections)` pick devices, where no providers are
+        named; the two metadata are dicts of text."""
+        if not callable(delegate):
+            raise WrongType(f"delegate: expected a function, got {delegate!r}")
+        self.__dict__["_selection"] = delegate
+
     def has_providers(self) -> bool:
-        return bool(self.__dict__["_providers"])
+        """Whether providers were added, or a policy picks them."""
+        return bool(self.__dict__["_providers"]) or self.__dict__["_selection"] is not None
+
+    def has_selection(self) -> bool:
+        """Whether a policy or delegate picks the providers, which asks for the model's metadata."""
+        return not self.__dict__["_providers"] and self.__dict__["_selection"] is not None
 
     @property
     def providers(self) -> list[tuple[str, dict[str, Any]]]:
-        """What `add_provider` was given."""
-        return list(self.__dict__["_providers"])
+        """What `add_provider` and `add_provider_for_devices` were given, else what the selection policy picks."""
+        return self.providers_for({})
+
+    def providers_for(self, metadata: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+        """`providers`, for a model that says this of itself."""
+        added = list(self.__dict__["_providers"])
+        if added or self.__dict__["_selection"] is None:
+            return added
+        from intarsia.ep_devices import selected
+
+        return selected(self.__dict__["_selection"], metadata)
+
+    def set_load_cancellation_flag(self, value: bool) -> None:
+        """True: sessions that are being made with these options, and later ones, stop with `ModelLoadCanceled`."""
+        if not isinstance(value, bool):
+            raise WrongType(f"set_load_cancellation_flag: expected a bool, got {value!r}")
+        self.__dict__["_cancelled"] = value
+
+    def check_cancelled(self) -> None:
+        """Raise ModelLoadCanceled where `set_load_cancellation_flag(True)` was called."""
+        if self.__dict__["_cancelled"]:
+            raise ModelLoadCanceled("making the session was stopped: Session load was canceled due to user request")
+
+    def set_ep_context_data_read_func(self, read_func: Any) -> NoReturn:
+        raise NotImplemented(
+            "set_ep_context_data_read_func: compiled parts are read from the model or from files beside it only"
+        )
+
+    def clear_ep_context_data_read_func(self) -> None:
+        """Nothing to clear: see `set_ep_context_data_read_func`."""
 
     def add_initializer(self, name: str, value: Any) -> None:
         """Give the model's initializer `name` another value (an OrtValue or an array of its dtype and shape)."""
@@ -187,6 +258,30 @@ class SessionOptions(Settings):
                 f"add_external_initializers: expected as many values as names, got {len(names)} and {len(values)}"
             )
         self.__dict__["_initializers"].update(zip(names, values, strict=True))
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[Any], lengths: Sequence[int]
+    ) -> None:
+        """Give the contents of external data files: `names` are the locations in the model.
+
+        Raises:
+            InvalidArgument: lists of different lengths, or a buffer shorter than its length.
+        """
+        if not len(names) == len(buffers) == len(lengths):
+            raise InvalidArgument(
+                "add_external_initializers_from_files_in_memory: expected lists of one length, "
+                f"got {len(names)} names, {len(buffers)} buffers and {len(lengths)} lengths"
+            )
+        for name, buffer, length in zip(names, buffers, lengths, strict=True):
+            view = memoryview(buffer).cast("B")
+            if len(view) < length:
+                raise InvalidArgument(f"external file {name!r}: expected {length} bytes, the buffer has {len(view)}")
+            self.__dict__["_external_files"][name] = bytes(view[:length])
+
+    @property
+    def external_files(self) -> dict[str, bytes]:
+        """Contents of external data files, by location."""
+        return dict(self.__dict__["_external_files"])
 
     @property
     def initializers(self) -> dict[str, Any]:
@@ -248,31 +343,75 @@ def _from_text(key: str, text: str, default: Any) -> Any:
 
 
 class RunOptions(Settings):
-    """Settings of one `run`. Setting `terminate` from another thread stops runs that use this object."""
+    """Settings of one `run`. Setting `terminate` from another thread stops runs that use this object within the step they
+    are at."""
 
     log_severity_level: int
     log_verbosity_level: int
     logid: str
     only_execute_path_to_fetches: bool
     terminate: bool
+    training_mode: bool
+    synchronize_execution_providers: bool
 
     PROPERTIES: ClassVar[Mapping[str, Property]] = {
-        "log_severity_level": Property(-1, "no effect", -1, 4),
+        "log_severity_level": Property(-1, "0 verbose to 4 fatal for this run's log lines, -1: the session's", -1, 4),
         "log_verbosity_level": Property(0, "no effect"),
-        "logid": Property("", "no effect"),
+        "logid": Property("", "a name for this run in log lines"),
         "only_execute_path_to_fetches": Property(False, "leave out parts that the wanted outputs do not need"),
         "terminate": Property(False, "stop the run with Fail"),
+        "training_mode": Property(False, "True is an error: models run for inference"),
+        "synchronize_execution_providers": Property(True, "no effect: a run returns when its results are complete"),
     }
 
     def __init__(self) -> None:
+        self.__dict__.update(_config={}, _flag=array("q", [0]), _followers=[], _adapters=[])
         super().__init__()
-        object.__setattr__(self, "_config", {})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "terminate":
+            self.__dict__["_flag"][0] = int(value)
+            for flag in tuple(self.__dict__["_followers"]) if value else ():
+                flag[0] = 1
+        elif name == "training_mode" and value:
+            self.__dict__[name] = False
+            raise NotImplemented("RunOptions.training_mode: models run for inference; expected False, got True")
+
+    @property
+    def flag(self) -> array[int]:
+        """One int64 that is not 0 while `terminate` is set; compiled code may watch it."""
+        found: array[int] = self.__dict__["_flag"]
+        return found
+
+    def follow(self, flag: array[int]) -> None:
+        """Set `flag` too once `terminate` is set, until `unfollow`."""
+        self.__dict__["_followers"].append(flag)
+        if self.terminate:
+            flag[0] = 1
+
+    def unfollow(self, flag: array[int]) -> None:
+        kept = [other for other in self.__dict__["_followers"] if other is not flag]
+        self.__dict__["_followers"][:] = kept
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Run with the parameters of a `LoraAdapter`: they replace the model's initializers or inputs of their names."""
+        from intarsia.lora import LoraAdapter
+
+        if not isinstance(adapter, LoraAdapter):
+            raise WrongType(f"add_active_adapter: expected a LoraAdapter, got {adapter!r}")
+        self.__dict__["_adapters"].append(adapter)
+
+    @property
+    def adapters(self) -> tuple[Any, ...]:
+        """What `add_active_adapter` was given."""
+        return tuple(self.__dict__["_adapters"])
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Set a run configuration entry (see `config_keys.RUN_KEYS`).
 
         Raises:
-            UnknownOption: the key does not exist.
+            UnknownOption: the key looks like a known one but does not exist; others are kept with a warning in the log.
             InvalidArgument: not text, or a value that does not fit the key.
         """
         check_entry(key, value, RUN_KEYS, "run")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import numpy as np
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.feeds import converted
 from intarsia.graph.dims import Dim, Expr, symbols_of
+from intarsia.graph.external import ExternalFiles
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.options import SessionOptions
@@ -25,12 +29,48 @@ def load_model(source: Any, options: SessionOptions) -> Graph:
         NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: as `graph.load`.
     """
     folder = options.config("session.model_external_initializers_file_folder_path")
-    graph = load(source, base_dir=folder or None)
+    graph = load(source, base_dir=folder or None, external=_external_files(options))
     if graph.metadata.ir_version < 4:  # before IR version 4 every initializer had to be listed as an input too
         graph.overridable = []
     sizes = {**_denoted(source, graph, options.denotation_overrides), **options.free_dimension_overrides}
     graph = with_sizes(graph, sizes) if sizes else graph
     return with_initializers(graph, options.initializers) if options.initializers else graph
+
+
+def _external_files(options: SessionOptions) -> Callable[[Path | None, str], ExternalFiles]:
+    """What finds external data: in memory where it was given, nowhere for tensors that are replaced, else in files."""
+    return functools.partial(ExternalFiles, contents=options.external_files, unread=options.initializers.keys())
+
+
+_CONFIG_PROPERTIES = (
+    "intra_op_num_threads", "inter_op_num_threads", "execution_mode", "graph_optimization_level", "enable_profiling",
+)  # fmt: skip
+
+
+def configured(graph: Graph, options: SessionOptions) -> SessionOptions:
+    """`options` with what the model's metadata entry "ort_config" says under "session_options".
+
+    Raises:
+        InvalidArgument: the entry is not JSON of that form, or has a value that an option does not take.
+    """
+    text = graph.metadata.properties.get("ort_config")
+    if text is None:
+        return options
+    try:
+        given = json.loads(text).get("session_options", {})
+        items = dict(given).items()
+    except (ValueError, AttributeError, TypeError) as error:
+        raise InvalidArgument(f"the model's metadata entry 'ort_config' is not a JSON object of options: {error}") from error
+    changed = copy.deepcopy(options)
+    for name, value in items:
+        if name not in _CONFIG_PROPERTIES:
+            raise InvalidArgument(f"the model's 'ort_config' has an option {name!r}; {nearest(name, _CONFIG_PROPERTIES)}")
+        default = type(options.PROPERTIES[name].default)
+        try:
+            setattr(changed, name, value if default is int else default(value))
+        except ValueError as error:
+            raise InvalidArgument(f"the model's 'ort_config': {name} is {value!r}: {error}") from error
+    return changed
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -155,5 +195,8 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     if options.optimized_model_filepath:
         from intarsia.graph.save import save
 
-        save(restored(standardize(result.graph)), Path(options.optimized_model_filepath))
+        file = options.config("session.optimized_model_external_initializers_file_name")
+        least = options.config("session.optimized_model_external_initializers_min_size_in_bytes")
+        path = Path(options.optimized_model_filepath)
+        save(restored(standardize(result.graph)), path, int(least) if file else None, file or None)
     return infer(result.graph, operators).graph

@@ -35,5 +35,6 @@ class Profile:
     def save(self, prefix: str) -> str:
         """Write `<prefix>_<date>_<time>.json` and return its name."""
         path = Path(f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
-        path.write_text(json.dumps(self.events, indent=1))
+        lines = ",\n".join(json.dumps(event) for event in self.events)
+        path.write_text(f"[\n{lines}\n]\n")
         return str(path)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
@@ -20,6 +20,7 @@ from intarsia.partition.provider import CompileContext, ExecutionProvider, RunCo
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts
 from intarsia.providers.registry import CPU, ProviderArgument, resolve
+from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from intarsia.graph.model import Graph
     from intarsia.ops.registry import Registry
     from intarsia.profile import Profile
-    from intarsia.values import OrtValue
 
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
 
@@ -58,12 +58,17 @@ class _Maker:
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
         split = PartitionOptions(islands, shapes, parse_rules(self.options.config_entries()))
         with collection_paused(), using(self.operators):
+            self.options.check_cancelled()
+            start = time.perf_counter_ns()
             ready = prepare.optimised(graph, self.options, self.disabled)
+            if self.profile is not None:
+                self.profile.add("Session", "graph_optimization", start)
+            self.options.check_cancelled()
             model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
         return model.with_operators(self.operators)
 
 
-class InferenceSession:
+class InferenceSession(SessionApi):
     """A loaded, optimised, partitioned and compiled model.
 
     Args:
@@ -75,6 +80,11 @@ class InferenceSession:
         disabled_optimizers: names of rewrite rules to leave out.
         new_ops: operators for this session: functions decorated by `intarsia.op` or `intarsia.host_op`, `OperatorLibrary`s,
             modules or their files, or classes in the style of onnx's `OpRun`.
+        enable_fallback: False: as `disable_fallback`.
+        read_config_from_model: take session options from the model's metadata "ort_config" (by default where the environment
+            variable ORT_LOAD_CONFIG_FROM_MODEL is "1").
+
+    A session is a context manager (`close` at its end). It pickles as what it was made from.
 
     A provider that exists but cannot work on this machine is left out with a `ProviderWarning` when another of those named
     works, and is an error otherwise; a name that does not exist is an error.
@@ -107,12 +117,18 @@ class InferenceSession:
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
+        self._arguments = (providers, provider_options, kwargs)
         self._loaded: Graph | None = None
         self._profile: Profile | None = None
         if self._sess_options.enable_profiling:
             from intarsia.profile import Profile
 
             self._profile = Profile()
+        self._sess_options.check_cancelled()
+        if reads_config(kwargs.get("read_config_from_model")):
+            from intarsia import prepare
+
+            self._sess_options = prepare.configured(self._graph(), self._sess_options)
         self._create(providers, provider_options)
 
     def _create(
@@ -122,7 +138,8 @@ class InferenceSession:
         start = time.perf_counter_ns()
         options = self._sess_options
         if not providers and options.has_providers():
-            providers, provider_options = options.providers, None
+            metadata = self._graph().metadata.properties if options.has_selection() else {}
+            providers, provider_options = options.providers_for(metadata), None
         cpu_fallback = options.config("session.disable_cpu_ep_fallback") == "0"
         named = [p if isinstance(p, str) else p[0] if isinstance(p, tuple) else p for p in providers or ()]
         if not cpu_fallback and (not providers or CPU in named):
@@ -171,7 +188,8 @@ class InferenceSession:
             if entry is not None and not entry.is_of(self._source):
                 raise Fail(f"{self._source}: the file has changed since the session was made from it: make a new session")
             self._loaded = prepare.load_model(self._source, self._sess_options)
-            self._source = None
+            if not isinstance(self._source, (str, bytes, os.PathLike)):
+                self._source = None
             self._note("model_loading", start)
         return self._loaded
 
@@ -179,7 +197,7 @@ class InferenceSession:
         """Where this session may begin from the cache: one provider alone, and nothing that changes or watches the model."""
         options = self._sess_options
         watched = self._profile is not None or options.log_severity_level == 0 or options.optimized_model_filepath
-        changed = options.initializers or self._operators is not None
+        changed = options.initializers or options.external_files or self._operators is not None
         if len(instances) != 1 or self._loaded is not None or watched or changed:
             return None
         (provider,) = instances
@@ -201,35 +219,54 @@ class InferenceSession:
             self._profile.add("Session", name, start_ns)
 
     def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Any,
+        run_options: RunOptions | None = None,
+        *,
+        timeout: float | None = None,
+        framework: str | None = None,
     ) -> list[Any]:
         """Compute outputs.
 
         Args:
             output_names: which; None or empty: all, in the model's order.
-            input_feed: by input name: an array of the model's element type, an OrtValue, anything with `__array__` or
-                `__dlpack__`, or Python numbers and nested lists, which are converted. Sequences are lists.
+            input_feed: by input name (a dict, or a pandas or Arrow table by column) or by position (a list): an array of the
+                model's element type, an OrtValue, a tensor of PyTorch, CuPy, JAX or anything else with `__dlpack__`,
+                `__array_interface__` or `__array__`, or Python numbers and nested lists, which are converted. Sequences are
+                lists, maps are dicts.
             run_options: to stop the run, or leave out what the outputs do not need.
+            timeout: seconds after which the run is stopped.
+            framework: give results as tensors of this library ("torch", "jax", "cupy", "tensorflow") or as "ortvalue".
 
         Returns:
             Arrays (lists for sequences, dicts for maps, None for empty optionals) that belong to the caller.
 
         Raises:
             InvalidArgument: an input is missing, unknown, or of another type, rank or size; an output is unknown.
+            RunTimeout: the run took longer than `timeout`.
             Fail: the run was stopped or could not be finished.
         """
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
         model: CompiledModel | DirectModel = self._model
+        plain = run_options is None and timeout is None and framework is None
         try:
-            if inputs is not None and run_options is None and (not output_names or output_names == self._output_names):
+            if inputs is not None and plain and (not output_names or output_names == self._output_names):
                 return model.run(inputs, None)
+            if run_options is not None:
+                input_feed, adapted = self._checked(run_options, input_feed)
+                inputs = None if adapted else inputs
             if inputs is None:
                 model, reader = self._variant(input_feed)
                 inputs = reader.read(input_feed)
-            return self._run_some(model, inputs, output_names, run_options)
+            if timeout is not None:
+                results = self._run_timed(model, inputs, output_names, run_options, timeout)
+            else:
+                results = self._run_some(model, inputs, output_names, context_of(run_options))
+            return results if framework is None else self._delivered(results, framework)
         except EPFail as error:
             self._fall_back(error, model)
-        return self.run(output_names, input_feed, run_options)
+        return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework)
 
     def _fall_back(self, error: EPFail, model: CompiledModel | DirectModel) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
@@ -248,13 +285,10 @@ class InferenceSession:
 
     def _run_some(
         self, model: CompiledModel | DirectModel, inputs: list[Any], output_names: Sequence[str] | None,
-        run_options: RunOptions | None,
+        run: RunContext | None,
     ) -> list[Any]:  # fmt: skip
         if isinstance(output_names, str):
             raise InvalidArgument(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
-        if run_options is not None and not isinstance(run_options, RunOptions):
-            raise InvalidArgument(f"run_options: expected RunOptions, got {type(run_options).__name__}")
-        run = RunContext(run_options, run_options.config_entries()) if run_options is not None else None
         if run is not None:
             run.check()
         start = time.perf_counter_ns()
@@ -276,17 +310,6 @@ class InferenceSession:
                 self._variants[given] = (self._maker.compiled(opened), FeedReader(opened.inputs))
             return self._variants[given]
 
-    def run_with_ort_values(
-        self,
-        output_names: Sequence[str] | None,
-        input_dict_ort_values: Mapping[str, OrtValue],
-        run_options: RunOptions | None = None,
-    ) -> list[OrtValue]:
-        """`run` with `OrtValue`s in and out."""
-        from intarsia.values import OrtValue
-
-        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values, run_options)]
-
     def io_binding(self) -> IOBinding:
         """A new, empty binding for this session."""
         from intarsia.binding import IOBinding
@@ -298,7 +321,10 @@ class InferenceSession:
         from intarsia.binding import IOBinding
 
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:
-            raise InvalidArgument("run_with_iobinding: expected a binding made by this session's io_binding()")
+            raise InvalidArgument(
+                "run_with_iobinding: expected a binding made by this session's io_binding(): "
+                "IOBinding must be used with the session that created it."
+            )
         iobinding.run(run_options)
 
     def explain(self) -> Explanation:
@@ -359,6 +385,3 @@ class InferenceSession:
     def disable_fallback(self) -> None:
         """A run in which a provider fails raises that provider's `EPFail`; the session stays as it is."""
         self._enable_fallback = False
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an InferenceSession cannot be pickled or copied: make one from the model's path in each process")

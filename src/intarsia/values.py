@@ -1,18 +1,19 @@
-"""`OrtValue`: a tensor, sequence, map or empty optional, in host memory or a device's."""
+"""`OrtValue`: a tensor, sparse tensor, sequence, map or empty optional, in host memory or a device's."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, nearest
+from intarsia import dlpack
+from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
+from intarsia.ort_device import DEVICE_TYPES, OrtDevice, OrtMemoryInfo
 from intarsia.partition.device import DeviceTensor
-
-DEVICE_TYPES = ("cpu", "cuda", "cann", "dml", "webgpu", "gpu", "npu")
+from intarsia.sparse import SparseTensor
 
 
 def element_dtype(element_type: Any) -> DType:
@@ -29,29 +30,40 @@ def element_dtype(element_type: Any) -> DType:
         ) from error
 
 
-def check_device(device_type: str, device_id: int) -> None:
-    """Raise InvalidArgument unless values can be made there: at present in host memory only."""
-    if device_type not in DEVICE_TYPES:
-        raise InvalidArgument(f"Unsupported device type: {device_type!r}; {nearest(str(device_type), DEVICE_TYPES)}")
-    if device_type != "cpu":
-        raise InvalidArgument(f"device {device_type}:{device_id}: no provider keeps values there; expected 'cpu'")
+def check_device(device: Any, device_id: int = 0) -> None:
+    """Raise InvalidArgument unless values can be made there: at present in host memory only.
+
+    `device` is a name, an `OrtDevice` or an `OrtMemoryInfo`.
+    """
+    if isinstance(device, OrtMemoryInfo):
+        device = device.device
+    if isinstance(device, OrtDevice):
+        device, device_id = device.kind, device.device_id()
+    name = device.lower() if isinstance(device, str) else device
+    if name not in DEVICE_TYPES:
+        raise InvalidArgument(f"Unsupported device type: {device!r}; {nearest(str(device), DEVICE_TYPES)}")
+    if name != "cpu":
+        raise InvalidArgument(f"device {name}:{device_id}: no provider keeps values there; expected 'cpu'")
 
 
 class OrtValue:
     """One value that a session takes or gives.
 
     `numpy()` of a tensor in host memory is the memory itself, not a copy: what is written there is what the next run reads.
+    A device is given by name and number, or as an `OrtDevice` in place of the name.
     """
 
+    __slots__ = ("__weakref__", "_value")
+
     def __init__(self, value: Any) -> None:
-        self._value = value
+        self._value: Any = value._value if isinstance(value, OrtValue) else value
 
     @classmethod
     def ortvalue_from_numpy(
         cls,
         array: np.ndarray,
         /,
-        device_type: str = "cpu",
+        device_type: str | OrtDevice = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
@@ -62,52 +74,95 @@ class OrtValue:
         """
         check_device(device_type, device_id)
         if not isinstance(array, np.ndarray):
-            raise InvalidArgument(f"expected a NumPy array, got {type(array).__name__}")
-        element_dtype(array.dtype.newbyteorder("="))
+            raise WrongType(f"Creation of OrtValues is only supported from numpy arrays: got {type(array).__name__}")
+        dtype = element_dtype(array.dtype.newbyteorder("="))
+        if dtype is DType.STRING:
+            from intarsia.feeds import strings
+
+            return cls(strings(array, "ortvalue_from_numpy"))
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         return cls(np.asarray(array, order="C"))
 
     @classmethod
-    def ortvalue_from_numpy_with_onnx_type(cls, array: np.ndarray, onnx_element_type: int) -> OrtValue:
-        """The bytes of `array` as elements of an ONNX type of the same size (such as bfloat16 in a uint16 array)."""
+    def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray, onnx_element_type: int) -> OrtValue:
+        """The bytes of `data` as elements of an ONNX type of the same size (such as bfloat16 in a uint16 array)."""
         dtype = element_dtype(int(onnx_element_type)).numpy
-        if dtype.itemsize != array.dtype.itemsize or dtype.hasobject or array.dtype.hasobject:
-            raise InvalidArgument(f"expected elements of {dtype.itemsize} bytes for {dtype.name}, got {array.dtype.name}")
-        return cls(np.asarray(array, order="C").view(dtype))
+        if not isinstance(data, np.ndarray):
+            raise WrongType(f"Creation of OrtValues is only supported from numpy arrays: got {type(data).__name__}")
+        if dtype.itemsize != data.dtype.itemsize or dtype.hasobject or data.dtype.hasobject:
+            raise InvalidArgument(f"expected elements of {dtype.itemsize} bytes for {dtype.name}, got {data.dtype.name}")
+        return cls(np.asarray(data, order="C").view(dtype))
 
     @classmethod
     def ortvalue_from_shape_and_type(
         cls,
         shape: Sequence[int],
         element_type: Any = np.float32,
-        device_type: str = "cpu",
+        device_type: str | OrtDevice = "cpu",
         device_id: int = 0,
         vendor_id: int = -1,
-        memory_info: Any = None,
+        memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """A tensor of this shape whose elements are not set (strings are empty)."""
-        check_device(device_type, device_id)
+        check_device(memory_info if memory_info is not None else device_type, device_id)
         dtype = element_dtype(element_type)
+        sizes = tuple(int(d) for d in shape)
+        if any(d < 0 for d in sizes):
+            raise InvalidArgument(f"shape: expected sizes from 0, got {list(sizes)}")
         if dtype is DType.STRING:
-            return cls(np.full(tuple(shape), "", dtype=object))
-        return cls(np.empty(tuple(shape), dtype.numpy))
+            return cls(np.full(sizes, "", dtype=object))
+        return cls(np.empty(sizes, dtype.numpy))
+
+    ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
+    ortvalue_from_shape_and_type_for_memory_info = ortvalue_from_shape_and_type
+    ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type
 
     @classmethod
-    def from_dlpack(cls, data: Any) -> OrtValue:
-        """A tensor that shares the memory of any host tensor with `__dlpack__` (torch, NumPy, ...)."""
-        return cls(np.from_dlpack(data))
+    def ort_value_from_sparse_tensor(cls, sparse_tensor: SparseTensor) -> OrtValue:
+        """A value that is this sparse tensor."""
+        if not isinstance(sparse_tensor, SparseTensor):
+            raise WrongType(f"expected a SparseTensor, got {type(sparse_tensor).__name__}")
+        return cls(sparse_tensor)
 
-    def __dlpack__(self, **arguments: Any) -> Any:
-        return self._array("__dlpack__").__dlpack__(**arguments)
+    def as_sparse_tensor(self) -> SparseTensor:
+        if not isinstance(self._value, SparseTensor):
+            raise InvalidArgument(f"OrtValue.as_sparse_tensor: expected a sparse tensor, this value is {self._kind()}")
+        return self._value
+
+    @classmethod
+    def from_dlpack(cls, data: Any, is_bool_tensor: bool = False) -> OrtValue:
+        """A tensor that shares the memory of a host tensor: any object with `__dlpack__`, or a DLPack capsule.
+
+        `is_bool_tensor`: the elements are booleans that the producer calls uint8.
+
+        Raises:
+            InvalidArgument: in another device's memory, of a type that ONNX lacks, or a capsule that was used before.
+        """
+        array = dlpack.array_of(data)
+        if is_bool_tensor and array.dtype == np.uint8:
+            array = array.view(bool)
+        return cls.ortvalue_from_numpy(array)
+
+    def __dlpack__(self, *, stream: Any = None, **arguments: Any) -> Any:
+        """A DLPack capsule that shares the memory."""
+        array = self._array("__dlpack__")
+        if array.dtype.isbuiltin == 1:
+            return array.__dlpack__(stream=stream, **arguments)
+        return dlpack.capsule_of(array)
+
+    def to_dlpack(self) -> Any:
+        return self.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        kind, index = self._array("__dlpack_device__").__dlpack_device__()
-        return int(kind), int(index)
+        self._array("__dlpack_device__")
+        return 1, 0
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self._array("__array__")
         if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise InvalidArgument(f"__array__: {array.dtype.name} cannot become {np.dtype(dtype).name} without a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
 
@@ -121,13 +176,28 @@ class OrtValue:
             return "an empty optional"
         if isinstance(self._value, DeviceTensor):
             return f"a tensor on {self._value.device}"
+        if isinstance(self._value, SparseTensor):
+            return "a sparse tensor"
         return "a sequence" if isinstance(self._value, list) else "a map" if isinstance(self._value, dict) else "a tensor"
 
     def _host_value(self) -> Any:
-        return self._value
+        return self._value.to_dense() if isinstance(self._value, SparseTensor) else self._value
+
+    @property
+    def _ortvalue(self) -> OrtValue:
+        return self
+
+    def _get_c_value(self) -> OrtValue:
+        return self
 
     def numpy(self) -> Any:
-        """The tensor as an array (a view in host memory); of a sequence or map, the list or dict."""
+        """The tensor as an array (a view in host memory); of a sequence or map, the list or dict.
+
+        Raises:
+            InvalidArgument: a sparse tensor (see `as_sparse_tensor`).
+        """
+        if isinstance(self._value, SparseTensor):
+            raise InvalidArgument("OrtValue.numpy: only dense tensors, sequences and maps; use as_sparse_tensor()")
         return self._value
 
     def data_ptr(self) -> int:
@@ -138,6 +208,8 @@ class OrtValue:
         return str(self._value.device.kind) if isinstance(self._value, DeviceTensor) else "cpu"
 
     def shape(self) -> list[int]:
+        if isinstance(self._value, SparseTensor):
+            return self._value.dense_shape()
         if not isinstance(self._value, (np.ndarray, DeviceTensor)):
             raise InvalidArgument(f"OrtValue.shape: expected a tensor, this value is {self._kind()}")
         return list(self._value.shape)
@@ -149,13 +221,22 @@ class OrtValue:
     def _dtype(self) -> DType:
         if isinstance(self._value, DeviceTensor):
             return self._value.dtype
+        if isinstance(self._value, SparseTensor):
+            return element_dtype(str if self._value._values.dtype == object else self._value._values.dtype)
         array = self._array("element_type")
         return DType.STRING if array.dtype == object else DType.of(array.dtype)
 
     def data_type(self) -> str:
         """ONNX's name of the type, such as 'tensor(float)'."""
-        if isinstance(self._value, list):
-            return f"seq({OrtValue(self._value[0]).data_type()})" if self._value else "seq()"
+        value = self._value
+        if isinstance(value, SparseTensor):
+            return value.data_type()
+        if isinstance(value, dict):
+            key = "string" if value and isinstance(next(iter(value)), str) else "int64"
+            inner = np.asarray(next(iter(value.values()), 0.0))
+            return f"map({key},tensor({element_dtype(inner.dtype).onnx_name}))"
+        if isinstance(value, list):
+            return f"seq({OrtValue(value[0]).data_type()})" if value else "seq()"
         return f"tensor({self._dtype().onnx_name})"
 
     def tensor_size_in_bytes(self) -> int:
@@ -168,7 +249,7 @@ class OrtValue:
         return isinstance(self._value, (np.ndarray, DeviceTensor))
 
     def is_sparse_tensor(self) -> bool:
-        return False
+        return isinstance(self._value, SparseTensor)
 
     def is_tensor_sequence(self) -> bool:
         return isinstance(self._value, list)
@@ -179,19 +260,107 @@ class OrtValue:
         given = source.numpy() if isinstance(source, OrtValue) else source
         if not isinstance(given, np.ndarray) or given.dtype.newbyteorder("=") != target.dtype or given.shape != target.shape:
             got = f"{given.dtype.name} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise InvalidArgument(f"update_inplace: expected an array {target.dtype.name} {list(target.shape)}, got {got}")
+            raise InvalidArgument(
+                f"update_inplace: expected an array {target.dtype.name} {list(target.shape)}, got {got}: "
+                "The input size of numpy arrays does not match the size of the OrtValue."
+            )
         np.copyto(target, given)
 
     def __repr__(self) -> str:
         return f"OrtValue({self.data_type()}, {self.shape()})" if self.is_tensor() else f"OrtValue({self._kind()})"
 
 
-def array_at(pointer: int, dtype: DType, shape: Sequence[int]) -> np.ndarray:
-    """The host memory at `pointer` as an array; the caller keeps it alive."""
+class OrtValueVector(Sequence[OrtValue]):
+    """A list of OrtValues by onnxruntime's interface."""
+
+    def __init__(self, values: Iterable[OrtValue] = ()) -> None:
+        self._values = list(values)
+
+    def push_back(self, value: Any, is_bool_tensor: bool = False) -> None:
+        """Append an OrtValue, or a tensor given by DLPack."""
+        self._values.append(value if isinstance(value, OrtValue) else OrtValue.from_dlpack(value, is_bool_tensor))
+
+    def push_back_batch(
+        self,
+        tensors: Sequence[Any],
+        data_ptrs: Sequence[int],
+        element_types: Sequence[Any],
+        shapes: Sequence[Sequence[int]],
+        devices: Sequence[OrtDevice],
+    ) -> None:
+        """Append tensors by address; `tensors` are kept alive as long as the values made here.
+
+        Raises:
+            InvalidArgument: lists of different lengths, or not host memory.
+        """
+        lists = (tensors, data_ptrs, element_types, shapes, devices)
+        if len({len(given) for given in lists}) > 1:
+            raise InvalidArgument(f"push_back_batch: expected lists of one length, got {[len(given) for given in lists]}")
+        for tensor, pointer, kind, shape, device in zip(*lists, strict=True):
+            check_device(device)
+            self._values.append(OrtValue(array_at(pointer, element_dtype(kind), shape, tensor)))
+
+    def reserve(self, count: int) -> None:
+        """Accepted: a list grows by itself."""
+
+    def shrink_to_fit(self) -> None:
+        """Accepted: a list shrinks by itself."""
+
+    def dlpack_at(self, index: int) -> Any:
+        return self._values[index].to_dlpack()
+
+    def element_type_at(self, index: int) -> int:
+        return self._values[index].element_type()
+
+    def bool_tensor_indices(self) -> list[int]:
+        return [i for i, v in enumerate(self._values) if v.element_type() == DType.BOOL]
+
+    def to_dlpacks(self, to_tensor: Any = None) -> list[Any]:
+        """Each value as a DLPack capsule, or as what `to_tensor` makes of it."""
+        return [v.to_dlpack() if to_tensor is None else to_tensor(v.to_dlpack()) for v in self._values]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._values[index]
+
+    def __iter__(self) -> Iterator[OrtValue]:
+        return iter(self._values)
+
+    def __repr__(self) -> str:
+        return f"OrtValueVector({self._values!r})"
+
+
+def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
+    """Copy the elements of each tensor of `src` into the one of `dst` at the same place.
+
+    Raises:
+        InvalidArgument: lists of different lengths, or tensors that differ in type or shape.
+    """
+    if len(src) != len(dst):
+        raise InvalidArgument(f"copy_tensors: expected lists of one length, got {len(src)} and {len(dst)}")
+    for source, target in zip(src, dst, strict=True):
+        target.update_inplace(source)
+
+
+def array_at(pointer: int, dtype: DType, shape: Sequence[int], owner: Any = None) -> np.ndarray:
+    """The host memory at `pointer` as an array. The caller keeps it alive, or gives its `owner`, which the array then does.
+
+    Raises:
+        InvalidArgument: strings, a negative size, or a null pointer.
+    """
+    sizes = tuple(int(d) for d in shape)
     if dtype is DType.STRING:
         raise InvalidArgument("a buffer of strings cannot be bound by its address; bind an array or an OrtValue")
-    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
+    if any(d < 0 for d in sizes):
+        raise InvalidArgument(f"shape of a buffer: expected sizes from 0, got {list(sizes)}")
+    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.numpy.itemsize
     if not nbytes:
-        return np.empty(tuple(shape), dtype.numpy)
-    buffer = (ctypes.c_uint8 * nbytes).from_address(pointer)
-    return np.ctypeslib.as_array(buffer).view(dtype.numpy).reshape(tuple(shape))
+        return np.empty(sizes, dtype.numpy)
+    if not pointer:
+        raise InvalidArgument(f"buffer_ptr: expected the address of {nbytes} bytes, got {pointer!r}")
+    buffer: Any = (ctypes.c_uint8 * nbytes).from_address(pointer)
+    buffer._owner = owner
+    array: np.ndarray = np.frombuffer(buffer, np.uint8).view(dtype.numpy).reshape(sizes)
+    return array

@@ -194,7 +194,7 @@ class TestLists:
 
     def test_all(self) -> None:
         found = intarsia.get_all_providers()
-        assert found[-2:] == [CPU, REFERENCE]
+        assert found[-2:] == [REFERENCE, CPU]
         assert {"CUDAExecutionProvider", "TensorrtExecutionProvider", "DmlExecutionProvider", "CoreMLExecutionProvider"} < set(
             found
         )

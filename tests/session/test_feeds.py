@@ -35,12 +35,22 @@ class TestNames:
             read({"a": A})
 
     def test_unknown(self) -> None:
-        with pytest.raises(InvalidArgument, match="Invalid input name: 'c'; valid: 'a', 'b'"):
+        with pytest.raises(InvalidArgument, match="Invalid input name: c; valid: 'a', 'b'"):
             read({"a": A, "b": B, "c": A})
 
-    def test_not_a_dict(self) -> None:
-        with pytest.raises(InvalidArgument, match="input_feed: expected a dict of input name to value, got list"):
-            read([A, B])  # type: ignore[arg-type]
+    def test_by_position(self) -> None:
+        assert read([A, B])[0] is A  # type: ignore[arg-type]
+        assert read((A, B))[1] is B  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match=r"Required inputs \(\['b'\]\) are missing from input feed \(\['a'\]\)"):
+            read([A])  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="the model has 2 inputs, got a list of 3 values"):
+            read([A, B, B])  # type: ignore[arg-type]
+
+    def test_not_a_feed(self) -> None:
+        with pytest.raises(
+            TypeError, match="expected a dict of input name to value, a list by position or a table by column, got int"
+        ):
+            read(5)  # type: ignore[arg-type]
 
     def test_none(self) -> None:
         with pytest.raises(InvalidArgument, match=r"input 'a': expected tensor\(float\), got None"):
@@ -49,11 +59,16 @@ class TestNames:
 
 class TestSizes:
     def test_rank(self) -> None:
-        with pytest.raises(InvalidArgument, match=r"input 'a': Invalid rank: expected 2 dimensions \[N, 3\], got 1: \[3\]"):
+        with pytest.raises(
+            InvalidArgument, match=r"Invalid rank for input: a Got: 1 Expected: 2: .* \[3\], the model's is \[N, 3\]"
+        ):
             read({"a": A[0], "b": B})
 
     def test_fixed_dimension(self) -> None:
-        message = r"input 'a': Got invalid dimensions: dimension 1 is 4, expected 3 \(expected shape \[N, 3\], got \[2, 4\]\)"
+        message = (
+            r"Got invalid dimensions for input: a for the following indices\n index: 1 Got: 4 Expected: 3\n Please fix either "
+            r"the inputs/outputs or the model: the shape is \[2, 4\], the model's is \[N, 3\]"
+        )
         with pytest.raises(InvalidArgument, match=message):
             read({"a": np.ones((2, 4), np.float32), "b": B})
 
@@ -168,11 +183,11 @@ class TestArrays:
             (
                 A.astype(np.float64),
                 DType.FLOAT,
-                r"x: Unexpected input data type: expected tensor\(float\) \(NumPy float32\), got float64 ",
+                r"x: Unexpected input data type. Actual: \(tensor\(double\)\) , expected: \(tensor\(float\)\)",
             ),
-            (B, DType.FLOAT, r"got int64 \(tensor\(int64\)\); convert it with .astype\('float32'\)"),
-            (np.zeros(1, np.uint16), DType.BFLOAT16, r"expected tensor\(bfloat16\) \(NumPy bfloat16\), got uint16"),
-            (np.zeros(1, "M8[s]"), DType.INT64, r"got datetime64\[s\]; convert"),
+            (B, DType.FLOAT, r"Actual: \(tensor\(int64\)\) .*; convert it with .astype\('float32'\)"),
+            (np.zeros(1, np.uint16), DType.BFLOAT16, r"Actual: \(tensor\(uint16\)\) , expected: \(tensor\(bfloat16\)\)"),
+            (np.zeros(1, "M8[s]"), DType.INT64, r"Actual: \(datetime64\[s\]\)"),
             (np.float32([1]), DType.STRING, r"x: expected strings for tensor\(string\), got float32"),
         ],
     )

@@ -107,7 +107,7 @@ class TestEntries:
                 1,
                 "session configuration entries are text: got 'session.disable_prepacking' = 1; write",
             ),
-            ("", "1", "a session configuration entry needs a key, got ''"),
+            ("", "1", "a session configuration entry needs a key: Config key is empty or longer than 1024: ''"),
             ("session.enable_profiling", "yes", "'session.enable_profiling': expected '0' or '1', got 'yes'"),
             ("session.intra_op_num_threads", "two", "expected an integer in text, got 'two'"),
             ("session.graph_optimization_level", "enable", "'enable' is not a value; did you mean 'enable_"),

@@ -101,7 +101,7 @@ class TestRun:
         assert len(session.run([], self.FEED)) == len(session.run(None, self.FEED)) == 2
 
     def test_unknown_output(self, any_session) -> None:
-        with pytest.raises(InvalidArgument, match="Invalid output name: 'w'; valid: 'u', 'y'"):
+        with pytest.raises(InvalidArgument, match="Invalid output name:w; valid: 'u', 'y'"):
             any_session(self.TWO).run(["w"], self.FEED)
         with pytest.raises(InvalidArgument, match=r"output_names: expected a list of names, got 'y'; write \['y'\]"):
             any_session(self.TWO).run("y", self.FEED)
@@ -110,7 +110,7 @@ class TestRun:
         session = any_session(AFFINE)
         for size in (1, 2, 1, 2, 3):
             assert session.run(None, {"x": np.ones((size, 3), np.float32)})[0].shape == (size, 3)
-        with pytest.raises(InvalidArgument, match="dimension 1 is 4, expected 3"):
+        with pytest.raises(InvalidArgument, match="index: 1 Got: 4 Expected: 3"):
             session.run(None, {"x": np.ones((1, 4), np.float32)})
 
     def test_outputs_belong_to_the_caller(self, any_session) -> None:
@@ -267,7 +267,7 @@ class TestOverridableInitializers:
         assert session.run(None, {"x": x})[0].tolist() == [1, 2, 3]
         assert session.run(None, {"x": x, "w": np.float32([5, 6, 7])})[0].tolist() == [5, 6, 7]
         assert session.run(None, {"x": x})[0].tolist() == [1, 2, 3]
-        with pytest.raises(InvalidArgument, match="input 'w': Got invalid dimensions: dimension 0 is 2, expected 3"):
+        with pytest.raises(InvalidArgument, match=r"Got invalid dimensions for input: w [^$]*index: 0 Got: 2 Expected: 3"):
             session.run(None, {"x": x, "w": np.float32([5, 6])})
 
     def test_are_folded_like_any_constant_until_overridden(self, make_model) -> None:
@@ -282,7 +282,7 @@ class TestOverridableInitializers:
     def test_before_ir_version_4_there_are_none(self, make_model) -> None:
         session = ort.InferenceSession(self.model(make_model, 3), providers=[REFERENCE])
         assert session.get_overridable_initializers() == []
-        with pytest.raises(InvalidArgument, match="Invalid input name: 'w'"):
+        with pytest.raises(InvalidArgument, match="Invalid input name: w"):
             session.run(None, {"x": np.ones(3, np.float32), "w": np.ones(3, np.float32)})
 
 
@@ -294,7 +294,7 @@ class TestFreeDimensions:
         options.add_free_dimension_override_by_name("N", 2)
         session = make_session(self.TEXT, options)
         assert session.get_inputs()[0].shape == session.get_outputs()[0].shape == [2, "M"]
-        with pytest.raises(InvalidArgument, match="dimension 0 is 3, expected 2"):
+        with pytest.raises(InvalidArgument, match="index: 0 Got: 3 Expected: 2"):
             session.run(None, {"x": np.ones((3, 1), np.float32)})
 
     def test_by_denotation(self, make_model, tmp_path: Path) -> None:
@@ -506,12 +506,20 @@ def test_session_options_are_the_same_object(make_session) -> None:
     assert make_session(AFFINE, options).get_session_options() is options
 
 
-def test_sessions_cannot_be_pickled(make_session) -> None:
-    session = make_session(AFFINE)
-    with pytest.raises(TypeError, match="cannot be pickled or copied: make one from the model's path in each process"):
-        pickle.dumps(session)
-    with pytest.raises(TypeError, match="cannot be pickled or copied"):
-        copy.deepcopy(session)
+def test_sessions_pickle_as_what_they_were_made_from(make_model, tmp_path: Path) -> None:
+    model = make_model(AFFINE)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    x = np.ones((1, 3), np.float32)
+    data = model.SerializeToString()
+    for source in (tmp_path / "m.onnx", str(tmp_path / "m.onnx"), data, model, io.BytesIO(data), bytearray(data)):
+        session = ort.InferenceSession(source, options, [REFERENCE])
+        for other in (pickle.loads(pickle.dumps(session)), copy.deepcopy(session)):
+            assert other is not session
+            assert other.get_providers() == session.get_providers()
+            assert other.get_session_options().intra_op_num_threads == 1
+            np.testing.assert_array_equal(other.run(None, {"x": x})[0], session.run(None, {"x": x})[0])
 
 
 def test_profile(make_session, tmp_path: Path) -> None:

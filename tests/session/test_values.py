@@ -98,7 +98,7 @@ class TestOrtValue:
             value.data_ptr()
 
     def test_arguments(self) -> None:
-        with pytest.raises(InvalidArgument, match="expected a NumPy array, got list"):
+        with pytest.raises(InvalidArgument, match="Creation of OrtValues is only supported from numpy arrays: got list"):
             OrtValue.ortvalue_from_numpy([1, 2])  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument, match="Unsupported device type: 'xpu'; did you mean 'npu'"):
             OrtValue.ortvalue_from_numpy(X, "xpu")

@@ -1,23 +1,62 @@
-"""onnxruntime's exception classes by the module that programs import them from."""
+"""onnxruntime's compiled module by the name that programs import its classes and exceptions from."""
 
-from intarsia.errors import (
-    EPFail,
-    Fail,
-    InvalidArgument,
-    InvalidGraph,
-    InvalidProtobuf,
-    NoSuchFile,
-    NotImplemented,
-)
-from intarsia.errors import IntarsiaError as RuntimeException
+from __future__ import annotations
 
-__all__ = [
-    "EPFail",
-    "Fail",
-    "InvalidArgument",
-    "InvalidGraph",
-    "InvalidProtobuf",
-    "NoSuchFile",
-    "NotImplemented",
-    "RuntimeException",
-]
+from typing import Any
+
+_ELSEWHERE = {
+    "SparseBlockSparseView": "sparse",
+    "SparseCooView": "sparse",
+    "SparseCsrView": "sparse",
+    "get_hardware_device_ep_incompatibility_details": "ep_devices",
+    "is_dlpack_uint8_tensor": "process",
+    "get_compatibility_info_from_model": "model_compiler",
+    "get_compatibility_info_from_model_bytes": "model_compiler",
+    "get_model_compatibility_for_ep_devices": "model_compiler",
+    "SessionObjectInitializer": "capi.low_level",
+    "get_default_session_options": "capi.low_level",
+    "get_session_initializer": "capi.low_level",
+}
+"""Names that the package's root does not have -> the module that defines them."""
+
+_NAMES = """
+AdapterFormat ArenaExtendStrategy DeviceReset EPFail EngineError ExecutionMode ExecutionOrder Fail GraphOptimizationLevel
+InvalidArgument InvalidGraph InvalidProtobuf LoraAdapter ModelLoadCanceled ModelLoaded ModelMetadata
+ModelRequiresCompilation NoModel NoSuchFile NodeArg NotFound NotImplemented OrtAllocatorType OrtArenaCfg
+OrtCompileApiFlags OrtCompiledModelCompatibility OrtDevice OrtDeviceEpIncompatibilityReason OrtDeviceMemoryType
+OrtEpAssignedNode OrtEpAssignedSubgraph OrtEpContextData OrtEpContextDataBuffer OrtEpDevice OrtExecutionProviderDevicePolicy
+OrtExternalInitializerInfo OrtHardwareDevice OrtHardwareDeviceType OrtMemType OrtMemoryInfo OrtMemoryInfoDeviceType
+OrtSparseFormat OrtSyncStream OrtValue OrtValueVector RunOptions SessionIOBinding SessionOptions SparseTensor copy_tensors
+create_and_register_allocator create_and_register_allocator_v2 disable_telemetry_events enable_telemetry_events
+get_all_providers get_available_providers get_build_info get_device get_ep_devices get_hardware_devices get_version_string
+has_collective_ops register_execution_provider_library set_default_logger_severity set_default_logger_verbosity
+set_global_thread_pool_sizes set_seed unregister_execution_provider_library
+""".split()
+
+_RENAMED = {
+    "RuntimeException": ("errors", "IntarsiaError"),
+    "InferenceSession": ("capi.low_level", "LowLevelSession"),
+    "ModelCompiler": ("model_compiler", "LowLevelModelCompiler"),
+    "kNextPowerOfTwo": ("enums", "ArenaExtendStrategy.kNextPowerOfTwo"),
+    "kSameAsRequested": ("enums", "ArenaExtendStrategy.kSameAsRequested"),
+}
+
+__all__ = [*_NAMES, *_ELSEWHERE, *_RENAMED]  # noqa: PLE0604 # names are listed once, above
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+    from operator import attrgetter
+
+    if name in _RENAMED:
+        module, path = _RENAMED[name]
+        return attrgetter(path)(importlib.import_module(f"intarsia.{module}"))
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(f"intarsia.{_ELSEWHERE[name]}"), name)
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("intarsia"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,6 +6,7 @@ import functools
 import mmap
 import os
 import stat
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from intarsia.errors import ExternalDataError
@@ -19,12 +20,21 @@ class ExternalFiles:
         folder: what locations are relative to; None where it is not known (a model given as bytes).
         model_path: the model file where there is one. If it is a symbolic link, the folder it points to counts as the
             model's folder too (as in content-addressed caches, where model and weights are links into one store).
+        contents: files that are in memory, by location.
+        unread: names of tensors whose data nobody will read, so that their files need not exist.
     """
 
-    def __init__(self, folder: Path | None, model_path: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        model_path: str = "",
+        contents: Mapping[str, Buffer] | None = None,
+        unread: Collection[str] = (),
+    ) -> None:
         self.folder = folder
         self._model_path = model_path
-        self._mapped: dict[str, Buffer] = {}
+        self._mapped: dict[str, Buffer] = dict(contents or {})
+        self._unread = unread
 
     @property
     def used(self) -> bool:
@@ -51,6 +61,8 @@ class ExternalFiles:
         """
         location = properties.get("location", "")
         where = f"external data of tensor {tensor!r}"
+        if tensor in self._unread:
+            return b"", 0
         if not location:
             raise ExternalDataError(f"{where}: it has no 'location', expected a file name relative to the model's folder")
         offset = self._number(where, properties, "offset", 0)

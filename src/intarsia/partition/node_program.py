@@ -9,7 +9,7 @@ from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.capability import KernelEntry
 from intarsia.partition.device import detached
-from intarsia.partition.provider import ExecutionProvider, NodeReport, Program, RunContext
+from intarsia.partition.provider import CURRENT_RUN, ExecutionProvider, NodeReport, Program, RunContext
 
 NodeFunction = Callable[[Node, Sequence[Any]], Sequence[Any]]
 
@@ -42,6 +42,15 @@ class NodeProgram(Program):
         self._steps = list(zip(graph.nodes, functions, reads, free, strict=True))
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        if run is None:
+            return self._run(inputs, None)
+        token = CURRENT_RUN.set(run)
+        try:
+            return self._run(inputs, run)
+        finally:
+            CURRENT_RUN.reset(token)
+
+    def _run(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values = {"": None, **self._constants, **dict(zip(self.inputs, inputs, strict=True))}
         for node, function, reads, free in self._steps:
             if run is not None:

@@ -6,14 +6,16 @@ memory, a `device` and a `DataTransfer`. Everything else has a default here.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from intarsia.errors import EPFail, Fail
+from intarsia.errors import EPFail, Fail, RunTimeout
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.capability import (
     ComputeCapability,
@@ -26,8 +28,10 @@ from intarsia.partition.capability import (
 from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
 
 __all__ = [
+    "CURRENT_RUN",
     "HOST",
     "Allocator",
+    "BoundCall",
     "CompileContext",
     "ComputeCapability",
     "DataTransfer",
@@ -70,22 +74,52 @@ class CompileContext:
 
 
 class RunContext:
-    """One call of `run`: the caller's wish to stop, and its run configuration entries."""
+    """One call of `run`: the caller's wish to stop, and its run configuration entries.
 
-    __slots__ = ("config", "options")
+    Attributes:
+        options: the caller's `RunOptions`, or None.
+        config: its configuration entries.
+        flag: one int64 that another thread sets to stop the run; programs may watch it without the interpreter.
+        timeout: seconds after which the run is stopped, where the caller gave a limit.
+    """
 
-    def __init__(self, options: Any = None, config: Mapping[str, str] | None = None) -> None:
+    __slots__ = ("config", "flag", "options", "timeout")
+
+    def __init__(
+        self,
+        options: Any = None,
+        config: Mapping[str, str] | None = None,
+        flag: array[int] | None = None,
+        timeout: float | None = None,
+    ) -> None:
         self.options = options
         self.config: Mapping[str, str] = config if config is not None else {}
+        self.flag, self.timeout = flag, timeout
 
     @property
     def terminated(self) -> bool:
-        return self.options is not None and bool(self.options.terminate)
+        return (self.flag is not None and self.flag[0] != 0) or (self.options is not None and bool(self.options.terminate))
+
+    @property
+    def flag_address(self) -> int:
+        """Address of `flag`; 0 where there is none."""
+        return self.flag.buffer_info()[0] if self.flag is not None else 0
 
     def check(self) -> None:
-        """Raise Fail where the caller set `RunOptions.terminate`; long programs call it now and then."""
+        """Raise Fail where the caller set `RunOptions.terminate` or the time is over; long programs call it now and then."""
         if self.terminated:
-            raise Fail("the run was stopped: Exiting due to terminate flag being set to true.")
+            raise self.stopped()
+
+    def stopped(self) -> Fail:
+        """The error of a run that was stopped."""
+        asked = self.options is not None and bool(self.options.terminate)
+        if self.timeout is not None and not asked:
+            return RunTimeout(f"the run took longer than its timeout of {self.timeout:g} s and was stopped")
+        return Fail("the run was stopped: Exiting due to terminate flag being set to true.")
+
+
+CURRENT_RUN: ContextVar[RunContext | None] = ContextVar("CURRENT_RUN", default=None)
+"""The run that this thread's kernels belong to, for those that run long: `if run := CURRENT_RUN.get(): run.check()`."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +152,25 @@ class SavedProgram:
     parts: Sequence[bytes | memoryview] = ()
 
 
+class BoundCall:
+    """A program tied to arrays in host memory: each call reads its inputs there and writes its outputs there.
+
+    It serves one run at a time; `rebind` and `retarget` replace one array by another of the same type and shape.
+    """
+
+    def __call__(self) -> list[Any] | None:
+        """Run; returns the outputs, or None where another thread is running this call."""
+        raise NotImplementedError(f"{type(self).__name__}.__call__")
+
+    def rebind(self, index: int, value: Any) -> bool:
+        """Read input number `index` from `value` from now on; False where that cannot be."""
+        return False
+
+    def retarget(self, index: int, target: np.ndarray | None) -> bool:
+        """Write output number `index` (of those asked for) into `target` (None: new memory); False where that cannot be."""
+        return False
+
+
 class Program:
     """A compiled part of a graph: shared by all callers, safe to run from several threads at once.
 
@@ -131,6 +184,11 @@ class Program:
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
+        """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs asked for
+        (None: new memory in each run). None where the program has nothing faster than `run` for them."""
+        return None
 
     def describe(self, stage: str = "program") -> str:
         """The program as text at one stage of its compilation ("" for a stage it does not have)."""

@@ -227,6 +227,10 @@ class State:
         )  # fmt: skip
         self.block_address = int(self.block.ctypes.data)
 
+    def watch(self, flag: int) -> None:
+        """Let the executor look at the int64 at address `flag` between steps (0: at none)."""
+        self.block[5] = flag
+
 
 def _number(argument: int | np.ndarray) -> int:
     return argument if isinstance(argument, int) else argument.ctypes.data

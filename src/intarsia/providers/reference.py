@@ -10,7 +10,7 @@ from intarsia.ops import registry
 from intarsia.ops.evaluate import evaluate_node
 from intarsia.partition.capability import Support
 from intarsia.partition.node_program import NodeProgram, captures_of
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
+from intarsia.partition.provider import CURRENT_RUN, CompileContext, ExecutionProvider, Program
 
 
 class ReferenceExecutionProvider(ExecutionProvider):
@@ -48,7 +48,10 @@ def _run_body(graph: Graph, values: Sequence[Any], outer: Mapping[str, Any]) -> 
     """A subgraph's outputs; names it does not define are found in `outer`."""
     known: dict[str, Any] = {"": None, **outer, **{name: constant.numpy() for name, constant in graph.constants.items()}}
     known.update(zip(graph.input_names(), values, strict=True))
+    run = CURRENT_RUN.get()
     for node in graph.nodes:
+        if run is not None:
+            run.check()
         operands = [known[n] for n in [*node.inputs, *captures_of(node)]]
         known.update((n, v) for n, v in zip(node.outputs, evaluate(node, operands), strict=False) if n)
     return [known[n] for n in graph.output_names()]

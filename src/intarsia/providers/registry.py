@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
+from intarsia.errors import EPFail, InvalidArgument, UnknownOption, WrongType, nearest
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
@@ -130,6 +130,20 @@ def _source(name: str) -> type[ExecutionProvider] | str | EntryPoint | None:
     return _registered.get(name) or BUILTIN.get(name) or _installed().get(name)
 
 
+def check_name(name: str) -> None:
+    """Raise UnknownOption where no provider of this name is installed, registered or known elsewhere."""
+    if not isinstance(name, str):
+        raise WrongType(f"expected the name of an execution provider, got {name!r}")
+    name = ALIASES.get(name, name)
+    if name not in KNOWN_ELSEWHERE and _source(name) is None:
+        raise UnknownOption(_unknown(name))
+
+
+def _unknown(name: str) -> str:
+    valid = nearest(name, {*_names(), *KNOWN_ELSEWHERE})
+    return f"Unknown Provider Type: {name}: no execution provider is named {name!r}; {valid}"
+
+
 def load_provider(name: str) -> type[ExecutionProvider]:
     """The class of an installed provider.
 
@@ -147,7 +161,7 @@ def load_provider(name: str) -> type[ExecutionProvider]:
                 f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. {looked_for(name)}"
                 f"Available: {', '.join(names)}"
             )
-        raise UnknownOption(f"no execution provider is named {name!r}; {nearest(name, {*names, *KNOWN_ELSEWHERE})}")
+        raise UnknownOption(_unknown(name))
     try:
         found = _import(source)
     except Exception as error:
@@ -184,9 +198,9 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
-    """Names of all providers that Intarsia or onnxruntime know, installed or not, CPU and reference last."""
+    """Names of all providers that Intarsia or onnxruntime know, installed or not; the CPU is last."""
     installed = _names()
-    last = (CPU, REFERENCE)
+    last = (REFERENCE, CPU)
     return list(dict.fromkeys([*(n for n in installed if n not in BUILTIN), *KNOWN_ELSEWHERE, *last]))
 
 

@@ -260,11 +260,24 @@ _lock = threading.RLock()
 _pools: dict[tuple[int, bool], Pool] = {}
 
 
+_asked = [0]
+
+
+def set_default_threads(count: int) -> None:
+    """How many threads the pools have that are asked for without a number from now on; 0: as many as there are cores."""
+    if not 0 <= count <= MAX_THREADS:
+        raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {count}")
+    _asked[0] = count
+
+
 def get_pool(num_threads: int = 0, *, spinning: bool = True) -> Pool:
     """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who ask for it."""
     if not 0 <= num_threads <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {num_threads}")
-    key = (num_threads or _default_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0), spinning)
+    key = (
+        num_threads or _asked[0] or _default_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0),
+        spinning,
+    )
     with _lock:
         if key not in _pools:
             _pools[key] = Pool(*key)

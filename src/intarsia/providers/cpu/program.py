@@ -14,11 +14,11 @@ import numpy as np
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.graph.dims import Shape, evaluate
 from intarsia.graph.model import Graph, Node, TensorType, Value
-from intarsia.partition.provider import CompileContext, NodeReport, Program, RunContext
+from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
-from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.plan.segment import BoundSegment, Segment, State
 from intarsia.providers.cpu.executable import Executable, HostStep
-from intarsia.runtime.executor import Pool, get_pool
+from intarsia.runtime.executor import TERMINATED, Pool, get_pool
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
@@ -93,18 +93,29 @@ class CpuProgram(Program):
             plan = self._bind(key, inputs)
         elif len(self._plans) > PLAN_LIMIT // 2:
             self._touch(key)
-        if plan.single is not None and run is None:
+        if plan.single is not None:
             segment = plan.single.segment
             named = dict(zip(self.inputs, inputs, strict=True)) if segment.inputs != self.inputs else None
             given = inputs if named is None else [named[n] for n in segment.inputs]
-            results = self._run_segment(plan.single, given)
+            results = self._run_segment(plan.single, given, run)
             if segment.outputs == self.outputs:
                 return results
             values = dict(zip(segment.outputs, results, strict=True))
             return self._collect(values, inputs, plan.env)
         return self._run_units(plan, inputs, run)
 
-    def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray]) -> list[Any]:
+    def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
+        from intarsia.providers.cpu.bound import bound_call
+
+        results = zip(self.outputs, self.executable.results, strict=True)
+        moved = any(name != r.buffer or r.shared or r.view is not None for name, r in results)
+        if moved or self._sized_inputs or self.context.on_step is not None:
+            return None
+        key: tuple[object, ...] = tuple([x.shape for x in inputs])
+        plan = self._plans.get(key) or self._bind(key, inputs)
+        return None if plan.single is None else bound_call(self, plan.single, inputs, targets)
+
+    def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None) -> list[Any]:
         state = bound.acquire(self.context.on_step is not None)
         externals = state.externals
         i = 0
@@ -117,13 +128,27 @@ class CpuProgram(Program):
             externals[i] = address_of(y)
             results.append(y)
             i += 1
-        self.pool.run_block(state.block_address)
+        if run is None:
+            self.pool.run_block(state.block_address)
+        else:
+            self._run_watched(bound, state, run)
         if state.times is not None:
             self._report_times(bound, state.times)
         if bound.checked and state.status.any():
-            self._report_status(bound, state.status)
+            self.report_status(bound, state.status)
         bound.release(state)
         return results
+
+    def _run_watched(self, bound: BoundSegment, state: State, run: RunContext) -> None:
+        """Run a segment that leaves between two steps once the caller's flag is set."""
+        state.watch(run.flag_address)
+        try:
+            status = self.pool.run_block(state.block_address)
+        finally:
+            state.watch(0)
+        if status == TERMINATED:
+            bound.release(state)
+            raise run.stopped()
 
     def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
         from intarsia.providers.cpu.layout import original_name
@@ -132,7 +157,8 @@ class CpuProgram(Program):
         for i, step in enumerate(bound.segment.steps):
             self.context.on_step(step.label, [original_name(n) for n in step.nodes], int(times[i]), int(times[i + 1]))
 
-    def _report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
+    def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
+        """Raise InvalidArgument for the first step that found an index out of range."""
         step = bound.segment.steps[int(np.flatnonzero(status)[0])]
         raise InvalidArgument(
             f"{step.where}: an index is out of range; expected indices from -size to size - 1 along the indexed axis"
@@ -145,13 +171,13 @@ class CpuProgram(Program):
             if run is not None:
                 run.check()
             if isinstance(unit, HostStep):
-                self._run_host(unit, values, env)
+                self._run_host(unit, values, env, run)
                 for name in unit.node.outputs:
                     self.executable.learn(name, values.get(name), env)
                 continue
             segment = unit if isinstance(unit, Segment) else unit.segment
             bound = segment.bind_again(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
-            results = self._run_segment(bound, [values[n] for n in segment.inputs])
+            results = self._run_segment(bound, [values[n] for n in segment.inputs], run)
             values.update(zip(segment.outputs, results, strict=True))
             for name in segment.outputs:
                 self.executable.learn(name, values[name], env)
@@ -202,7 +228,7 @@ class CpuProgram(Program):
 
     # --- host steps ---
 
-    def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int]) -> None:
+    def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
         from intarsia.ops.evaluate import evaluate_node
         from intarsia.providers.cpu.host import host_kernel
 
@@ -215,7 +241,7 @@ class CpuProgram(Program):
         captured = dict(zip(step.captured, operands[len(node.inputs) :], strict=True))
 
         def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
-            return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))})
+            return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))}, run)
 
         kernel = host_kernel(node)
         results = kernel(node, inputs, self.target) if kernel else evaluate_node(node, inputs, self.registry, run_graph)
@@ -230,12 +256,14 @@ class CpuProgram(Program):
             return self.executable.constants[name]
         raise Fail(f"value {name!r} is needed by a host operator but was not computed")
 
-    def _run_body(self, node: Node, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> list[Any]:
+    def _run_body(
+        self, node: Node, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any], run: RunContext | None
+    ) -> list[Any]:
         """A subgraph, compiled as a program of its own whose further inputs are the values it captures."""
         from intarsia.providers.cpu.body import body_program
 
         program, names = body_program(self, graph, given, captured)
-        return program.run([*given, *(captured[n] for n in names)])
+        return program.run([*given, *(captured[n] for n in names)], run)
 
     # --- what it is ---
 

@@ -1,0 +1,62 @@
+"""Names of onnxruntime's Python API that Intarsia does not have, with the reason and what to use instead."""
+
+from __future__ import annotations
+
+from intarsia.errors import NotImplemented
+
+_DOCS = "it lists onnxruntime's own kernels for its documentation generator; see InferenceSession.explain"
+_PACKED = "it packs weights for one of onnxruntime's kernels"
+
+LEFT_OUT: dict[str, str] = {
+    "get_all_opkernel_def": _DOCS,
+    "get_all_operator_schema": _DOCS,
+    "get_registered_ep_kernel_defs": _DOCS,
+    "opkernel": _DOCS,
+    "schemadef": _DOCS,
+    "pack_fp4_weights_for_cuda_moe_gemm": _PACKED,
+    **dict.fromkeys(
+        (
+            "quantize_matmul_2bits",
+            "quantize_matmul_4bits",
+            "quantize_matmul_8bits",
+            "quantize_matmul_bnb4",
+            "quantize_qdq_matmul_2bits",
+            "quantize_qdq_matmul_4bits",
+        ),
+        _PACKED,
+    ),
+    "webgpu_context_id": "no provider here shares a WebGPU context",
+}
+"""Names of `onnxruntime` and `onnxruntime.capi._pybind_state` -> why they are left out."""
+
+METHODS_LEFT_OUT: dict[str, str] = {
+    "SessionOptions.set_ep_context_data_read_func": "compiled parts are read from files only",
+    "ModelCompiler.set_ep_context_data_write_func": "compiled parts are written to the model or to files beside it only",
+    "SparseTensor.to_cuda": "sparse tensors stay in host memory",
+    "OrtEpDevice.create_sync_stream": "no provider here gives out its streams",
+}
+"""Methods that exist and raise a typed error -> why."""
+
+MODULES_LEFT_OUT: dict[str, str] = {
+    "quantization": "quantising models is not a runtime's work here: onnxruntime.quantization writes models that intarsia runs",
+    "transformers": "its graph fusions are done by intarsia itself when a session is made",
+    "tools": "its model tools are independent of the runtime: use onnxruntime's",
+}
+"""Subpackages of onnxruntime that cannot be imported from intarsia -> why."""
+
+
+def reason_for(name: str) -> str:
+    """Why a name is left out; "" where it never existed."""
+    return LEFT_OUT.get(name, "")
+
+
+class ModuleLeftOut(NotImplemented, ImportError):
+    """A subpackage of onnxruntime that Intarsia does not have."""
+
+
+def module_message(name: str) -> str:
+    """The message for a subpackage (or a module in it) that is left out."""
+    return (
+        f"intarsia.{name} does not exist: {MODULES_LEFT_OUT[name.split('.', maxsplit=1)[0]]}. With onnxruntime installed, "
+        'intarsia.install_as("onnxruntime") lets these modules of it run over intarsia'
+    )

@@ -1,0 +1,232 @@
+"""LoRA adapters: named tensors in a FlatBuffers file of onnxruntime's format, which a run puts in place of a model's inputs.
+
+The schema, read off such a file: root table Adapter (format_version, adapter_version, model_version: int32; parameters: vector
+of Parameter), table Parameter (name: string; dims: vector of int64; data_type: int32; raw_data: vector of bytes), file
+identifier "TORT". The encoding is https://flatbuffers.dev/internals.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Value
+from intarsia.interop import named_feed
+from intarsia.values import OrtValue
+
+FORMAT_VERSION = 1
+_IDENTIFIER = b"TORT"
+_VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)  # its size, the table's, and where each of four fields is in it
+_ALIGNMENT = 16
+
+
+class AdapterFormat:
+    """The contents of an adapter file."""
+
+    def __init__(self) -> None:
+        self.adapter_version = 0
+        self.model_version = 0
+        self.format_version = FORMAT_VERSION
+        self._parameters: dict[str, OrtValue] = {}
+
+    @staticmethod
+    def read_adapter(file_path: str | os.PathLike[str]) -> AdapterFormat:
+        """The contents of a file; the tensors view the mapped file.
+
+        Raises:
+            NoSuchFile: it does not exist.
+            InvalidArgument: it is no adapter, or is cut short.
+        """
+        path = Path(file_path)
+        try:
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError as error:
+            raise NoSuchFile(f"adapter file {str(path)!r} does not exist") from error
+        except (ValueError, OSError) as error:
+            raise InvalidArgument(f"{path}: cannot be read as an adapter: {error}") from error
+        made = AdapterFormat()
+        try:
+            made._parameters = _Reader(data, str(path)).fill(made)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{path}: the adapter is cut short or corrupt: {error}") from error
+        return made
+
+    def export_adapter(self, file_path: str | os.PathLike[str]) -> None:
+        """Write the adapter.
+
+        Raises:
+            InvalidArgument: a parameter that the format cannot hold.
+        """
+        Path(file_path).write_bytes(_written(self))
+
+    def set_adapter_version(self, adapter_version: int) -> None:
+        self.adapter_version = int(adapter_version)
+
+    def get_adapter_version(self) -> int:
+        return self.adapter_version
+
+    def set_model_version(self, model_version: int) -> None:
+        self.model_version = int(model_version)
+
+    def get_model_version(self) -> int:
+        return self.model_version
+
+    def get_format_version(self) -> int:
+        return self.format_version
+
+    def set_parameters(self, params: Mapping[str, OrtValue]) -> None:
+        """The adapter's tensors by name."""
+        for name, value in params.items():
+            if not isinstance(name, str) or not isinstance(value, OrtValue):
+                raise WrongType(f"set_parameters: expected names and OrtValues, got {name!r}: {type(value).__name__}")
+        self._parameters = dict(params)
+
+    def get_parameters(self) -> dict[str, OrtValue]:
+        return dict(self._parameters)
+
+
+class LoraAdapter:
+    """An adapter for `RunOptions.add_active_adapter`."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[str, OrtValue] = {}
+
+    def Load(self, file_path: str | os.PathLike[str]) -> None:  # noqa: N802 # onnxruntime's name
+        """Read the tensors of an adapter file. Raises as `AdapterFormat.read_adapter`."""
+        self._parameters = AdapterFormat.read_adapter(file_path).get_parameters()
+
+    @property
+    def parameters(self) -> dict[str, OrtValue]:
+        return dict(self._parameters)
+
+
+def with_adapters(feed: Any, inputs: Sequence[Value], adapters: Sequence[LoraAdapter]) -> dict[str, Any]:
+    """A feed with the adapters' parameters, where the feed does not give them itself.
+
+    Raises:
+        InvalidArgument: two adapters have a parameter of the same name.
+    """
+    merged: dict[str, Any] = {}
+    for adapter in adapters:
+        for name, value in adapter.parameters.items():
+            if name in merged:
+                raise InvalidArgument(f"two active adapters have a parameter {name!r}; expected adapters for different weights")
+            merged[name] = value
+    return {**merged, **named_feed(feed, inputs)}
+
+
+class _Reader:
+    """Tables and vectors of one file; all positions are checked by `struct` and by slices' lengths."""
+
+    def __init__(self, data: mmap.mmap, label: str) -> None:
+        self.data, self.label = data, label
+        if len(data) < 8 or data[4:8] != _IDENTIFIER:
+            raise InvalidArgument(f"{label}: The buffer does not appear to be a valid lora parameter format")
+
+    def fill(self, target: AdapterFormat) -> dict[str, OrtValue]:
+        root = self._offset(0)
+        target.format_version = self._int(root, 0)
+        target.adapter_version, target.model_version = self._int(root, 1), self._int(root, 2)
+        if target.format_version != FORMAT_VERSION:
+            raise InvalidArgument(f"{self.label}: format version {target.format_version}, expected {FORMAT_VERSION}")
+        place = self._field(root, 3)
+        if not place:
+            return {}
+        vector = self._offset(place)
+        count = self._u32(vector)
+        if count > len(self.data) // 4:
+            raise InvalidArgument(f"{self.label}: the adapter is cut short or corrupt: {count} parameters")
+        return dict(self._parameter(self._offset(vector + 4 + 4 * i)) for i in range(count))
+
+    def _parameter(self, table: int) -> tuple[str, OrtValue]:
+        name = bytes(self._vector(table, 0, 1)).decode()
+        shape = np.frombuffer(self._vector(table, 1, 8), "<i8").tolist()
+        try:
+            dtype = DType(self._int(table, 2))
+        except ValueError as error:
+            raise InvalidArgument(f"{self.label}: parameter {name!r}: {error}") from error
+        raw = self._vector(table, 3, 1)
+        expected = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
+        if dtype is DType.STRING or dtype.bits < 8 or len(raw) != expected or any(d < 0 for d in shape):
+            raise InvalidArgument(f"{self.label}: parameter {name!r}: {len(raw)} bytes do not fit {dtype.onnx_name} {shape}")
+        return name, OrtValue(np.frombuffer(raw, dtype.numpy.newbyteorder("<")).reshape(shape))
+
+    def _vector(self, table: int, index: int, size: int) -> memoryview:
+        place = self._field(table, index)
+        if not place:
+            return memoryview(b"")
+        start = self._offset(place)
+        nbytes = self._u32(start) * size
+        if start + 4 + nbytes > len(self.data):
+            raise IndexError(f"a vector of {nbytes} bytes at byte {start}")
+        return memoryview(self.data)[start + 4 : start + 4 + nbytes]
+
+    def _field(self, table: int, index: int) -> int:
+        """Position of a table's field; 0 where it is left out."""
+        vtable = table - int(struct.unpack_from("<i", self.data, table)[0])
+        if vtable < 0 or 4 + 2 * index >= struct.unpack_from("<H", self.data, vtable)[0]:
+            return 0
+        place = int(struct.unpack_from("<H", self.data, vtable + 4 + 2 * index)[0])
+        return table + place if place else 0
+
+    def _int(self, table: int, index: int) -> int:
+        place = self._field(table, index)
+        return int(struct.unpack_from("<i", self.data, place)[0]) if place else 0
+
+    def _u32(self, place: int) -> int:
+        return int(struct.unpack_from("<I", self.data, place)[0])
+
+    def _offset(self, place: int) -> int:
+        return place + self._u32(place)
+
+
+def _written(adapter: AdapterFormat) -> bytes:
+    out = bytearray(4) + _IDENTIFIER
+
+    def link(place: int) -> None:
+        struct.pack_into("<I", out, place, len(out) - place)
+
+    def pad(alignment: int, ahead: int) -> None:
+        out.extend(bytes(-(len(out) + ahead) % alignment))
+
+    def vector(place: int, count: int, content: bytes, alignment: int) -> None:
+        pad(alignment, 4)
+        link(place)
+        out.extend(struct.pack("<I", count) + content)
+
+    def table(content: bytes) -> int:
+        pad(4, len(_VTABLE))
+        out.extend(_VTABLE)
+        start = len(out)
+        out.extend(struct.pack("<i", len(_VTABLE)) + content)
+        return start
+
+    versions = struct.pack("<4i", adapter.format_version, adapter.adapter_version, adapter.model_version, 0)
+    root = table(versions)
+    struct.pack_into("<I", out, 0, root)
+    parameters = sorted(adapter.get_parameters().items())
+    vector(root + 16, len(parameters), bytes(4 * len(parameters)), 4)
+    slots = len(out) - 4 * len(parameters)
+    for i, (name, value) in enumerate(parameters):
+        array = value._array(f"export_adapter, parameter {name!r}")
+        dtype = DType(value.element_type())
+        if dtype is DType.STRING or dtype.bits < 8:
+            raise InvalidArgument(f"export_adapter: parameter {name!r} is {dtype.onnx_name}, which the format cannot hold")
+        start = table(struct.pack("<2I i I", 0, 0, int(dtype), 0))
+        struct.pack_into("<I", out, slots + 4 * i, start - (slots + 4 * i))
+        encoded = name.encode()
+        vector(start + 4, len(encoded), encoded + b"\0", 4)
+        vector(start + 8, array.ndim, struct.pack(f"<{array.ndim}q", *array.shape), 8)
+        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        vector(start + 16, array.nbytes, little.tobytes(), _ALIGNMENT)
+    pad(_ALIGNMENT, 0)
+    return bytes(out)

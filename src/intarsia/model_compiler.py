@@ -1,0 +1,278 @@
+"""`ModelCompiler`: a model prepared ahead of time, written to a file, to bytes or to a stream.
+
+What is written is the model after the rewrites of `graph_optimization_level`. Machine code is not part of it: it is kept in
+the kernel cache of each machine. So a compiled model runs on every provider, here and in other runtimes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from intarsia.enums import GraphOptimizationLevel, OrtCompileApiFlags, OrtCompiledModelCompatibility
+from intarsia.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented, WrongType
+from intarsia.graph.model import Graph
+from intarsia.options import SessionOptions
+from intarsia.values import OrtValue
+
+if TYPE_CHECKING:
+    import onnx
+
+_EXTERNAL = 1  # TensorProto.EXTERNAL
+
+
+@dataclass(frozen=True)
+class OrtExternalInitializerInfo:
+    """Where an initializer's data is: a file, and the bytes in it."""
+
+    filepath: str
+    file_offset: int
+    byte_size: int
+
+
+class OrtEpContextData:
+    """The bytes of a compiled part."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._data = bytes(data)
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def read(self, offset: int = 0, length: int | None = None) -> bytes:
+        """A range of the bytes. Raises InvalidArgument where it leaves them."""
+        end = self.size if length is None else offset + length
+        if not 0 <= offset <= end <= self.size:
+            raise InvalidArgument(f"OrtEpContextData.read: bytes {offset} to {end} of {self.size}")
+        return self._data[offset:end]
+
+
+class OrtEpContextDataBuffer:
+    """Memory that a program fills with the bytes of a compiled part."""
+
+    def __init__(self, max_size: int = 1 << 31) -> None:
+        self.max_size = max_size
+        self._data: bytearray | None = None
+
+    @property
+    def is_allocated(self) -> bool:
+        return self._data is not None
+
+    @property
+    def size(self) -> int:
+        return len(self._data) if self._data is not None else 0
+
+    def allocate(self, size: int) -> None:
+        """Make room for `size` bytes. Raises InvalidArgument for a second time or too many."""
+        if self._data is not None or not 0 <= size <= self.max_size:
+            raise InvalidArgument(f"OrtEpContextDataBuffer.allocate: once, and at most {self.max_size} bytes; got {size}")
+        self._data = bytearray(size)
+
+    def write(self, data: Any, offset: int = 0) -> None:
+        """Write bytes at an offset. Raises InvalidArgument where they do not fit."""
+        view = memoryview(data).cast("B")
+        if self._data is None or not 0 <= offset <= offset + len(view) <= len(self._data):
+            raise InvalidArgument(f"OrtEpContextDataBuffer.write: {len(view)} bytes at {offset} do not fit {self.size}")
+        self._data[offset : offset + len(view)] = view
+
+
+LocationFunction = Callable[[str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None]
+
+
+class ModelCompiler:
+    """Compiles one model as the module's text says.
+
+    Args:
+        sess_options: optimiser settings and dimension overrides.
+        input_model_path_or_bytes: a path or bytes.
+        embed_compiled_data_into_model: accepted: nothing is written beside the model in any case.
+        external_initializers_file_path: write constants into this file (relative to the compiled model's folder).
+        external_initializers_size_threshold: only those of at least this many bytes.
+        flags: what to refuse (`OrtCompileApiFlags`).
+        graph_optimization_level: which rewrites the compiled model has got.
+        get_initializer_location_func: called with each constant's name, value and None; may return where a program keeps its
+            data, which is then not written.
+
+    Raises:
+        WrongType: options or a model of another type.
+        InvalidArgument: the input file does not exist.
+    """
+
+    def __init__(
+        self,
+        sess_options: SessionOptions,
+        input_model_path_or_bytes: str | os.PathLike[str] | bytes,
+        embed_compiled_data_into_model: bool = False,
+        external_initializers_file_path: str | os.PathLike[str] | None = None,
+        external_initializers_size_threshold: int = 1024,
+        flags: int = OrtCompileApiFlags.NONE,
+        graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_DISABLE_ALL,
+        get_initializer_location_func: LocationFunction | None = None,
+    ) -> None:
+        if not isinstance(sess_options, SessionOptions):
+            raise WrongType(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
+        if not isinstance(input_model_path_or_bytes, (str, os.PathLike, bytes)):
+            raise WrongType(f"Unable to load from type '{type(input_model_path_or_bytes)}'; expected a path or bytes")
+        if external_initializers_file_path and get_initializer_location_func:
+            raise InvalidArgument("give external_initializers_file_path or get_initializer_location_func, not both")
+        self._source = input_model_path_or_bytes
+        if not isinstance(self._source, bytes) and not Path(self._source).is_file():
+            raise InvalidArgument(f'Input model path does not exist: "{self._source}"')
+        self._options, self._level, self._flags = sess_options, graph_optimization_level, OrtCompileApiFlags(int(flags))
+        self._external = Path(external_initializers_file_path) if external_initializers_file_path else None
+        self._threshold, self._locate = external_initializers_size_threshold, get_initializer_location_func
+
+    def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
+        """Write the compiled model; by default beside the input as `<name>_ctx.onnx`.
+
+        Raises:
+            InvalidArgument: no path, and the input is bytes.
+            Fail: the file exists, where `flags` forbid to replace it; no provider compiles parts, where they ask for that.
+        """
+        if not output_model_path and isinstance(self._source, bytes):
+            raise InvalidArgument("compile_to_file: expected output_model_path, since the input model is given as bytes")
+        source = Path(os.fspath(self._source)) if not isinstance(self._source, bytes) else Path()
+        path = Path(output_model_path) if output_model_path else source.with_name(f"{source.stem}_ctx.onnx")
+        if path.is_dir() or not path.name:
+            raise InvalidArgument(f"compile_to_file: expected the name of a file, got {str(output_model_path)!r}")
+        if path.exists() and OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS in self._flags:
+            raise Fail(f"Output file already exists: {path}; remove it, or leave out ERROR_IF_OUTPUT_FILE_EXISTS")
+        data = self._compiled(path.parent)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+
+    def compile_to_bytes(self) -> bytes:
+        """The compiled model."""
+        return self._compiled(Path())
+
+    def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
+        """Give the compiled model to `write_function`, which may be called several times.
+
+        Raises:
+            Fail: `write_function` raised.
+        """
+        if not callable(write_function):
+            raise WrongType(f"compile_to_stream: expected a function, got {write_function!r}")
+        data = self.compile_to_bytes()
+        try:
+            for start in range(0, len(data), 1 << 20):
+                write_function(data[start : start + (1 << 20)])
+        except Exception as error:
+            raise Fail(f"{type(error).__name__}: {error} (raised by the function given to compile_to_stream)") from error
+
+    def set_ep_context_data_write_func(self, write_func: Any) -> NoReturn:
+        raise NotImplemented("set_ep_context_data_write_func: compiled parts are not written apart from the model")
+
+    def clear_ep_context_data_write_func(self) -> None:
+        """Nothing to clear: see `set_ep_context_data_write_func`."""
+
+    def _compiled(self, folder: Path) -> bytes:
+        if OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED in self._flags:
+            raise Fail(
+                "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one "
+                "subgraph in the model: no provider of this version writes compiled parts into a model"
+            )
+        from intarsia.graph.save import to_model_proto
+        from intarsia.passes import optimize, standardize
+        from intarsia.prepare import load_model
+
+        source = self._source if isinstance(self._source, bytes) else os.fspath(self._source)
+        graph: Graph = load_model(source, self._options)
+        proto = to_model_proto(standardize(optimize(graph, self._level).graph))
+        if self._external is not None:
+            self._move_out(proto, folder)
+        if self._locate is not None:
+            self._place(proto)
+        data: bytes = proto.SerializeToString()
+        return data
+
+    def _move_out(self, proto: onnx.ModelProto, folder: Path) -> None:
+        """Write large initializers to the external file."""
+        assert self._external is not None
+        target = folder / self._external
+        with target.open("wb") as file:
+            for tensor in proto.graph.initializer:
+                if len(tensor.raw_data) >= self._threshold:
+                    file.write(bytes(-file.tell() % 4096))
+                    start = file.tell()
+                    file.write(tensor.raw_data)
+                    _refer(tensor, OrtExternalInitializerInfo(self._external.name, start, len(tensor.raw_data)))
+
+    def _place(self, proto: onnx.ModelProto) -> None:
+        """Ask the program where the data of each initializer is."""
+        import onnx.numpy_helper
+
+        assert self._locate is not None
+        for tensor in proto.graph.initializer:
+            try:
+                info = self._locate(tensor.name, OrtValue(onnx.numpy_helper.to_array(tensor)), None)
+            except Exception as error:
+                raise Fail(f"get_initializer_location_func failed for {tensor.name!r}: {error}") from error
+            if info is not None and not isinstance(info, OrtExternalInitializerInfo):
+                raise WrongType(
+                    f"get_initializer_location_func: expected OrtExternalInitializerInfo for {tensor.name!r}, got {info!r}"
+                )
+            if info is not None:
+                _refer(tensor, info)
+
+
+def _refer(tensor: onnx.TensorProto, info: OrtExternalInitializerInfo) -> None:
+    """Let a tensor's data be in a file."""
+    for name, _ in tensor.ListFields():
+        if name.name.endswith("_data"):
+            tensor.ClearField(name.name)
+    tensor.data_location = _EXTERNAL
+    for key, value in (("location", info.filepath), ("offset", info.file_offset), ("length", info.byte_size)):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+class LowLevelModelCompiler(ModelCompiler):
+    """onnxruntime's compiled class: the same with the arguments by position."""
+
+    def __init__(
+        self, options: SessionOptions, model: Any, is_path: bool, embed: bool, external: str, threshold: int, flags: int,
+        level: GraphOptimizationLevel, locate: LocationFunction | None,
+    ) -> None:  # fmt: skip
+        super().__init__(options, model, embed, external or None, threshold, flags, level, locate)
+
+
+def get_compatibility_info_from_model(model_path: str | os.PathLike[str], ep_type: str) -> str | None:
+    """What the metadata of a compiled model says of a provider; None where it says nothing.
+
+    Raises:
+        NoSuchFile: the file does not exist.
+    """
+    path = Path(model_path)
+    if not path.is_file():
+        raise NoSuchFile(f"Load model {path} failed. File doesn't exist")
+    return _compatibility(str(path), ep_type)
+
+
+def get_compatibility_info_from_model_bytes(model_bytes: bytes, ep_type: str) -> str | None:
+    """As `get_compatibility_info_from_model`, of a model's bytes."""
+    return _compatibility(model_bytes, ep_type)
+
+
+def _compatibility(source: str | bytes, ep_type: str) -> str | None:
+    from intarsia.graph.load import load
+
+    return load(source).metadata.properties.get(f"ep_compatibility_info.{ep_type}")
+
+
+def get_model_compatibility_for_ep_devices(ep_devices: Any, compatibility_info: str) -> OrtCompiledModelCompatibility:
+    """Whether a compiled model can be used on these devices: no provider here compiles into models, so it is not applicable.
+
+    Raises:
+        InvalidArgument: no devices.
+    """
+    from intarsia.ep_devices import provider_of
+
+    if not ep_devices:
+        raise InvalidArgument("Invalid argument provided to GetModelCompatibilityForEpDevices: expected devices")
+    provider_of(ep_devices)
+    return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE

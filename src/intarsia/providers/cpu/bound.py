@@ -1,0 +1,142 @@
+"""Calls of a program on fixed memory: what `IOBinding` makes of a model that is one native segment.
+
+The step table, its arguments and the addresses of inputs and outputs stay in place between runs, so that a run is one call
+of the executor.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.partition.provider import BoundCall
+from intarsia.plan.segment import BoundSegment, State
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.program import CpuProgram
+
+
+class CpuBoundCall(BoundCall):
+    """One segment with its own state, run on the same arrays again and again."""
+
+    def __init__(
+        self, program: CpuProgram, bound: BoundSegment, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]
+    ) -> None:
+        segment = bound.segment
+        self._program, self._bound = program, bound
+        self._state = State(bound)
+        self._block, self._externals = self._state.block_address, self._state.externals
+        self._call, self._lock = program.pool.run_block, threading.Lock()
+        self._inputs = list(inputs)
+        slots = {name: i for i, name in enumerate(segment.inputs)}
+        self._input_slots = [slots.get(name, -1) for name in program.inputs]
+        places = {name: len(segment.inputs) + i for i, name in enumerate(segment.outputs)}
+        specs = dict(zip(segment.outputs, bound.outputs, strict=True))
+        self._output_slots = [places[name] for name in targets]
+        self._specs = [specs[name] for name in targets]
+        self._targets = list(targets.values())
+        self._unwanted = [np.empty(*specs[name]) for name in segment.outputs if name not in targets]
+        for array, name in zip(self._unwanted, (n for n in segment.outputs if n not in targets), strict=True):
+            self._externals[places[name]] = array.ctypes.data
+        for slot, array in zip(self._input_slots, self._inputs, strict=True):
+            if slot >= 0:
+                self._externals[slot] = array.ctypes.data
+        self._settle()
+
+    def _settle(self) -> None:
+        """Write the targets' addresses; outputs without one get new memory in each run."""
+        for slot, target in zip(self._output_slots, self._targets, strict=True):
+            if target is not None:
+                self._externals[slot] = target.ctypes.data
+        self._fresh = [
+            (i, slot, *spec)
+            for i, (slot, spec, target) in enumerate(zip(self._output_slots, self._specs, self._targets, strict=True))
+            if target is None
+        ]
+
+    def __call__(self) -> list[Any] | None:
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            results: list[Any] = self._targets
+            if self._fresh:
+                results = results.copy()
+                for i, slot, shape, dtype in self._fresh:
+                    results[i] = y = np.empty(shape, dtype)
+                    self._externals[slot] = y.__array_interface__["data"][0]
+            self._call(self._block)
+            if self._bound.checked and self._state.status.any():
+                status = self._state.status.copy()
+                self._state.status[:] = 0
+                self._program.report_status(self._bound, status)
+            return results
+        finally:
+            self._lock.release()
+
+    def rebind(self, index: int, value: Any) -> bool:
+        if type(value) is not np.ndarray or index < 0:
+            return False
+        old, flags = self._inputs[index], value.flags
+        if value.shape != old.shape or value.dtype != old.dtype or not (flags.c_contiguous and flags.aligned):
+            return False
+        if _overlaps(value, self._targets) or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._inputs[index] = value
+            slot = self._input_slots[index]
+            if slot >= 0:
+                self._externals[slot] = value.__array_interface__["data"][0]
+        finally:
+            self._lock.release()
+        return True
+
+    def retarget(self, index: int, target: np.ndarray | None) -> bool:
+        if index < 0:
+            return False
+        others = [*self._inputs, *(t for i, t in enumerate(self._targets) if i != index)]
+        if target is not None and (not _fits(target, self._specs[index]) or _overlaps(target, others)):
+            return False
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._targets = [target if i == index else t for i, t in enumerate(self._targets)]
+            self._settle()
+        finally:
+            self._lock.release()
+        return True
+
+
+def bound_call(
+    program: CpuProgram, bound: BoundSegment, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]
+) -> CpuBoundCall | None:
+    """The call that reads `inputs` and writes `targets` (None: new memory in each run); None where their memory overlaps, a
+    target is of another type or shape, or an output is not written by the segment under its own name."""
+    specs = dict(zip(bound.segment.outputs, bound.outputs, strict=True))
+    if specs.keys() != set(program.outputs) or not targets.keys() <= specs.keys():
+        return None
+    arrays = [t for t in targets.values() if t is not None]
+    if not all(target is None or _fits(target, specs[name]) for name, target in targets.items()):
+        return None
+    if any(_overlaps(t, [*inputs, *arrays[:i]]) for i, t in enumerate(arrays)):
+        return None
+    return CpuBoundCall(program, bound, inputs, targets)
+
+
+def _fits(target: np.ndarray, spec: tuple[tuple[int, ...], np.dtype]) -> bool:
+    flags = target.flags
+    plain = flags.c_contiguous and flags.aligned and flags.writeable
+    return plain and (target.shape, target.dtype) == spec
+
+
+def _overlaps(array: np.ndarray, others: Sequence[np.ndarray | None]) -> bool:
+    start = array.__array_interface__["data"][0]
+    end = start + array.nbytes
+    for other in others:
+        if other is not None:
+            begin = other.__array_interface__["data"][0]
+            if start < begin + other.nbytes and begin < end:
+                return True
+    return False

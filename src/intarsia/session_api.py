@@ -1,0 +1,407 @@
+"""The part of `InferenceSession` that stands beside `run`: asynchronous runs, values, memory and placement by onnxruntime's
+methods, and the session's life cycle."""
+
+from __future__ import annotations
+
+import os
+import threading
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from intarsia.config_keys import check_dynamic_option
+from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented, WrongType
+from intarsia.options import RunOptions, SessionOptions
+from intarsia.partition.provider import RunContext
+
+if TYPE_CHECKING:
+    import contextvars
+    from concurrent.futures import ThreadPoolExecutor
+
+    from intarsia.capi.low_level import LowLevelSession
+    from intarsia.compiled import CompiledModel
+    from intarsia.direct import DirectModel
+    from intarsia.ep_devices import OrtEpDevice
+    from intarsia.graph.model import Graph
+    from intarsia.ort_device import OrtDevice, OrtMemoryInfo
+    from intarsia.profile import Profile
+    from intarsia.values import OrtValue, OrtValueVector
+
+Callback = Callable[[list[Any], Any, str], None]
+
+_ASYNC_THREADS = 8
+
+
+class _Threads:
+    """The threads of asynchronous runs; new ones in a forked child."""
+
+    lock = threading.Lock()
+    pool: ThreadPoolExecutor | None = None
+    pid = 0
+
+
+def _async_pool() -> ThreadPoolExecutor:
+    with _Threads.lock:
+        if _Threads.pool is None or _Threads.pid != os.getpid():
+            from concurrent.futures import ThreadPoolExecutor
+
+            count = min(_ASYNC_THREADS, os.cpu_count() or 1)
+            _Threads.pool, _Threads.pid = ThreadPoolExecutor(max(2, count), "intarsia-async"), os.getpid()
+        return _Threads.pool
+
+
+def _renew_in_child() -> None:
+    _Threads.lock, _Threads.pool = threading.Lock(), None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_in_child)
+
+
+@dataclass(frozen=True)
+class OrtEpAssignedNode:
+    """A node of the model after optimisation."""
+
+    name: str
+    domain: str
+    op_type: str
+
+
+@dataclass(frozen=True)
+class OrtEpAssignedSubgraph:
+    """Nodes that one provider runs together."""
+
+    ep_name: str
+    nodes: tuple[OrtEpAssignedNode, ...]
+
+    def get_nodes(self) -> list[OrtEpAssignedNode]:
+        return list(self.nodes)
+
+
+class _Closed:
+    """What a closed session reads feeds with and runs: both say that it is closed."""
+
+    def _raise(self, *_: Any, **__: Any) -> NoReturn:
+        raise Fail("the session is closed: make a new InferenceSession")
+
+    quick = read = run = run_some = bound = _raise
+
+    @property
+    def outputs(self) -> NoReturn:
+        self._raise()
+
+    inputs = programs = partition = outputs
+
+
+class SessionApi:
+    """Base of `InferenceSession`; see there."""
+
+    _graph: Callable[[], Graph]
+    _model: CompiledModel | DirectModel
+    _whole_model: Callable[[], CompiledModel]
+    _run_some: Callable[..., list[Any]]
+    _profile: Profile | None
+    _providers: list[str]
+    _sess_options: SessionOptions
+    _source: Any
+    _arguments: tuple[Any, ...]
+    _reader: Any
+    _variants: dict[Any, Any]
+    run: Callable[..., list[Any]]
+    get_inputs: Callable[[], list[Any]]
+    get_outputs: Callable[[], list[Any]]
+
+    # --- running in other ways ---
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callback,
+        user_data: Any,
+        run_options: RunOptions | None = None,
+    ) -> None:
+        """`run` on another thread; `callback(results, user_data, error)` is called there when it has ended.
+
+        `error` is "" after success, else the message, and `results` is then []. The inputs must not change before that.
+
+        Raises:
+            InvalidArgument: an input is missing, or `callback` cannot be called.
+        """
+        if not callable(callback):
+            raise WrongType(f"run_async: expected a function for callback, got {callback!r}")
+        if isinstance(input_feed, Mapping):
+            self._check_complete(input_feed)
+
+        def work() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except IntarsiaError as failure:
+                results, error = [], str(failure) or type(failure).__name__
+            callback(results, user_data, error)
+
+        import contextvars
+
+        _async_pool().submit(_reporting, contextvars.copy_context(), work)
+
+    def _check_complete(self, feed: Mapping[str, Any]) -> None:
+        needed = [a.name for a in self.get_inputs() if not a.type.startswith("optional")]
+        missing = [name for name in needed if name not in feed]
+        if missing:
+            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
+
+    async def arun(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Any,
+        run_options: RunOptions | None = None,
+        **arguments: Any,
+    ) -> list[Any]:
+        """`run` for coroutines: the event loop goes on while another thread computes. Cancelling the task stops the run.
+
+        Raises:
+            As `run`.
+        """
+        import asyncio
+
+        options = run_options if run_options is not None else RunOptions()
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(_async_pool(), lambda: self.run(output_names, input_feed, options, **arguments))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.done():
+                options.terminate = True
+                future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+    def run_with_ort_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_dict_ort_values: Mapping[str, OrtValue],
+        run_options: RunOptions | None = None,
+    ) -> list[OrtValue]:
+        """`run` with `OrtValue`s in and out."""
+        from intarsia.values import OrtValue
+
+        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def run_with_ortvaluevector(
+        self,
+        run_options: RunOptions | None,
+        feed_names: Sequence[str],
+        feeds: Sequence[OrtValue],
+        fetch_names: Sequence[str],
+        fetches: OrtValueVector,
+        fetch_devices: Sequence[OrtDevice],
+    ) -> None:
+        """`run` with lists of names and values; the results are appended to `fetches`, or written into what is there.
+
+        Raises:
+            InvalidArgument: lists of different lengths, or a device that is not the host.
+        """
+        if len(feed_names) != len(feeds) or len(fetch_names) != len(fetch_devices):
+            raise InvalidArgument(
+                f"run_with_ortvaluevector: expected a value per feed and a device per fetch, got {len(feed_names)} feed names, "
+                f"{len(feeds)} values, {len(fetch_names)} fetch names and {len(fetch_devices)} devices"
+            )
+        from intarsia.values import OrtValue, check_device
+
+        for device in fetch_devices:
+            check_device(device)
+        results = self.run(list(fetch_names), dict(zip(feed_names, feeds, strict=True)), run_options)
+        for i, result in enumerate(results):
+            if i < len(fetches):
+                fetches[i].update_inplace(result)
+            else:
+                fetches.push_back(OrtValue(result))
+
+    def create_ortvalue_from_shape_and_type(
+        self,
+        shape: Sequence[int],
+        element_type: Any,
+        device_type: str = "cpu",
+        device_id: int = 0,
+        vendor_id: int = -1,
+    ) -> OrtValue:
+        """A tensor in the memory that this session's runs use, its elements not set."""
+        from intarsia.values import OrtValue
+
+        return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    # --- what `run` does besides running ---
+
+    def _checked(self, options: RunOptions, feed: Any) -> tuple[Any, bool]:
+        """The feed with the parameters of the options' adapters, and whether there are any."""
+        if not isinstance(options, RunOptions):
+            raise WrongType(f"run_options: expected RunOptions, got {type(options).__name__}")
+        if not options.adapters:
+            return feed, False
+        from intarsia.lora import with_adapters
+
+        return with_adapters(feed, self._reader.values, options.adapters), True
+
+    def _run_timed(self, model: Any, inputs: list[Any], names: Any, options: RunOptions | None, timeout: float) -> list[Any]:
+        from intarsia.deadline import checked_timeout, deadline
+
+        seconds, flag = checked_timeout(timeout), array("q", [0])
+        run = RunContext(options, options.config_entries() if options is not None else None, flag, seconds)
+        if options is not None:
+            options.follow(flag)
+        try:
+            with deadline(seconds, flag):
+                return self._run_some(model, inputs, names, run)
+        finally:
+            if options is not None:
+                options.unfollow(flag)
+
+    def _delivered(self, results: list[Any], framework: str) -> list[Any]:
+        from intarsia.interop import delivered
+
+        return delivered(results, framework)
+
+    # --- what the session is ---
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, in nanoseconds of `time.perf_counter_ns`; 0 where it is off."""
+        return self._profile.start_ns if self._profile is not None else 0
+
+    def get_tuning_results(self) -> list[Any]:
+        """[]: kernels here are not tuned by running them."""
+        return []
+
+    def set_tuning_results(self, results: Sequence[Any], *, error_on_invalid: bool = False) -> None:
+        """Accepted and not used.
+
+        Raises:
+            NotImplemented: `error_on_invalid` and there are results.
+        """
+        if error_on_invalid and results:
+            names = [entry.get("ep") if isinstance(entry, Mapping) else entry for entry in results]
+            raise NotImplemented(f"Invalid TuningResults: {names}: no provider of this session supports TunableOp")
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """The parts of the optimised graph, in execution order, with their providers and nodes.
+
+        Raises:
+            Fail: "session.record_ep_graph_assignment_info" was not set to "1".
+        """
+        key = "session.record_ep_graph_assignment_info"
+        if self._sess_options.config(key) != "1":
+            raise Fail(
+                f"Session configuration entry '{key}' must be set to \"1\" to retrieve EP graph assignment information. "
+                "InferenceSession.explain() needs no setting"
+            )
+        split = self._whole_model().partition
+        found = []
+        for part in split.parts:
+            nodes = [split.graph.nodes[i] for i in part.nodes]
+            listed = tuple(OrtEpAssignedNode(n.name, "" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes)
+            found.append(OrtEpAssignedSubgraph(part.provider.name, listed))
+        return found
+
+    def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
+        """The memory each input is taken from: the host's."""
+        return [_host_memory() for _ in self.get_inputs()]
+
+    def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
+        """The memory each output is given in: the host's."""
+        return [_host_memory() for _ in self.get_outputs()]
+
+    def get_input_epdevices(self) -> list[OrtEpDevice | None]:
+        """For each input the device of the first provider that reads it; None where nobody does."""
+        from intarsia.ep_devices import device_of
+
+        readers: dict[str, str] = {}
+        for part in self._whole_model().partition.parts:
+            for name in part.graph.input_names():
+                readers.setdefault(name, part.provider.name)
+        return [device_of(readers[a.name]) if a.name in readers else None for a in self.get_inputs()]
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Change a provider's behaviour between runs: "ep.dynamic.workload_type" is accepted, and no provider here uses it.
+
+        Raises:
+            UnknownOption, InvalidArgument: another option or value.
+        """
+        for key, value in options.items():
+            check_dynamic_option(key, value)
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Nothing to do: no provider of this version captures graphs."""
+
+    # --- life cycle ---
+
+    def close(self) -> None:
+        """Free the session's model and memory. Later runs raise Fail; one that is going on ends as usual."""
+        closed: Any = _Closed()
+        self._reader = self._model = closed
+        self._whole_model = closed.run
+        self._variants = {}
+
+    @property
+    def closed(self) -> bool:
+        return isinstance(self._model, _Closed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A session pickles as what it was made from: path or bytes, options, providers. Loading makes a new session."""
+        source = self._source
+        if isinstance(source, (bytearray, memoryview)):
+            source = bytes(source)
+        if not isinstance(source, (str, bytes, os.PathLike)):
+            from intarsia.graph.save import to_model_bytes
+
+            source = to_model_bytes(self._graph())
+        providers, provider_options, keywords = self._arguments
+        return _made, (type(self), source, self._sess_options, providers, provider_options, keywords)
+
+    # --- onnxruntime's private attributes that programs read ---
+
+    @cached_property
+    def _sess(self) -> LowLevelSession:
+        from intarsia.capi.low_level import LowLevelSession
+
+        return LowLevelSession.of(self)
+
+    @property
+    def _model_bytes(self) -> bytes | None:
+        return self._source if isinstance(self._source, bytes) else None
+
+
+def context_of(options: RunOptions | None) -> RunContext | None:
+    """The context of a run with these options."""
+    return RunContext(options, options.config_entries(), options.flag) if options is not None else None
+
+
+def reads_config(asked: Any) -> bool:
+    """Whether session options are to be read from the model: as asked, else as ORT_LOAD_CONFIG_FROM_MODEL says."""
+    return bool(int(asked)) if asked is not None else os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"
+
+
+def _made(
+    kind: type[Any], source: Any, options: SessionOptions, providers: Any, provider_options: Any, keywords: dict[str, Any]
+) -> Any:
+    return kind(source, options, providers, provider_options, **keywords)
+
+
+def _reporting(context: contextvars.Context, work: Callable[[], None]) -> None:
+    """Run `work`; an exception of the caller's function is reported as those of threads are."""
+    try:
+        context.run(work)
+    except BaseException as error:  # noqa: BLE001 # there is no caller it could be raised to
+        threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))
+
+
+def _host_memory() -> OrtMemoryInfo:
+    from intarsia.enums import OrtAllocatorType, OrtMemType
+    from intarsia.ort_device import OrtMemoryInfo
+
+    return OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, OrtMemType.DEFAULT)
