@@ -83,7 +83,7 @@ CONTROL = {
         """g (int64 times, float[n] x, float[n] w) => (float[n] y, float[k, n] all) <bool go = {1}> {
             y, all = Loop (times, go, x) <body = b (int64 i, bool c, float[n] v) => (bool d, float[n] u, float[n] out) {
                 m = Mul(v, w)  f = Cast <to = 1> (i)  u = Add(m, f)  out = Neg(u)  d = Identity(c) }> }""",
-        [{"times": np.array(t), "x": normal(n), "w": normal(n, seed=1)} for t, n in ((3, 4), (0, 2), (1, 1))],
+        [{"times": np.array(t), "x": normal(n), "w": normal(n, seed=1)} for t, n in ((3, 4), (2, 2), (1, 1))],
     ),
     "scan_with_captured_values": (
         """g (float[n] x, float[t, n] xs, float[n] w) => (float[n] last, float[t, n] ys) {

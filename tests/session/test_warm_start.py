@@ -138,8 +138,8 @@ def test_damaged_entries_are_made_anew(model_file: Path, tmp_path: Path) -> None
 def test_what_is_not_kept_says_why(
     make_model: Callable[..., onnx.ModelProto], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = """g (bool c, float[2] x) => (float[2] y) { y = If (c) <
-        then_branch = t () => (float[2] a) { a = Neg(x) }, else_branch = e () => (float[2] b) { b = Abs(x) }> }"""
+    loop = """g (int64 n, float[A] x) => (float[B] y) { c = Constant<value = bool {1}>() y = Loop(n, c, x) <
+        body = b (int64 i, bool d, float[C] a) => (bool e, float[D] a2) { e = Identity(d)  a2 = Concat<axis = 0>(a, a) }> }"""
     monkeypatch.setattr("intarsia.warm.logger.isEnabledFor", lambda _level: True)
     with caplog.at_level("DEBUG", "intarsia.cache"):
         for _ in range(2):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, fresh_symbol
+from intarsia.graph.dims import Dim, Expr, dim_max, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as k
@@ -126,12 +126,34 @@ def if_(cond: np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeC
 
 
 def _loop_types(
-    M: ValueType | None, cond: ValueType | None, *v_initial: ValueType | None, body: Graph, node: NodeContext
-) -> Types:
+    M: ValueType | None, cond: ValueType | np.ndarray | None, *v_initial: ValueType | None, body: Graph,
+    node: NodeContext,
+) -> Types:  # fmt: skip
     infer, mark = _inferrer(node), _fresh_count()
+    trips: Dim | None = None
+    if M is not None and any(node.wanted[len(v_initial) :]) and _always_goes_on(cond, body):
+        limit = node.elements(0) if node.elements is not None else None
+        trips = dim_max(limit.reshape(-1)[0], 0) if limit is not None and limit.size == 1 else None
     head: Types = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     carried, scans = _carried_types(lambda types: infer(body, [*head, *types])[1:], list(v_initial), len(v_initial))
-    return [*(_visible(t, mark) for t in carried), *(_stacked(_visible(t, mark)) for t in scans)]
+    return [*(_visible(t, mark) for t in carried), *(_stacked(_visible(t, mark), 0, trips) for t in scans)]
+
+
+def _always_goes_on(cond: ValueType | np.ndarray | None, body: Graph) -> bool:
+    """Whether only the trip count ends the loop: there is no condition, or it holds at first and the body hands it on."""
+    if cond is None:
+        return True
+    if not isinstance(cond, np.ndarray) or cond.size != 1 or not cond.reshape(-1)[0]:
+        return False
+    name, made_by = body.outputs[0].name, body.producers()
+    while name in made_by and made_by[name].op_type == "Identity":
+        name = made_by[name].inputs[0]
+    if name in body.constants:
+        return bool(body.constants[name].numpy().all())
+    constant = made_by.get(name)
+    if constant is not None and constant.op_type == "Constant" and "value" in constant.attributes:
+        return bool(np.asarray(constant.attributes["value"]).all())
+    return name == body.inputs[1].name
 
 
 def _stacked(kind: ValueType | None, axis: int = 0, count: Dim | None = None) -> ValueType | None:
@@ -142,7 +164,7 @@ def _stacked(kind: ValueType | None, axis: int = 0, count: Dim | None = None) ->
     return TensorType(kind.dtype, (*kind.shape[:at], fresh_symbol("iterations") if count is None else count, *kind.shape[at:]))
 
 
-@host_op("Loop", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_loop_types, reason=_REASON)
+@host_op("Loop", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_loop_types, values=("cond",), reason=_REASON)
 def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: NodeContext) -> tuple[Any, ...]:
     """Final loop-carried values, then each further output of the body stacked over the iterations."""
     run = _runner(node)

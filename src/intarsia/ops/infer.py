@@ -195,14 +195,23 @@ def _data_symbols(
 ) -> dict[int, np.ndarray | None]:
     """Give the elements of an integer input that only a run knows names, so that shapes can be written in terms of them."""
     for i in record.value_indices:
-        kind = inputs[i] if i < len(inputs) else None
-        if i >= len(node.inputs) or values.get(i) is not None or not isinstance(kind, TensorType) or kind.shape is None:
-            continue
-        count = product(kind.shape)
-        if kind.dtype in (DType.INT64, DType.INT32) and isinstance(count, int) and count <= 16:
-            named = np.array([symbol(f"{node.inputs[i]}[{j}]") for j in range(count)], object)
-            values[i] = result.values[node.inputs[i]] = named.reshape([d for d in kind.shape if isinstance(d, int)])
+        if i < len(node.inputs) and values.get(i) is None:
+            named = _named_elements(node.inputs[i], inputs[i], result)
+            if named is not None:
+                values[i] = named
     return values
+
+
+def _named_elements(name: str, kind: ValueType | None, result: Inference) -> np.ndarray | None:
+    """The elements of an integer value as symbols, None where there are too many or their number is not known."""
+    if not isinstance(kind, TensorType) or kind.shape is None or kind.dtype not in (DType.INT64, DType.INT32):
+        return None
+    count = product(kind.shape)
+    if not isinstance(count, int) or count > 16:
+        return None
+    named = np.array([symbol(f"{name}[{j}]") for j in range(count)], object)
+    result.values[name] = named.reshape([d for d in kind.shape if isinstance(d, int)])
+    return result.values[name]
 
 
 def trace(
@@ -274,10 +283,16 @@ def _infer_host(
         found = infer(inner, registry, result.types, result.values)
         return [found.types.get(v.name, v.type) for v in graph.outputs]
 
+    def elements(i: int) -> np.ndarray | None:
+        known = result.values.get(node.inputs[i])
+        return known if known is not None else _named_elements(node.inputs[i], inputs[i], result)
+
     attributes = {a: b for a, b in node.attributes.items() if not a.startswith("_")}
     if "node" in _keyword_names(record.infer):
         wanted = tuple(bool(o) for o in node.outputs)
-        attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, infer_graph=infer_graph)
+        attributes["node"] = NodeContext(
+            len(node.outputs), wanted, record.since, node.name, infer_graph=infer_graph, elements=elements
+        )
     args: list[Any] = list(inputs)
     for i in record.value_indices:
         if i < len(args) and args[i] is not None:

@@ -37,6 +37,7 @@ class NodeContext:
     operands: tuple[Any, ...] = ()  # the operands as tensors, those included that the definition receives as integers
     run_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # host ops: runs a subgraph body
     infer_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # infer rules: types of a subgraph's outputs
+    elements: Callable[[int], Any] | None = None  # infer rules: the elements of an integer input, named if a run gives them
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.plan.arena import ALIGNMENT, align, place
-from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Ref, Step
+from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
@@ -66,7 +66,7 @@ class Segment:
         constants: arrays that steps read; kept alive here.
     """
 
-    steps: list[Step]
+    steps: list[Step | Jump]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     buffers: dict[str, Buffer]
@@ -113,7 +113,9 @@ class Segment:
             constraint.check(env)
         shapes = {name: tuple(size(d) for d in b.shape) for name, b in self.buffers.items()}
         external = {name: i for i, name in enumerate((*self.inputs, *self.outputs))}
-        scratch = [step.scratch_nbytes(size, threads) if step.scratch_nbytes else 0 for step in self.steps]
+        scratch = [
+            step.scratch_nbytes(size, threads) if isinstance(step, Step) and step.scratch_nbytes else 0 for step in self.steps
+        ]
         offsets, arena_nbytes = self._layout(shapes, external, scratch)
         arguments = [step.arguments(size, threads) for step in self.steps]
         return BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size)
@@ -130,6 +132,28 @@ class Segment:
                     del self._bound[next(iter(self._bound))]
         return found
 
+    def loops(self) -> list[tuple[int, int]]:
+        """First and last step of each loop, inner ones first."""
+        return [(i + step.offset, i) for i, step in enumerate(self.steps) if isinstance(step, Jump) and step.offset < 0]
+
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last step of each unit of a profile: a step alone, or a loop or branch as a whole."""
+        ends = list(range(len(self.steps)))  # of the span that begins at a step
+        for i, step in enumerate(self.steps):
+            if isinstance(step, Jump):
+                first, last = sorted((i, i + step.offset - (step.offset > 0)))
+                ends[first] = max(ends[first], last)
+        found, at = [], 0
+        while at < len(self.steps):
+            last = at
+            reach = ends[at]
+            while last < reach:
+                last += 1
+                reach = max(reach, ends[last])
+            found.append((at, last))
+            at = last + 1
+        return found
+
     def _layout(
         self, shapes: Mapping[str, tuple[int, ...]], external: Mapping[str, int], scratch: Sequence[int]
     ) -> tuple[dict[str, int], int]:
@@ -140,6 +164,10 @@ class Segment:
                 if name not in external and name not in self.constants:
                     first.setdefault(name, i)
                     last[name] = i
+        for start, end in self.loops():
+            for name, born in first.items():
+                if born < start <= last[name] < end:
+                    last[name] = end  # the next iteration reads it again
         names = list(first)
         lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, first[n], last[n]) for n in names]
         lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]
@@ -158,7 +186,7 @@ class BoundSegment:
         self.segment, self.shapes, self.offsets, self.arena_nbytes = segment, shapes, offsets, arena_nbytes
         self.external, self.arguments = external, arguments
         self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
-        self.serial = [step.serial is not None and step.serial(size) for step in segment.steps]  # type: ignore[arg-type]
+        self.serial = _serial(segment.steps, size)
         self.checked = any(step.checked for step in segment.steps)
         self._free: list[State] = []
 
@@ -197,8 +225,8 @@ class State:
         values: list[int] = []
         args_address, status_address = self.args.ctypes.data, self.status.ctypes.data
         for i, (step, arguments) in enumerate(zip(segment.steps, bound.arguments, strict=True)):
-            address = segment.addresses[step.kernel.symbol]
-            self.table[i] = (address, args_address + 8 * len(values), _SERIAL * bound.serial[i], 0)
+            address, target = (0, i + step.offset) if isinstance(step, Jump) else (segment.addresses[step.kernel.symbol], 0)
+            self.table[i] = (address, args_address + 8 * len(values), _SERIAL * bound.serial[i], target)
             for argument in arguments:
                 if not isinstance(argument, Ref):
                     values.append(segment.addresses[argument.symbol] if isinstance(argument, Code) else _number(argument))
@@ -230,6 +258,12 @@ class State:
     def watch(self, flag: int) -> None:
         """Let the executor look at the int64 at address `flag` between steps (0: at none)."""
         self.block[5] = flag
+
+
+def _serial(steps: Sequence[Step | Jump], size: Any) -> list[bool]:
+    """Which steps one thread runs alone; jumps only where all other steps do."""
+    found = [isinstance(step, Jump) or (step.serial is not None and step.serial(size)) for step in steps]
+    return found if all(found) else [s and not isinstance(step, Jump) for s, step in zip(found, steps, strict=True)]
 
 
 def _number(argument: int | np.ndarray) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -77,6 +77,45 @@ class Step:
     where: str = ""
     checked: bool = False
     calls: tuple[KernelText, ...] = ()
+
+    @property
+    def kernels(self) -> tuple[KernelText, ...]:
+        """All texts that must be loaded for it."""
+        return (self.kernel, *self.calls)
+
+
+@dataclass
+class Jump:
+    """Goes on `offset` steps further where the byte in the buffer `condition` is `value` ("": always), else at the next."""
+
+    offset: int
+    condition: str = ""
+    value: int = 1
+    nodes: tuple[str, ...] = ()
+    label: str = "jump"
+    where: str = ""
+    checked: ClassVar[bool] = False
+    writes: ClassVar[tuple[str, ...]] = ()
+    kernels: ClassVar[tuple[KernelText, ...]] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.condition,) if self.condition else ()
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.condition) if self.condition else 0, self.value]
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """Arguments of a step whose buffers have other names where it is used."""
+
+    arguments: Arguments
+    names: Mapping[str, str]
+
+    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        given = self.arguments(size, threads)
+        return [Ref(self.names.get(a.name, a.name), a.offset_bytes) if isinstance(a, Ref) else a for a in given]
 
 
 def buffers_and_sizes(buffers: tuple[str, ...], sizes: tuple[Dim, ...], size: Sizes, threads: int) -> Sequence[Argument]:

@@ -16,6 +16,11 @@ Flags (`SERIAL` 1, `NO_BARRIER` 2):
 - Serial steps at the beginning and at the end run on the calling thread alone, and a table of serial steps only wakes
   nobody. When `run` returns, every thread has finished with the table, its arguments and its buffers.
 
+A row whose function address is 0 is a jump: its argument is a pair of int64 (address of a byte, value), and the walk goes on
+at the row's fourth word if the byte is that value or the address is 0, else at the next row. All threads decide it alike: in a
+table with any parallel row a jump is parallel too (bit 0 clear, barriers around it), the row before it has no NO_BARRIER,
+and no jump leads out of the rows between the first and the last parallel row.
+
 Patches are rows of three int64 (address of a slot, index, byte offset): before the first step,
 `*slot = externals[index] + offset`. The flag, an int64 that another thread may set, is looked at between steps; once it
 is not 0 the run returns TERMINATED (1), all threads having left at the same barrier; otherwise OK (0). `times`, if its
@@ -91,6 +96,11 @@ class StepTableBuilder:
         if not function:
             raise InvalidArgument(f"step {len(self._rows)} has function address 0; load the kernel with Engine.load first")
         self._rows.append((function, args, SERIAL * serial | NO_BARRIER * (not barrier), 0))
+        return len(self._rows) - 1
+
+    def jump(self, target: int, condition: int = 0, *, serial: bool = False) -> int:
+        """Append a jump to row `target`; `condition` is the address of a pair of int64 (address of a byte or 0, value)."""
+        self._rows.append((0, condition, SERIAL * serial, target))
         return len(self._rows) - 1
 
     def patch(self, slot: int, external: int, offset_bytes: int = 0) -> None:

@@ -23,7 +23,7 @@ def executor_text(target: Target) -> KernelText:
         raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
-    text = "\n".join([_ENTRY, wait, wake, clock, _WAITING, _BARRIER, _SOLO, _TEAM, _LOCK, _RUN, _WORKER, declaration])
+    text = "\n".join([_ENTRY, wait, wake, clock, _WAITING, _BARRIER, _JUMP, _SOLO, _TEAM, _LOCK, _RUN, _WORKER, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
@@ -276,6 +276,32 @@ out:
 }
 !0 = !{!"branch_weights", i32 1000, i32 1}"""
 
+# jump(row, i): where the walk goes on after row %i, whose function is null: its argument is a pair (address of a byte or null,
+# value); if the byte is that value, or there is none, at the row's fourth word, else at the next row.
+_JUMP = """
+define internal i64 @jump(ptr %row, i64 %i) alwaysinline nounwind {
+entry:
+  %ap = getelementptr i64, ptr %row, i64 1
+  %a = load ptr, ptr %ap
+  %byte = load ptr, ptr %a
+  %tp = getelementptr i64, ptr %row, i64 3
+  %target = load i64, ptr %tp
+  %always = icmp eq ptr %byte, null
+  br i1 %always, label %out, label %look
+look:
+  %v8 = load i8, ptr %byte
+  %v = zext i8 %v8 to i64
+  %wp = getelementptr i64, ptr %a, i64 1
+  %want = load i64, ptr %wp
+  %same = icmp eq i64 %v, %want
+  %next = add i64 %i, 1
+  %chosen = select i1 %same, i64 %target, i64 %next
+  br label %out
+out:
+  %to = phi i64 [ %target, %entry ], [ %chosen, %look ]
+  ret i64 %to
+}"""
+
 # solo(state, table, from, to, flag, times): one thread runs the rows with tid 0 of 1; returns 1 if stopped.
 _SOLO = """
 define internal i64 @solo(ptr %state, ptr %table, i64 %from, i64 %to, ptr %flag, ptr %times) noinline nounwind {
@@ -283,7 +309,7 @@ entry:
   %timed = icmp ne ptr %times, null
   br label %test
 test:
-  %i = phi i64 [ %from, %entry ], [ %i1, %after ]
+  %i = phi i64 [ %from, %entry ], [ %onward, %after ]
   %left = icmp slt i64 %i, %to
   br i1 %left, label %check, label %done
 check:
@@ -293,10 +319,19 @@ step:
   %i4 = shl i64 %i, 2
   %row = getelementptr i64, ptr %table, i64 %i4
   %f = load ptr, ptr %row
+  %i1 = add i64 %i, 1
+  %branch = icmp eq ptr %f, null
+  br i1 %branch, label %jumping, label %call, !prof !1
+jumping:
+  %to1 = call i64 @jump(ptr %row, i64 %i)
+  br label %ran
+call:
   %ap = getelementptr i64, ptr %row, i64 1
   %a = load ptr, ptr %ap
   call void %f(ptr %a, i64 0, i64 1)
-  %i1 = add i64 %i, 1
+  br label %ran
+ran:
+  %onward = phi i64 [ %to1, %jumping ], [ %i1, %call ]
   br i1 %timed, label %clock, label %after
 clock:
   call void @stamp(ptr %state, ptr %times, i64 %i1)
@@ -307,7 +342,8 @@ done:
   ret i64 0
 stopped:
   ret i64 1
-}"""
+}
+!1 = !{!"branch_weights", i32 1, i32 1000}"""
 
 # team(...): one thread's walk over the rows [first, end) of a parallel run; all threads take the same barriers, because
 # `owed` and the rows' flags are the same for all. Returns the number of the last barrier; thread 0 writes 1 to
@@ -319,7 +355,7 @@ entry:
   %stop_word = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
   br label %step
 step:
-  %i = phi i64 [ %first, %entry ], [ %i1, %onward ]
+  %i = phi i64 [ %first, %entry ], [ %to, %onward ]
   %epoch = phi i64 [ %epoch0, %entry ], [ %epoch2, %onward ]
   %owed = phi i1 [ false, %entry ], [ %owed2, %onward ]
   %skip = phi i1 [ false, %entry ], [ %skip2, %onward ]
@@ -337,17 +373,26 @@ step:
   %away = xor i1 %main, true
   %idle = and i1 %serial, %away
   %pass = or i1 %idle, %skip
+  %i1 = add i64 %i, 1
+  %branch = icmp eq ptr %f, null
+  br i1 %branch, label %jumping, label %plain, !prof !1
+jumping:
+  %to1 = call i64 @jump(ptr %row, i64 %i)
+  br label %after
+plain:
   br i1 %pass, label %after, label %call
 call:
   %width = select i1 %serial, i64 1, i64 %n
   call void %f(ptr %a, i64 %tid, i64 %width)
   br label %after
 after:
-  %i1 = add i64 %i, 1
-  %last = icmp eq i64 %i1, %end
+  %to = phi i64 [ %to1, %jumping ], [ %i1, %plain ], [ %i1, %call ]
+  %last = icmp eq i64 %to, %end
   br i1 %last, label %meet, label %middle
 middle:
-  %nbp = getelementptr i64, ptr %row, i64 6
+  %to4 = shl i64 %to, 2
+  %to4b = add i64 %to4, 2
+  %nbp = getelementptr i64, ptr %table, i64 %to4b
   %nbits = load i64, ptr %nbp
   %both = and i64 %nbits, %bits
   %both0 = and i64 %both, 1

@@ -6,7 +6,7 @@ segment itself computes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,13 +18,14 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr, Shape, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
-from intarsia.graph.model import Constant, Graph, TensorType
+from intarsia.graph.model import Constant, Graph, TensorType, ValueType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import STATUS, Below, Step, buffers_and_sizes
+from intarsia.plan.step import STATUS, Below, Jump, Step, buffers_and_sizes
+from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
@@ -44,10 +45,17 @@ class Lowered:
     graph: Graph
     grouping: Grouping
     executable: Executable
+    types: dict[str, ValueType]
 
 
-def lower_graph(graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None) -> Lowered:
-    """`config`: the session's configuration entries."""
+def lower_graph(
+    graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None, known: Collection[str] = ()
+) -> Lowered:
+    """The graph as a program.
+
+    `config`: the session's configuration entries; `known`: symbols whose values are given when it is bound, besides those of
+    its inputs.
+    """
     inference = infer(with_own_symbols(graph), registry)
     integers = integer_products(inference, (config or {}).get("session.disable_quant_qdq", "0") != "1")
     if integers is not None:
@@ -62,7 +70,7 @@ def lower_graph(graph: Graph, registry: Registry, target: Target, config: Mappin
     if changed is not None:
         inference = infer(changed, registry)
     grouping = group(inference, registry)
-    return _Lowerer(inference, grouping, target).run()
+    return _Lowerer(inference, grouping, target, registry, config or {}, known).run()
 
 
 class _Workspace:
@@ -104,8 +112,12 @@ class _Workspace:
 
 
 class _Lowerer:
-    def __init__(self, inference: Inference, grouping: Grouping, target: Target) -> None:
+    def __init__(
+        self, inference: Inference, grouping: Grouping, target: Target, registry: Registry, config: Mapping[str, str],
+        known: Collection[str],
+    ) -> None:  # fmt: skip
         self.inference, self.grouping, self.target = inference, grouping, target
+        self.registry, self.config = registry, config
         self.graph = inference.graph
         self.types = inference.types
         self.constants = _Workspace(self.graph.constants)
@@ -114,10 +126,10 @@ class _Lowerer:
         self.other_names: dict[str, list[str]] = {}
         for name in grouping.alias:
             self.other_names.setdefault(grouping.canonical(name), []).append(name)
-        self.steps: list[Step] = []
+        self.steps: list[Step | Jump] = []
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
-        self.defined: set[str] = set()  # symbols that are known when the segment being built is bound
+        self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
     def run(self) -> Lowered:
         for value in self.graph.inputs:
@@ -131,12 +143,11 @@ class _Lowerer:
                 if missing:
                     g.host = f"its size {min(missing)!r} is known only at run time"
             if g.host:
-                self._host(g)
-                continue
-            steps = self._steps(g)
-            self.steps += steps
-            self.produced.update(n for s in steps for n in s.writes)
-            self._constrain(g)
+                if not self._splice(g):
+                    self._host(g)
+            else:
+                self._append(self._steps(g))
+                self._constrain(g)
         self._close()
         self._cross()
         results = tuple(self._results())
@@ -144,7 +155,48 @@ class _Lowerer:
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
             *self._learned(),
         )  # fmt: skip
-        return Lowered(self.graph, self.grouping, executable)
+        return Lowered(self.graph, self.grouping, executable, self.types)
+
+    def _append(self, steps: Sequence[Step | Jump]) -> None:
+        self.steps += steps
+        self.produced.update(n for s in steps for n in s.writes)
+
+    def _splice(self, g: Group) -> bool:
+        """A control-flow operator whose bodies are native becomes steps of the segment."""
+        if len(g.nodes) != 1 or g.nodes[0].op_type not in CONTROL:
+            return False
+        found, before = spliced(g.nodes[0], self), len(self.defined)
+        if found is None and self.steps:
+            self._close()
+            found = spliced(g.nodes[0], self) if len(self.defined) > before else None
+        if found is None:
+            return False
+        for step in found.steps:
+            for name in step.reads:
+                self.constants.plain(name)
+        self._append(found.steps)
+        self.constraints += found.constraints
+        g.host = ""
+        return True
+
+    # --- what `control` asks ---
+
+    def canonical(self, name: str) -> str:
+        return self.grouping.canonical(name)
+
+    def known(self, name: str) -> np.ndarray | None:
+        constant = self.graph.constants.get(name)
+        return constant.numpy().astype(object) if constant is not None else self.inference.values.get(name)
+
+    def keep(self, name: str, array: np.ndarray) -> None:
+        self.constants.used[name] = array
+
+    def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
+        return self.constants.temporary(name, dtype, shape)
+
+    def lower(self, graph: Graph) -> tuple[Executable, dict[str, ValueType]] | None:
+        lowered = lower_graph(graph, self.registry, self.target, self.config, self.defined)
+        return lowered.executable, lowered.types
 
     def _results(self) -> Iterator[Result]:
         """Where each output lies; what the caller shares with nobody need not be copied."""

@@ -72,7 +72,7 @@ class CpuProgram(Program):
         target = target or Target.host()
         lowered = lower_graph(graph, registry, target, context.config)
         steps = [step for segment in lowered.executable.segments() for step in segment.steps]
-        kernels = {k.symbol: k for step in steps for k in (step.kernel, *step.calls)}
+        kernels = {k.symbol: k for step in steps for k in step.kernels}
         addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
 
@@ -154,8 +154,10 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.layout import original_name
 
         assert self.context.on_step is not None
-        for i, step in enumerate(bound.segment.steps):
-            self.context.on_step(step.label, [original_name(n) for n in step.nodes], int(times[i]), int(times[i + 1]))
+        for first, last in bound.segment.spans():
+            step = bound.segment.steps[first]
+            names = dict.fromkeys(original_name(n) for s in bound.segment.steps[first : last + 1] for n in s.nodes)
+            self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]))
 
     def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
         """Raise InvalidArgument for the first step that found an index out of range."""

@@ -46,7 +46,7 @@ def save(program: CpuProgram) -> SavedProgram:
     arrays = {n: a for n, a in executable.constants.items() if not a.dtype.hasobject}
     small = {n: a for n, a in executable.constants.items() if a.dtype.hasobject}
     places, parts = _laid_out(arrays)
-    kernels = {k.symbol: k for segment in executable.segments() for s in segment.steps for k in (s.kernel, *s.calls)}
+    kernels = {k.symbol: k for segment in executable.segments() for s in segment.steps for k in s.kernels}
     code = _linked(list(kernels.values()), program.target) if kernels else b""
     try:
         head = pickle.dumps((program.target, replace(executable, constants={}), places, small, code), 5)

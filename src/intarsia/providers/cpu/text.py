@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.plan.step import Step
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
@@ -25,19 +26,21 @@ def _kernels(program: CpuProgram) -> str:
             lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
             continue
         lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
-        lines += [f"  {s.label:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{s.kernel.symbol}]" for s in unit.steps]
+        for s in unit.steps:
+            symbol = s.kernel.symbol if isinstance(s, Step) else f"{s.offset:+d}"
+            lines.append(f"  {s.label:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{symbol}]")
     return "\n".join(lines)
 
 
 def _source(program: CpuProgram) -> str:
-    texts = {s.kernel.symbol: s.kernel.ir for u in program.executable.segments() for s in u.steps}
+    texts = {k.symbol: k.ir for u in program.executable.segments() for s in u.steps for k in s.kernels[:1]}
     return "\n".join(f"; --- {symbol}\n{ir}" for symbol, ir in texts.items())
 
 
 def _assembly(program: CpuProgram) -> str:
     from intarsia.codegen.engine import emit_assembly
 
-    texts = {s.kernel.symbol: s.kernel.ir for u in program.executable.segments() for s in u.steps}
+    texts = {k.symbol: k.ir for u in program.executable.segments() for s in u.steps for k in s.kernels[:1]}
     return "\n".join(f"# --- {symbol}\n{emit_assembly(ir, program.target)}" for symbol, ir in texts.items())
 
 

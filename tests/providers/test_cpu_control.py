@@ -1,0 +1,206 @@
+"""If, Loop and Scan as native steps: equal to the reference provider, which walks bodies one iteration at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import intarsia as ort
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+from intarsia.plan.segment import Segment
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
+X = np.float32([1, -2, 3, -4])
+TRUE = "c = Constant<value = bool {1}>()"
+HALF = "h = Constant<value = float[1] {0.5}>()"
+
+
+def session(text: str, provider: str = "CPUExecutionProvider") -> ort.InferenceSession:
+    return ort.InferenceSession(onnx.parser.parse_model(f"{HEADER} {text}").SerializeToString(), providers=[provider])
+
+
+def units(made: ort.InferenceSession) -> list[str]:
+    (program,) = made._model.programs
+    return [type(u).__name__ for u in program.executable.units]
+
+
+def check(text: str, *feeds: dict[str, Any], native: bool = True) -> ort.InferenceSession:
+    """Equal on both providers for all feeds; as one native segment if `native`, else with a step in Python."""
+    made, reference = session(text), session(text, "ReferenceExecutionProvider")
+    for feed in feeds:
+        for found, expected in zip(made.run(None, feed), reference.run(None, feed), strict=True):
+            assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert (units(made) == ["Segment"]) == native
+    return made
+
+
+def trips(*counts: int) -> list[dict[str, Any]]:
+    return [{"x": X, "n": np.array(count)} for count in counts]
+
+
+def test_carried_values_and_stacked_outputs() -> None:
+    text = f"""g (float[4] x, int64 n) => (float[4] y, float[K, 4] ys, int64[K] seen) {{ {TRUE}
+        y, ys, seen = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2, float[4] s, int64 j)
+        {{ co = Identity(ci)  {HALF} a1 = Mul(a, h)  a2 = Neg(a1)  s = Exp(a2)  j = Identity(i) }}> }}"""
+    made = check(text, *trips(5, 0, 1, 300, -3))
+    rows = {(n.kind, n.provider) for n in made.explain().nodes if n.op == "Loop"}
+    assert rows == {("compiled", "CPUExecutionProvider")}
+
+
+def test_a_condition_ends_the_loop() -> None:
+    text = """g (float[4] x, int64 n, bool c) => (float[4] y) {
+        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2)
+        { a2 = Add(a, a)  m = ReduceMax<keepdims = 0>(a2)  lim = Constant<value = float {100.0}>()  co = Less(m, lim) }> }"""
+    check(text, *({**feed, "c": np.array(c)} for feed in trips(3, 1000, 0) for c in (True, False)))
+
+
+def test_no_trip_count_and_no_condition() -> None:
+    body = """y = Loop(%s, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2)
+        { one = Constant<value = int64 {1}>()  k = Add(i, one)  f = Cast<to = 1>(k)  a2 = Add(a, f)
+          seven = Constant<value = int64 {7}>()  co = Less(k, seven) }> }"""
+    check(f"g (float[4] x) => (float[4] y) {{ {TRUE} " + body % '"", c', {"x": X})
+    check("g (float[4] x, int64 n) => (float[4] y) { " + body % 'n, ""', *trips(9, 2))
+
+
+def test_values_that_change_places() -> None:
+    text = f"""g (float[4] x, float[4] z, int64 n) => (float[4] y, float[4] w, float[4] v) {{ {TRUE}
+        y, w, v = Loop(n, c, x, z, x) <body = b (int64 i, bool ci, float[4] p, float[4] q, float[4] r)
+            => (bool co, float[4] q2, float[4] p2, float[4] r2)
+        {{ co = Identity(ci)  q2 = Identity(q)  p2 = Identity(p)  r2 = Add(r, p) }}> }}"""
+    check(text, *({**feed, "z": X[::-1].copy()} for feed in trips(0, 1, 2, 7)))
+
+
+def test_memory_is_not_shared_with_the_next_iteration() -> None:
+    """What is computed before the loop and read inside it stays, whatever the body's own values need."""
+    text = f"""g (float[4] x, int64 n) => (float[4] y, float[4] late) {{ {TRUE}
+        before = Exp(x)  early = Sqrt(before)
+        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2)
+        {{ co = Identity(ci)  {HALF} p = Softmax(a)  q = Softmax(p)  s = Mul(q, early)  t = Softmax(s)  a2 = Add(t, before) }}>
+        late = Neg(early) }}"""
+    check(text, *trips(1, 20))
+
+
+def test_large_values_on_all_threads() -> None:
+    rng = np.random.default_rng(0)
+    text = f"""g (float[N, 64] x, float[64, 64] w, int64 n) => (float[N, 64] y, float[K, N, 64] ys) {{ {TRUE}
+        y, ys = Loop(n, c, x) <body = b (int64 i, bool ci, float[N, 64] a) => (bool co, float[N, 64] a2, float[N, 64] s)
+        {{ co = Identity(ci)  a1 = MatMul(a, w)  a2 = Tanh(a1)  s = Relu(a2) }}> }}"""
+    w = (rng.standard_normal((64, 64)) * 0.1).astype(np.float32)
+    made = session(text)
+    for rows in (1000, 3, 0):
+        x = rng.standard_normal((rows, 64)).astype(np.float32)
+        y, ys = made.run(None, {"x": x, "w": w, "n": np.array(4)})
+        expected = x.astype(np.float64)
+        for k in range(4):
+            expected = np.tanh(expected @ w)
+            np.testing.assert_allclose(ys[k], np.maximum(expected, 0), atol=1e-5)
+        np.testing.assert_allclose(y, expected, atol=1e-5)
+    assert units(made) == ["Segment"]
+
+
+@pytest.mark.parametrize("c", [True, False])
+def test_branches(c: bool) -> None:
+    text = """g (bool c, float[N] x) => (float[N] y, float[N] z, float[N] w) {
+        e = Exp(x)
+        y, w = If(c) <then_branch = t () => (float[N] a, float[N] k) { a = Neg(e)  k = Identity(x) },
+                      else_branch = f () => (float[N] b, float[N] l) { b1 = Abs(x)  b = Sqrt(b1)  l = Mul(b, e) }>
+        z = Exp(y) }"""
+    check(text, {"c": np.array(c), "x": X}, {"c": np.array(c), "x": np.linspace(0, 1, 50_000, dtype=np.float32)})
+
+
+def test_branches_inside_loops_inside_loops() -> None:
+    text = f"""g (float[2, 300] x, int64 n) => (float[2, 300] y) {{ {TRUE}
+        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[2, 300] a) => (bool co, float[2, 300] a2) {{ co = Identity(ci)
+            two = Constant<value = int64 {{2}}>()  one = Constant<value = int64 {{1}}>()  r = Mod(i, two)  even = Equal(r, one)
+            a1 = If(even) <then_branch = t () => (float[2, 300] u) {{ u = Neg(a) }},
+                           else_branch = e () => (float[2, 300] v) {{ v = Abs(a) }}>
+            m = Constant<value = int64 {{3}}>()  t = Constant<value = bool {{1}}>()
+            a2 = Loop(m, t, a1) <body = b2 (int64 j, bool cj, float[2, 300] p) => (bool cq, float[2, 300] p2)
+            {{ cq = Identity(cj)  hh = Constant<value = float[1] {{1.01}}>()  p2 = Mul(p, hh) }}> }}> }}"""
+    x = np.random.default_rng(1).standard_normal((2, 300)).astype(np.float32)
+    check(text, *({"x": x, "n": np.array(n)} for n in (0, 1, 2, 11)))
+
+
+@pytest.mark.parametrize("directions", ["", ", scan_input_directions = [1, 0]", ", scan_output_directions = [1, 0]"])
+def test_scan(directions: str) -> None:
+    text = f"""g (float[2] s, float[T, 2] x, float[T] f) => (float[2] last, float[T, 2] ys, float[T] fs) {{
+        last, ys, fs = Scan <num_scan_inputs = 2{directions}, body = b (float[2] p, float[2] xi, float fi)
+            => (float[2] p2, float[2] o, float fo)
+        {{ m = Mul(xi, fi)  p2 = Add(p, m)  o = Neg(p2)  fo = Add(fi, fi) }}> (s, x, f) }}"""
+    rng = np.random.default_rng(2)
+    made = None
+    for length in (5, 1, 0, 64):
+        feed = {
+            "s": np.float32([1, 2]), "x": rng.random((length, 2), np.float32), "f": rng.random(length, np.float32),
+        }  # fmt: skip
+        made = check(text, feed)
+    assert made is not None
+
+
+def test_what_needs_python_still_runs() -> None:
+    growing = f"""g (float[A] x, int64 n) => (float[B] y) {{ {TRUE}
+        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[C] a) => (bool co, float[D] a2)
+        {{ co = Identity(ci)  a2 = Concat<axis = 0>(a, a) }}> }}"""
+    check(growing, *trips(3, 0), native=False)
+    stacked_until = """g (float[4] x, int64 n, bool c) => (float[4] y, float[K, 4] ys) {
+        y, ys = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2, float[4] s)
+        { a2 = Add(a, a)  s = Neg(a)  m = ReduceMax<keepdims = 0>(a2)
+          lim = Constant<value = float {50.0}>()  co = Less(m, lim) }> }"""
+    check(stacked_until, *({**feed, "c": np.array(True)} for feed in trips(100, 2)), native=False)
+    differing = """g (bool c, float[4] x) => (float[N] y) {
+        two = Constant<value = int64[1] {2}>()  z = Constant<value = int64[1] {0}>()
+        y = If(c) <then_branch = t () => (float[4] a) { a = Neg(x) },
+                   else_branch = e () => (float[2] b) { b = Slice(x, z, two) }> }"""
+    check(differing, *({"x": X, "c": np.array(c)} for c in (True, False)), native=False)
+
+
+def test_sizes_that_only_a_run_knows_end_the_segment_before_the_loop() -> None:
+    text = f"""g (float[N] x, int64 n) => (float[M] y) {{ {TRUE}
+        i = NonZero(x)  zero = Constant<value = int64[1] {{0}}>()  j = Squeeze(i, zero)  v = Gather(x, j)
+        y = Loop(n, c, v) <body = b (int64 t, bool ci, float[M] a) => (bool co, float[M] a2)
+        {{ co = Identity(ci)  a2 = Add(a, a) }}> }}"""
+    made = session(text)
+    for x in (X, np.float32([0, 0, 5]), np.zeros(3, np.float32)):
+        np.testing.assert_array_equal(made.run(None, {"x": x, "n": np.array(3)})[0], x[x != 0] * 8)
+    assert all(u == "Segment" for u in units(made)[-1:])
+
+
+def test_an_endless_loop_is_stopped() -> None:
+    text = f"""g (float[4] x) => (float[4] y) {{ {TRUE}
+        y = Loop("", c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2)
+        {{ co = Identity(ci)  a2 = Neg(a) }}> }}"""
+    made = session(text)
+    assert units(made) == ["Segment"]
+    options = ort.RunOptions()
+
+    def stop() -> None:
+        time.sleep(0.1)
+        options.terminate = True
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with pytest.raises(ort.Fail, match="terminate flag"):
+        made.run(None, {"x": X}, options)
+    stopper.join()
+
+
+def test_a_loop_is_one_entry_of_a_profile(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f"""g (float[4] x, int64 n) => (float[4] y) {{ {TRUE} e = Exp(x)
+        z = Loop(n, c, e) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2)
+        {{ co = Identity(ci)  a1 = Softmax(a)  a2 = Neg(a1) }}>  y = Softmax(z) }}"""
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    made = ort.InferenceSession(onnx.parser.parse_model(f"{HEADER} {text}").SerializeToString(), options)
+    made.run(None, {"x": X, "n": np.array(50)})
+    assert made.end_profiling()
+    spans = {s for u in made._model.programs[0].executable.units if isinstance(u, Segment) for s in u.spans()}
+    assert max(last - first for first, last in spans) > 3
