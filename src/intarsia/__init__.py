@@ -87,7 +87,22 @@ if TYPE_CHECKING:
     from intarsia.ort_device import OrtSyncStream as OrtSyncStream
     from intarsia.ort_device import create_and_register_allocator as create_and_register_allocator
     from intarsia.ort_device import create_and_register_allocator_v2 as create_and_register_allocator_v2
+    from intarsia.partition.interfaces import GraphViewer as GraphViewer
+    from intarsia.partition.interfaces import IAllocator as IAllocator
+    from intarsia.partition.interfaces import IDataTransfer as IDataTransfer
+    from intarsia.partition.interfaces import IExecutionProvider as IExecutionProvider
+    from intarsia.partition.interfaces import IKernelLookup as IKernelLookup
+    from intarsia.partition.interfaces import NodeComputeInfo as NodeComputeInfo
+    from intarsia.partition.provider import Allocator as Allocator
+    from intarsia.partition.provider import CompileContext as CompileContext
+    from intarsia.partition.provider import ComputeCapability as ComputeCapability
+    from intarsia.partition.provider import DataTransfer as DataTransfer
+    from intarsia.partition.provider import Device as Device
+    from intarsia.partition.provider import DeviceTensor as DeviceTensor
     from intarsia.partition.provider import ExecutionProvider as ExecutionProvider
+    from intarsia.partition.provider import KernelLookup as KernelLookup
+    from intarsia.partition.provider import KernelRegistry as KernelRegistry
+    from intarsia.partition.provider import Program as Program
     from intarsia.partition.provider import Support as Support
     from intarsia.process import cuda_version as cuda_version
     from intarsia.process import disable_telemetry_events as disable_telemetry_events
@@ -145,7 +160,11 @@ _NAMES: dict[str, str] = {
     "ort_device": (
         "OrtArenaCfg OrtDevice OrtMemoryInfo OrtSyncStream create_and_register_allocator create_and_register_allocator_v2"
     ),
-    "partition.provider": "ExecutionProvider Support",
+    "partition.interfaces": "GraphViewer IAllocator IDataTransfer IExecutionProvider IKernelLookup NodeComputeInfo",
+    "partition.provider": (
+        "Allocator CompileContext ComputeCapability DataTransfer Device DeviceTensor ExecutionProvider KernelLookup "
+        "KernelRegistry Program Support"
+    ),
     "process": (
         "cuda_version disable_telemetry_events enable_telemetry_events get_build_info has_collective_ops "
         "package_name preload_dlls print_debug_info set_global_thread_pool_sizes set_seed version"

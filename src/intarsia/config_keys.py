@@ -108,7 +108,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.resource_cuda_partitioning_settings": _text("memory budget of CUDA"),
     "session.layer_assignment_settings": _text("placement by layer annotation"),
     "session.name_based_layer_assignment": _text("placement by node name: 'cpu(PART,=NAME); gpu(PART)'", effect=True),
-    "session.max_shape_override": _text("largest shapes, for estimates"),
+    "session.max_shape_override": _text("shapes to measure with: 'x:[1,3,224,224];ids:[1,128]'", effect=True),
     "session.disable_model_compile": _flag("0", "refuse models that need compilation"),
     "session.fail_on_suboptimal_compiled_model": _flag("0", "refuse compiled models for other hardware"),
     "session.qdq_matmulnbits_accuracy_level": _int("4", "MatMulNBits accuracy"),

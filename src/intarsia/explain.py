@@ -52,7 +52,7 @@ class Explanation:
     """Prints itself as a table; `to_dict` and `to_json` give the same as data.
 
     `copies` and `copied_nbytes`: how many values cross between memories in one run, and their bytes (sizes that only a run
-    knows are assumed to be 32).
+    knows are assumed to be 32). `choice`: with providers="auto", what was measured and chosen.
     """
 
     nodes: tuple[NodeExplanation, ...]
@@ -60,6 +60,7 @@ class Explanation:
     providers: tuple[str, ...]
     copies: int = 0
     copied_nbytes: int = 0
+    choice: str = ""
 
     @classmethod
     def of(cls, model_nodes: Sequence[tuple[str, str]], compiled: CompiledModel, providers: Sequence[str]) -> Explanation:
@@ -98,12 +99,13 @@ class Explanation:
         summary = ", ".join(f"{name}: {count}" for name, count in self.counts.items())
         moved = [f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run"] if self.copies else []
         steps = (f"{i}. {s}" for i, s in enumerate(self.steps, 1))
-        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps])
+        chosen = ["", self.choice] if self.choice else []
+        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *chosen])
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "providers": list(self.providers), "copies": self.copies, "copied_nbytes": self.copied_nbytes,
-            "steps": list(self.steps), "nodes": [asdict(n) for n in self.nodes],
+            "choice": self.choice, "steps": list(self.steps), "nodes": [asdict(n) for n in self.nodes],
         }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:

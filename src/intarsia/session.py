@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +19,13 @@ from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts
-from intarsia.providers.registry import CPU, ProviderArgument, resolve
+from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
 from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
 if TYPE_CHECKING:
+    from intarsia.auto import Choice
     from intarsia.binding import IOBinding
     from intarsia.compiled import CompiledModel
     from intarsia.explain import Explanation
@@ -46,6 +47,7 @@ class _Maker:
     log: logging.Logger
     profile: Profile | None
     operators: Registry | None
+    keep_islands: bool = False
 
     def compiled(self, graph: Graph) -> CompiledModel:
         from intarsia import prepare
@@ -56,7 +58,7 @@ class _Maker:
         from intarsia.partition.rules import parse_rules
 
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
-        split = PartitionOptions(islands, shapes, parse_rules(self.options.config_entries()))
+        split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
         with collection_paused(), using(self.operators):
             self.options.check_cancelled()
             start = time.perf_counter_ns()
@@ -75,7 +77,8 @@ class InferenceSession(SessionApi):
         path_or_bytes: a path, the model's bytes, a binary file object or an `onnx.ModelProto`.
         sess_options: see `SessionOptions`.
         providers: names in order of priority, each alone or as (name, options). None: those of `sess_options`, else the CPU.
-            The CPU is always the last resort, unless "session.disable_cpu_ep_fallback" is "1".
+            The CPU is always the last resort, unless "session.disable_cpu_ep_fallback" is "1". The word "auto": the
+            available providers that are fastest on this model, measured once (see `intarsia.auto`).
         provider_options: a dict for each provider, where `providers` are names alone.
         disabled_optimizers: names of rewrite rules to leave out.
         new_ops: operators for this session: functions decorated by `intarsia.op` or `intarsia.host_op`, `OperatorLibrary`s,
@@ -86,8 +89,9 @@ class InferenceSession(SessionApi):
 
     A session is a context manager (`close` at its end). It pickles as what it was made from.
 
-    A provider that exists but cannot work on this machine is left out with a `ProviderWarning` when another of those named
-    works, and is an error otherwise; a name that does not exist is an error.
+    A provider that exists but cannot work on this machine, or takes no node, is left out with a `ProviderWarning` when another
+    of those named works, and is an error otherwise ("session.provider_fallback" says otherwise); a name that does not exist is
+    an error.
 
     Raises:
         NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: the model cannot be read or is not valid.
@@ -100,7 +104,7 @@ class InferenceSession(SessionApi):
         self,
         path_or_bytes: Any,
         sess_options: SessionOptions | None = None,
-        providers: Sequence[ProviderArgument] | None = None,
+        providers: Sequence[ProviderArgument] | str | None = None,
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -132,7 +136,7 @@ class InferenceSession(SessionApi):
         self._create(providers, provider_options)
 
     def _create(
-        self, providers: Sequence[ProviderArgument] | None, provider_options: Sequence[Mapping[str, Any]] | None
+        self, providers: Sequence[ProviderArgument] | str | None, provider_options: Sequence[Mapping[str, Any]] | None
     ) -> None:
         """Everything that depends on the providers; sets no attribute before all of it has succeeded."""
         start = time.perf_counter_ns()
@@ -140,6 +144,10 @@ class InferenceSession(SessionApi):
         if not providers and options.has_providers():
             metadata = self._graph().metadata.properties if options.has_selection() else {}
             providers, provider_options = options.providers_for(metadata), None
+        auto: Choice | None = None
+        if isinstance(providers, str) and providers == "auto":
+            auto = self._measured(provider_options)
+            providers = auto.winner.providers
         cpu_fallback = options.config("session.disable_cpu_ep_fallback") == "0"
         named = [p if isinstance(p, str) else p[0] if isinstance(p, tuple) else p for p in providers or ()]
         if not cpu_fallback and (not providers or CPU in named):
@@ -148,22 +156,17 @@ class InferenceSession(SessionApi):
             )
         mode = fallback_mode(options.config("session.provider_fallback"))
         choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
-        instances = tuple(choice.create() for choice in choices)
-        log = session_logger(options.log_severity_level, options.logid)
-        context = CompileContext(
-            options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
-            options.use_deterministic_compute, options.config_entries(),
-        )  # fmt: skip
-        maker = _Maker(options, self._disabled, instances, context, log, self._profile, self._operators)
+        maker = self._maker_for(choices, auto is not None and auto.winner.keep_islands, self._profile)
+        instances, log = maker.providers, maker.log
         entry = self._warm_start(instances)
-        found = entry.find(instances[0], context) if entry is not None else None
+        found = entry.find(instances[0], maker.context) if entry is not None else None
         if found is None:
             whole = maker.compiled(self._graph())
             check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
             found = Start(Signature.of(self._graph(), whole.partition.graph), whole)
             if entry is not None:
                 entry.keep(found.signature, whole, instances[0])
-        self._choices, self._fallback_mode = choices, mode
+        self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry
         self._signature = signature = found.signature
         self._model = found.model
@@ -177,6 +180,36 @@ class InferenceSession(SessionApi):
         self._log = log
         if options.log_severity_level == 0 or log.isEnabledFor(10):
             log.debug("placement of %s\n%s", signature.metadata.path or "the model", self.explain())
+
+    def _maker_for(self, choices: Sequence[ProviderChoice], keep_islands: bool, profile: Profile | None) -> _Maker:
+        options = self._sess_options
+        log = session_logger(options.log_severity_level, options.logid)
+        context = CompileContext(
+            options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
+            options.use_deterministic_compute, options.config_entries(),
+        )  # fmt: skip
+        instances = tuple(choice.create() for choice in choices)
+        return _Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
+
+    def _measured(self, provider_options: Sequence[Mapping[str, Any]] | None) -> Choice:
+        """The providers that are fastest on this model."""
+        from intarsia.auto import SHAPES, choose
+        from intarsia.warm import model_key
+
+        if provider_options is not None:
+            raise InvalidArgument("provider_options: providers='auto' takes every provider with its default options; name them")
+        options = self._sess_options
+        key = model_key(self._source) if self._source is not None else None
+        settings = repr((
+            options.graph_optimization_level, sorted(self._disabled), options.intra_op_num_threads,
+            options.use_deterministic_compute, sorted(options.free_dimension_overrides.items()),
+            sorted(options.denotation_overrides.items()), sorted(options.config_entries().items()),
+        ))  # fmt: skip
+
+        def make(names: Sequence[str], keep_islands: bool) -> CompiledModel:
+            return self._maker_for(resolve(list(names)), keep_islands, None).compiled(self._graph())
+
+        return choose(self._graph(), make, key, settings, options.config(SHAPES))
 
     def _graph(self) -> Graph:
         """The model as a graph; a session that began from the cache loads it when somebody asks for more than results."""
@@ -331,7 +364,8 @@ class InferenceSession(SessionApi):
         """Where each node runs, how, and why no other provider runs it."""
         from intarsia.explain import Explanation, node_names
 
-        return Explanation.of(node_names(self._graph()), self._whole_model(), self._providers)
+        found = Explanation.of(node_names(self._graph()), self._whole_model(), self._providers)
+        return found if self._auto is None else replace(found, choice=str(self._auto))
 
     @cached_property
     def _inputs_meta(self) -> list[NodeArg]:
@@ -368,7 +402,9 @@ class InferenceSession(SessionApi):
         return self._sess_options
 
     def set_providers(
-        self, providers: Sequence[ProviderArgument] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
+        self,
+        providers: Sequence[ProviderArgument] | str | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         """Make the session anew for other providers; on an error it stays as it was. Not while it is running."""
         self._create(providers, provider_options)

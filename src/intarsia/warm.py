@@ -145,6 +145,11 @@ def warm_start(source: Any, options: SessionOptions, provider: ExecutionProvider
     return WarmStart(model, content_key(model, settings, fingerprint()), cache, limit)
 
 
+def model_key(source: Any) -> str | None:
+    """A hash of the model's bytes, whatever its size; None for sources that are not a file or bytes."""
+    return _model_key(source, get_cache(), 1 << 40)
+
+
 def _model_key(source: Any, cache: DiskCache, limit: int) -> str | None:
     """A hash of the model's bytes; None for sources that are not worth it, or not known yet."""
     if isinstance(source, bytes):

@@ -232,6 +232,11 @@ class ExecutionProvider:
         return ""
 
     @classmethod
+    def library_version(cls) -> str:
+        """The version of the library that the provider is made of, where that is not Intarsia itself."""
+        return ""
+
+    @classmethod
     def missing_for(cls, options: Any) -> str:
         """What is missing for these `options` (a device that is not there, a driver); "" where nothing is."""
         return ""

@@ -59,7 +59,7 @@ class ProviderChoice:
 
     @property
     def name(self) -> str:
-        return self.provider.name
+        return self.instance.name if self.instance is not None else self.provider.name
 
     def create(self) -> ExecutionProvider:
         return self.instance if self.instance is not None else self.provider(self.options)
@@ -205,7 +205,7 @@ def get_all_providers() -> list[str]:
 
 
 def resolve(
-    providers: Sequence[ProviderArgument] | None,
+    providers: Sequence[ProviderArgument] | str | None,
     provider_options: Sequence[Mapping[str, Any]] | None = None,
     *,
     cpu_fallback: bool = True,
@@ -259,7 +259,7 @@ def _last_resort(choices: Sequence[ProviderChoice]) -> list[ProviderChoice]:
 
 
 def _requests(
-    providers: Sequence[ProviderArgument] | None, provider_options: Sequence[Mapping[str, Any]] | None
+    providers: Sequence[ProviderArgument] | str | None, provider_options: Sequence[Mapping[str, Any]] | None
 ) -> list[tuple[ProviderName, Mapping[str, Any]]]:
     if isinstance(providers, (str, bytes)) or not isinstance(providers, (Sequence, type(None))):
         raise InvalidArgument(

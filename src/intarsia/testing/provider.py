@@ -14,6 +14,7 @@ import gc
 import importlib
 import inspect
 import json
+import logging
 import sys
 import threading
 import time
@@ -338,6 +339,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cases", default="sample", help="'sample', 'all', or a part of the names of ONNX's cases")
     parser.add_argument("--area", action="append", default=[], help="only this area; may be repeated")
     given = parser.parse_args(arguments)
+    logging.getLogger("intarsia.providers").setLevel(logging.ERROR)  # a provider that takes nothing of a case is no news here
     try:
         provider = find_provider(given.package)
         names = sample(SAMPLE) if given.cases == "sample" else list(cases())

@@ -52,6 +52,12 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         return missing()
 
     @classmethod
+    def library_version(cls) -> str:
+        from intarsia.providers.openvino.runtime import installed_version
+
+        return installed_version()
+
+    @classmethod
     def devices(cls) -> list[Device]:
         from intarsia.providers.openvino import runtime
 
