@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 
 from intarsia.cli import main
+from intarsia.ops.layers import PROCESS
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
@@ -19,6 +21,12 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 @pytest.fixture(autouse=True)
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
+
+
+@pytest.fixture(autouse=True)
+def own_operators() -> Iterator[None]:
+    yield
+    PROCESS.__init__()  # type: ignore[misc] # what a command registered
 
 
 @pytest.fixture
@@ -57,6 +65,18 @@ def test_operators_of_a_file(broken: str, tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "mine.py").write_text("import intarsia\n\n@intarsia.op('my::Scale')\ndef scale(x):\n    return x * 2.0\n")
     assert main(["check", broken, "--operators", str(tmp_path / "mine.py")]) == 1
     assert "1 error, 0 warnings" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["run", "explain", "dump", "bench"])
+def test_operators_of_a_file_count_in_every_command(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.py").write_text("import intarsia\n\n@intarsia.op('my::Scale')\ndef scale(x):\n    return x * 2.0\n")
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 20, "my": 1]> g (float[2, 3] x) => (float[2, 3] y) { y = my.Scale (x) }"""
+    )
+    onnx.save(model, tmp_path / "mine.onnx")
+    extra = ["--runs", "1"] if command == "bench" else []
+    assert main([command, str(tmp_path / "mine.onnx"), "--operators", str(tmp_path / "mine.py"), *extra]) == 0
+    assert "mine.onnx" if command == "bench" else "y" in capsys.readouterr().out
 
 
 def test_no_such_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -299,3 +299,35 @@ def test_unused_registry_is_intarsias_own(make_model: Callable[..., onnx.ModelPr
     assert builtin().find("my", "Scale", 1) is None
     assert ("my", "Scale") in registry().records
     assert set(builtin().records) < set(registry().records)
+
+
+def test_a_start_from_the_cache_has_the_operators_of_now(make_model: Callable[..., onnx.ModelProto]) -> None:
+    data = make_model("g (float[3] x) => (float[3] y) { a = Relu (x) y = my.Scale (a) }").SerializeToString()
+    for factor in (2.0, 3.0, 2.0):
+        session = intarsia.InferenceSession(data, new_ops=[library_of(factor)])
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], np.maximum(X, 0) * factor)
+    plain = make_model("g (float[3] x) => (float[3] y) { y = Relu (x) }").SerializeToString()
+    override = intarsia.OperatorLibrary()
+    override.op("ai.onnx::Relu", override=True)(lambda x: x * 10.0)
+    for new_ops, expected in ((None, np.maximum(X, 0)), ([override], X * 10), (None, np.maximum(X, 0))):
+        session = intarsia.InferenceSession(plain, new_ops=new_ops)
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], expected)
+
+
+def test_many_threads_run_sessions_that_differ(make_model: Callable[..., onnx.ModelProto]) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    sessions = [intarsia.InferenceSession(make_model(SCALE), new_ops=[host_library(f)]) for f in (2.0, 3.0)]
+
+    def run(i: int) -> bool:
+        found = sessions[i % 2].run(None, {"x": X})[0]
+        return bool((found == X * (2.0 + i % 2)).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(64)))
+
+
+def host_library(factor: float) -> intarsia.OperatorLibrary:
+    library = intarsia.OperatorLibrary()
+    library.host_op("my::Scale", shape="x")(lambda x: x * np.float32(factor))
+    return library

@@ -54,6 +54,24 @@ Inputs = Annotated[
     ),
 ]
 Dims = Annotated[list[str] | None, typer.Option("--dim", "-d", help="Size of a symbolic dimension, e.g. batch=2. Default: 1.")]
+
+
+def _register_operators(sources: list[str] | None) -> list[str] | None:
+    if sources:
+        from intarsia.operators.library import records_of
+        from intarsia.ops.layers import PROCESS
+
+        for source in sources:
+            PROCESS.add(records_of(source))
+    return sources
+
+
+Operators = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operators", callback=_register_operators, help="A Python file or module with operators of your own; may be repeated."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
 Threads = Annotated[int, typer.Option("--threads", "-t", min=0, help="Threads of one run; 0: as many as there are cores.")]
 
@@ -98,6 +116,7 @@ def run_model(
     seed: Seed = 0,
     mean: Annotated[str, typer.Option(help="Pictures become (pixel / 255 - mean) / std.")] = "0",
     std: Annotated[str, typer.Option(help="See --mean; one number or one per channel.")] = "1",
+    operators: Operators = None,
 ) -> None:
     """Run a model once and print its outputs.
 
@@ -117,6 +136,7 @@ def run_model(
 def explain_model(
     model: Model,
     provider: Providers = None,
+    operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say which provider runs each node, and why each other refused it.
@@ -133,10 +153,7 @@ def explain_model(
 @app.command("check")
 def check_model(
     model: Model,
-    operators: Annotated[
-        list[str] | None,
-        typer.Option("--operators", help="A Python file or module with operators of your own; may be repeated."),
-    ] = None,
+    operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List everything that keeps a model from running, without loading its weights; exit code 1 where there is anything.
@@ -147,7 +164,7 @@ def check_model(
 
     `intarsia check model.onnx --operators my_operators.py --json`
     """
-    if not check.check_file(model, operators or [], as_json):
+    if not check.check_file(model, as_json):
         raise typer.Exit(FAILED)
 
 
@@ -162,6 +179,7 @@ def bench_model(
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="Timed runs of each runtime.")] = 200,
     seconds: Annotated[float, typer.Option(min=0.1, help="Stop after about so long.")] = 30.0,
     seed: Seed = 0,
+    operators: Operators = None,
 ) -> None:
     """Time a model, beside other runtimes where asked, in turn in one process.
 
@@ -183,6 +201,7 @@ def dump_model(
     provider: Providers = None,
     dim: Dims = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
+    operators: Operators = None,
 ) -> None:
     """Print what a stage made of a model: the graph, its partition, kernels, generated source, the plan.
 

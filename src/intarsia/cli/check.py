@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.markup import escape
@@ -22,13 +21,13 @@ _WORDS = {
 }
 
 
-def check_file(model: Path, operators: Sequence[str], as_json: bool) -> bool:
+def check_file(model: Path, as_json: bool) -> bool:
     """Print what is wrong with the model, as tables or JSON. True where it can run.
 
     Raises:
-        IntarsiaError: the file does not exist, or one of `operators` has none.
+        NoSuchFile: the file does not exist.
     """
-    found = check_model(str(model), new_ops=list(operators))
+    found = check_model(str(model))
     if as_json:
         print(found.to_json(indent=1))
         return found.ok
