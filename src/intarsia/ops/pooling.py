@@ -181,8 +181,8 @@ def max_roi_pool(X: np.ndarray, rois: np.ndarray, *, pooled_shape: Ints, spatial
 
 def _bins(start: int, end: int, count: int, extent: int) -> list[tuple[int, int]]:
     """The region [start, end] cut into `count` overlapping bins, clipped to the image."""
-    size = max(end - start + 1, 1) / count
-    edges = [(math.floor(i * size) + start, math.ceil((i + 1) * size) + start) for i in range(count)]
+    size = max(end - start + 1, 1)
+    edges = [(i * size // count + start, -(-(i + 1) * size // count) + start) for i in range(count)]
     return [(min(max(a, 0), extent), min(max(b, 0), extent)) for a, b in edges]
 
 

@@ -95,6 +95,8 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
     ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
+    ("", "RoiAlign"): "intarsia.providers.cpu.regions:regions",
+    ("", "MaxRoiPool"): "intarsia.providers.cpu.regions:regions",
     ("", "Softmax"): "intarsia.providers.cpu.softmax:softmax",
     ("", "LogSoftmax"): "intarsia.providers.cpu.softmax:softmax",
     ("intarsia.ml", "TreeSums"): "intarsia.providers.cpu.trees:tree_sums",

@@ -1,0 +1,264 @@
+"""RoiAlign and MaxRoiPool in float32: bins of regions, a vector of channels at a time.
+
+A thread takes rows of bins. For each bin and each vector of channels, samples (or elements) are gathered at the same place of all
+channels, so that places and weights are computed once for the vector.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.ir as ir
+
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.emit import Emitter
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+ALIGN_FIELDS = (
+    "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio", "scale",
+)  # fmt: skip
+POOL_FIELDS = tuple(f for f in ALIGN_FIELDS if f not in ("indices", "ratio"))
+_POINTERS = frozenset(("x", "rois", "indices", "y", "status"))
+_F32 = DType.FLOAT
+_FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_MOST_SAMPLES = 2048.0  # of a bin along an axis: regions larger than any image stay finite
+
+Taps = tuple[Value, Value, Value, Value]
+
+
+@functools.cache
+def align_text(mode: str, aligned: bool, target: Target) -> KernelText:
+    """RoiAlign, `mode` "avg" or "max"; arguments are ALIGN_FIELDS.
+
+    x float[batches, channels, height, width], rois float[regions, 4] (x1, y1, x2, y2), indices int64[regions],
+    y float[regions, channels, high, wide]; `scale` is the bits of a float; `ratio` is 0 where it follows from the region's size.
+    An index that is no batch sets `status` to 1.
+    """
+    return _Align(target, ALIGN_FIELDS, mode, aligned).text("roi_align")
+
+
+@functools.cache
+def pool_text(target: Target) -> KernelText:
+    """MaxRoiPool; arguments are POOL_FIELDS: rois float[regions, 5] has the batch first."""
+    return _Pool(target, POOL_FIELDS).text("max_roi_pool")
+
+
+class _Regions:
+    """The loops around a bin; subclasses say what a bin of a vector of channels is."""
+
+    corners_at = 0  # floats in front of a region's corners
+
+    def __init__(self, target: Target, fields: Sequence[str]) -> None:
+        self.module = Module(target)
+        self.lanes = self.module.lanes(_F32)
+        self.body = body = self.module.kernel()
+        args, self.tid, self.nthreads = body.args
+        self.v: dict[str, Any] = {
+            f: (body.load_pointer if f in _POINTERS else body.load_i64)(args, i) for i, f in enumerate(fields)
+        }
+
+    def batch(self, region: Value, corners: Value) -> Value:
+        raise NotImplementedError
+
+    def frame(self, corners: Sequence[Value]) -> Any:
+        """What bins need of a region."""
+        raise NotImplementedError
+
+    def bin(self, frame: Any, image: Value, row: Value, column: Value, mask: Value) -> Value:
+        raise NotImplementedError
+
+    def text(self, name: str) -> KernelText:
+        body, b, v, lanes = self.body, self.body.b, self.v, self.lanes
+        plane = body.mul(v["height"], v["width"])
+        bins = body.mul(v["high"], v["wide"])
+        lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
+        self.steps = b.mul(lane, body.splat(body.mul(plane, 4), lanes))
+        strides = b.mul(lane, body.splat(body.mul(bins, 4), lanes))
+        scale = self.bits(v["scale"])
+        first, last = body.share(body.mul(v["regions"], v["high"]), self.tid, self.nthreads)
+        with body.loop(first, last) as unit:
+            region, row = body.div(unit, v["high"]), body.rem(unit, v["high"])
+            corners = body.at(v["rois"], body.mul(region, 4 * (4 + self.corners_at)))
+            batch = self.checked(self.batch(region, corners))
+            scaled = [b.fmul(body.load(body.at(corners, 4 * (i + self.corners_at)), _F32, 1), scale) for i in range(4)]
+            frame = self.frame(scaled)
+            with body.loop(0, v["wide"]) as column, body.loop(0, v["channels"], lanes) as channel:
+                image = body.at(v["x"], body.mul(body.mul(body.add(body.mul(batch, v["channels"]), channel), plane), 4))
+                mask = body.mask(body.sub(v["channels"], channel), lanes)
+                value = self.bin(frame, image, row, column, mask)
+                place = body.mul(body.add(body.mul(region, v["channels"]), channel), bins)
+                place = body.add(place, body.add(body.mul(row, v["wide"]), column))
+                self.scatter(value, body.at(v["y"], body.mul(place, 4)), strides, mask)
+        b.ret_void()
+        return self.module.text(name)
+
+    def checked(self, batch: Value) -> Value:
+        """The batch, or 0 and a note in `status` where there is none of that number."""
+        body, b = self.body, self.body.b
+        missing = b.icmp_unsigned(">=", batch, self.v["batches"])
+        with body.when(missing):
+            body.store(body.i(1), self.v["status"], DType.INT64)
+        return body.select(missing, 0, batch)
+
+    # --- floats ---
+
+    def f(self, value: float) -> Value:
+        return ir.Constant(_FLOAT, value)
+
+    def bits(self, value: Value) -> Value:
+        return self.body.b.bitcast(self.body.b.trunc(value, _I32), _FLOAT)
+
+    def real(self, value: Value) -> Value:
+        return self.body.b.sitofp(value, _FLOAT)
+
+    def larger(self, x: Value, y: Value) -> Value:
+        """The larger; y where either is NaN."""
+        return self.body.b.select(self.body.b.fcmp_ordered(">", x, y), x, y)
+
+    def whole(self, x: Value, low: float, high: float) -> Value:
+        """A float, kept within bounds (NaN: the lower), as an integer."""
+        b = self.body.b
+        kept = self.larger(x, self.f(low))
+        return b.fptosi(b.select(b.fcmp_ordered("<", kept, self.f(high)), kept, self.f(high)), _I64)
+
+    def rounded(self, name: str, x: Value) -> Value:
+        return Emitter(self.body.b).intrinsic(name, [x])
+
+    # --- memory of one place in all channels ---
+
+    def gather(self, pointer: Value, mask: Value) -> Value:
+        body, lanes = self.body, self.lanes
+        vector = ir.VectorType(_FLOAT, lanes)
+        addresses = self._addresses(pointer, self.steps)
+        kinds = [addresses.type, _I32, mask.type, vector]
+        f = body._intrinsic(f"llvm.masked.gather.v{lanes}f32.v{lanes}p0", vector, kinds)
+        return body.b.call(f, [addresses, _I32(4), mask, body.zero(_F32, lanes)])
+
+    def scatter(self, value: Value, pointer: Value, steps: Value, mask: Value) -> None:
+        body, lanes = self.body, self.lanes
+        addresses = self._addresses(pointer, steps)
+        kinds = [value.type, addresses.type, _I32, mask.type]
+        f = body._intrinsic(f"llvm.masked.scatter.v{lanes}f32.v{lanes}p0", ir.VoidType(), kinds)
+        body.b.call(f, [value, addresses, _I32(4), mask])
+
+    def _addresses(self, pointer: Value, steps: Value) -> Value:
+        b = self.body.b
+        base = self.body.splat(b.ptrtoint(pointer, _I64), self.lanes)
+        return b.inttoptr(b.add(base, steps), ir.VectorType(ir.PointerType(), self.lanes))
+
+
+class _Align(_Regions):
+    """A bin is the mean of bilinear samples, or the largest weighted corner of one."""
+
+    def __init__(self, target: Target, fields: Sequence[str], mode: str, aligned: bool) -> None:
+        super().__init__(target, fields)
+        self.mean, self.aligned = mode == "avg", aligned
+
+    def batch(self, region: Value, corners: Value) -> Value:
+        return self.body.load_i64(self.v["indices"], region)
+
+    def frame(self, corners: Sequence[Value]) -> Any:
+        body, b, v = self.body, self.body.b, self.v
+        shift = self.f(0.5 if self.aligned else 0.0)
+        x1, y1, x2, y2 = (b.fsub(c, shift) for c in corners)
+        axes = []
+        for low, high, bins, extent in ((y1, y2, v["high"], v["height"]), (x1, x2, v["wide"], v["width"])):
+            size = b.fsub(high, low)
+            if not self.aligned:
+                size = self.larger(size, self.f(1.0))
+            step = b.fdiv(size, self.real(bins))
+            adaptive = self.whole(self.rounded("ceil", step), 0.0, _MOST_SAMPLES)
+            count = body.select(body.less(0, v["ratio"]), v["ratio"], adaptive)
+            axes.append((low, step, count, extent))
+        return axes
+
+    def bin(self, frame: Any, image: Value, row: Value, column: Value, mask: Value) -> Value:
+        body, b, lanes = self.body, self.body.b, self.lanes
+        down, across = frame
+        lowest = body.splat(self.f(float("-inf")), lanes)
+        carried = [body.zero(_F32, lanes) if self.mean else lowest]
+        with body.carry(0, down[2], 1, carried) as i:
+            rows = self._taps(down, row, i)
+            inner = list(carried)
+            with body.carry(0, across[2], 1, inner) as j:
+                columns = self._taps(across, column, j)
+                inner[0] = self._sample(inner[0], image, rows, columns, mask)
+            carried[0] = inner[0]
+        count = body.mul(down[2], across[2])
+        none = body.equal(count, 0)
+        if not self.mean:
+            return b.select(none, body.zero(_F32, lanes), carried[0])
+        return b.fdiv(carried[0], body.splat(self.real(body.select(none, 1, count)), lanes))
+
+    def _taps(self, axis: Sequence[Value], bin_index: Value, sample: Value) -> Taps:
+        """Lower and upper neighbour of a sample, and their weights; 0 where it lies outside the image."""
+        body, b = self.body, self.body.b
+        start, step, count, extent = axis
+        place = b.fadd(start, b.fmul(self.real(bin_index), step))
+        inside = b.fdiv(b.fmul(b.fadd(self.real(sample), self.f(0.5)), step), self.real(count))
+        place = b.fadd(place, inside)
+        limit = self.real(extent)
+        outside = b.or_(b.fcmp_unordered("<", place, self.f(-1.0)), b.fcmp_unordered(">", place, limit))
+        place = self.larger(place, self.f(0.0))
+        place = b.select(b.fcmp_ordered("<", place, limit), place, limit)
+        top = body.sub(extent, 1)
+        low = body.min(b.fptosi(place, _I64), top)
+        ratio = b.select(body.less(low, top), b.fsub(place, self.real(low)), self.f(0.0))
+        zero = self.f(0.0)
+        lower = b.select(outside, zero, b.fsub(self.f(1.0), ratio))
+        return low, body.min(body.add(low, 1), top), lower, b.select(outside, zero, ratio)
+
+    def _sample(self, total: Value, image: Value, rows: Taps, columns: Taps, mask: Value) -> Value:
+        body, b, lanes = self.body, self.body.b, self.lanes
+        for i, wi in ((rows[0], rows[2]), (rows[1], rows[3])):
+            line = body.at(image, body.mul(body.mul(i, self.v["width"]), 4))
+            for j, wj in ((columns[0], columns[2]), (columns[1], columns[3])):
+                values = self.gather(body.at(line, body.mul(j, 4)), mask)
+                weight = body.splat(b.fmul(wi, wj), lanes)
+                total = body.fma(values, weight, total, _F32, lanes) if self.mean else self.larger(b.fmul(values, weight), total)
+        return total
+
+
+class _Pool(_Regions):
+    """A bin is the largest of its elements, 0 where it has none."""
+
+    corners_at = 1
+
+    def batch(self, region: Value, corners: Value) -> Value:
+        return self.whole(self.body.load(corners, _F32, 1), -1.0, 2.0**31)
+
+    def frame(self, corners: Sequence[Value]) -> Any:
+        body, v = self.body, self.v
+        x1, y1, x2, y2 = (self.whole(self.rounded("roundeven", c), -(2.0**30), 2.0**30) for c in corners)
+        axes = []
+        for low, high, bins, extent in ((y1, y2, v["high"], v["height"]), (x1, x2, v["wide"], v["width"])):
+            size = body.max(body.add(body.sub(high, low), 1), 1)
+            axes.append((low, size, bins, extent))
+        return axes
+
+    def bin(self, frame: Any, image: Value, row: Value, column: Value, mask: Value) -> Value:
+        body, b, lanes = self.body, self.body.b, self.lanes
+        (top, bottom), (left, right) = (self._bounds(axis, i) for axis, i in zip(frame, (row, column), strict=True))
+        lowest = body.splat(self.f(float("-inf")), lanes)
+        carried = [lowest]
+        with body.carry(top, bottom, 1, carried) as i:
+            line = body.at(image, body.mul(body.mul(i, self.v["width"]), 4))
+            inner = list(carried)
+            with body.carry(left, right, 1, inner) as j:
+                values = self.gather(body.at(line, body.mul(j, 4)), mask)
+                inner[0] = Emitter(b, lanes).extremum("max", inner[0], values)
+            carried[0] = inner[0]
+        empty = b.not_(b.and_(body.less(top, bottom), body.less(left, right)))
+        return b.select(empty, body.zero(_F32, lanes), carried[0])
+
+    def _bounds(self, axis: Sequence[Value], index: Value) -> tuple[Value, Value]:
+        """[floor(i size / bins), ceil((i + 1) size / bins)) behind the region's start, cut to the image."""
+        body = self.body
+        low, size, bins, extent = axis
+        start = body.div(body.mul(index, size), bins)
+        end = body.div(body.add(body.mul(body.add(index, 1), size), body.sub(bins, 1)), bins)
+        return tuple(body.min(body.max(body.add(low, edge), 0), extent) for edge in (start, end))  # type: ignore[return-value]
