@@ -1,7 +1,7 @@
 """RoiAlign and MaxRoiPool in float32: bins of regions, a vector of channels at a time.
 
-A thread takes rows of bins. For each bin and each vector of channels, samples (or elements) are gathered at the same place of all
-channels, so that places and weights are computed once for the vector.
+A thread takes rows of bins. For each bin and each vector of channels, samples (or elements) are gathered at the same place of
+all channels, so that places and weights are computed once for the vector.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.body import Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 ALIGN_FIELDS = (
-    "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio", "scale",
+    "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio",
+    "scale",
 )  # fmt: skip
 POOL_FIELDS = tuple(f for f in ALIGN_FIELDS if f not in ("indices", "ratio"))
 _POINTERS = frozenset(("x", "rois", "indices", "y", "status"))
@@ -35,7 +36,7 @@ def align_text(mode: str, aligned: bool, target: Target) -> KernelText:
     """RoiAlign, `mode` "avg" or "max"; arguments are ALIGN_FIELDS.
 
     x float[batches, channels, height, width], rois float[regions, 4] (x1, y1, x2, y2), indices int64[regions],
-    y float[regions, channels, high, wide]; `scale` is the bits of a float; `ratio` is 0 where it follows from the region's size.
+    y float[regions, channels, high, wide]; `scale` is the bits of a float; `ratio` is 0 where it follows from a region's size.
     An index that is no batch sets `status` to 1.
     """
     return _Align(target, ALIGN_FIELDS, mode, aligned).text("roi_align")
@@ -219,7 +220,10 @@ class _Align(_Regions):
             for j, wj in ((columns[0], columns[2]), (columns[1], columns[3])):
                 values = self.gather(body.at(line, body.mul(j, 4)), mask)
                 weight = body.splat(b.fmul(wi, wj), lanes)
-                total = body.fma(values, weight, total, _F32, lanes) if self.mean else self.larger(b.fmul(values, weight), total)
+                if self.mean:
+                    total = body.fma(values, weight, total, _F32, lanes)
+                else:
+                    total = self.larger(b.fmul(values, weight), total)
         return total
 
 
@@ -261,4 +265,5 @@ class _Pool(_Regions):
         low, size, bins, extent = axis
         start = body.div(body.mul(index, size), bins)
         end = body.div(body.add(body.mul(body.add(index, 1), size), body.sub(bins, 1)), bins)
-        return tuple(body.min(body.max(body.add(low, edge), 0), extent) for edge in (start, end))  # type: ignore[return-value]
+        first, last = (body.min(body.max(body.add(low, edge), 0), extent) for edge in (start, end))
+        return first, last
