@@ -188,6 +188,7 @@ class BoundSegment:
         self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
         self.serial = _serial(segment.steps, size)
         self.checked = any(step.checked for step in segment.steps)
+        self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
         self._free: list[State] = []
 
     def acquire(self, timed: bool = False) -> State:

@@ -26,6 +26,7 @@ _ELEMENTWISE = frozenset(
     "Tan Tanh ThresholdedRelu Where Xor".split()
 )
 _REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
+_POOLS = frozenset("MaxPool AveragePool GlobalAveragePool GlobalMaxPool".split())
 _TWIN = "%last"
 
 
@@ -40,9 +41,13 @@ def derived_name(name: str, what: str) -> str:
 
 
 def channels_last(inference: Inference) -> Graph | None:
-    """The graph with convolutions in channels-last form, or None if it has none that a template takes."""
+    """The graph with convolutions in channels-last form, or None if it has none that a template takes.
+
+    Pooling alone is not worth the transposes: loops take its operands as they are.
+    """
     graph = inference.graph
-    if not any(_is_windowed(n, inference) for n in graph.nodes):
+    windowed = [n for n in graph.nodes if _is_windowed(n, inference)]
+    if all(n.op_type in _POOLS for n in windowed):
         return None
     return _Rewrite(inference).run()
 

@@ -134,7 +134,7 @@ class CpuProgram(Program):
             self._run_watched(bound, state, run)
         if state.times is not None:
             self._report_times(bound, state.times)
-        if bound.checked and state.status.any():
+        if bound.checked and state.status.tobytes() != bound.unset:
             self.report_status(bound, state.status)
         bound.release(state)
         return results
