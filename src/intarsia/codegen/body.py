@@ -181,6 +181,10 @@ class Body:
         f = self._intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
         self.b.call(f, [target, ir.Constant(_I8, 0) if byte is None else byte, nbytes, ir.Constant(ir.IntType(1), 0)])
 
+    def fill_zero(self, target: Value, nbytes: Value) -> None:
+        f = self._intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
+        self.b.call(f, [target, ir.Constant(_I8, 0), nbytes, ir.Constant(ir.IntType(1), 0)])
+
     def load_i64(self, pointer: Value, index: Index = 0) -> Value:
         return self.b.load(self.at(pointer, self.mul(index, 8) if not isinstance(index, int) else index * 8), typ=_I64)
 
