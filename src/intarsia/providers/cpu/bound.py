@@ -68,7 +68,7 @@ class CpuBoundCall(BoundCall):
                     results[i] = y = np.empty(shape, dtype)
                     self._externals[slot] = y.__array_interface__["data"][0]
             self._call(self._block)
-            if self._bound.checked and self._state.status.any():
+            if self._bound.checked and self._state.status.tobytes() != self._bound.unset:
                 status = self._state.status.copy()
                 self._state.status[:] = 0
                 self._program.report_status(self._bound, status)
