@@ -265,7 +265,8 @@ def _main_inputs(record: OpRecord, example: Example) -> tuple[frozenset[int], li
 
     Where there is no schema: floats for floats, 8-bit integers for 8-bit integers.
     """
-    typed = {i: d for i, t in enumerate(example.inputs) if t != "-" and (d := _element(t)) is not DType.UNDEFINED}
+    given = example.inputs[: len(example.inputs) - example.captured]
+    typed = {i: d for i, t in enumerate(given) if t != "-" and (d := _element(t)) is not DType.UNDEFINED}
     try:
         schema = onnx.defs.get_schema(record.name, record.since, record.domain)
     except onnx.defs.SchemaError:
