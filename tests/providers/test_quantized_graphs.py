@@ -146,3 +146,71 @@ def test_qlinear_conv_is_its_definition(types: tuple[type, type, type], per_chan
     actual, kernels = run(model, x)
     np.testing.assert_array_equal(actual, expected)
     assert any("ConvInteger" in k for k in kernels)
+
+
+def product_model(node: object, inputs: dict[str, tuple[type, list]], constants: dict[str, np.ndarray], output: type) -> bytes:
+    def info(name: str, dtype: type, shape: list | None) -> object:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)
+
+    graph = helper.make_graph(
+        [node], "g", [info(n, d, s) for n, (d, s) in inputs.items()], [info("y", output, None)],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize("real", [True, False])
+@pytest.mark.parametrize("per_column", [True, False])
+def test_qgemm(transposed: int, real: bool, per_column: bool) -> None:
+    rng = np.random.default_rng(4)
+    count = (21,) if per_column else ()
+    constants = {
+        "as": np.float32(0.02), "az": np.uint8(9), "b": rng.integers(-128, 128, (21, 30) if transposed else (30, 21)).astype(np.int8),
+        "bs": (rng.random(count) * 0.01 + 0.01).astype(np.float32), "bz": np.full(count, 3, np.int8),
+        "c": rng.integers(-500, 500, 21).astype(np.int32), "ys": np.float32(0.37), "yz": np.uint8(120),
+    }  # fmt: skip
+    names = ["x", "as", "az", "b", "bs", "bz", "c", *([] if real else ["ys", "yz"])]
+    node = helper.make_node("QGemm", names, ["y"], domain="com.microsoft", transB=transposed, alpha=0.5)
+    model = product_model(node, {"x": (np.uint8, ["M", 30])}, constants, np.float32 if real else np.uint8)
+    x = rng.integers(0, 256, (13, 30)).astype(np.uint8)
+    b = constants["b"].T if transposed else constants["b"]
+    total = (x.astype(np.int64) - 9) @ (b.astype(np.int64) - 3) + constants["c"]
+    expected = total * (0.5 * 0.02 * constants["bs"].astype(np.float64))
+    actual, kernels = run(model, x)
+    if real:
+        np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
+    else:
+        steps = np.clip(np.round(expected / np.float32(0.37)) + 120, 0, 255)
+        assert np.abs(actual - steps).max() <= 1 and np.mean(actual != steps) < 0.02
+    assert any("MatMulInteger" in k for k in kernels)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("b_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("per_column", [True, False])
+def test_dynamic_quantize_matmul(b_type: type, per_column: bool, constant: bool) -> None:
+    rng = np.random.default_rng(6)
+    info, count = np.iinfo(b_type), (19,) if per_column else ()
+    values = {
+        "b": rng.integers(info.min, info.max + 1, (40, 19)).astype(b_type),
+        "bs": (rng.random(count) * 0.01 + 0.01).astype(np.float32), "bz": rng.integers(0, 100, count).astype(b_type),
+        "bias": rng.normal(size=19).astype(np.float32),
+    }  # fmt: skip
+    node = helper.make_node("DynamicQuantizeMatMul", ["x", "b", "bs", "bz", "bias"], ["y"], domain="com.microsoft")
+    inputs = {"x": (np.float32, ["B", "M", 40])}
+    if not constant:
+        inputs["b"] = (b_type, [40, 19])
+    constants = {n: v for n, v in values.items() if constant or n != "b"}
+    model = product_model(node, inputs, constants, np.float32)
+    x = rng.normal(size=(2, 5, 40)).astype(np.float32)
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = (high - low) / np.float32(255)
+    zero = np.clip(np.round(-low / scale), 0, 255)
+    a = np.clip(np.round(x / scale) + zero, 0, 255) - zero
+    expected = a @ (values["b"].astype(np.float64) - values["bz"]) * (np.float64(scale) * values["bs"]) + values["bias"]
+    made = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    feeds = {"x": x} if constant else {"x": x, "b": values["b"]}
+    np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-5, atol=1e-4)
+    assert "byte gemm" in made._model.programs[0].describe("plan")

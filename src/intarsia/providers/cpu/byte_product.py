@@ -211,8 +211,13 @@ class _Builder:
     def _correct(self, weights: Weights | None) -> None:
         correction, made = self.correction, self.made
         lift = LIFT if self.a_dtype is DType.INT8 else 0
-        a_zero: Tensor | int = made.a_zero.value + lift
-        if not made.a_zero.known:
+        known = self._known_zero(made.a_zero)
+        a_zero: Tensor | int
+        if known is not None and known.size == 1 and (
+            weights is not None or made.a_zero.known or int(known.reshape(-1)[0]) == -lift
+        ):
+            a_zero = int(known.reshape(-1)[0]) + lift
+        else:
             a_zero = correction.operand(made.reads[made.a_zero.read], made.a_zero.kind, made.a_zero.dtype) + lift
         if weights is None:
             self._correct_run_time(a_zero)
@@ -233,8 +238,9 @@ class _Builder:
     def _correct_run_time(self, a_zero: Tensor | int) -> None:
         correction, made = self.correction, self.made
         lift = LIFT if self.b_dtype is DType.UINT8 else 0
-        if made.b_zero.known:
-            value = made.b_zero.value - lift
+        known = self._known_zero(made.b_zero)
+        if known is not None and known.size == 1 and (made.b_zero.known or int(known.reshape(-1)[0]) == lift):
+            value = int(known.reshape(-1)[0]) - lift
             b_zero = correction.number(value) if value else None
         else:
             b_zero = correction.operand(made.reads[made.b_zero.read], made.b_zero.kind, made.b_zero.dtype) - lift

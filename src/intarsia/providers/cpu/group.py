@@ -31,7 +31,10 @@ _CHEAP = frozenset(
 _MOVES = frozenset(("input", "transpose", "slice", "reshape"))
 _EPILOGUE_DTYPES = frozenset((DType.FLOAT, DType.BOOL))
 _INTEGER_DTYPES = frozenset((DType.INT32, DType.UINT8, DType.INT8))
-_QUANTIZERS = frozenset(("QuantizeLinear", "DequantizeLinear"))
+_QUANTIZERS = frozenset(
+    "QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul MatMulIntegerToFloat DynamicQuantizeMatMul QGemm "
+    "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QLinearConcat".split()
+)
 _MANY_OPERANDS = 10  # of an epilogue: scales and zero points, most of them scalars
 MAX_PRIMITIVES = 96
 MAX_OPERANDS = 16
@@ -168,7 +171,11 @@ class _Grouper:
         named = Tensor("input", (), (node.inputs[t.attrs[0]],), t.dtype, t.shape)
         # Scales and zero points differ from layer to layer: as operands they leave the layers one kernel.
         varies = t.attrs[0] > 0 and (node.domain == INTEGERS or node.op_type in _QUANTIZERS)
-        return named if varies else self._named_leaf(named)
+        return named if varies or (t.dtype is DType.FLOAT and self._one_number(node)) else self._named_leaf(named)
+
+    def _one_number(self, node: Node) -> bool:
+        """Whether all that the node computes is a number: scales that are multiplied differ from layer to layer, too."""
+        return all(self._shape(name) in ((), (1,)) for name in node.outputs if name)
 
     def _named_leaf(self, t: Tensor) -> Tensor:
         name = t.attrs[0]

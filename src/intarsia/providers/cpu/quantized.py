@@ -2,12 +2,12 @@
 
 DequantizeLinear in front of MatMul, Gemm or Conv is taken out: the product is formed of the 8-bit integers (MatMulInteger,
 ConvInteger) and its exact sums are scaled once. What followed stays: element-wise nodes and QuantizeLinear become the
-product's epilogue. QLinearConv is written in the same terms.
+product's epilogue. QLinearConv, QGemm and DynamicQuantizeMatMul are written in the same terms.
 
 How far results move from the definition in float32: sums are exact here, and a QuantizeLinear inside the model multiplies by
 the reciprocal of its scale; so a number that lies between two steps by less than float32's rounding may fall to the other
-one: at most one step of the output's quantisation. The session entry "session.disable_quant_qdq" leaves all but QLinearConv
-as the model has it.
+one: at most one step of the output's quantisation. The session entry "session.disable_quant_qdq" leaves tensors
+that are dequantised as the model has them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.layout import derived_name
 
+_INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul"))
 _MOVES = frozenset(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
-_DOMAINS = ("", "com.microsoft")
+_CONTRIB = "com.microsoft"
+_DOMAINS = ("", _CONTRIB)
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Dequantized:
 def integer_products(inference: Inference, pairs: bool) -> Graph | None:
     """The graph with products of integers, or None if it has none; `pairs`: also where tensors are dequantised first."""
     nodes = inference.graph.nodes
-    wanted = {"QLinearConv"} | ({"DequantizeLinear"} if pairs else set())
+    wanted = _INTEGER_OPERATORS | ({"DequantizeLinear"} if pairs else set())
     if not any(n.op_type in wanted for n in nodes):
         return None
     rewrite = _Rewrite(inference, pairs)
@@ -85,8 +87,13 @@ class _Rewrite:
         return self.graph
 
     def _rule(self, node: Node) -> Callable[[Node], bool] | None:
-        if node.op_type == "QLinearConv" and not node.domain:
-            return self._qlinear_conv
+        if node.op_type in _INTEGER_OPERATORS:
+            rules = {
+                ("", "QLinearConv"): self._qlinear_conv,
+                (_CONTRIB, "QGemm"): self._qgemm,
+                (_CONTRIB, "DynamicQuantizeMatMul"): self._dynamic_matmul,
+            }
+            return rules.get((node.domain, node.op_type))
         if not self.pairs:
             return None
         if node.op_type == "QuantizeLinear" and node.domain in _DOMAINS:
@@ -293,6 +300,42 @@ class _Rewrite:
         scale = xs * ws / ys
         self._scaled(node, total, scale.reshape(shape) if scale.size > 1 else scale.reshape(()), "", real)
         self._quantized(node, real, y_zero)
+        return True
+
+    def _qgemm(self, node: Node) -> bool:
+        a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = [*node.inputs, *[""] * (9 - len(node.inputs))]
+        attributes = node.attributes
+        transposed = bool(attributes.get("transB", 0))
+        scales = [self._array(n) for n in (a_scale, b_scale, y_scale) if n]
+        if any(s is None for s in scales) or attributes.get("transA", 0) or (transposed and b not in self.graph.constants):
+            return False
+        if any(self._dtype(n) not in BYTES for n in (a, b, y_zero) if n) or any(self._rank(n) != 2 for n in (a, b)):
+            return False
+        sides = [s for s in scales if s is not None]
+        if any(s.size != 1 for s in (sides[0], *sides[2:])) or bool(y_scale) != bool(y_zero):
+            return False
+        right = self._transposed(b) if transposed else b
+        total = self._append(node, "MatMulInteger", 10, [a, right, a_zero, b_zero])
+        if c:
+            total = self._append(node, "Add", 14, [total, c])
+        scale = sides[0].reshape(()) * (sides[1] if sides[1].size > 1 else sides[1].reshape(()))
+        scale = scale * np.float32(attributes.get("alpha", 1.0))
+        if not y_scale:
+            self._scaled(node, total, scale, "", node.outputs[0])
+            return True
+        real = self._name(node.outputs[0])
+        self._scaled(node, total, scale / sides[2].reshape(()), "", real)
+        self._quantized(node, real, y_zero)
+        return True
+
+    def _dynamic_matmul(self, node: Node) -> bool:
+        a, b, b_scale, *rest = node.inputs
+        zero, bias = [*rest, "", ""][:2]
+        parts = [self._name(node.outputs[0]) for _ in range(3)]
+        self.nodes.append(Node("DynamicQuantizeLinear", [a], parts, name=node.name, version=11, origin=node.origin))
+        integers, scale, a_zero = parts
+        inputs = [integers, b, scale, b_scale, a_zero, zero, bias]
+        self._append(node, "MatMulIntegerToFloat", 1, inputs, node.outputs[0], _CONTRIB)
         return True
 
     # --- the rest ---
