@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from intarsia.codegen.body import Cell, Module, Value
+from intarsia.codegen.block_kernel import DIRECT_ROWS, BlockFormat, emit_block_products, emit_unpack
+from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.byte_kernel import SUMS, groups
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
@@ -46,19 +47,24 @@ class GemmSpec:
     Attributes:
         dtype: FLOAT or DOUBLE, of A, B and the accumulators (C's is the epilogue's); or INT32: the sums of products of
             bytes by the micro-kernels of `byte_kernel`, B packed by `byte_pack`.
-        b_layout: "packed" (`pack.pack_matrix`), "rows" ([K, N]) or "columns" ([N, K], the transpose).
+        b_layout: "packed" (`pack.pack_matrix`), "rows" ([K, N]), "columns" ([N, K], the transpose) or "blocks"
+            (`block_kernel.pack_blocks`, of FLOAT).
         epilogue: applied to every element before it is stored; None stores the sums.
+        blocks: how the layout "blocks" stores numbers.
     """
 
     dtype: DType = DType.FLOAT
     b_layout: str = "packed"
     epilogue: Epilogue | None = None
+    blocks: BlockFormat | None = None
 
     def __post_init__(self) -> None:
-        if self.b_layout not in B_LAYOUTS:
-            raise ValueError(f"b_layout is one of {', '.join(B_LAYOUTS)}; got {self.b_layout!r}")
+        if self.b_layout not in (*B_LAYOUTS, "blocks"):
+            raise ValueError(f"b_layout is one of {', '.join(B_LAYOUTS)}, blocks; got {self.b_layout!r}")
         if self.dtype is SUMS and self.b_layout != "packed":
             raise ValueError(f"products of bytes need a packed B; got b_layout {self.b_layout!r}")
+        if (self.b_layout == "blocks") != (self.blocks is not None):
+            raise ValueError(f"b_layout 'blocks' goes with a format of blocks; got {self.b_layout!r} and {self.blocks}")
 
 
 class Operand(NamedTuple):
@@ -162,6 +168,8 @@ def general_args(
         chunk = -(-all_tiles // chunks) if chunks else 1
     if spec.b_layout == "packed":
         panel_nbytes = k * ntaps * tile.width * tile.itemsize
+    elif spec.blocks is not None:
+        panel_nbytes = spec.blocks.rows(k) * tile.width * tile.itemsize
     else:
         panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
     copy = 1 if spec.b_layout == "rows" and m * lines * images > 2 * tile.rows else 0
@@ -183,7 +191,8 @@ def factor_nbytes(dtype: DType) -> int:
 def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
     """Bytes of scratch a thread needs: a packed panel where B is not packed already."""
     tile = tile_of(spec.dtype, target)
-    return 0 if spec.b_layout == "packed" else -(-k * tile.width * tile.itemsize // 64) * 64
+    rows = k + (spec.blocks.each if spec.blocks is not None else 0)
+    return 0 if spec.b_layout == "packed" else -(-rows * tile.width * tile.itemsize // 64) * 64
 
 
 @functools.lru_cache(maxsize=1024)
@@ -200,7 +209,11 @@ class _Gemm:
         self.module = Module(target)
         self.tile: Tile = tile_of(spec.dtype, target)
         self.pack: Any = None
-        if spec.b_layout != "packed":
+        self.direct: dict[tuple[int, int], Body] = {}
+        if spec.blocks is not None:
+            self.pack = emit_unpack(self.module, spec.blocks, self.tile).function
+            self.direct = emit_block_products(self.module, spec.blocks, self.tile)
+        elif spec.b_layout != "packed":
             emit = emit_pack_columns if spec.b_layout == "columns" else emit_pack_rows
             self.pack = emit(self.module, spec.dtype).function
         self.body = self.module.kernel()
@@ -278,6 +291,11 @@ class _Gemm:
         if self.spec.b_layout == "packed":
             self.b, self.ldb = source, width_nbytes
             return
+        if self.spec.blocks is not None:
+            with body.when(body.less(DIRECT_ROWS, v["m"])):
+                body.b.call(self.pack, [source, v["k"], self.scratch, self.vectors])
+            self.panel, self.b, self.ldb = source, self.scratch, width_nbytes
+            return
         call = [source, v["ldb"], v["k"], self.columns, self.scratch, self.vectors]
         if self.spec.b_layout == "columns":
             body.b.call(self.pack, call)
@@ -323,9 +341,15 @@ class _Gemm:
 
         a = place(self.a, v["lda"], v["a_line"], v["a_image"])
         place_b = [self.b, self.ldb, v["k"], v["taps"], v["ntaps"]]
-        body.call_pointer(
-            v["micro"], PARAMETERS, [a, v["lda"], *place_b, self.buffer, 0, self.fetch, self.pace, rows, self.vectors]
-        )
+        whole = [a, v["lda"], *place_b, self.buffer, 0, self.fetch, self.pace, rows, self.vectors]
+        if self.direct:
+            with body.either(body.less(DIRECT_ROWS, v["m"])) as (many, few):
+                with many:
+                    body.call_pointer(v["micro"], PARAMETERS, whole)
+                with few:
+                    self._direct([a, v["lda"], self.panel, v["k"], self.buffer], rows)
+        else:
+            body.call_pointer(v["micro"], PARAMETERS, whole)
         c = place(self.c, v["ldc"], v["c_line"], v["c_image"])
         places = []
         for kind, base, (_, row_stride, line_stride, image_stride, _, _) in zip(
@@ -338,6 +362,13 @@ class _Gemm:
                 self._rows_whole(c, places, rows)
             with partial:
                 self._rows_partial(c, places, rows)
+
+    def _direct(self, arguments: list[Value], rows: Value) -> None:
+        """Few rows by the numbers of a panel of blocks."""
+        body = self.body
+        for (r, vectors), function in self.direct.items():
+            with body.when(body.b.and_(body.equal(rows, r), body.equal(self.vectors, vectors))):
+                body.b.call(function.function, arguments)
 
     def _rows_whole(self, c: Value, places: list[Value], rows: Value) -> None:
         body, tile, finish = self.body, self.tile, self.finish

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia.codegen import gemm as template
+from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.microkernel import micro_text, tile_of
+from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, evaluate, product
@@ -84,19 +85,9 @@ class MatMul(Template):
         assert a is not None and b is not None and a.shape is not None and b.shape is not None and found is not None
         batch = found.sizes
         tile = tile_of(a.dtype, target)
-        weights = workspace.array(self.reads[1]) if batch == (1, 1) else None
-        right = self.reads[1]
-        if weights is not None:
-            rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape
-            matrix = weights.reshape(rows, columns)
-            matrix = matrix.T if self.transposed else matrix
-            key = f"panels{tile.width}{'t' * self.transposed}{tile.itemsize}"
-            if weights.shape[-2:] != (rows, columns):
-                key += f"as{rows}x{columns}"
-            right = workspace.add(right, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
+        right, layout, blocks = self._right(workspace, batch == (1, 1), tile)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
-        layout = "columns" if self.transposed else "rows"
-        spec = template.GemmSpec(a.dtype, "packed" if weights is not None else layout, epilogue)
+        spec = template.GemmSpec(a.dtype, layout, epilogue, blocks)
         micro = micro_text(a.dtype, target)
         product = _Product(
             spec, target, micro.symbol, self.reads[0], right, out, zero, found.rows, a.shape[-1],
@@ -110,6 +101,19 @@ class MatMul(Template):
                 label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,),
             )
         ]  # fmt: skip
+
+    def _right(self, workspace: Workspace, single: bool, tile: Tile) -> tuple[str, str, BlockFormat | None]:
+        """The second operand's buffer and layout; packed if it is a constant matrix (`single`: no batch axes)."""
+        a, name = self.types[0], self.reads[1]
+        assert a is not None
+        weights = workspace.array(name) if single else None
+        if weights is None:
+            return name, "columns" if self.transposed else "rows", None
+        matrix = weights.reshape(weights.shape[-2:])
+        matrix = matrix.T if self.transposed else matrix
+        key = f"panels{tile.width}{'t' * self.transposed}{tile.itemsize}"
+        packed = workspace.add(name, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
+        return packed, "packed", None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,10 @@ product's epilogue. QLinearConv, QGemm and DynamicQuantizeMatMul are written in 
 
 How far results move from the definition in float32: sums are exact here, and a QuantizeLinear inside the model multiplies by
 the reciprocal of its scale; so a number that lies between two steps by less than float32's rounding may fall to the other
-one: at most one step of the output's quantisation. The session entry "session.disable_quant_qdq" leaves tensors
+one: at most one step of the output's quantisation. 
+
+Weights that are dequantised for a product of floats stay packed: such a MatMul becomes MatMulNBits. The session entry
+"session.disable_quant_qdq" leaves tensors
 that are dequantised as the model has them.
 """
 
@@ -23,8 +26,10 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.layout import derived_name
+from intarsia.providers.cpu.stored_blocks import stored_blocks
 
-_INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul"))
+_INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"))
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
 _MOVES = frozenset(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
 _CONTRIB = "com.microsoft"
 _DOMAINS = ("", _CONTRIB)
@@ -66,6 +71,7 @@ class _Rewrite:
         for name in self.graph.output_names():
             self.consumers.setdefault(name, []).append(Node("output", [name], []))
         self.dequantized: dict[str, Dequantized] = {}
+        self.producers: dict[str, Node] = {}  # what is dequantised -> the node that does it
         self.inner: set[str] = set()  # values that are computed from dequantised ones
         self.skipped: set[str] = set()  # outputs of nodes that are not needed any more
 
@@ -74,6 +80,8 @@ class _Rewrite:
             self._make_unsigned()
             for node in self.graph.nodes:
                 self._note(node)
+                if node.op_type == "DequantizeLinear" and node.domain in _DOMAINS:
+                    self.producers[node.outputs[0]] = node
         for node in self.graph.nodes:
             rule = self._rule(node)
             if node.outputs[0] not in self.skipped and (rule is None or not rule(node)):
@@ -92,6 +100,7 @@ class _Rewrite:
                 ("", "QLinearConv"): self._qlinear_conv,
                 (_CONTRIB, "QGemm"): self._qgemm,
                 (_CONTRIB, "DynamicQuantizeMatMul"): self._dynamic_matmul,
+                (_CONTRIB, "MatMulNBits"): self._half_by_blocks,
             }
             return rules.get((node.domain, node.op_type))
         if not self.pairs:
@@ -219,7 +228,9 @@ class _Rewrite:
 
     def _matmul(self, node: Node) -> bool:
         a, b = self._bytes(node.inputs[0]), self._bytes(node.inputs[1], max(0, self._rank(node.inputs[1]) - 1))
-        if a is None or b is None or (b.scale.size > 1 and self._rank(node.inputs[1]) != 2):
+        if a is None:
+            return self._weights_only(node)
+        if b is None or (b.scale.size > 1 and self._rank(node.inputs[1]) != 2):
             return False
         total = self._append(node, "MatMulInteger", 10, [a.source, b.source, a.zero, b.zero])
         self._scaled(node, total, a.scale.reshape(()) * _scale(b), "", node.outputs[0])
@@ -336,6 +347,50 @@ class _Rewrite:
         integers, scale, a_zero = parts
         inputs = [integers, b, scale, b_scale, a_zero, zero, bias]
         self._append(node, "MatMulIntegerToFloat", 1, inputs, node.outputs[0], _CONTRIB)
+        return True
+
+    def _half_by_blocks(self, node: Node) -> bool:
+        """MatMulNBits of 16-bit floats, computed in float32."""
+        a, b, scales, zeros, groups, bias = [*node.inputs, *[""] * (6 - len(node.inputs))]
+        kind = self._dtype(a)
+        if kind not in _HALF or scales not in self.graph.constants:
+            return False
+        wide = [self._append(node, "Cast", 13, [n], attributes={"to": DType.FLOAT.value}) if n else "" for n in (a, bias)]
+        real = [self._widened(n) if n and self._dtype(n) in _HALF else n for n in (scales, zeros)]
+        inputs = [wide[0], b, *real, groups, wide[1]]
+        out = self._append(node, "MatMulNBits", 1, inputs, "", _CONTRIB, node.attributes)
+        self._append(node, "Cast", 13, [out], node.outputs[0], attributes={"to": kind.value})
+        return True
+
+    def _widened(self, name: str) -> str:
+        constant = self.graph.constants[name]
+        return self._derived(name, DType.FLOAT, constant.shape, lambda: constant.numpy().astype(np.float32))
+
+    def _derived(self, name: str, dtype: DType, shape: tuple[int, ...], make: Callable[[], np.ndarray]) -> str:
+        """The name of a constant that is computed when it is packed."""
+        made = self._name(name)
+        self.graph.constants[made] = Constant(made, dtype, shape, make)
+        return made
+
+    def _weights_only(self, node: Node) -> bool:
+        """Floats by dequantised weights: MatMulNBits keeps these packed."""
+        producer = self.producers.get(node.inputs[1])
+        kind, rank = self._dtype(node.inputs[0]), self._rank(node.inputs[0])
+        if producer is None or kind is not DType.FLOAT or rank < 2:
+            return False
+        found = stored_blocks(producer, self.graph.constants)
+        if found is None or self.types[node.inputs[1]] != TensorType(DType.FLOAT, (found.depth, found.columns)):
+            return False
+        blocks = -(-found.depth // found.size)
+        shape = (found.columns, blocks, found.size * found.bits // 8)
+        source = producer.inputs[0]
+        names = [
+            self._derived(source, DType.UINT8, shape, found.numbers),
+            self._derived(source, DType.FLOAT, shape[:2], found.scales),
+            self._derived(source, DType.FLOAT, shape[:2], found.zeros) if found.has_zeros else "",
+        ]
+        attributes = {"K": found.depth, "N": found.columns, "bits": found.bits, "block_size": found.size}
+        self._append(node, "MatMulNBits", 1, [node.inputs[0], *names], node.outputs[0], _CONTRIB, attributes)
         return True
 
     # --- the rest ---

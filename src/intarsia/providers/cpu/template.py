@@ -90,6 +90,7 @@ class Template:
 _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "MatMul"): "intarsia.providers.cpu.contraction:matmul",
     ("", "Gemm"): "intarsia.providers.cpu.contraction:gemm",
+    ("com.microsoft", "MatMulNBits"): "intarsia.providers.cpu.block_product:matmul_n_bits",
     ("", "LSTM"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "GRU"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",

@@ -1,0 +1,223 @@
+"""Products by weights of 4 or 8 bits that stay packed: w = q * scale + offset, with a scale for every block along k.
+
+Packed B is, in the panels of `pack`, a column of 32-bit rows for each block: its scales, its offsets where the format has
+zero points, and words of 8 or 4 signed numbers q, the first in the lowest bits. A few rows of A meet the numbers in
+registers, so that B's bytes are read once and nothing else is; for more rows a panel is written out as float32 first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.codegen.body import Body, Index, Module, Value
+from intarsia.codegen.lazy import ir
+from intarsia.codegen.microkernel import Tile
+from intarsia.codegen.pack import pack_matrix
+from intarsia.graph.dtypes import DType
+
+DIRECT_ROWS = 4  # so many rows of A are multiplied by numbers in registers
+_AHEAD_NBYTES = 4096
+
+
+@dataclass(frozen=True)
+class BlockFormat:
+    """How weights are stored.
+
+    Attributes:
+        bits: of a number, 4 or 8.
+        size: numbers of a block along k, a multiple of `each` (or K and more: one block).
+        zeros: whether blocks have zero points that are not the middle of the range.
+    """
+
+    bits: int
+    size: int
+    zeros: bool
+
+    @property
+    def each(self) -> int:
+        """Numbers in a word."""
+        return 32 // self.bits
+
+    @property
+    def head(self) -> int:
+        """Rows of a block before its words."""
+        return 2 if self.zeros else 1
+
+    def rows(self, k: int) -> int:
+        """32-bit rows of a packed [K, N] matrix."""
+        return -(-k // self.size) * self.head + self._words(k)
+
+    def _words(self, k: int) -> int:
+        whole, rest = divmod(k, self.size)
+        return whole * -(-self.size // self.each) + -(-rest // self.each)
+
+
+def pack_blocks(
+    words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, k: int, form: BlockFormat, tile: Tile
+) -> np.ndarray:
+    """Pack unsigned numbers for the kernel: int32, as `pack_matrix` gives it.
+
+    Args:
+        words: uint32 [N, blocks, words of a block], numbers from the lowest bits up.
+        scales: [N, blocks].
+        zeros: zero points [N, blocks] where `form.zeros`.
+    """
+    n, blocks, _ = words.shape
+    middle = 1 << (form.bits - 1)
+    signed = words ^ np.uint32(int.from_bytes(bytes([{4: 0x88, 8: 0x80}[form.bits]] * 4), "little"))
+    last = k - (blocks - 1) * form.size
+    used, rest = divmod(last, form.each)
+    if rest:
+        signed[:, -1, used] &= np.uint32((1 << (rest * form.bits)) - 1)
+    parts = [scales.astype(np.float32).view(np.uint32)[:, :, None]]
+    if form.zeros:
+        assert zeros is not None
+        offsets = ((middle - zeros.astype(np.float64)) * scales.astype(np.float64)).astype(np.float32)
+        parts.append(offsets.view(np.uint32)[:, :, None])
+    rows = np.concatenate([*parts, signed], 2).reshape(n, -1)[:, : form.rows(k)]
+    return pack_matrix(rows.T.view(np.int32), tile)
+
+
+class _Words:
+    """The numbers of a word, one after the other, as float32 vectors."""
+
+    def __init__(self, body: Body, form: BlockFormat, lanes: int) -> None:
+        self.body, self.form, self.lanes = body, form, lanes
+        self.kind = ir.VectorType(ir.IntType(32), lanes)
+
+    def load(self, pointer: Value) -> Value:
+        return self.body.load(pointer, DType.INT32, self.lanes)
+
+    def number(self, word: Value, index: int) -> Value:
+        b, bits = self.body.b, self.form.bits
+        left = 32 - bits * (index + 1)
+        moved = b.shl(word, self._all(left)) if left else word
+        return b.sitofp(b.ashr(moved, self._all(32 - bits)), self.body.vector_type(DType.FLOAT, self.lanes))
+
+    def _all(self, value: int) -> Value:
+        return ir.Constant(self.kind, [value] * self.lanes)
+
+
+def emit_block_products(module: Module, form: BlockFormat, tile: Tile) -> dict[tuple[int, int], Body]:
+    """Internal functions by (rows, vectors): (ptr a, i64 lda, ptr panel, i64 k, ptr tile), tile [rows][vectors * lanes]."""
+    made = {}
+    for rows in range(1, DIRECT_ROWS + 1):
+        for vectors in range(1, tile.vectors + 1):
+            body = module.function(f"blocks_{rows}x{vectors}", ("p", "i", "p", "i", "p"))
+            _Direct(body, form, tile.lanes, rows, vectors).emit()
+            made[rows, vectors] = body
+    return made
+
+
+class _Direct:
+    def __init__(self, body: Body, form: BlockFormat, lanes: int, rows: int, vectors: int) -> None:
+        self.body, self.form, self.lanes, self.rows, self.vectors = body, form, lanes, rows, vectors
+        self.cells = rows * vectors
+        self.sets = max(1, min(4, 8 // self.cells))  # of accumulators, to hide the latency
+        self.words = _Words(body, form, lanes)
+        self.row_nbytes = vectors * lanes * 4
+
+    def emit(self) -> None:
+        body, form = self.body, self.form
+        a, lda, panel, k, tile = body.args
+        self.rows_of_a = [body.at(a, body.mul(lda, i)) if i else a for i in range(self.rows)]
+        state = [body.zero(DType.FLOAT, self.lanes)] * self.cells + [panel]
+        with body.carry(0, k, form.size, state) as start:
+            self._block(state, start, body.min(form.size, body.sub(k, start)))
+        for index in range(self.cells):
+            body.store(state[index], body.at(tile, index * self.lanes * 4), DType.FLOAT)
+        body.b.ret_void()
+
+    def _block(self, state: list[Value], start: Value, length: Value) -> None:
+        body, form, lanes, b = self.body, self.form, self.lanes, self.body.b
+        panel = state[-1]
+        heads = [
+            [body.load(body.at(panel, h * self.row_nbytes + j * lanes * 4), DType.FLOAT, lanes) for j in range(self.vectors)]
+            for h in range(form.head)
+        ]
+        zero = body.zero(DType.FLOAT, lanes)
+        sums = [zero] * (self.cells * self.sets + (self.rows * self.sets if form.zeros else 0))
+        sums.append(body.at(panel, form.head * self.row_nbytes))
+        complete = body.div(length, form.each)
+        with body.carry(0, complete, 1, sums) as group:
+            self._group(sums, body.add(start, body.mul(group, form.each)), None)
+        with body.carry(complete, body.div(body.add(length, form.each - 1), form.each), 1, sums) as group:
+            self._group(sums, body.add(start, body.mul(group, form.each)), body.sub(body.add(start, length), 1))
+        for i in range(self.rows):
+            for j in range(self.vectors):
+                at = i * self.vectors + j
+                total = self._folded(sums[at : self.cells * self.sets : self.cells])
+                state[at] = body.fma(total, heads[0][j], state[at], DType.FLOAT, lanes)
+                if form.zeros:
+                    rows = self._folded(sums[self.cells * self.sets + i : -1 : self.rows])
+                    state[at] = body.fma(rows, heads[1][j], state[at], DType.FLOAT, lanes)
+        state[-1] = sums[-1]
+
+    def _folded(self, parts: list[Value]) -> Value:
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.body.b.fadd(total, part)
+        return total
+
+    def _group(self, sums: list[Value], first: Value, last: Value | None) -> None:
+        """One word of every column; elements of A behind `last` are not read."""
+        body, form, lanes = self.body, self.form, self.lanes
+        pointer = sums[-1]
+        words = [self.words.load(body.at(pointer, j * lanes * 4)) for j in range(self.vectors)]
+        for j in range(0, self.row_nbytes, 64):
+            body.prefetch(body.at(pointer, _AHEAD_NBYTES + j), 3)
+        for index in range(form.each):
+            at: Index = body.add(first, index)
+            offset = body.mul(at if last is None else body.min(at, last), 4)
+            numbers = [self.words.number(word, index) for word in words]
+            chosen = index % self.sets
+            for i, row in enumerate(self.rows_of_a):
+                scalar = body.broadcast(body.at(row, offset), DType.FLOAT, lanes)
+                for j in range(self.vectors):
+                    cell = chosen * self.cells + i * self.vectors + j
+                    sums[cell] = body.fma(scalar, numbers[j], sums[cell], DType.FLOAT, lanes)
+                if form.zeros:
+                    cell = self.cells * self.sets + chosen * self.rows + i
+                    sums[cell] = body.b.fadd(sums[cell], self._existing(scalar, at, last))
+        sums[-1] = body.at(pointer, self.row_nbytes)
+
+    def _existing(self, scalar: Value, at: Value, last: Value | None) -> Value:
+        if last is None:
+            return scalar
+        body = self.body
+        return body.b.select(body.less(last, at), body.zero(DType.FLOAT, self.lanes), scalar)
+
+
+def emit_unpack(module: Module, form: BlockFormat, tile: Tile) -> Body:
+    """An internal function: write a panel as float32 [K, and up to a word more][vectors * lanes].
+
+    (ptr panel, i64 k, ptr out, i64 vectors).
+    """
+    body = module.function("unpack_blocks", ("p", "i", "p", "i"))
+    panel, k, out, vectors = body.args
+    lanes, vector_nbytes = tile.lanes, tile.lanes * 4
+    words = _Words(body, form, lanes)
+    row_nbytes = body.mul(vectors, vector_nbytes)
+    with body.loop(0, vectors) as j:
+        state = [body.at(panel, body.mul(j, vector_nbytes)), body.at(out, body.mul(j, vector_nbytes))]
+        with body.carry(0, k, form.size, state) as start:
+            scale = body.load(state[0], DType.FLOAT, lanes)
+            offset = body.load(body.at(state[0], row_nbytes), DType.FLOAT, lanes) if form.zeros else None
+            inner = [body.at(state[0], body.mul(row_nbytes, form.head)), state[1]]
+            length = body.min(form.size, body.sub(k, start))
+            with body.carry(0, body.div(body.add(length, form.each - 1), form.each), 1, inner):
+                word = words.load(inner[0])
+                for index in range(form.each):
+                    number = words.number(word, index)
+                    if offset is None:
+                        value = body.b.fmul(number, scale)
+                    else:
+                        value = body.fma(number, scale, offset, DType.FLOAT, lanes)
+                    body.store(value, inner[1], DType.FLOAT)
+                    inner[1] = body.at(inner[1], row_nbytes)
+                inner[0] = body.at(inner[0], row_nbytes)
+            state[:] = inner
+    body.b.ret_void()
+    return body

@@ -1,0 +1,97 @@
+"""MatMulNBits by weights that stay packed, against float64 NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+import intarsia as ort
+
+SIZES = [(1, 64, 40, 32), (1, 100, 33, 32), (3, 129, 70, 16), (4, 256, 32, 128), (5, 96, 17, 32), (40, 65, 48, 64)]
+
+
+def packed_bytes(numbers: np.ndarray, bits: int) -> np.ndarray:
+    """[.., n] numbers into bytes, low bits first."""
+    if bits == 8:
+        return numbers.astype(np.uint8)
+    if numbers.shape[-1] % 2:
+        numbers = np.concatenate([numbers, np.full((*numbers.shape[:-1], 1), 9)], -1)
+    return (numbers[..., ::2] | numbers[..., 1::2] << 4).astype(np.uint8)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("zeros", ["none", "bytes", "floats"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("m", "k", "n", "size"), SIZES)
+def test_matmul_n_bits(m: int, k: int, n: int, size: int, bits: int, zeros: str, half: bool) -> None:
+    rng = np.random.default_rng(m * k + n)
+    real = np.float16 if half else np.float32
+    blocks = -(-k // size)
+    q = rng.integers(0, 1 << bits, (n, blocks * size))
+    scales = (rng.random((n, blocks)) * 0.1 + 0.01).astype(real)
+    zero = rng.integers(0, 1 << bits, (n, blocks)) if zeros != "none" else np.full((n, blocks), 1 << (bits - 1))
+    constants = {"b": packed_bytes(q, bits).reshape(n, blocks, -1), "s": scales, "bias": rng.normal(size=n).astype(real)}
+    names = ["x", "b", "s", "", "", "bias"]
+    if zeros != "none":
+        names[3] = "z"
+        constants["z"] = packed_bytes(zero, bits).reshape(-1) if zeros == "bytes" else zero.astype(real)
+    node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=size)
+    kind = onnx.TensorProto.FLOAT16 if half else onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, [1, "M", k])],
+        [helper.make_tensor_value_info("y", kind, [1, "M", n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    x = rng.normal(size=(1, m, k)).astype(real)
+    spread = (q.reshape(n, blocks, size) - zero[..., None]) * scales.astype(np.float64)[..., None]
+    weights = spread.reshape(n, -1)[:, :k]
+    expected = x.astype(np.float64) @ weights.T + constants["bias"].astype(np.float64)
+    made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    actual = made.run(None, {"x": x})[0]
+    bound = np.abs(x.astype(np.float64)) @ np.abs(weights.T) * (2e-3 if half else 1e-6) + 1e-5
+    assert actual.dtype == real and (np.abs(actual - expected) <= bound).all()
+    assert "gemm" in made._model.programs[0].describe("plan")
+    sizes = [c.nbytes for s in made._model.programs[0].executable.segments() for c in s.constants.values()]
+    assert max(sizes) < 4 * n * k or n * k < 4000, "the weights are kept packed"
+
+
+@pytest.mark.parametrize("zero", [False, True])
+@pytest.mark.parametrize("kind", ["UINT8", "INT8", "UINT4", "INT4"])
+@pytest.mark.parametrize(("m", "k", "n", "size"), [(1, 96, 40, 32), (2, 50, 33, 0), (7, 80, 24, 16), (3, 20, 18, -1)])
+def test_dequantised_weights(m: int, k: int, n: int, size: int, kind: str, zero: bool) -> None:
+    """Per block (size > 0), per column (0), or by one scale (-1)."""
+    rng = np.random.default_rng(k + n)
+    bits, signed = int(kind[-1]), kind[0] == "I"
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    shape = {0: (n,), -1: ()}.get(size, (-(-k // max(size, 1)), n))
+    q, z = rng.integers(low, high + 1, (k, n)), rng.integers(low, high + 1, shape)
+    s = (rng.random(shape) * 0.1 + 0.01).astype(np.float32)
+    element = getattr(onnx.TensorProto, kind)
+    constants = [helper.make_tensor("q", element, q.shape, q.ravel()), numpy_helper.from_array(np.asarray(s), "s")]
+    if zero:
+        constants.append(helper.make_tensor("z", element, shape, np.ravel(z)))
+    attributes = {"axis": 0, "block_size": size} if size > 0 else {"axis": 1} if size == 0 else {}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", *(["z"] if zero else [])], ["w"], **attributes),
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Relu", ["p"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["B", "M", k])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["B", "M", n])], constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    spread = (lambda v: np.repeat(v, size, 0)[:k]) if size > 0 else (lambda v: v)
+    weights = (q - (spread(z) if zero else 0)) * spread(s).astype(np.float64)
+    x = rng.normal(size=(2, m, k)).astype(np.float32)
+    made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    product = x.astype(np.float64) @ weights
+    bound = np.abs(x.astype(np.float64)) @ np.abs(weights) * 1e-6 + 1e-5
+    assert (np.abs(made.run(None, {"x": x})[0] - np.maximum(product, 0)) <= bound).all()
+    kernels = {node["kernel"] for node in made.explain().to_dict()["nodes"]}
+    assert "MatMulNBits+Relu" in kernels
