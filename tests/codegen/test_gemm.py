@@ -140,7 +140,7 @@ def test_packing_as_a_step_equals_packing_in_numpy(k: int, n: int, dtype: DType,
 
 
 def test_unknown_layout() -> None:
-    with pytest.raises(ValueError, match="b_layout is one of packed, rows, columns; got 'diagonal'"):
+    with pytest.raises(ValueError, match="b_layout is one of packed, rows, columns, blocks; got 'diagonal'"):
         GemmSpec(b_layout="diagonal")
 
 
@@ -151,3 +151,8 @@ def test_empty(m: int, n: int, k: int, layout: str) -> None:
     product(GemmSpec(b_layout=layout), np.zeros((m, k), np.float32), np.zeros((k, n), np.float32), c, 2)
     assert not c.any()
     t.check_margin(whole)
+
+
+def test_blocks_need_a_format() -> None:
+    with pytest.raises(ValueError, match="b_layout 'blocks' goes with a format of blocks; got 'blocks' and None"):
+        GemmSpec(DType.FLOAT, "blocks")

@@ -167,7 +167,8 @@ def test_qgemm(transposed: int, real: bool, per_column: bool) -> None:
     rng = np.random.default_rng(4)
     count = (21,) if per_column else ()
     constants = {
-        "as": np.float32(0.02), "az": np.uint8(9), "b": rng.integers(-128, 128, (21, 30) if transposed else (30, 21)).astype(np.int8),
+        "as": np.float32(0.02), "az": np.uint8(9),
+        "b": rng.integers(-128, 128, (21, 30) if transposed else (30, 21)).astype(np.int8),
         "bs": (rng.random(count) * 0.01 + 0.01).astype(np.float32), "bz": np.full(count, 3, np.int8),
         "c": rng.integers(-500, 500, 21).astype(np.int32), "ys": np.float32(0.37), "yz": np.uint8(120),
     }  # fmt: skip

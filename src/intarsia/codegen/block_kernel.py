@@ -131,7 +131,7 @@ class _Direct:
         body.b.ret_void()
 
     def _block(self, state: list[Value], start: Value, length: Value) -> None:
-        body, form, lanes, b = self.body, self.form, self.lanes, self.body.b
+        body, form, lanes = self.body, self.form, self.lanes
         panel = state[-1]
         heads = [
             [body.load(body.at(panel, h * self.row_nbytes + j * lanes * 4), DType.FLOAT, lanes) for j in range(self.vectors)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,5 +88,3 @@ def zero_points(given: np.ndarray, columns: int, blocks: int, bits: int) -> np.n
     if bits == 4:
         rows = np.stack([rows & 15, rows >> 4], 2).reshape(columns, -1)
     return rows[:, :blocks].astype(np.float32)
-
-

@@ -213,8 +213,10 @@ class _Builder:
         lift = LIFT if self.a_dtype is DType.INT8 else 0
         known = self._known_zero(made.a_zero)
         a_zero: Tensor | int
-        if known is not None and known.size == 1 and (
-            weights is not None or made.a_zero.known or int(known.reshape(-1)[0]) == -lift
+        if (
+            known is not None
+            and known.size == 1
+            and (weights is not None or made.a_zero.known or int(known.reshape(-1)[0]) == -lift)
         ):
             a_zero = int(known.reshape(-1)[0]) + lift
         else:

@@ -15,7 +15,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, evaluate, product
+from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k

@@ -6,7 +6,7 @@ product's epilogue. QLinearConv, QGemm and DynamicQuantizeMatMul are written in 
 
 How far results move from the definition in float32: sums are exact here, and a QuantizeLinear inside the model multiplies by
 the reciprocal of its scale; so a number that lies between two steps by less than float32's rounding may fall to the other
-one: at most one step of the output's quantisation. 
+one: at most one step of the output's quantisation.
 
 Weights that are dequantised for a product of floats stay packed: such a MatMul becomes MatMulNBits. The session entry
 "session.disable_quant_qdq" leaves tensors
@@ -15,7 +15,7 @@ that are dequantised as the model has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,7 +195,7 @@ class _Rewrite:
 
     def _append(
         self, like: Node, op_type: str, version: int, inputs: list[str], output: str = "", domain: str = "",
-        attributes: dict[str, object] | None = None,
+        attributes: Mapping[str, object] | None = None,
     ) -> str:  # fmt: skip
         """A node in the place of `like`; returns its output's name."""
         output = output or self._name(like.outputs[0])

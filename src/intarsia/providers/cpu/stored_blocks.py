@@ -54,7 +54,7 @@ class StoredBlocks:
     def numbers(self) -> np.ndarray:
         """uint8 [N, blocks, bytes of a block], low bits first."""
         blocks = -(-self.depth // self.size)
-        padded = np.zeros((self.columns, blocks * self.size), np.uint8)
+        padded: np.ndarray = np.zeros((self.columns, blocks * self.size), np.uint8)
         padded[:, : self.depth] = (self.data.numpy().astype(np.int16) + self._lift).astype(np.uint8).T
         if self.bits == 4:
             padded = padded[:, ::2] | padded[:, 1::2] << 4
