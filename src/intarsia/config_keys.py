@@ -61,7 +61,7 @@ PROPERTY_KEYS: dict[str, str] = {
 SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
     "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
-    "session.cache_weights_mib": ConfigKey("256", "models up to this size start from the cache; 0: none", True, "int"),
+    "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(

@@ -234,12 +234,15 @@ class InferenceSession(SessionApi):
         if len(instances) != 1 or self._loaded is not None or watched or changed:
             return None
         (provider,) = instances
-        settings = (
-            provider.name, provider.options, options.graph_optimization_level, sorted(self._disabled),
-            options.use_deterministic_compute, sorted(options.free_dimension_overrides.items()),
-            sorted(options.denotation_overrides.items()), sorted(options.config_entries().items()),
-        )  # fmt: skip
-        return warm_start(self._source, options, provider, repr(settings))
+        settings = {
+            "the provider": repr((provider.name, provider.options)),
+            "the optimisation": repr((options.graph_optimization_level, sorted(self._disabled))),
+            "determinism": repr(options.use_deterministic_compute),
+            "a dimension's name": repr(sorted(options.free_dimension_overrides.items())),
+            "a dimension's denotation": repr(sorted(options.denotation_overrides.items())),
+            "a configuration entry": repr(sorted(options.config_entries().items())),
+        }
+        return warm_start(self._source, options, settings)
 
     def _whole_model(self) -> CompiledModel:
         """The model with its partition, which a session that began from the cache does not have."""

@@ -5,8 +5,9 @@ the CPU. Reading a large file to hash it takes longer than starting from the cac
 identity (device, inode, size, times of change); a file changed in the last seconds is always read, since its clock may
 not have ticked between two changes.
 
-Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are kept. The log
-(level DEBUG of `intarsia.cache`) says why a model is not.
+Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are kept. Large
+ones are written by a thread of their own, after the session that made them has begun. The log (level DEBUG of
+`intarsia.cache`) says why a model is not kept, or what has changed since it was.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import logging
 import mmap
 import os
 import pickle
+import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,12 +24,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.codegen.cache import DiskCache, content_key, get_cache
-from intarsia.codegen.fingerprint import fingerprint
+from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
 from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start from the cache needs is imported before it
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.options import SessionOptions
@@ -38,6 +42,8 @@ logger = logging.getLogger("intarsia.cache")
 _SETTLED_SECONDS = 2.0  # file systems' clocks tick more often than this
 _MIB = 1 << 20
 _ALIGNMENT = 64
+_LARGE_NBYTES = 32 << 20  # hashing and writing more is left to a thread
+_FREE = 8  # of the disk's free space, at most one part in so many is taken for one model
 
 
 @dataclass(frozen=True)
@@ -67,33 +73,52 @@ class Start:
 
 
 class WarmStart:
-    """The cache entry of one model with one session's options; `find` it, or `keep` what was made instead."""
+    """The cache entry of one model with one session's options; `find` it, or `keep` what was made instead.
 
-    def __init__(self, model: str, key: str, cache: DiskCache, limit_nbytes: int) -> None:
-        self._model, self._cache, self._limit = model, cache, limit_nbytes
-        self._head, self._weights = f"start-{key}", f"weights-{key}"
+    Args:
+        source: a path or the model's bytes.
+        settings: what of the options and the provider a program depends on, as text by what it is.
+    """
+
+    def __init__(self, source: Any, settings: dict[str, str], cache: DiskCache, limit_nbytes: int) -> None:
+        self._source, self._cache, self._limit = source, cache, limit_nbytes
+        self._parts = {**surroundings(), **settings}
+        self._identity = _identity(source)
+        self._model = _model_key(source, cache, limit_nbytes, read_up_to=_LARGE_NBYTES)
 
     def is_of(self, source: Any) -> bool:
         """Whether `source` still is the model that the entry was made for."""
         return _model_key(source, self._cache, self._limit) == self._model
 
     def find(self, provider: ExecutionProvider, context: CompileContext) -> Start | None:
-        head = self._cache.get(self._head)
+        """The session's beginning, or None where it has to be made."""
+        if self._model is None:
+            return None
+        key = content_key(self._model, *self._parts.values())
+        head = self._cache.get(f"start-{key}")
         if head is None:
+            self._explain_miss()
             return None
         signature, program_head, nbytes = pickle.loads(head)  # noqa: S301 # it comes with machine code
-        block = self._block(nbytes)
+        block = self._block(f"weights-{key}", nbytes)
         if block is None:
             return None
         restored = provider.restore(program_head, block, context)
         return None if restored is None else Start(signature, DirectModel(restored))
 
-    def _block(self, nbytes: int) -> np.ndarray | None:
+    def _explain_miss(self) -> None:
+        last = self._cache.get(f"seen-{content_key(self._model or '')}") if logger.isEnabledFor(logging.DEBUG) else None
+        if last is not None:
+            before: dict[str, str] = pickle.loads(last)  # noqa: S301 # our own
+            changed = [name for name, part in self._parts.items() if before.get(name) != part]
+            logger.debug("no warm start: since it was kept, %s changed", ", ".join(changed) or "the entry was removed")
+
+    def _block(self, name: str, nbytes: int) -> np.ndarray | None:
         raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
         block = raw[-raw.ctypes.data % _ALIGNMENT :][:nbytes]
         if not nbytes:
             return block
-        opened = self._cache.open(self._weights)
+        opened = self._cache.open(name)
         if opened is None:
             return None
         file, length = opened
@@ -122,27 +147,33 @@ class WarmStart:
             logger.debug("not kept for a warm start: %s", reason)
             return
         nbytes = sum(memoryview(part).nbytes for part in saved.parts)
-        if nbytes > self._limit:
-            logger.debug("not kept for a warm start: %d MiB of weights, more than %d", nbytes // _MIB, self._limit // _MIB)
+        if nbytes > self._limit or nbytes > self._cache.free_nbytes() // _FREE:
+            logger.debug("not kept for a warm start: %d MiB are more than the limit or the disk allows", nbytes // _MIB)
             return
         head = pickle.dumps((signature, saved.head, nbytes), 5)
-        if not nbytes or self._cache.put(self._weights, saved.parts):
-            self._cache.put(self._head, head)
+        if nbytes <= _LARGE_NBYTES and self._model is not None:
+            self._write(head, saved.parts)
+        else:
+            threading.Thread(target=self._write, args=(head, saved.parts), name="intarsia-cache").start()
+
+    def _write(self, head: bytes, parts: Sequence[bytes | memoryview]) -> None:
+        model = self._model or _model_key(self._source, self._cache, self._limit)
+        if model is None or _identity(self._source) != self._identity:  # the program is of what was there before
+            return
+        self._model = model
+        key = content_key(model, *self._parts.values())
+        if not parts or self._cache.put(f"weights-{key}", parts):
+            self._cache.put(f"start-{key}", head)
+            self._cache.put(f"seen-{content_key(model)}", pickle.dumps(self._parts, 5))
 
 
-def warm_start(source: Any, options: SessionOptions, provider: ExecutionProvider, settings: str) -> WarmStart | None:
-    """The cache entry for `source` and everything that a program is made from; None where nothing is kept.
-
-    `settings` is text that differs wherever the program would.
-    """
+def warm_start(source: Any, options: SessionOptions, settings: dict[str, str]) -> WarmStart | None:
+    """The cache entry for `source` and everything that a program is made from; None where nothing is kept."""
     cache = get_cache()
     limit = int(options.config("session.cache_weights_mib")) * _MIB
     if cache.directory is None or limit <= 0 or os.environ.get("INTARSIA_PROGRAM_CACHE") == "0":
         return None
-    model = _model_key(source, cache, limit)
-    if model is None:
-        return None
-    return WarmStart(model, content_key(model, settings, fingerprint()), cache, limit)
+    return WarmStart(source, settings, cache, limit) if isinstance(source, (bytes, str, os.PathLike)) else None
 
 
 def model_key(source: Any) -> str | None:
@@ -150,8 +181,8 @@ def model_key(source: Any) -> str | None:
     return _model_key(source, get_cache(), 1 << 40)
 
 
-def _model_key(source: Any, cache: DiskCache, limit: int) -> str | None:
-    """A hash of the model's bytes; None for sources that are not worth it, or not known yet."""
+def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | None = None) -> str | None:
+    """A hash of the model's bytes; None for sources larger than `limit`, or than `read_up_to` and not known yet."""
     if isinstance(source, bytes):
         return content_key(source) if len(source) <= limit else None
     if not isinstance(source, (str, os.PathLike)):
@@ -161,12 +192,13 @@ def _model_key(source: Any, cache: DiskCache, limit: int) -> str | None:
         status = os.stat(path)  # noqa: PTH116
         if status.st_size > limit or not status.st_size:
             return None
-        identity = f"{path} {status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
-        remembered = f"file-{content_key(identity)}"
+        remembered = f"file-{content_key(repr((path, *_identity_of(status))))}"
         settled = time.time() - max(status.st_mtime, status.st_ctime) > _SETTLED_SECONDS
         known = cache.get(remembered) if settled else None
         if known is not None:
             return known.decode()
+        if read_up_to is not None and status.st_size > read_up_to:
+            return None
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
             key = f"{content_key(data)} {path}"  # type: ignore[arg-type]
     except (OSError, ValueError):
@@ -174,3 +206,17 @@ def _model_key(source: Any, cache: DiskCache, limit: int) -> str | None:
     if settled:
         cache.put(remembered, key.encode())
     return key
+
+
+def _identity(source: Any) -> tuple[int, ...] | None:
+    """What changes whenever a file does."""
+    if isinstance(source, bytes):
+        return None
+    try:
+        return _identity_of(os.stat(source))  # noqa: PTH116
+    except (OSError, ValueError):
+        return ()
+
+
+def _identity_of(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

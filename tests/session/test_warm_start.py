@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -149,6 +150,55 @@ def test_what_is_not_kept_says_why(
     options.add_session_config_entry("session.cache_weights_mib", "0")
     for _ in range(2):
         assert not is_warm(ort.InferenceSession(make_model(MLP).SerializeToString(), options))
+
+
+def test_a_large_model_is_written_by_a_thread(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia.warm._LARGE_NBYTES", 16)
+    assert not is_warm(ort.InferenceSession(model_file))
+    join_writers()
+    now = time.time()
+    assert not is_warm(ort.InferenceSession(model_file)), "a large file that changed just now would have to be read"
+    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
+    ort.InferenceSession(model_file)
+    join_writers()
+    session = ort.InferenceSession(model_file)
+    assert is_warm(session)
+    check(session)
+
+
+def test_a_file_replaced_while_the_session_was_made_is_not_mistaken(
+    make_model: Callable[..., onnx.ModelProto], model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from intarsia import prepare
+
+    original = prepare.load_model
+
+    def load_then_replace(*arguments: object) -> object:
+        graph = original(*arguments)
+        assert all(c.numpy() is not None for c in graph.constants.values())
+        model_file.write_bytes(make_model(MLP.replace("{-1, 1}", "{-9, 9}")).SerializeToString())
+        monkeypatch.setattr(prepare, "load_model", original)
+        return graph
+
+    monkeypatch.setattr(prepare, "load_model", load_then_replace)
+    ort.InferenceSession(model_file)
+    session = ort.InferenceSession(model_file)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], np.maximum(X @ W + np.float32([-9, 9]), 0))
+
+
+def test_the_log_says_what_has_changed(model_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    ort.InferenceSession(model_file)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with caplog.at_level("DEBUG", "intarsia.cache"):
+        ort.InferenceSession(model_file, options)
+    assert "since it was kept, the optimisation changed" in caplog.text
+
+
+def join_writers() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "intarsia-cache":
+            thread.join()
 
 
 def test_overriding_an_initializer_of_a_warm_session(make_model: Callable[..., onnx.ModelProto]) -> None:

@@ -35,12 +35,14 @@ except ImportError:  # hashlib loads OpenSSL besides, which takes longer than a 
 logger = logging.getLogger("intarsia")
 
 CACHE_VERSION = 1
-DEFAULT_MAX_BYTES = 2 << 30
+DEFAULT_MAX_BYTES = 4 << 30
 _MAGIC = b"INTARS01"
 _HEADER = struct.Struct("<8s16sQ")
 _KEY_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.")
 # A temporary file older than this was left by a process that died.
 _STALE_SECONDS = 3600.0
+# After an entry of this size the bound is looked at again.
+_LARGE_NBYTES = 16 << 20
 # An entry's time of use is renewed at most this often, to spare the disk.
 _TOUCH_SECONDS = 3600.0
 
@@ -159,7 +161,24 @@ class DiskCache:
             self._give_up(error)
             return False
         self._prune_once()
+        if path.stat().st_size > _LARGE_NBYTES:
+            self.prune()
         return True
+
+    def free_nbytes(self) -> int:
+        """Free space of the disk that the cache lies on; a very large number where the system does not say."""
+        try:
+            status = os.statvfs(self._existing_folder())
+        except (AttributeError, OSError):
+            return sys.maxsize
+        return status.f_bavail * status.f_frsize
+
+    def _existing_folder(self) -> Path:
+        assert self.directory is not None
+        folder = self.directory
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        return folder
 
     def entries(self) -> list[CacheEntry]:
         """All entries, least recently used first."""

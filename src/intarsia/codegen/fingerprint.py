@@ -16,9 +16,23 @@ def fingerprint() -> str:
     return _fingerprint(os.environ.get("INTARSIA_CPU_FEATURES", ""))
 
 
+def surroundings() -> dict[str, str]:
+    """What the fingerprint is made of, each as a hash, by what it is."""
+    return _surroundings(os.environ.get("INTARSIA_CPU_FEATURES", ""))
+
+
 @functools.cache
 def _fingerprint(features: str) -> str:
-    return content_key(sys.version, np.__version__, _package(), _compiler(), _cpu(), features)
+    return content_key(*_surroundings(features).values())
+
+
+@functools.cache
+def _surroundings(features: str) -> dict[str, str]:
+    parts = {
+        "Python": sys.version, "NumPy": np.__version__, "Intarsia's files": _package(), "llvmlite": _compiler(),
+        "the CPU": _cpu(), "INTARSIA_CPU_FEATURES": features,
+    }  # fmt: skip
+    return {name: content_key(part) for name, part in parts.items()}
 
 
 def _package() -> str:
