@@ -238,9 +238,12 @@ def strings(value: Any, where: str) -> np.ndarray:
         array = np.ascontiguousarray(array).view(f"S{array.dtype.itemsize}") if array.dtype.itemsize else array
     if array.dtype.kind not in "SO":
         raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")
+    items = array.reshape(-1).tolist()
+    if set(map(type, items)) <= {str}:
+        return np.array(array, dtype=object, order="C")
     out = np.empty(array.shape, dtype=object)
     flat = out.reshape(-1)
-    for i, element in enumerate(array.reshape(-1).tolist()):
+    for i, element in enumerate(items):
         if isinstance(element, bytes):
             try:
                 element = element.decode()

@@ -70,3 +70,9 @@ def test_a_branch_with_captured_weights(then: bool) -> None:
     y = _run(nodes, {"x": x, "c": np.array(then)}, {"w": w, "b": b}, {"x": ["n", 8]})
     z = x @ w.T + b
     np.testing.assert_allclose(y, np.maximum(z, 0) if then else -z, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_product_with_a_constant_vector(dtype: type) -> None:
+    a, v = _random(5, 9, dtype=dtype), _random(9, dtype=dtype)
+    np.testing.assert_allclose(_run([helper.make_node("MatMul", ["a", "v"], ["y"])], {"a": a}, {"v": v}, {}), a @ v, rtol=1e-4)

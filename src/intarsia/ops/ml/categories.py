@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +53,12 @@ class Table:
         """Positions of the elements of `x`, in one dimension; -1 where there is none."""
         flat = x.reshape(-1)
         if self.words is not None:
-            get = self.words.get
-            return np.fromiter((get(str(item), -1) for item in flat.tolist()), np.int64, flat.size)
+            items = flat.tolist()
+            found = np.fromiter(map(self.words.get, items, itertools.repeat(-1)), np.int64, flat.size)
+            for i in np.flatnonzero(found < 0).tolist() if flat.dtype.kind == "O" else ():
+                if not isinstance(items[i], str):
+                    found[i] = self.words.get(str(items[i]), -1)
+            return found
         assert self.keys is not None and self.positions is not None
         if not len(self.keys):
             return np.full(flat.size, -1)
@@ -136,6 +141,23 @@ def _mapping(*given: Any) -> Mapping:
     keys, values, default, dtype = _attributes(given[:4], given[4:8], given[8:]).chosen()
     kind = np.dtype(dtype).kind
     return Mapping(Table.of(np.asarray(keys)), _with_default(values, default, object if kind in "OUS" else dtype))
+
+
+def mapping_of(
+    *, keys_strings: Sequence[str] | None = None, keys_int64s: Sequence[int] | None = None,
+    keys_floats: Sequence[float] | None = None, keys_tensor: np.ndarray | None = None,
+    values_strings: Sequence[str] | None = None, values_int64s: Sequence[int] | None = None,
+    values_floats: Sequence[float] | None = None, values_tensor: np.ndarray | None = None, default_string: str = "_Unused",
+    default_int64: int = -1, default_float: float = -0.0, default_tensor: np.ndarray | None = None,
+) -> Mapping:  # fmt: skip
+    """What a LabelEncoder (from version 2 on) of these attributes looks up.
+
+    Raises:
+        DefinitionError: keys or values are given twice or not at all, or differ in number.
+    """
+    keys = (keys_strings, keys_int64s, keys_floats, keys_tensor)
+    values = (values_strings, values_int64s, values_floats, values_tensor)
+    return _mapping(*keys, *values, default_string, default_int64, default_float, default_tensor)
 
 
 def _encoder_type(

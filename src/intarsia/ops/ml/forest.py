@@ -71,6 +71,11 @@ class Forest:
                                    ("target", self.target, self.targets)):  # fmt: skip
             if len(places) and not (places.min() >= 0 and places.max() < size):
                 raise k.DefinitionError(f"a {what} id is out of range; expected 0 to {size - 1}")
+        if len(self.feature) and self.feature.min() < 0:
+            raise k.DefinitionError(f"a feature id is {self.feature.min()}; expected 0 or more")
+        roots = self.roots
+        if len(roots) and not (roots.min() >= 0 and roots.max() < len(self.mode)):
+            raise k.DefinitionError(f"a root is out of range; expected 0 to {len(self.mode) - 1}")
 
     @cached_property
     def highest_feature(self) -> int:
@@ -255,7 +260,9 @@ def _roots(treeids: Sequence[int], yes: np.ndarray, no: np.ndarray) -> np.ndarra
     free[yes[yes >= 0]] = False
     free[no[no >= 0]] = False
     found = np.flatnonzero(free)
-    _, first = np.unique(np.array(treeids, np.int64)[found], return_index=True)
+    trees, first = np.unique(np.array(treeids, np.int64)[found], return_index=True)
+    if len(trees) < len(set(treeids)):
+        raise k.DefinitionError("the nodes of a tree lead round in a circle; expected a tree, whose root no node leads to")
     return found[np.sort(first)]
 
 

@@ -1,5 +1,5 @@
 """Parts of classical models that providers use inside, never a model: the descent through a packed forest, what follows it,
-and labels that are words.
+numbers looked up in tables, and labels that are words.
 
 `TreeSums` is here in NumPy, node by node as `ops/ml/packed.py` lays them out; the CPU provider has a kernel for it.
 """
@@ -62,14 +62,14 @@ def tree_sums(
             value = np.take_along_axis(key, (n["feature"] // (LANES * x.itemsize))[:, None].astype(np.int64), 1)[:, 0]
             at = n["child"].astype(np.int64) // size + (value.astype(dtype) - n["low"] < n["span"])
         low = node["low"][at]
-        for row, leaf in enumerate(low.tolist()):
-            if votes == "node":
-                combine.at(out[row], target, low[row : row + 1].view(x.dtype).astype(np.float64))
-            elif votes == "dense":
-                out[row] = combine(out[row], weights[leaf * scores : (leaf + 1) * scores])
-            else:
+        if votes == "node":
+            out[:, target] = combine(out[:, target], low.view(x.dtype))
+        elif votes == "dense":
+            out = combine(out, weights.reshape(-1, scores)[low.astype(np.int64)])
+        else:
+            for row, leaf in zip(out, low.tolist(), strict=True):
                 mine = slice(first[leaf], first[leaf + 1])
-                combine.at(out[row], targets[mine], weights[mine].astype(np.float64))
+                combine.at(row, targets[mine], weights[mine].astype(np.float64))
     return out
 
 
@@ -102,3 +102,41 @@ def label(index: np.ndarray, *, words: Sequence[str]) -> np.ndarray:
     table[:] = words
     found: np.ndarray = table.take(index)
     return found
+
+
+@op("Lookup", 1, domain=DOMAIN)
+def lookup(X: Tensor, keys: Tensor, values: Tensor, *, nan: int = 0) -> Tensor:
+    """For each element its key's value: `keys` [K] are ascending, `values` [K + 2] are theirs, NaN's and the default.
+
+    NaN is no key but has its own value if `nan`. The key is found by bisection.
+    """
+    count = keys.shape[0]
+    assert isinstance(count, int)
+    place = k.full(X.shape, 0, DType.INT64)
+    step = 1 << max(count, 1).bit_length() - 1
+    while step:
+        probe = place + step
+        known = k.take(keys, k.minimum(probe, count) - 1, 0)
+        place = k.select((probe <= count) & (known < X), probe, place)
+        step //= 2
+    place = k.minimum(place, count - 1)
+    index = k.select(k.equal(k.take(keys, place, 0), X), place, count + 1)
+    if nan:
+        index = k.select(k.unary("isnan", X), count, index)
+    return k.take(values, index, 0)
+
+
+@op("Table", 1, domain=DOMAIN)
+def table(X: Tensor, values: Tensor, *, low: int) -> Tensor:
+    """`values` [K + 1] of the integers from `low` on, its last element for all others."""
+    count = values.shape[0]
+    assert isinstance(count, int)
+    place = k.cast(X, DType.INT64) - low  # that wraps around to what is no place
+    return k.take(values, k.select((place >= 0) & (place < count - 1), place, count - 1), 0)
+
+
+@op("Indicators", 1, domain=DOMAIN)
+def indicators(X: Tensor, categories: Tensor) -> Tensor:
+    """1 where an element (truncated to an integer) is the category of the last axis, else 0."""
+    wide = k.reshape(k.cast(X, DType.INT64), (*X.shape, 1))
+    return k.cast(k.equal(wide, categories), DType.FLOAT)

@@ -254,7 +254,7 @@ class _Layout:
         content[:roots] = forest.roots
         content[begin::2], content[begin + 1 :: 2] = self.nodes.no[inner], self.nodes.yes[inner]
         least, most = self._depths()
-        near = most - least <= _NEAR
+        near = (most - least <= _NEAR) & (self.whole and not self._shared())
         node_bytes = NODE_BYTES[self.dtype.itemsize]
         trees = np.stack([np.arange(roots) * node_bytes, np.where(near, most, least), ~near, tree_targets], 1).astype(np.int64)
         return Packed(
@@ -262,14 +262,12 @@ class _Layout:
         )  # fmt: skip
 
     def _depths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each tree the depths of the least and the most distant leaf (where nodes are shared: 0, and their number)."""
+        """Of each tree the depths of the least and the most distant leaf (where nodes are shared: by the shortest ways)."""
         roots = len(self.forest.roots)
-        if not self.whole or self._shared():
-            return np.zeros(roots, np.int64), np.full(roots, len(self.order))
         least, most = np.full(roots, len(self.order)), np.zeros(roots, np.int64)
         np.minimum.at(least, self.tree[self.is_leaf], self.level[self.is_leaf])
         np.maximum.at(most, self.tree[self.is_leaf], self.level[self.is_leaf])
-        return least, most
+        return np.minimum(least, most), most
 
     def _shared(self) -> bool:
         inner = self.order[~self.is_leaf]

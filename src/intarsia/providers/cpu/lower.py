@@ -25,6 +25,7 @@ from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Step, buffers_and_sizes
+from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result
@@ -33,7 +34,6 @@ from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.template import FusedOperand
-from intarsia.providers.cpu.trees import descended
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 
@@ -63,9 +63,9 @@ def lower_graph(
     plain = dequantized(inference, registry)
     if plain is not None:
         inference = infer(plain, registry)
-    trees = descended(inference, registry)
-    if trees is not None:
-        inference = infer(trees, registry)
+    parts = taken_apart(inference, registry)
+    if parts is not None:
+        inference = infer(parts, registry)
     changed = channels_last(inference)
     if changed is not None:
         inference = infer(changed, registry)

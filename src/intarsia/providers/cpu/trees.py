@@ -1,26 +1,19 @@
-"""Tree ensembles by a kernel: packed when the model is compiled, descended natively, scored by compiled definitions."""
+"""Tree ensembles by a kernel: packed when the model is compiled (`classical.py`), descended natively."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from intarsia.codegen import trees as template
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.target import Target
-from intarsia.errors import InvalidArgument, InvalidGraph
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
-from intarsia.ops.infer import Inference, call, resolve_version
-from intarsia.ops.ml import DOMAIN
-from intarsia.ops.ml.native import DOMAIN as NATIVE
+from intarsia.ops.infer import Inference
 from intarsia.ops.ml.native import check_features
-from intarsia.ops.ml.packed import pack
-from intarsia.ops.ml.trees import MEANINGS, Ensemble
-from intarsia.ops.registry import Registry
 from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
@@ -29,116 +22,6 @@ _SCRATCH_NBYTES = 1 << 17  # keys and sums of a block of rows
 _MAX_BLOCK = 512
 _SHARES = 4  # blocks per thread, so that none waits long for another
 _PARTIAL = 4096  # sums of parts of a forest that are kept side by side
-
-
-# --- nodes ---------------------------------------------------------------------------------------------------------
-
-
-def descended(inference: Inference, registry: Registry) -> Graph | None:
-    """The graph with tree ensembles as their descent and what follows it; None if it has none.
-
-    Raises:
-        InvalidGraph: a node's attributes do not describe trees.
-    """
-    graph = inference.graph
-    if not any(_is_ensemble(n, inference) for n in graph.nodes):
-        return None
-    out = graph.clone()
-    nodes: list[Node] = []
-    for node in out.nodes:
-        nodes += _Rewrite(out, node, inference, registry).nodes() if _is_ensemble(node, inference) else [node]
-    out.nodes = nodes
-    out.types = {}
-    return out
-
-
-def _is_ensemble(node: Node, inference: Inference) -> bool:
-    if node.domain != DOMAIN or node.op_type not in MEANINGS or not node.inputs or not any(node.outputs):
-        return False
-    kind = inference.types.get(node.inputs[0])
-    return isinstance(kind, TensorType) and kind.shape is not None and len(kind.shape) in (1, 2)
-
-
-class _Rewrite:
-    def __init__(self, graph: Graph, node: Node, inference: Inference, registry: Registry) -> None:
-        self.graph, self.node = graph, node
-        kind = inference.types[node.inputs[0]]
-        assert isinstance(kind, TensorType)
-        self.kind = kind
-        self.first = next(n for n in node.outputs if n)
-        record = resolve_version(inference.graph, node, registry)
-        assert record is not None
-        self.record = record
-        self.made: list[Node] = []
-
-    def nodes(self) -> list[Node]:
-        try:
-            meant: Ensemble = call(self.record, self.node, [self.kind], self._meaning)
-            sums = self._sums(meant)
-        except k.DefinitionError as error:
-            raise InvalidGraph(f"node {self.node.name!r} ({self.node.qualified_op}): {error}") from error
-        base = self._constant("base", meant.base)
-        if meant.classes is None:
-            dtype = self.kind.dtype if self.node.op_type == "TreeEnsemble" else DType.FLOAT
-            self._add(
-                "TreeScores", [sums, base], list(self.node.outputs), aggregate=meant.aggregate, trees=len(meant.forest.roots),
-                transform=meant.transform, dtype=dtype.onnx_name,
-            )  # fmt: skip
-        else:
-            self._classify(meant, sums, base)
-        return self.made
-
-    def _meaning(self, _data: TensorType, **attributes: object) -> Ensemble:
-        return MEANINGS[self.node.op_type](**attributes)
-
-    def _sums(self, meant: Ensemble) -> str:
-        x = self.node.inputs[0]
-        double = self.kind.dtype is DType.DOUBLE
-        if self.kind.dtype not in (DType.FLOAT, DType.DOUBLE):
-            x = self._add("Cast", [x], [f"{self.first}%real"], domain="", to=1)
-        aggregate = "SUM" if meant.aggregate == "AVERAGE" else meant.aggregate
-        packed = pack(meant.forest, np.dtype(np.float64 if double else np.float32), aggregate)
-        arrays = {
-            "nodes": packed.nodes, "trees": packed.trees, "columns": packed.columns, "weights": packed.weights,
-            "first": packed.first, "targets": packed.targets,
-        }  # fmt: skip
-        return self._add(
-            "TreeSums", [x, *(self._constant(name, array) for name, array in arrays.items())], [f"{self.first}%sums"],
-            votes=packed.votes, aggregate=aggregate, scores=meant.forest.targets,
-            features=int(packed.columns.max(initial=-1)) + 1, steps=packed.steps,
-        )  # fmt: skip
-
-    def _classify(self, meant: Ensemble, sums: str, base: str) -> None:
-        assert meant.classes is not None
-        names = meant.classes.names()
-        label, scores = (*self.node.outputs, "")[:2]
-        words = names.dtype == object
-        labels = "" if words or np.array_equal(names, np.arange(len(names))) else self._constant("labels", names)
-        index = f"{self.first}%index" if words and label else label
-        self._add(
-            "TreeClasses", [sums, base, labels], [index, scores], transform=meant.transform,
-            only=-1 if meant.only is None else meant.only, probability=int(meant.probability),
-        )  # fmt: skip
-        if words and label:
-            self._add("Label", [index], [label], words=names.tolist())
-
-    def _constant(self, what: str, array: np.ndarray | None) -> str:
-        if array is None:
-            return ""
-        name = f"{self.first}%{what}"
-        self.graph.constants[name] = Constant.of(name, array)
-        return name
-
-    def _add(self, op_type: str, inputs: list[str], outputs: list[str], domain: str = NATIVE, **attributes: object) -> str:
-        while inputs and not inputs[-1]:
-            inputs.pop()
-        version = 13 if not domain else 1
-        node = Node(op_type, inputs, outputs, attributes, domain, self.node.name, version, origin=self.node.origin)
-        self.made.append(node)
-        return outputs[0]
-
-
-# --- the kernel ----------------------------------------------------------------------------------------------------
 
 
 def tree_sums(node: Node, inference: Inference) -> Template | None:
