@@ -13,7 +13,6 @@ ones are written by a thread of their own, after the session that made them has 
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import pickle
 import threading
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.cache import DiskCache, content_key, get_cache
+from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
@@ -199,8 +198,7 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
             return known.decode()
         if read_up_to is not None and status.st_size > read_up_to:
             return None
-        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:  # noqa: PTH123
-            key = f"{content_key(data)} {path}"  # type: ignore[arg-type]
+        key = f"{file_key(path)} {path}"
     except (OSError, ValueError):
         return None  # loading says what is wrong
     if settled:

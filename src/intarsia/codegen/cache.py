@@ -43,6 +43,7 @@ _KEY_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNO
 _STALE_SECONDS = 3600.0
 # After an entry of this size the bound is looked at again.
 _LARGE_NBYTES = 16 << 20
+_PIECE_NBYTES = 1 << 20
 # An entry's time of use is renewed at most this often, to spare the disk.
 _TOUCH_SECONDS = 3600.0
 
@@ -73,6 +74,15 @@ def content_key(*parts: str | bytes) -> str:
         data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little"))
         digest.update(data)
+    return digest.hexdigest()
+
+
+def file_key(path: str) -> str:
+    """32 hex digits: the hash of a file's bytes, read in pieces (a mapping of it would count as this process's memory)."""
+    digest, piece = blake2b(digest_size=16), bytearray(_PIECE_NBYTES)
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        while count := file.readinto(piece):
+            digest.update(memoryview(piece)[:count])
     return digest.hexdigest()
 
 
