@@ -11,7 +11,7 @@ from intarsia.backend.backend_rep import RUN_OPTIONS, IntarsiaBackendRep
 from intarsia.device_info import get_device
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.options import RunOptions, SessionOptions
-from intarsia.providers.registry import REFERENCE, get_available_providers
+from intarsia.providers.registry import CPU, get_available_providers, load_provider
 from intarsia.session import InferenceSession
 
 SESSION_OPTIONS = frozenset(SessionOptions.PROPERTIES) - {
@@ -89,9 +89,8 @@ class IntarsiaBackend(Backend):  # type: ignore[misc] # onnx has no types
             supported, message = cls.is_opset_supported(model)
             if not supported:
                 raise unittest.SkipTest(message)
-        excluded = os.environ.get("ORT_ONNX_BACKEND_EXCLUDE_PROVIDERS", "").split(",")
-        providers = [p for p in get_available_providers() if p not in excluded and p != REFERENCE]
-        return IntarsiaBackendRep(InferenceSession(model, options, providers or [REFERENCE]))
+        providers = [CPU] if device is None or device.split(":")[0].upper() == "CPU" else _with_devices()
+        return IntarsiaBackendRep(InferenceSession(model, options, providers))
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str | None = None, **kwargs: Any) -> list[Any]:
@@ -120,6 +119,12 @@ class IntarsiaBackend(Backend):  # type: ignore[misc] # onnx has no types
         graph = helper.make_graph([node], "node", taken, given)
         results = cls.run_model(helper.make_model(graph, **kwargs).SerializeToString(), arrays, device)
         return namedtupledict("Outputs", [v.name for v in given])(*results)
+
+
+def _with_devices() -> list[str]:
+    """The providers of this machine that have memory of their own, then the CPU."""
+    names = [p for p in get_available_providers() if any(not device.host for device in load_provider(p).devices())]
+    return [*names, CPU]
 
 
 OnnxRuntimeBackend = IntarsiaBackend

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.partition.provider import BoundCall
+from intarsia.plan.address import address_of
 from intarsia.plan.segment import BoundSegment, State
 
 if TYPE_CHECKING:
@@ -40,17 +41,18 @@ class CpuBoundCall(BoundCall):
         self._targets = list(targets.values())
         self._unwanted = [np.empty(*specs[name]) for name in segment.outputs if name not in targets]
         for array, name in zip(self._unwanted, (n for n in segment.outputs if n not in targets), strict=True):
-            self._externals[places[name]] = array.ctypes.data
+            self._externals[places[name]] = address_of(array)
         for slot, array in zip(self._input_slots, self._inputs, strict=True):
             if slot >= 0:
-                self._externals[slot] = array.ctypes.data
+                self._externals[slot] = address_of(array)
         self._settle()
 
     def _settle(self) -> None:
         """Write the targets' addresses; outputs without one get new memory in each run."""
+        self._spans = [(start := address_of(t), start + t.nbytes) for t in self._targets if t is not None]
         for slot, target in zip(self._output_slots, self._targets, strict=True):
             if target is not None:
-                self._externals[slot] = target.ctypes.data
+                self._externals[slot] = address_of(target)
         self._fresh = [
             (i, slot, *spec)
             for i, (slot, spec, target) in enumerate(zip(self._output_slots, self._specs, self._targets, strict=True))
@@ -66,7 +68,7 @@ class CpuBoundCall(BoundCall):
                 results = results.copy()
                 for i, slot, shape, dtype in self._fresh:
                     results[i] = y = np.empty(shape, dtype)
-                    self._externals[slot] = y.__array_interface__["data"][0]
+                    self._externals[slot] = address_of(y)
             self._call(self._block)
             if self._bound.checked and self._state.status.tobytes() != self._bound.unset:
                 status = self._state.status.copy()
@@ -80,15 +82,20 @@ class CpuBoundCall(BoundCall):
         if type(value) is not np.ndarray or index < 0:
             return False
         old, flags = self._inputs[index], value.flags
-        if value.shape != old.shape or value.dtype != old.dtype or not (flags.c_contiguous and flags.aligned):
+        if value.shape != old.shape or value.dtype is not old.dtype or not (flags.c_contiguous and flags.aligned):
             return False
-        if _overlaps(value, self._targets) or not self._lock.acquire(blocking=False):
+        start = address_of(value)
+        end = start + value.nbytes
+        for low, high in self._spans:
+            if start < high and low < end:
+                return False
+        if not self._lock.acquire(blocking=False):
             return False
         try:
             self._inputs[index] = value
             slot = self._input_slots[index]
             if slot >= 0:
-                self._externals[slot] = value.__array_interface__["data"][0]
+                self._externals[slot] = start
         finally:
             self._lock.release()
         return True
@@ -132,11 +139,11 @@ def _fits(target: np.ndarray, spec: tuple[tuple[int, ...], np.dtype]) -> bool:
 
 
 def _overlaps(array: np.ndarray, others: Sequence[np.ndarray | None]) -> bool:
-    start = array.__array_interface__["data"][0]
+    start = address_of(array)
     end = start + array.nbytes
     for other in others:
         if other is not None:
-            begin = other.__array_interface__["data"][0]
+            begin = address_of(other)
             if start < begin + other.nbytes and begin < end:
                 return True
     return False
