@@ -226,8 +226,8 @@ def report() -> str:
     lines = [
         "# Compatibility with onnxruntime's Python API",
         "",
-        f"Every public name of onnxruntime {API_VERSION}'s Python package. This file is written by"
-        " `python -m intarsia.compatibility`",
+        f"Every public name of onnxruntime {API_VERSION}'s Python package, and what becomes of it here. This file is written",
+        "by `python -m intarsia.compatibility`",
         "from the code, and a test compares it. A name that is left out raises a typed error that says why.",
         "",
     ]
