@@ -15,6 +15,7 @@ from typing import Any
 
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.left_out import MODULES_LEFT_OUT, ModuleLeftOut, module_message
+from intarsia.providers.fallback import set_provider_fallback
 
 API_VERSION = "1.31.1"
 """The version of onnxruntime whose Python API Intarsia follows: what packages see that ask for the alias's version."""
@@ -116,6 +117,9 @@ def install_as(name: str = "onnxruntime") -> None:
     subpackages `quantization`, `transformers` and `tools` are onnxruntime's own pure Python where its package is installed
     beside Intarsia, and run over Intarsia; else importing them raises `ModuleLeftOut`. Calling this twice changes nothing.
 
+    A provider that is named and not usable is a warning from now on, as in onnxruntime, and no error: the process's default for
+    "session.provider_fallback" becomes "warn".
+
     Raises:
         InvalidArgument: not the name of a top-level module.
         Fail: another module of this name has been imported already.
@@ -128,6 +132,7 @@ def install_as(name: str = "onnxruntime") -> None:
         place = getattr(sys.modules[name], "__file__", "unknown")
         raise Fail(f"install_as({name!r}): {name} has been imported already, from {place}; call install_as before that")
     sys.meta_path.insert(0, _Finder(name, _folder_of(name)))
+    set_provider_fallback("warn")
 
 
 def uninstall(name: str = "onnxruntime") -> None:
@@ -140,6 +145,8 @@ def uninstall(name: str = "onnxruntime") -> None:
     if not found:
         raise InvalidArgument(f"uninstall: install_as({name!r}) was not called")
     sys.meta_path[:] = [f for f in sys.meta_path if f not in found]
+    if not any(isinstance(f, _Finder) for f in sys.meta_path):
+        set_provider_fallback("listed")
     for module in [m for m in sys.modules if m == name or m.startswith(f"{name}.")]:
         del sys.modules[module]
 

@@ -54,6 +54,15 @@ def test_provider_agrees_with_torch(exported: Exported, provider: str) -> None:
     exported.check(session)
 
 
+@pytest.mark.parametrize("exported", FAMILIES, indirect=True)
+def test_openvino_agrees_with_torch(exported: Exported) -> None:
+    pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
+    session = exported.session("OpenVINOExecutionProvider")
+    counts = session.explain().counts
+    assert counts["OpenVINOExecutionProvider"] > 0.9 * sum(counts.get(p, 0) for p in session.get_providers())
+    exported.check(session)
+
+
 @pytest.mark.parametrize("exported", VARIABLE, indirect=True)
 def test_other_sizes_compile_nothing(exported: Exported) -> None:
     from intarsia.codegen.engine import get_engine

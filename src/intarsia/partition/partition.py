@@ -284,7 +284,8 @@ class _Partitioner:
         inside = {i: g for g, (_, nodes) in enumerate(groups) for i in nodes}
         for g, (p, nodes) in enumerate(groups):
             rest = [i for i, h in inside.items() if i not in self.shape_nodes and groups[h][0] != p]
-            if not rest or any(i in self.placed for i in nodes) or not self._others_take(p, nodes):
+            free_to_call = self.providers[p].device.host and not self.providers[p].part_microseconds
+            if free_to_call or not rest or any(i in self.placed for i in nodes) or not self._others_take(p, nodes):
                 continue
             why = (
                 self._not_worth_a_call(p, nodes) if self.providers[p].device.host else self._not_worth_copies(g, groups, inside)
@@ -304,8 +305,6 @@ class _Partitioner:
 
     def _not_worth_a_call(self, p: int, nodes: tuple[int, ...]) -> str:
         provider = self.providers[p]
-        if not provider.part_microseconds:
-            return ""
         work = cost.host_microseconds(self.graph, (self.graph.nodes[i] for i in nodes))
         if work >= provider.part_microseconds:
             return ""

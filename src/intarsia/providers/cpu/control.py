@@ -380,5 +380,3 @@ def _move_arguments(moves: tuple[Move, ...], counter: str, size: Sizes, threads:
             arguments += [Ref(name, last if step < 0 else 0), step * nbytes]
         arguments.append(nbytes)
     return arguments
-
-

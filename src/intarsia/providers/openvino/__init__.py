@@ -61,6 +61,8 @@ class OpenVINOExecutionProvider(ExecutionProvider):
     def devices(cls) -> list[Device]:
         from intarsia.providers.openvino import runtime
 
+        if runtime.missing() or runtime.broken():
+            return [HOST]
         found = []
         for name in runtime.devices():
             kind, _, index = name.partition(".")

@@ -125,7 +125,7 @@ class OpenVINOProgram(Program):
                 request.set_output_tensor(i, _tensor(array, port.dtype))
                 results[i] = array
         start = time.perf_counter_ns()
-        if run is None or run.options is None:
+        if run is None:
             request.infer()
         else:
             _run_watched(request, run)

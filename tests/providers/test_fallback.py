@@ -1,0 +1,156 @@
+"""One setting decides what follows when a named provider is not usable; every message says what was looked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from collections.abc import Iterator
+
+import onnx.parser
+import pytest
+
+import intarsia as ort
+from intarsia.errors import EPFail, InvalidArgument
+from intarsia.partition.provider import ExecutionProvider, Support
+from intarsia.providers import fallback
+from intarsia.providers.field import KNOWN_ELSEWHERE, NEEDS, looked_for
+
+CPU, REFERENCE, CUDA = "CPUExecutionProvider", "ReferenceExecutionProvider", "CUDAExecutionProvider"
+SOURCE = onnx.parser.parse_model(
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { a = Relu(x)  y = Exp(a) }'
+).SerializeToString()
+
+LEAVE_IT_OUT = (
+    "Leave it out, name a provider that may run them after it (CPUExecutionProvider), or set "
+    "'session.provider_fallback' to 'warn'"
+)
+
+
+class Picky(ExecutionProvider):
+    name = "PickyExecutionProvider"
+
+    def supports(self, node, graph) -> Support:
+        return Support.no(f"{node.op_type} is beneath it")
+
+
+@pytest.fixture(autouse=True)
+def default(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(fallback.VARIABLE, raising=False)
+    yield
+    ort.set_provider_fallback("listed")
+
+
+def session(providers: list[object], mode: str = "") -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    if mode:
+        options.add_session_config_entry(fallback.KEY, mode)
+    return ort.InferenceSession(SOURCE, options, providers)
+
+
+@pytest.mark.parametrize(
+    ("absent", "message"),
+    [(CUDA, f"{CUDA} .* is not part of this version"), (Picky, "PickyExecutionProvider takes none of")],
+)
+class TestModes:
+    def test_listed_lets_another_of_the_list_stand_in(self, absent: object, message: str) -> None:
+        for mode in ("", "listed"):
+            with pytest.warns(ort.ProviderWarning, match=message):
+                assert CPU in session([absent, CPU], mode).get_providers()
+            with pytest.raises(EPFail, match=message):
+                session([absent], mode)
+
+    def test_error_lets_none(self, absent: object, message: str) -> None:
+        for providers in ([absent, CPU], [absent], [CPU, absent] if absent is CUDA else [absent, REFERENCE, CPU]):
+            with pytest.raises(EPFail, match=message):
+                session(providers, "error")
+
+    def test_warn_goes_on_with_the_cpu(self, absent: object, message: str) -> None:
+        for providers in ([absent, CPU], [absent]):
+            with pytest.warns(ort.ProviderWarning, match=message):
+                made = session(providers, "warn")
+            assert made.explain().counts == {CPU: 2}
+
+    def test_but_not_where_the_cpu_is_forbidden(self, absent: object, message: str) -> None:
+        options = ort.SessionOptions()
+        options.add_session_config_entry(fallback.KEY, "warn")
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        with pytest.raises((EPFail, ort.NotImplemented)):
+            ort.InferenceSession(SOURCE, options, [absent])
+
+
+class TestWhereTheModeComesFrom:
+    def test_entry_then_environment_then_process(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert fallback.fallback_mode() == "listed"
+        ort.set_provider_fallback("warn")
+        assert fallback.fallback_mode() == "warn"
+        monkeypatch.setenv(fallback.VARIABLE, "error")
+        assert fallback.fallback_mode() == "error"
+        assert fallback.fallback_mode("listed") == "listed"
+
+    def test_other_words(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(InvalidArgument, match="set_provider_fallback: 'warning' is not a value; did you mean 'warn'"):
+            ort.set_provider_fallback("warning")
+        with pytest.raises(InvalidArgument, match=r"configuration entry 'session.provider_fallback': 'eror' is not a value"):
+            session([CPU], "eror")
+        monkeypatch.setenv(fallback.VARIABLE, "never")
+        with pytest.raises(InvalidArgument, match="environment variable INTARSIA_PROVIDER_FALLBACK: 'never' is not a value"):
+            session([CPU])
+
+    @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="install_as looks for onnxruntime's own tools")
+    def test_install_as_is_onnxruntimes_way(self) -> None:
+        from intarsia import install
+
+        name = "stand_in_for_onnxruntime"
+        install.install_as(name)
+        assert fallback.fallback_mode() == "warn"
+        install.uninstall(name)
+        assert fallback.fallback_mode() == "listed"
+
+
+class TestTakesNoNode:
+    def test_reasons_are_counted(self) -> None:
+        with pytest.raises(EPFail) as caught:
+            session([Picky])
+        assert str(caught.value).splitlines() == [
+            "PickyExecutionProvider takes none of the model's 2 nodes:",
+            "  1 x Relu is beneath it",
+            "  1 x Exp is beneath it",
+            LEAVE_IT_OUT,
+        ]
+
+    def test_a_provider_that_others_left_nothing_to_is_no_matter(self) -> None:
+        made = session([REFERENCE, CPU], "error")
+        assert made.explain().counts == {REFERENCE: 2}
+
+    def test_nor_is_a_model_without_nodes(self) -> None:
+        text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] x) { }'
+        ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=[Picky])
+
+
+class TestWhatWasLookedFor:
+    @pytest.mark.parametrize("name", sorted(NEEDS))
+    def test_is_said(self, name: str) -> None:
+        assert name in KNOWN_ELSEWHERE
+        text = looked_for(name)
+        assert text.startswith("On this machine: ")
+        assert text.endswith(f"It needs {NEEDS[name].install}. ")
+        for library in NEEDS[name].libraries:
+            assert library in text
+        for package in NEEDS[name].packages:
+            assert f"the Python package {package!r} " in text
+
+    def test_where(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(platform, "system", lambda: "Linux")
+        monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+        monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+        assert "libcuda.so was not found in the loader's folders (LD_LIBRARY_PATH is '/opt/lib')" in looked_for(CUDA)
+        monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so.1")
+        assert "the library libcuda.so.1 is there" in looked_for(CUDA)
+        assert "this is Linux, it needs Windows" in looked_for("DmlExecutionProvider")
+
+    def test_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(NEEDS, CUDA, type(NEEDS[CUDA])(packages=("onnx",), install="nothing"))
+        assert f"the Python package 'onnx' {onnx.__version__} is there" in looked_for(CUDA)
+
+    def test_unknown(self) -> None:
+        assert looked_for("AzureExecutionProvider") == ""
