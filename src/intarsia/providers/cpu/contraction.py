@@ -15,7 +15,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, evaluate, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
@@ -104,14 +104,17 @@ class MatMul(Template):
 
     def _right(self, workspace: Workspace, single: bool, tile: Tile) -> tuple[str, str, BlockFormat | None]:
         """The second operand's buffer and layout; packed if it is a constant matrix (`single`: no batch axes)."""
-        a, name = self.types[0], self.reads[1]
-        assert a is not None
+        a, b, name = self.types[0], self.types[1], self.reads[1]
+        assert a is not None and b is not None and b.shape is not None
         weights = workspace.array(name) if single else None
         if weights is None:
             return name, "columns" if self.transposed else "rows", None
-        matrix = weights.reshape(weights.shape[-2:])
+        rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape
+        matrix = weights.reshape(rows, columns)
         matrix = matrix.T if self.transposed else matrix
         key = f"panels{tile.width}{'t' * self.transposed}{tile.itemsize}"
+        if weights.shape[-2:] != (rows, columns):
+            key += f"as{rows}x{columns}"
         packed = workspace.add(name, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
         return packed, "packed", None
 
