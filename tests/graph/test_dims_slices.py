@@ -19,7 +19,8 @@ def elements(first: Dim, count: Dim, step: int, env: dict[str, int]) -> list[int
 
 
 def python_slice(start: int, stop: int, step: int, extent: int) -> list[int]:
-    """ONNX's clamping: for negative steps a start is at most extent - 1 and a stop at least -1."""
+    """ONNX's clamping: for negative steps a start is from 0 (Python: -1) to extent - 1, and a stop at least -1."""
+    start = max(start, -extent) if step < 0 else start
     return list(range(extent))[slice(start, stop, step)]
 
 

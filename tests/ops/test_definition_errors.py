@@ -66,6 +66,7 @@ ERRORS: list[tuple[str, int, list[Any], dict[str, Any], str]] = [
      "4 channels do not fall into num_groups = 3 equal groups"),
     ("LpNormalization", 22, [t(4)], {"p": 3}, "p must be 1 or 2, got 3"),
     ("CumSum", 14, [t(4), [0, 0]], {}, "axis must have one element, got 2"),
+    ("ArgMax", 13, [t(2, 0)], {"axis": 1}, r"the maximum along axis 1 of \[2, 0\] has no index: the axis is empty"),
     ("TopK", 11, [t(4), [1, 2]], {}, "K must have one element, got 2"),
     ("TopK", 11, [t(4), [5]], {}, "k must be between 0 and the 4 elements of axis 0, got 5"),
     ("ReduceSum", 13, [t(4, 2), [0, -2]], {}, r"axes \[0, 0\] name an axis twice"),

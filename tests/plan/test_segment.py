@@ -105,3 +105,9 @@ def test_no_memory() -> None:
         OutOfMemory, match=r"the intermediate tensors of a run need .* MiB, which the system does not give: use a smaller"
     ):
         bound.acquire()
+
+
+def test_a_least_size() -> None:
+    Constraint("least", N, 1, "node 'm' (ArgMax)").check({"n": 1})
+    with pytest.raises(InvalidArgument, match=r"node 'm' \(ArgMax\): a dimension of size 0 \(n\) must be at least 1"):
+        Constraint("least", N, 1, "node 'm' (ArgMax)").check({"n": 0})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cpu_models import check
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
@@ -76,3 +77,15 @@ def test_a_branch_with_captured_weights(then: bool) -> None:
 def test_a_product_with_a_constant_vector(dtype: type) -> None:
     a, v = _random(5, 9, dtype=dtype), _random(9, dtype=dtype)
     np.testing.assert_allclose(_run([helper.make_node("MatMul", ["a", "v"], ["y"])], {"a": a}, {"v": v}, {}), a @ v, rtol=1e-4)
+
+
+@pytest.mark.parametrize("operand", ["c", "r"])
+def test_an_operand_per_row_is_not_one_per_column(operand: str) -> None:
+    """A vector as long as the result is wide, added per column or, under another shape, per row."""
+    text = "g (float[2,4,3] x, float[3,4] w, float[4] b) => (float[2,4,4] y) <int64[2] s = {4, 1}> { p = MatMul(x, w)  "
+    text += "y = Add(p, b) }" if operand == "c" else "r = Reshape(b, s)  y = Add(p, r) }"
+    rng = np.random.default_rng(4)
+    x, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 3), (3, 4), (4,)))
+    check(text, {"x": x, "w": w, "b": b})
+    text = "g (float[2,3,3] x, float[3,4,2] w, float[4] b) => (float[2,4,4] y) { y = ConvTranspose(x, w, b) }"
+    check(text, {"x": x[:, :3], "w": rng.standard_normal((3, 4, 2)).astype(np.float32), "b": b})

@@ -366,15 +366,18 @@ SLICE_END = 2**31 - 1  # a slice bound this far out means "to the end" (exporter
 
 
 def slice_bounds(start: Dim, stop: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
-    """First index and number of elements of `[start:stop:step]` on an axis of size `extent`, as Python and ONNX have it.
+    """First index and number of elements of `[start:stop:step]` on an axis of size `extent`.
 
-    Negative bounds count from the end, bounds outside are clamped. The first index matters only where the number is not 0.
+    Negative bounds count from the end, bounds outside are clamped: as in Python, but ONNX clamps the start of a negative step
+    to 0 (Python: -1, so that nothing is left). The first index matters only where the number is not 0.
     """
     if step > 0:
         first = _at_least(_wrapped(start, extent), 0)
         span = _at_most(_wrapped(stop, extent), extent) - first
     else:
-        first = _at_most(_wrapped(start, extent), extent - 1)
+        first = _wrapped(start, extent)
+        if first != extent - 1:
+            first = _at_most(_at_least(first, 0), extent - 1)
         span = first - _at_least(_wrapped(stop, extent), -1)
     return first, _at_least(floordiv(span + (abs(step) - 1), abs(step)), 0)
 

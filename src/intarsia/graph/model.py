@@ -127,7 +127,7 @@ class Constant:
         array = self._array
         if array is None:
             assert self._data is not None
-            array = self._array = self._data()
+            array = self._array = np.asarray(self._data())  # arithmetic on rank 0 gives a NumPy scalar
         return array
 
     def forget(self) -> None:

@@ -381,6 +381,8 @@ def reduce(x: Tensor, op: str, axes: Sequence[int], keepdims: bool = False) -> T
 def arg_reduce(x: Tensor, op: str, axis: int, keepdims: bool = False, last: bool = False) -> Tensor:
     """Index (int64) of the `max` or `min` along `axis`: of the first such element, or the last one."""
     axis = _axis(axis, x.rank)
+    if x.shape[axis] == 0:
+        raise DefinitionError(f"the {op}imum along axis {axis} of {format_shape(x.shape)} has no index: the axis is empty")
     shape = tuple(d for i, d in enumerate(x.shape) if i != axis)
     out = Tensor("argreduce", (x,), (op, axis, last), DType.INT64, shape)
     return expand_dims(out, [axis]) if keepdims else out

@@ -32,8 +32,12 @@ def _hardmax_over(x: Tensor, axes: Sequence[int]) -> Tensor:
     start = axes[0]
     size = product(x.shape[a] for a in axes)
     flat = k.reshape(x, [*x.shape[:start], size, *x.shape[start + len(axes) :]])
-    first = k.arg_reduce(flat, "max", start, keepdims=True)
-    return k.reshape(k.cast(k.equal(k.iota(flat.shape, start, DType.INT64), first), x.dtype), x.shape)
+    found = k.equal(flat, k.reduce_max(flat, [start], keepdims=True))
+    if x.dtype.is_floating:
+        found = found | k.unary("isnan", flat)
+    place = k.iota(flat.shape, start, DType.INT64)
+    first = k.reduce(k.select(found, place, k.size(size)), "min", [start], keepdims=True)  # an empty axis has none
+    return k.reshape(k.cast(k.equal(place, first), x.dtype), x.shape)
 
 
 Over = Callable[[Tensor, Sequence[int]], Tensor]

@@ -36,7 +36,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What sizes must satisfy for the kernels to be right: `kind` is "equal" or "broadcast" (the first may be 1)."""
+    """What sizes must satisfy for the kernels to be right.
+
+    `kind` is "equal", "broadcast" (the first may be 1) or "least" (the first is at least as large as the second).
+    """
 
     kind: str
     left: Dim
@@ -48,8 +51,10 @@ class Constraint:
             left, right = _size(self.left, env), _size(self.right, env)
         except ValueError as error:
             raise InvalidArgument(f"{self.where}: {error}") from None
-        if left == right or (self.kind == "broadcast" and left == 1):
+        if left == right or (self.kind == "broadcast" and left == 1) or (self.kind == "least" and left > right):
             return
+        if self.kind == "least":
+            raise InvalidArgument(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
         verb = "broadcast to" if self.kind == "broadcast" else "equal"
         raise InvalidArgument(
             f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"

@@ -336,7 +336,7 @@ def _operand(
         return template.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)
     if o.kind == "row":
         many = o.name.endswith("%rowsums")
-        scale = [c // (n * out_item) * itemsize(o.dtype) if many else 0 for c in c_batch]
+        scale = [c // max(1, n * out_item) * itemsize(o.dtype) if many else 0 for c in c_batch]
         return template.Operand(address, row=itemsize(o.dtype), batch0=scale[0], batch1=scale[1])
     return fused_operand(o, n, itemsize(o.dtype), out_item, c_batch)
 

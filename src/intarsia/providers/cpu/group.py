@@ -355,7 +355,7 @@ class _Grouper:
             return False
         integers = producer.template.integers
         dtypes = _EPILOGUE_DTYPES | _INTEGER_DTYPES if integers else _EPILOGUE_DTYPES
-        if any(t.dtype not in dtypes for t in order):
+        if any(t.dtype not in dtypes for t in order) or not all(_by_column_or_full(t, root.shape) for t in order):
             return False
         others = [t for t in [*producer.leaves(), *consumer.leaves()] if t.attrs[0] != name]
         if (
@@ -384,6 +384,12 @@ def operand_kind(t: Tensor, output: tuple[Dim, ...]) -> str | None:
     if len(shape) == 1 and t.shape[-1] == shape[0] and shape[0] == output[-1]:
         return "column"
     return None
+
+
+def _by_column_or_full(t: Tensor, output: tuple[Dim, ...]) -> bool:
+    """Whether a tensor of an epilogue has the output's elements, one, or one per column; not one per row or channel, say."""
+    shape = _significant(t.shape)
+    return not shape or shape == _significant(output) or (len(shape) == 1 and t.shape[-1] == shape[0] == output[-1])
 
 
 def _significant(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr, Shape, product, symbols_of
+from intarsia.graph.dims import Dim, Expr, Shape, is_nonnegative, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
 from intarsia.graph.model import Constant, Graph, TensorType, ValueType
@@ -365,6 +365,8 @@ class _Lowerer:
                 self.constraints.append(Constraint("equal", product(t.args[0].shape), product(t.shape), where))
             elif t.prim == "dot" and t.args[0].shape[-1] != t.args[1].shape[-2]:
                 self.constraints.append(Constraint("equal", t.args[0].shape[-1], t.args[1].shape[-2], where))
+            elif t.prim == "argreduce" and not is_nonnegative(t.args[0].shape[t.attrs[1]] - 1):
+                self.constraints.append(Constraint("least", t.args[0].shape[t.attrs[1]], 1, where))
             elif t.prim == "concat":
                 pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
                 self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
