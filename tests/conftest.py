@@ -20,6 +20,7 @@ PLUGIN = Path(__file__).parent / "plugin_example"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden texts anew instead of comparing with them")
+    parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
 
 
 @pytest.fixture
