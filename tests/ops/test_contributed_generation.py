@@ -1,0 +1,177 @@
+"""GreedySearch, Sampling and BeamSearch against onnxruntime, with a small decoder of random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+import intarsia
+from intarsia.errors import Fail, InvalidGraph
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is the reference of its own operators")
+
+VOCABULARY, HEADS, SIZE = 12, 2, 3
+WIDTH = HEADS * SIZE
+EOS, PAD = 10, 11
+FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
+
+
+def decoder(seed: int) -> onnx.GraphProto:
+    """Logits of a token, its position, and the mean of all keys and values that are not masked; the past keeps these."""
+    rng = np.random.default_rng(seed)
+    weights = {
+        "tokens": rng.standard_normal((VOCABULARY, WIDTH)), "places": rng.standard_normal((32, WIDTH)) * 0.3,
+        "out": rng.standard_normal((WIDTH, VOCABULARY)) * 1.5, "back": rng.standard_normal((WIDTH, VOCABULARY)) * 2.0,
+    }  # fmt: skip
+    constants = [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()]
+    for name, value in (("heads", [0, 0, HEADS, SIZE]), ("flat", [0, 1, WIDTH])):
+        constants.append(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
+    for name, value in (("both", [0]), ("around", [0, 2, 4])):
+        constants.append(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
+    nodes = [
+        oh.make_node("Gather", ["tokens", "input_ids"], ["a"]),
+        oh.make_node("Gather", ["places", "position_ids"], ["b"]),
+        oh.make_node("Add", ["a", "b"], ["x"]),
+        oh.make_node("Reshape", ["x", "heads"], ["r"]),
+        oh.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 1, 3]),
+        oh.make_node("Unsqueeze", ["t", "both"], ["u"]),
+        oh.make_node("Concat", ["u", "u"], ["kv"], axis=0),
+        oh.make_node("Concat", ["past_0", "kv"], ["present_0"], axis=3),
+        oh.make_node("Cast", ["attention_mask"], ["m"], to=FLOAT),
+        oh.make_node("Unsqueeze", ["m", "around"], ["mask"]),
+        oh.make_node("Mul", ["present_0", "mask"], ["seen"]),
+        oh.make_node("ReduceMean", ["seen"], ["mean"], axes=[0, 3], keepdims=0),
+        oh.make_node("Reshape", ["mean", "flat"], ["c"]),
+        oh.make_node("MatMul", ["c", "back"], ["back_logits"]),
+        oh.make_node("MatMul", ["x", "out"], ["own"]),
+        oh.make_node("Add", ["own", "back_logits"], ["logits"]),
+    ]
+    inputs = [oh.make_tensor_value_info(n, INT32, ["rows", "tokens"]) for n in ("input_ids", "position_ids")]
+    inputs.append(oh.make_tensor_value_info("attention_mask", INT32, ["rows", "all"]))
+    inputs.append(oh.make_tensor_value_info("past_0", FLOAT, [2, "rows", HEADS, "past", SIZE]))
+    outputs = [
+        oh.make_tensor_value_info("logits", FLOAT, ["rows", "tokens", VOCABULARY]),
+        oh.make_tensor_value_info("present_0", FLOAT, [2, "rows", HEADS, "all", SIZE]),
+    ]
+    return oh.make_graph(nodes, "decoder", inputs, outputs, constants)
+
+
+def model(
+    op: str, inputs: list[Any], kinds: list[int], seed: int = 0, **attributes: Any
+) -> tuple[bytes, dict[str, np.ndarray]]:
+    names = [f"x{i}" if x is not None else "" for i, x in enumerate(inputs)]
+    feeds = {n: x for n, x in zip(names, inputs, strict=True) if n}
+    attributes = {"eos_token_id": EOS, "pad_token_id": PAD, "decoder": decoder(seed), **attributes}
+    node = oh.make_node(op, names, [f"y{i}" for i in range(len(kinds))], domain="com.microsoft", name="search", **attributes)
+    graph = oh.make_graph(
+        [node], "g", [oh.make_tensor_value_info(n, oh.np_dtype_to_tensor_dtype(x.dtype), x.shape) for n, x in feeds.items()],
+        [oh.make_tensor_value_info(f"y{i}", t, None) for i, t in enumerate(kinds)],
+    )  # fmt: skip
+    imports = [oh.make_opsetid("", 14), oh.make_opsetid("com.microsoft", 1)]
+    return oh.make_model(graph, opset_imports=imports, ir_version=8).SerializeToString(), feeds
+
+
+def compare(op: str, inputs: list[Any], kinds: list[int], **attributes: Any) -> list[np.ndarray]:
+    proto, feeds = model(op, inputs, kinds, **attributes)
+    wanted = onnxruntime.InferenceSession(proto, providers=["CPUExecutionProvider"]).run(None, feeds)
+    found = intarsia.InferenceSession(proto).run(None, feeds)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape
+        if a.dtype == np.int32:
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
+    return list(found)
+
+
+def i32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+PROMPTS = np.array([[3, 1, 4], [1, 5, 9], [PAD, 2, 6]], np.int32)
+MASK = np.array([0 if t in (3, 7) else 1 for t in range(VOCABULARY)], np.int32)
+FIRST = np.array([[t % (row + 2) != 0 for t in range(VOCABULARY)] for row in range(3)], np.int32)
+PENALTY = np.array([1.7], np.float32)
+OPTIONS: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "plain": ([], {}), "min_length": ([i32(8)], {}), "penalty": ([None, PENALTY], {}), "vocab_mask": ([i32(1), None, MASK], {}),
+    "first": ([i32(5), None, None, FIRST], {}), "ngram": ([i32(9)], {"no_repeat_ngram_size": 2}),
+    "mask": ([None, None, None, None, np.array([[1, 1, 1], [0, 1, 1], [0, 0, 1]], np.int32)], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_greedy_search(option: str, seed: int) -> None:
+    more, attributes = OPTIONS[option]
+    compare("GreedySearch", [PROMPTS, i32(12), *more], [INT32], seed=seed, **attributes)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(("beams", "early"), [(2, 0), (3, 0), (4, 1)])
+def test_beam_search(option: str, beams: int, early: int) -> None:
+    (shortest, *more), attributes = (OPTIONS[option][0] or [None]), OPTIONS[option][1]
+    lengths = np.array([1.4 if beams == 3 else 1.0], np.float32)
+    least = i32(1) if shortest is None else shortest
+    inputs = [PROMPTS, i32(12), least, i32(beams), i32(min(beams, 2)), lengths, *more]
+    for seed in range(3):
+        compare("BeamSearch", inputs, [INT32, FLOAT], seed=seed, early_stopping=early, **attributes)
+
+
+def test_one_beam_is_greedy() -> None:
+    """Where no sequence ends: an end is scored as a hypothesis, and the beam goes on with the next best token."""
+    mask = np.array([token != EOS for token in range(VOCABULARY)], np.int32)
+    beam, feeds = model("BeamSearch", [PROMPTS, i32(12), None, i32(1), i32(1), None, None, mask], [INT32])
+    greedy, others = model("GreedySearch", [PROMPTS, i32(12), None, None, mask], [INT32])
+    found = intarsia.InferenceSession(beam).run(None, feeds)[0]
+    np.testing.assert_array_equal(found[:, 0], intarsia.InferenceSession(greedy).run(None, others)[0])
+
+
+def test_scores_of_all_steps() -> None:
+    compare("BeamSearch", [PROMPTS, i32(5), i32(5), i32(2), i32(1), PENALTY], [INT32, FLOAT, FLOAT])
+
+
+def test_sampling_of_the_only_token() -> None:
+    """With a tiny top_p only the best token can be drawn."""
+    proto, feeds = model("Sampling", [PROMPTS, i32(12)], [INT32, FLOAT], top_p=1e-6, temperature=0.7)
+    greedy, _ = model("GreedySearch", [PROMPTS, i32(12)], [INT32])
+    found, kept = intarsia.InferenceSession(proto).run(None, feeds)
+    np.testing.assert_array_equal(found, intarsia.InferenceSession(greedy).run(None, feeds)[0])
+    assert ((kept > -1e20).sum(1) == 1).all()
+
+
+def test_sampling_follows_probabilities() -> None:
+    rows = 3000
+    prompts = np.tile(PROMPTS[:1], (rows, 1))
+    seed = i32(7)
+    proto, feeds = model("Sampling", [prompts, i32(4), *[None] * 6, seed], [INT32, FLOAT], top_p=0.9)
+    session = intarsia.InferenceSession(proto)
+    sequences, kept = session.run(None, feeds)
+    np.testing.assert_array_equal(sequences, session.run(None, feeds)[0])
+    logits = kept[0].astype(np.float64)
+    wanted = np.exp(logits - logits.max())
+    wanted /= wanted.sum()
+    counts = np.bincount(sequences[:, 3], minlength=VOCABULARY) / rows
+    np.testing.assert_allclose(counts, wanted, atol=4 * np.sqrt(0.25 / rows))
+
+
+def test_refusals() -> None:
+    def run(op: str, inputs: list[Any], kinds: list[int], **attributes: Any) -> None:
+        proto, feeds = model(op, inputs, kinds, **attributes)
+        intarsia.InferenceSession(proto).run(None, feeds)
+
+    with pytest.raises((Fail, InvalidGraph), match="max_length is 3; expected more than the 3 tokens"):
+        run("GreedySearch", [PROMPTS, i32(3)], [INT32])
+    with pytest.raises((Fail, InvalidGraph), match="model_type is 1; expected 0, a decoder without an encoder"):
+        run("GreedySearch", [PROMPTS, i32(9)], [INT32], model_type=1)
+    with pytest.raises((Fail, InvalidGraph), match="num_beams is 2 and num_return_sequences 3"):
+        run("BeamSearch", [PROMPTS, i32(9), None, i32(2), i32(3)], [INT32])
+    with pytest.raises((Fail, InvalidGraph), match="are for encoder-decoder models"):
+        run("BeamSearch", [PROMPTS, i32(9), None, i32(2), i32(1), *[None] * 5, PROMPTS], [INT32])
+    short = decoder(0)
+    del short.output[1]
+    with pytest.raises((Fail, InvalidGraph), match="expected input_ids, position_ids, attention_mask and pasts"):
+        run("GreedySearch", [PROMPTS, i32(9)], [INT32], decoder=short)
