@@ -244,6 +244,17 @@ def cases() -> list[Case]:
             "WordConvEmbedding",
             [
                 np.array([[3, 1, 2, 0, 0], [1, 2, 3, 4, 2], [1, 0, 0, 0, 0]], np.int32),
+                normal(5, 1, 2, 3),
+                normal(5),
+                normal(6, 3),
+            ],
+            {},
+            constants=[1, 2, 3],
+        ),
+        Case(
+            "WordConvEmbedding",
+            [
+                np.array([[3, 1, 2, 0, 0], [1, 2, 3, 4, 2], [1, 0, 0, 0, 0]], np.int32),
                 normal(5, 1, 3, 3),
                 normal(5),
                 normal(6, 3),
