@@ -246,7 +246,7 @@ def sampling(
     def draw(scores: Array) -> Array:
         kept = filtered(scores, top_p, max(min_tokens_to_keep, 1), filter_value)
         last[:] = [kept]
-        return (_log_softmax(kept) + generator.gumbel(size=kept.shape)).argmax(1)
+        return np.asarray((_log_softmax(kept) + generator.gumbel(size=kept.shape)).argmax(1))
 
     model = decoder_of(node, decoder, init_decoder, input_ids, attention_mask, pad_token_id, 1, vocab_size)
     return _search(model, rules, limit, pad_token_id, draw), last[0]
