@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import EPFail, Fail
+from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
@@ -61,6 +61,7 @@ class OpenVINOProgram(Program):
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self._compile_for, self._static, self._on_step = graph, compile_for, static, on_step
         self._passed_through = passed_through
+        self._own_outputs = True
         self._in = [_port(graph, n) for n in self.inputs]
         self._out = [_port(graph, n) for n in self.outputs]
         self._where = {
@@ -79,17 +80,17 @@ class OpenVINOProgram(Program):
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         pool = self._pool(inputs) if self._static else self._pools[None]
         try:
-            return self._infer(pool, inputs, run, own_outputs=True)
-        except RuntimeError as error:
-            if isinstance(error, (EPFail, Fail)):
-                raise
-            if "Could not set new shape" not in str(error) and "set new shape" not in str(error):
-                raise self._failure(error) from error
-            _logger.debug("%s: an output's shape is not the one inferred, OpenVINO allocates: %s", self.graph.name, error)
-        try:
+            if self._own_outputs:
+                try:
+                    return self._infer(pool, inputs, run, own_outputs=True)
+                except RuntimeError as error:
+                    if "set new shape" not in str(error):
+                        raise
+                    self._own_outputs = False
+                    _logger.debug("%s: an output has not the inferred shape, OpenVINO allocates: %s", self.graph.name, error)
             return self._infer(pool, inputs, run, own_outputs=False)
         except RuntimeError as error:
-            if isinstance(error, (EPFail, Fail)):
+            if isinstance(error, IntarsiaError):
                 raise
             raise self._failure(error) from error
 
@@ -114,7 +115,8 @@ class OpenVINOProgram(Program):
 
     def _infer(self, pool: _Pool, inputs: Sequence[Any], run: RunContext | None, *, own_outputs: bool) -> list[Any]:
         request = pool.acquire()
-        for i, array in enumerate(inputs):
+        held = [_shareable(array) for array in inputs]  # a request does not keep alive what its tensors point to
+        for i, array in enumerate(held):
             request.set_input_tensor(i, _tensor(array, self._in[i].dtype))
         results: list[np.ndarray | None] = [None] * len(self._out)
         sizes = {name: inputs[i].shape[axis] for name, (i, axis) in self._where.items()}
@@ -233,16 +235,17 @@ def _tensor(array: np.ndarray, dtype: DType) -> Any:
     """An `openvino.Tensor` on the array's own memory."""
     import openvino
 
-    if not array.flags.writeable:
-        array = _writeable(array)
     if dtype in _VIEWED:
         name, bits = _VIEWED[dtype]
         return openvino.Tensor(array.view(bits), list(array.shape), getattr(openvino.Type, name))
     return openvino.Tensor(array, shared_memory=True)
 
 
-def _writeable(array: np.ndarray) -> np.ndarray:
-    """The same memory without the write protection that `openvino.Tensor` objects to; inputs are only read."""
+def _shareable(array: np.ndarray) -> np.ndarray:
+    """The array, or a view of its memory without the write protection that `openvino.Tensor` objects to. Inputs are only
+    read."""
+    if array.flags.writeable:
+        return array
     if not array.nbytes or not array.flags.c_contiguous:
         return array.copy()
     memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
