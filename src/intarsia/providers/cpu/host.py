@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from intarsia.codegen.target import Target
 from intarsia.graph.model import Node
 
-HostKernel = Callable[[Node, Sequence[Any], Target], list[Any]]
+if TYPE_CHECKING:
+    from intarsia.codegen.target import Target
+
+# Answers None where the operands are not what it is made for: the definition then computes them.
+HostKernel = Callable[[Node, Sequence[Any], "Target"], list[Any] | None]
 
 _KERNELS: Mapping[tuple[str, str], str] = {
+    ("", "NonZero"): "intarsia.providers.cpu.selection:non_zero",
+    ("", "Compress"): "intarsia.providers.cpu.selection:compress",
+    ("", "Unique"): "intarsia.providers.cpu.selection:unique",
+    ("", "Range"): "intarsia.providers.cpu.selection:range_of",
     ("", "NonMaxSuppression"): "intarsia.providers.cpu.suppression:non_max_suppression",
 }
 
 
 def host_kernel(node: Node) -> HostKernel | None:
     """What computes `node` from its inputs (None where omitted) in place of its definition, if anything does."""
-    where = _KERNELS.get((node.domain, node.op_type))
+    return _named(node.domain, node.op_type)
+
+
+@functools.cache
+def _named(domain: str, op_type: str) -> HostKernel | None:
+    where = _KERNELS.get((domain, op_type))
     if where is None:
         return None
     module, name = where.split(":")

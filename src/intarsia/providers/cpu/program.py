@@ -18,6 +18,7 @@ from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, P
 from intarsia.plan.address import address_of
 from intarsia.plan.segment import BoundSegment, Segment, State
 from intarsia.providers.cpu.executable import Executable, HostStep
+from intarsia.providers.cpu.host import host_kernel
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool
 
 if TYPE_CHECKING:
@@ -231,23 +232,28 @@ class CpuProgram(Program):
     # --- host steps ---
 
     def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
-        from intarsia.ops.evaluate import evaluate_node
-        from intarsia.providers.cpu.host import host_kernel
-
         node = step.node
         operands = [self._value(n, values) for n in step.reads]
-        given = zip(node.inputs, operands, step.views, strict=False)
         inputs = [
-            _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x for name, x, view in given
+            _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x
+            for name, x, view in zip(node.inputs, operands, step.views, strict=False)
         ]
-        captured = dict(zip(step.captured, operands[len(node.inputs) :], strict=True))
+        kernel = host_kernel(node)
+        results = kernel(node, inputs, self.target) if kernel else None
+        if results is None:
+            results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
+        values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
+
+    def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
+        """The step by its definition; `others` are what its subgraphs capture."""
+        from intarsia.ops.evaluate import evaluate_node
+
+        node, captured = step.node, dict(zip(step.captured, others, strict=True))
 
         def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
             return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))}, run)
 
-        kernel = host_kernel(node)
-        results = kernel(node, inputs, self.target) if kernel else evaluate_node(node, inputs, self.registry, run_graph)
-        values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
+        return evaluate_node(node, inputs, self.registry, run_graph)
 
     def _value(self, name: str, values: Mapping[str, Any]) -> Any:
         if not name:
