@@ -15,8 +15,11 @@ from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
-FIELDS = ("corners", "areas", "scores", "chosen", "counts", "heap", "kept", "boxes", "classes", "limit", "limits", "filtered")
-_SIZES = ("boxes", "classes", "limit", "filtered")
+FIELDS = (
+    "given", "scores", "chosen", "count", "corners", "areas", "heap", "kept", "limits", "batches", "classes", "boxes", "limit",
+    "filtered", "center",
+)  # fmt: skip
+_SIZES = ("batches", "classes", "boxes", "limit", "filtered", "center")
 _F32 = DType.FLOAT
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _ROWS = 5  # of `kept`: y1, x1, y2, x2, area
@@ -25,11 +28,12 @@ PADDING = 16  # elements behind each row of `kept`
 
 @functools.lru_cache(maxsize=8)
 def kernel_text(target: Target) -> KernelText:
-    """The kernel for one batch; its arguments, of which all but the sizes are addresses, are FIELDS.
+    """The kernel; its arguments, of which all but the sizes are addresses, are FIELDS.
 
-    corners float[boxes, 4] (y1, x1, y2, x2), areas float[boxes], scores float[classes, boxes]; limits float[2]: the largest
-    overlap, the least score (used where `filtered`). Written: chosen int64[classes, limit], counts int64[classes].
-    Scratch: heap int64[boxes], kept float[5, limit + PADDING]. All classes are thread 0's.
+    given float[batches, boxes, 4] (corners in any order, or x, y, width, height of boxes by their `center`), scores
+    float[batches, classes, boxes]; limits float[2]: the largest overlap, the least score (used where `filtered`). Written:
+    chosen int64[up to batches * classes * limit, 3] (batch, class, box), count int64. Scratch: corners float[boxes, 4],
+    areas float[boxes], heap int64[boxes], kept float[5, limit + PADDING]. All is thread 0's.
     """
     return _Suppression(target).text()
 
@@ -66,15 +70,45 @@ class _Suppression:
     def text(self) -> KernelText:
         body = self.module.kernel()
         args, tid, _ = body.args
-        self.v = v = {name: (body.load_i64 if name in _SIZES else body.load_pointer)(args, i) for i, name in enumerate(FIELDS)}
-        mine = body.select(body.equal(tid, 0), v["classes"], 0)
-        with body.loop(0, mine) as label:
-            scores = body.at(v["scores"], body.mul(body.mul(label, v["boxes"]), 4))
-            chosen = body.at(v["chosen"], body.mul(body.mul(label, v["limit"]), 8))
-            count = self._choose(body, self._fill(body, scores), chosen)
-            body.store(count, body.at(v["counts"], body.mul(label, 8)), DType.INT64)
+        self.v = v = {
+            name: (body.load_i64 if name in _SIZES else body.load_pointer)(args, i) for i, name in enumerate(FIELDS)
+        }
+        self.total = body.cell(0)
+        mine = body.select(body.equal(tid, 0), v["batches"], 0)
+        with body.loop(0, mine) as batch:
+            self._corners(body, body.at(v["given"], body.mul(body.mul(batch, v["boxes"]), 16)))
+            with body.loop(0, v["classes"]) as label:
+                row = body.add(body.mul(batch, v["classes"]), label)
+                scores = body.at(v["scores"], body.mul(body.mul(row, v["boxes"]), 4))
+                self._choose(body, self._fill(body, scores), batch, label)
+        with body.when(body.equal(tid, 0)):
+            body.store(self.total.get(), v["count"], DType.INT64)
         body.b.ret_void()
         return self.module.text("suppression")
+
+    def _corners(self, body: Body, given: Value) -> None:
+        """Corners (y1, x1, y2, x2), the lower ones first, and areas of a batch's boxes."""
+        b, v = body.b, self.v
+        half = body.constant(0.5, _F32, 1)
+
+        def least(x: Value, y: Value) -> Value:
+            return b.select(b.fcmp_ordered("<", x, y), x, b.select(b.fcmp_unordered("uno", x, x), x, y))
+
+        def most(x: Value, y: Value) -> Value:
+            return b.select(b.fcmp_ordered(">", x, y), x, b.select(b.fcmp_unordered("uno", x, x), x, y))
+
+        centered = b.icmp_unsigned("!=", v["center"], body.i(0))
+        with body.loop(0, v["boxes"]) as i:
+            place = body.mul(i, 16)
+            one = [body.load(body.at(given, place, 4 * k), _F32, 1) for k in range(4)]
+            x, y, width, height = one[0], one[1], b.fmul(one[2], half), b.fmul(one[3], half)
+            around = [b.fsub(y, height), b.fsub(x, width), b.fadd(y, height), b.fadd(x, width)]
+            ordered = [least(one[0], one[2]), least(one[1], one[3]), most(one[0], one[2]), most(one[1], one[3])]
+            corners = [b.select(centered, *pair) for pair in zip(around, ordered, strict=True)]
+            for k, corner in enumerate(corners):
+                body.store(corner, body.at(v["corners"], place, 4 * k), _F32)
+            area = b.fmul(b.fsub(corners[2], corners[0]), b.fsub(corners[3], corners[1]))
+            body.store(area, body.at(v["areas"], body.mul(i, 4)), _F32)
 
     def _fill(self, body: Body, scores: Value) -> Value:
         """The heap of all boxes whose score is high enough; returns their number."""
@@ -100,8 +134,8 @@ class _Suppression:
         flipped = b.xor(bits, b.or_(b.ashr(bits, _I32(31)), _I32(1 << 31)))
         return b.zext(b.select(b.fcmp_unordered("uno", score, score), _I32(0), flipped), _I64)
 
-    def _choose(self, body: Body, count: Value, chosen: Value) -> Value:
-        """Empty the heap until the limit is reached; returns the number of boxes chosen."""
+    def _choose(self, body: Body, count: Value, batch: Value, label: Value) -> None:
+        """Empty the heap until the limit is reached, and write down what is chosen."""
         b, v = body.b, self.v
         left, number = body.cell(count), body.cell(0)
         with body.repeat_while(lambda: b.and_(body.less(0, left.get()), body.less(number.get(), v["limit"]))):
@@ -113,11 +147,12 @@ class _Suppression:
             values.append(body.load(body.at(v["areas"], body.mul(box, 4)), _F32, 1))
             covered = self._covered(body, values, number.get())
             with body.when(body.equal(covered, 0)):
-                body.store(box, body.at(chosen, body.mul(number.get(), 8)), DType.INT64)
+                for i, part in enumerate((batch, label, box)):
+                    body.store(part, body.at(v["chosen"], body.mul(self.total.get(), 24), 8 * i), DType.INT64)
+                self.total.add(1)
                 for row, value in enumerate(values):
                     body.store(value, self._row(body, row, number.get()), _F32)
                 number.add(1)
-        return number.get()
 
     def _row(self, body: Body, row: int, index: Value) -> Value:
         pitch = body.mul(body.add(self.v["limit"], PADDING), 4 * row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ from intarsia.codegen import suppression as template
 from intarsia.codegen.engine import get_engine
 from intarsia.codegen.target import Target
 from intarsia.graph.model import Node
-from intarsia.ops.detection import box_areas, box_corners, suppression_limits
+from intarsia.ops.detection import suppression_limits
+from intarsia.plan.address import address_of
 
 
-def non_max_suppression(node: Node, inputs: Sequence[Any], target: Target) -> list[Any]:
+def non_max_suppression(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | None:
     """boxes [batch, n, 4], scores [batch, classes, n], limits -> [selected, 3]: batch, class, box."""
     boxes, scores, *rest = inputs
     limit, overlap, least = suppression_limits(*rest)
@@ -24,25 +26,23 @@ def non_max_suppression(node: Node, inputs: Sequence[Any], target: Target) -> li
     limit = min(limit, n)
     if limit <= 0 or not classes:
         return [np.zeros((0, 3), np.int64)]
-    call, center = _kernel(target), int(node.attributes.get("center_point_box", 0))
-    scores = np.ascontiguousarray(scores, np.float32)
-    chosen, counts = np.empty((classes, limit), np.int64), np.empty(classes, np.int64)
-    heap, kept = np.empty(n, np.int64), np.zeros((5, limit + template.PADDING), np.float32)
-    limits = np.array([overlap, 0 if least is None else least], np.float32)
-    found = []
-    for batch in range(batches):
-        corners = np.ascontiguousarray(box_corners(boxes[batch].astype(np.float32), center))
-        areas = np.ascontiguousarray(box_areas(corners))
-        arrays = {
-            "corners": corners, "areas": areas, "scores": scores[batch], "chosen": chosen, "counts": counts, "heap": heap,
-            "kept": kept, "limits": limits,
-        }  # fmt: skip
-        sizes = {"boxes": n, "classes": classes, "limit": limit, "filtered": int(least is not None)}
-        args = np.array([arrays[f].ctypes.data if f in arrays else sizes[f] for f in template.FIELDS], np.int64)
-        call(args.ctypes.data, 0, 1)
-        labels, places = np.nonzero(np.arange(limit) < counts[:, None])
-        found.append(np.stack([np.full(len(labels), batch), labels, chosen[labels, places]], 1))
-    return [np.concatenate(found) if found else np.zeros((0, 3), np.int64)]
+    scores, boxes = np.ascontiguousarray(scores, np.float32), np.ascontiguousarray(boxes, np.float32)
+    if boxes.shape != (batches, n, 4):
+        return None
+    chosen, heap = np.empty((batches * classes * limit, 3), np.int64), np.empty(n, np.int64)
+    scratch = np.zeros((5, limit + template.PADDING), np.float32)
+    corners, limits = np.empty((5, n), np.float32), array("f", (overlap, 0 if least is None else least))
+    count, at = array("q", (0,)), address_of(corners)
+    args = array(
+        "q",
+        (
+            address_of(boxes), address_of(scores), address_of(chosen), count.buffer_info()[0], at, at + 16 * n, address_of(heap),
+            address_of(scratch), limits.buffer_info()[0], batches, classes, n, limit, int(least is not None),
+            int(bool(node.attributes.get("center_point_box", 0))),
+        ),
+    )  # fmt: skip
+    _kernel(target)(args.buffer_info()[0], 0, 1)
+    return [chosen[: count[0]].copy()]
 
 
 @functools.lru_cache(maxsize=8)
