@@ -46,7 +46,7 @@ class Case:
         inputs, weights = [], []
         for i, x in enumerate(self.operands):
             if isinstance(x, Weight):
-                weights.append(numpy_helper.from_array(np.ascontiguousarray(x.array), f"x{i}"))
+                weights.append(numpy_helper.from_array(np.asarray(x.array, order="C"), f"x{i}"))
             elif x is not None:
                 kind = helper.np_dtype_to_tensor_dtype(x.dtype) if x.dtype != object else onnx.TensorProto.STRING
                 inputs.append(helper.make_tensor_value_info(f"x{i}", kind, x.shape))
@@ -509,7 +509,7 @@ def makers() -> Iterator[Case]:
         yield Case("Bernoulli", f"float32 {size}", (between(0, 1, *shape),), {"seed": 1.0})
         yield Case("Dropout", f"float32 {size} inference", (normal(*shape),), {}, 1)
         train = (normal(*shape), number(0.5), number(True, np.bool_))
-        yield Case("Dropout", f"float32 {size} training", train, {"seed": 1}, 1)
+        yield Case("Dropout", f"float32 {size} training", train)
     yield Case("Multinomial", "float32 16x1000 32 samples", (normal(16, 1000),), {"sample_size": 32, "seed": 1.0})
     for op in ("HannWindow", "HammingWindow", "BlackmanWindow"):
         yield Case(op, "400", (np.array(400, np.int64),))

@@ -67,12 +67,17 @@ def sine(e: Emitter, x: ir.Value, quarters: int = 0) -> ir.Value:
 
 def quarter_turns(e: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """n, sin r and cos r, where x = n pi / 2 + r with |r| <= pi / 4; n is known modulo 4."""
-    b = e.builder
     n, r = _reduced(e, x)
+    return n, *sine_and_cosine(e, r)
+
+
+def sine_and_cosine(e: Emitter, r: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """sin r and cos r of |r| <= pi / 4."""
+    b = e.builder
     square = b.fmul(r, r)
     sin = _fma(e, b.fmul(square, r), polynomial(e, square, _SIN, _F32), r)
     cos = _fma(e, square, e.constant(-0.5, _F32), e.constant(1.0, _F32))
-    return n, sin, _fma(e, b.fmul(square, square), polynomial(e, square, _COS, _F32), cos)
+    return sin, _fma(e, b.fmul(square, square), polynomial(e, square, _COS, _F32), cos)
 
 
 def cosine(e: Emitter, x: ir.Value) -> ir.Value:

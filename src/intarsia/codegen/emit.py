@@ -213,7 +213,7 @@ class Emitter:
                 return self._cast_float(x, source, target)
             if target is DType.UINT64:
                 return b.fptoui(x, to)
-            wide = b.fptosi(x, self.shaped(I32 if target is DType.INT32 else I64))
+            wide = b.fptosi(x, self.shaped(I64 if target.bits == 64 or target is DType.UINT32 else I32))
             return wide if wide.type == to else b.trunc(wide, to)
         if target is DType.BOOL:
             return x if source is DType.BOOL else b.icmp_unsigned("!=", x, self.constant(0, compute_type(source)))

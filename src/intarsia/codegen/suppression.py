@@ -70,9 +70,7 @@ class _Suppression:
     def text(self) -> KernelText:
         body = self.module.kernel()
         args, tid, _ = body.args
-        self.v = v = {
-            name: (body.load_i64 if name in _SIZES else body.load_pointer)(args, i) for i, name in enumerate(FIELDS)
-        }
+        self.v = v = {name: (body.load_i64 if name in _SIZES else body.load_pointer)(args, i) for i, name in enumerate(FIELDS)}
         self.total = body.cell(0)
         mine = body.select(body.equal(tid, 0), v["batches"], 0)
         with body.loop(0, mine) as batch:

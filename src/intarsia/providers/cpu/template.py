@@ -96,6 +96,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
     ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
+    ("", "DynamicQuantizeLinear"): "intarsia.providers.cpu.dynamic_quantize:dynamic_quantize",
     ("", "Col2Im"): "intarsia.providers.cpu.blocks:col2im",
     ("", "RoiAlign"): "intarsia.providers.cpu.regions:regions",
     ("", "MaxRoiPool"): "intarsia.providers.cpu.regions:regions",

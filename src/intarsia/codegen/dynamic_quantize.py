@@ -1,0 +1,116 @@
+"""DynamicQuantizeLinear in two steps: extrema of parts of the tensor, then, from all of them, its scale, zero point and elements."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import llvmlite.ir as ir
+
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.emit import Emitter
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+PARTS = 64  # shared out among threads
+_F32, _U8 = DType.FLOAT, DType.UINT8
+_FLOAT = ir.FloatType()
+_UNROLL = 4
+
+
+@functools.cache
+def range_text(target: Target) -> KernelText:
+    """Arguments: x (float[n]), extrema (float[2, PARTS]: least, then largest elements), n."""
+    module = Module(target)
+    lanes = module.lanes(_F32)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    x, extrema = (body.load_pointer(args, i) for i in range(2))
+    n = body.load_i64(args, 2)
+    first, last = body.share(body.i(PARTS), tid, nthreads)
+    with body.loop(first, last) as part:
+        start, end = (body.div(body.mul(n, body.add(part, i)), PARTS) for i in range(2))
+        for row, order in enumerate(("<", ">")):
+            place = body.at(extrema, body.mul(body.add(part, row * PARTS), 4))
+            body.store(_extremum(body, x, start, end, order, lanes), place, _F32)
+    body.b.ret_void()
+    return module.text("quantize_range")
+
+
+def _extremum(body: Body, x: Value, start: Value, end: Value, order: str, lanes: int) -> Value:
+    """The least or largest of elements start to end, and 0."""
+    b = body.b
+
+    def pick(value: Value, best: Value) -> Value:
+        return b.select(b.fcmp_ordered(order, value, best), value, best)
+
+    def at(i: Value, offset: int = 0) -> Value:
+        return body.at(x, body.mul(i, 4), 4 * offset)
+
+    zero = body.zero(_F32, lanes)
+    best = [zero] * _UNROLL
+    block = _UNROLL * lanes
+    whole = body.add(start, body.mul(body.div(body.sub(end, start), block), block))
+    with body.carry(start, whole, block, best) as i:
+        best[:] = [pick(body.load(at(i, u * lanes), _F32, lanes), value) for u, value in enumerate(best)]
+    rest = [functools.reduce(pick, best)]
+    with body.carry(whole, end, lanes, rest) as i:
+        mask = body.mask(body.sub(end, i), lanes)
+        rest[0] = pick(body.load_masked(at(i), mask, _F32, lanes), rest[0])
+    return _across(body, rest[0], pick, lanes)
+
+
+def _across(body: Body, vector: Value, pick: Callable[[Value, Value], Value], lanes: int) -> Value:
+    distance = lanes // 2
+    while distance:
+        vector = pick(vector, body.shuffle(vector, vector, [i ^ distance for i in range(lanes)]))
+        distance //= 2
+    return body.b.extract_element(vector, ir.IntType(32)(0))
+
+
+@functools.cache
+def quantize_text(target: Target) -> KernelText:
+    """Arguments: x, extrema (as `range_text` leaves them), y (uint8[n]), scale, zero point (one element each), n."""
+    module = Module(target)
+    lanes = module.lanes(_F32)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    b, e = body.b, Emitter(body.b, lanes)
+    x, extrema, y, scale_at, zero_at = (body.load_pointer(args, i) for i in range(5))
+    n = body.load_i64(args, 5)
+    low = _extremum(body, extrema, body.i(0), body.i(PARTS), "<", lanes)
+    high = _extremum(body, extrema, body.i(PARTS), body.i(2 * PARTS), ">", lanes)
+    scale = b.fdiv(b.fsub(high, low), ir.Constant(_FLOAT, 255.0))
+    safe = b.select(b.fcmp_ordered("==", scale, ir.Constant(_FLOAT, 0.0)), ir.Constant(_FLOAT, 1.0), scale)
+    divisor = body.splat(safe, lanes)
+    none = b.fdiv(b.fneg(body.splat(low, lanes)), divisor)
+    zero = e.intrinsic("roundeven", [_within(e, none)])
+    with body.when(body.equal(tid, 0)):
+        body.store(scale, scale_at, _F32)
+        first_lane = b.extract_element(zero, ir.IntType(32)(0))
+        body.store(b.trunc(b.fptosi(first_lane, ir.IntType(32)), ir.IntType(8)), zero_at, _U8)
+    first, last = body.share(body.div(body.add(n, lanes - 1), lanes), tid, nthreads)
+
+    def quantized(values: Value) -> Value:
+        ratio = e.intrinsic("roundeven", [b.fdiv(values, divisor)])
+        return b.trunc(b.fptosi(_within(e, b.fadd(ratio, zero)), e.shaped(ir.IntType(32))), e.shaped(ir.IntType(8)))
+
+    whole = body.min(last, body.div(n, lanes))
+    with body.loop(first, whole) as i:
+        place = body.mul(i, lanes)
+        body.store(quantized(body.load(body.at(x, body.mul(place, 4)), _F32, lanes)), body.at(y, place), _U8)
+    with body.loop(body.max(first, whole), last) as i:
+        place = body.mul(i, lanes)
+        mask = body.mask(body.sub(n, place), lanes)
+        values = body.load_masked(body.at(x, body.mul(place, 4)), mask, _F32, lanes)
+        body.store_masked(quantized(values), body.at(y, place), mask, _U8)
+    b.ret_void()
+    return module.text("quantize_dynamically")
+
+
+def _within(e: Emitter, x: Value) -> Value:
+    """0 to 255; 0 for NaN."""
+    b, low, high = e.builder, e.constant(0.0, _FLOAT), e.constant(255.0, _FLOAT)
+    x = b.select(b.fcmp_ordered(">", x, low), x, low)
+    return b.select(b.fcmp_ordered("<", x, high), x, high)
