@@ -1,4 +1,4 @@
-"""DynamicQuantizeLinear in two steps: extrema of parts of the tensor, then, from all of them, its scale, zero point and elements."""
+"""DynamicQuantizeLinear in two steps: extrema of parts of the tensor, then its scale, zero point and elements from them all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Random numbers from Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+"""Random numbers from Philox4x32-10, a counter-based generator.
+
+(Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.)
 
 Block i of 64 elements comes from the counters 16 i + lane, lane 0 to 15: word w of a counter becomes element 16 w + lane. So
 what element e is follows from the key and e alone, whatever the machine's vectors and the number of threads.

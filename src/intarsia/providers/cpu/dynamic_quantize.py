@@ -42,7 +42,8 @@ class DynamicQuantize(Template):
         serial = Below(product(self.output.shape or ()), _SERIAL_ELEMENTS)
         return [
             Step(
-                template.range_text(target), self.reads, (extrema,), self._range_arguments, serial=serial, label="least and largest"
+                template.range_text(target), self.reads, (extrema,), self._range_arguments, serial=serial,
+                label="least and largest",
             ),
             Step(
                 template.quantize_text(target), (*self.reads, extrema), self.outputs, self._arguments, serial=serial,

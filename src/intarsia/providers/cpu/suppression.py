@@ -31,13 +31,13 @@ def non_max_suppression(node: Node, inputs: Sequence[Any], target: Target) -> li
         return None
     chosen, heap = np.empty((batches * classes * limit, 3), np.int64), np.empty(n, np.int64)
     scratch = np.zeros((5, limit + template.PADDING), np.float32)
-    corners, limits = np.empty((5, n), np.float32), array("f", (overlap, 0 if least is None else least))
+    corners, limits = np.empty((5, n), np.float32), array("f", (float(overlap), 0.0 if least is None else float(least)))
     count, at = array("q", (0,)), address_of(corners)
     args = array(
         "q",
         (
-            address_of(boxes), address_of(scores), address_of(chosen), count.buffer_info()[0], at, at + 16 * n, address_of(heap),
-            address_of(scratch), limits.buffer_info()[0], batches, classes, n, limit, int(least is not None),
+            address_of(boxes), address_of(scores), address_of(chosen), count.buffer_info()[0], at, at + 16 * n,
+            address_of(heap), address_of(scratch), limits.buffer_info()[0], batches, classes, n, limit, int(least is not None),
             int(bool(node.attributes.get("center_point_box", 0))),
         ),
     )  # fmt: skip
