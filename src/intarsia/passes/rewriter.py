@@ -366,7 +366,7 @@ class Rewriter:
                         continue
                     near = node is not first or id(node) in self.dirty
                     self.dirty.discard(id(node))
-                    of_op = () if node.domain else (rules if near else new).get(node.op_type, ())
+                    of_op = (rules if near else new).get(node.qualified_op, ())
                     made = self._try(node, always) if near else None
                     if made is None:
                         made = self._try(node, of_op)

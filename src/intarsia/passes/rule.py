@@ -117,13 +117,14 @@ class Either(Pattern):
 
 @dataclass(frozen=True)
 class Op(Pattern):
-    """A standard operator over input patterns. Without inputs given, any will do; `attributes` must have these values."""
+    """An operator over input patterns. Without inputs given, any will do; `attributes` must have these values."""
 
     op_types: tuple[str, ...]
     inputs: tuple[Pattern, ...] | None = None
     name: str = ""
     attributes: tuple[tuple[str, Any], ...] = ()
     output: int = 0
+    domain: str = ""
 
     def over(self, m: Match, value: str) -> Iterator[Match]:
         node = m.rewriter.producer.get(value)
@@ -137,7 +138,7 @@ class Op(Pattern):
 
     def may_match(self, rewriter: Rewriter, node: Node) -> bool:
         """A quick look at the node and its direct producers; False is certain."""
-        if node.op_type not in self.op_types or node.domain:
+        if node.op_type not in self.op_types or node.domain != self.domain:
             return False
         if self.attributes and any(node.attributes.get(key) != wanted for key, wanted in self.attributes):
             return False
@@ -215,9 +216,9 @@ _OPTIONAL_TAIL = frozenset(
 )
 
 
-def op(op_types: str, *inputs: Pattern, name: str = "", output: int = 0, **attributes: Any) -> Op:
+def op(op_types: str, *inputs: Pattern, name: str = "", output: int = 0, domain: str = "", **attributes: Any) -> Op:
     """`op("Mul", Var("x"), Const(0.5))`; `op("Reshape|Squeeze")` matches one of several with any inputs."""
-    return Op(tuple(op_types.split("|")), inputs or None, name, tuple(attributes.items()), output)
+    return Op(tuple(op_types.split("|")), inputs or None, name, tuple(attributes.items()), output, domain)
 
 
 def close(found: float, wanted: float) -> bool:
@@ -244,7 +245,7 @@ class Rule:
     @cached_property
     def roots(self) -> tuple[str, ...]:
         patterns = self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
-        return tuple(dict.fromkeys(t for p in patterns for t in p.op_types))
+        return tuple(dict.fromkeys(f"{p.domain}::{t}" if p.domain else t for p in patterns for t in p.op_types))
 
     def apply(self, rewriter: Rewriter, node: Node) -> Patch | None:
         if self.quick is not None and not self.quick(rewriter, node):
