@@ -145,7 +145,7 @@ class InferenceSession(SessionApi):
             metadata = self._graph().metadata.properties if options.has_selection() else {}
             providers, provider_options = options.providers_for(metadata), None
         auto: Choice | None = None
-        if isinstance(providers, str) and providers == "auto":
+        if providers in ("auto", ["auto"], ("auto",)):
             auto = self._measured(provider_options)
             providers = auto.winner.providers
         cpu_fallback = options.config("session.disable_cpu_ep_fallback") == "0"

@@ -140,6 +140,8 @@ def test_runs_for_real(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     np.testing.assert_allclose(session.run(None, {"x": X})[0], np.tanh(np.cos(np.sin(X))), rtol=1e-5)
     session.set_providers([CPU])
     assert session.explain().choice == ""
+    session.set_providers(["auto"])
+    assert "remembered from an earlier session" in session.explain().choice
 
 
 class TestInputs:

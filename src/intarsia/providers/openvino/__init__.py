@@ -67,7 +67,8 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         for name in runtime.devices():
             kind, _, index = name.partition(".")
             description = str(runtime.core().get_property(name, "FULL_DEVICE_NAME"))
-            found.append(Device(kind.lower(), int(index or 0), host=True, vendor="OpenVINO", description=description))
+            vendor = next((v for v in ("Intel", "AMD", "NVIDIA", "ARM", "Apple") if v.lower() in description.lower()), "")
+            found.append(Device(kind.lower(), int(index or 0), host=True, vendor=vendor, description=description))
         return found or [HOST]
 
     @classmethod
