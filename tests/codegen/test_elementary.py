@@ -15,7 +15,7 @@ FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
 
 def unary(op: str, x: np.ndarray) -> np.ndarray:
-    return run_loops([k.unary(op, k.input(0, DType.FLOAT, x.shape))], x)[0]
+    return run_loops([k.unary(op, k.input(0, DType.of(x.dtype), x.shape))], x)[0]
 
 
 def power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -117,3 +117,18 @@ def test_vectors_look_the_table_up_lane_by_lane(lanes: int) -> None:
     x, out = np.array([1e20, 1.0, -3e30, 0.5], np.float32)[:lanes], np.zeros(lanes, np.float32)
     run(kernel_text("vector", str(module)), [x.ctypes.data, out.ctypes.data])
     np.testing.assert_allclose(out, np.sin(x.astype(np.float64)), rtol=2e-7)
+
+
+def test_exp_of_doubles() -> None:
+    """Within one unit in the last place, from the least subnormal number to overflow (the reference may be half a one off)."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.uniform(-745, 710, 4000), rng.uniform(-1, 1, 1000), [709.78, -745.1, -708.5, 1e-300, 0.0, -0.0]])
+    with np.errstate(over="ignore", under="ignore"):
+        exact = np.exp(x.astype(np.longdouble))
+        step = np.spacing(exact.astype(np.float64))
+    found = unary("exp", x)
+    finite = np.isfinite(step)
+    assert (np.abs((found - exact) / step)[finite] <= 1.5).all()
+    assert np.isinf(found[~finite]).all()
+    edges = unary("exp", np.array([np.nan, np.inf, -np.inf, 709.79, -745.2, 1e300, -1e300]))
+    np.testing.assert_array_equal(edges, [np.nan, np.inf, 0, np.inf, 0, np.inf, 0])

@@ -183,3 +183,29 @@ def polynomial(e: Emitter, x: ir.Value, coefficients: Sequence[float], kind: ir.
     for c in reversed(coefficients[:-1]):
         out = _fma(e, out, x, e.constant(c, kind))
     return out
+
+
+def exp_double(e: Emitter, x: ir.Value) -> ir.Value:
+    """exp(x) = 2^n exp(r) of double, |r| <= ln 2 / 2: Taylor's series, whose next term is below 2^-57."""
+    b = e.builder
+
+    def constant(value: float) -> ir.Value:
+        return e.constant(value, _F64)
+
+    x = b.select(b.fcmp_ordered("<", x, constant(-746.0)), constant(-746.0), x)
+    x = b.select(b.fcmp_ordered(">", x, constant(710.0)), constant(710.0), x)
+    magic = constant(6755399441055744.0)  # 1.5 * 2^52: the sum's low bits are n
+    shifted = _fma(e, x, constant(1.4426950408889634), magic)
+    n = b.fsub(shifted, magic)
+    r = _fma(e, n, constant(-0.6931471803691238), x)
+    r = _fma(e, n, constant(-1.9082149292705877e-10), r)
+    tail = constant(1 / math.factorial(13))
+    for k in range(12, 1, -1):
+        tail = _fma(e, tail, r, constant(1 / math.factorial(k)))
+    p = b.fadd(constant(1.0), _fma(e, b.fmul(r, r), tail, r))
+    bits = b.sub(b.bitcast(shifted, e.shaped(_I64)), e.constant(0x4338000000000000, _I64))
+    half = b.ashr(bits, e.constant(1, _I64))
+    for part in (half, b.sub(bits, half)):  # two factors, so that neither over- nor underflows
+        scale = b.shl(b.add(part, e.constant(1023, _I64)), e.constant(52, _I64))
+        p = b.fmul(p, b.bitcast(scale, e.shaped(_F64)))
+    return p

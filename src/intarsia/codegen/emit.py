@@ -361,6 +361,8 @@ class Emitter:
             return self._float_modulus(args[0], args[1], dtype)
         if kind is F32 and op in ("exp", "log", "tanh", "erf"):
             return getattr(self, "_" + op)(args[0])
+        if kind is F64 and op == "exp":
+            return elementary.exp_double(self, args[0])
         if kind is F32 and op in _WITHOUT_CALLS:
             return _WITHOUT_CALLS[op](self, *args)
         if op in _LIBM:
