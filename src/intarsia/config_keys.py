@@ -196,3 +196,27 @@ def check_dynamic_option(key: str, value: str) -> None:
         raise UnknownOption(f"no dynamic option {key!r}; {nearest(str(key), DYNAMIC_KEYS)}")
     if DYNAMIC_KEYS[key] and value not in DYNAMIC_KEYS[key]:
         raise InvalidArgument(f"dynamic option {key!r}: {value!r} is not a value; {nearest(str(value), DYNAMIC_KEYS[key])}")
+
+
+OPTIMIZERS_ELSEWHERE = frozenset(
+    """
+    AttentionFusion BiasDropoutFusion BiasGeluFusion BiasSoftmaxFusion BitmaskDropoutReplacement CastChainElimination
+    CastElimination CastFloat16Transformer ClipQuantFusion ClipQuantRewrite CommonSubexpressionElimination
+    ConcatSliceElimination ConstantFolding ConstantSharing ConvActivationFusion ConvAddActivationFusion ConvAddFusion
+    ConvBNFusion ConvMulFusion DivMulFusion DoubleQDQPairsRemover DynamicQuantizeMatMulFusion EliminateDropout
+    EliminateIdentity EliminateSlice EmbedLayerNormFusion EnsureUniqueDQForNodeUnit ExpandElimination FastGeluFusion
+    FreeDimensionOverrideTransformer FuseConvActivation FuseInitializersTransformer FuseReluClip GatherSliceToSplitFusion
+    GatherToSliceFusion GatherToSplitFusion GeluApproximation GeluFusion GeluFusionL1 GeluFusionL2 GemmActivationFusion
+    GemmSumFusion GemmTransposeFusion GroupQueryAttentionFusion IdenticalChildrenConsolidation InsertCastTransformer
+    IsInfReduceSumFusion LabelEncoderFusion LayerNormFusion LayerNormFusionL1 LayerNormFusionL2
+    Level1_RuleBasedTransformer Level2_RuleBasedTransformer MatMulActivationFusion MatMulAddFusion MatMulBNFusion
+    MatMulIntegerToFloatFusion MatMulNBitsFusion MatMulScaleFusion MatMul_BatchNormalization_Fusion MatmulTransposeFusion
+    MemcpyTransformer NchwcTransformer NhwcTransformer NoopElimination NotWhereFusion PadFusion
+    Pad_Fusion PreShapeNodeElimination PropagateCastOps QDQFinalCleanupTransformer QDQPropagationTransformer
+    QDQS8ToU8Transformer QDQSelectorActionTransformer QuickGeluFusion ReluClipFusion ReluQuantFusion ReluQuantRewrite
+    RemoveDuplicateCastTransformer ReshapeFusion RocmBlasAltImpl ScaledSumFusion ShapeOptimizer
+    SimplifiedLayerNormFusion SkipLayerNormFusion TransposeOptimizer UnsqueezeElimination
+    WeightBiasQuantization WhereDummyDq
+    """.split()
+)
+"""Names of onnxruntime's optimizers: switching one off has no effect here."""

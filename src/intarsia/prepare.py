@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.config_keys import OPTIMIZERS_ELSEWHERE
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.feeds import converted
-from intarsia.graph.dims import Dim, Expr, symbols_of
+from intarsia.graph.dims import Dim, Expr, symbols_of, written_name
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, OptionalType, SequenceType, TensorType, Value, ValueType
@@ -80,10 +81,13 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
         InvalidArgument: no input has a dimension of that name.
     """
     known = {s for v in graph.inputs for d in _dims(v.type) for s in symbols_of(d)}
+    shown = {s: name for s in known if (name := written_name(s)) is not None}
+    sizes = {**{s: sizes[name] for s, name in shown.items() if name in sizes}, **sizes}
     for name in sizes:
-        if name not in known:
-            shown = [s for s in known if "#" not in s]
-            raise InvalidArgument(f"free dimension override: no input has a dimension {name!r}; {nearest(name, shown)}")
+        if name not in known and name not in shown.values():
+            raise InvalidArgument(
+                f"free dimension override: no input has a dimension {name!r}; {nearest(name, shown.values())}"
+            )
     fixed = graph.clone()
     fixed.inputs = [Value(v.name, _sized(v.type, sizes), v.doc) for v in graph.inputs]
     fixed.outputs = [Value(v.name, _sized(v.type, sizes), v.doc) for v in graph.outputs]
@@ -184,7 +188,7 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     from intarsia.passes import optimize, standardize
 
     left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
-    disabled = disabled | {name.strip() for name in left_out if name.strip()}
+    disabled = (disabled | {name.strip() for name in left_out if name.strip()}) - OPTIMIZERS_ELSEWHERE
     if graph.overridable and not options.optimized_model_filepath:
         graph = graph.clone()
         graph.overridable = []  # a run that overrides one gets a graph of its own (`with_inputs`), so these are constants

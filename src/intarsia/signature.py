@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, written_name
 from intarsia.graph.model import Metadata, TensorType, Value
 
 
@@ -32,6 +32,8 @@ class NodeArg:
 def _dim(dim: Dim) -> int | str | None:
     if isinstance(dim, int):
         return dim
+    if dim.symbols == {str(dim)}:
+        return written_name(str(dim))
     return None if any("#" in name for name in dim.symbols) else str(dim)
 
 

@@ -252,6 +252,15 @@ class TestEntries:
         with pytest.raises(TypeError, match="entries are text"):
             options.add_session_config_entry("a", 1)  # type: ignore[arg-type]
 
+    def test_onnxruntimes_optimizers_can_be_switched_off(self) -> None:
+        data = mul_model().SerializeToString()
+        options = ort.SessionOptions()
+        options.add_session_config_entry("optimization.disable_specified_optimizers", "ConstantFolding,ConstantSharing")
+        session = ort.InferenceSession(data, options, disabled_optimizers=["GeluFusion"])
+        np.testing.assert_array_equal(session.run(None, {"X": X})[0], W)
+        with pytest.raises(ort.UnknownOption, match="no optimisation rule is called 'ConstantFoldingg'"):
+            ort.InferenceSession(data, disabled_optimizers=["ConstantFoldingg"])
+
     def test_training(self) -> None:
         options = ort.RunOptions()
         with pytest.raises(

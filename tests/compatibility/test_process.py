@@ -182,6 +182,14 @@ class TestProviderArguments:
             check_and_normalize_provider_args(providers, options, self.NAMES)
 
 
+def test_an_option_that_programs_give_the_cpu_provider(make_session) -> None:
+    session = make_session(providers=[("CPUExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})])
+    assert session.get_provider_options() == {"CPUExecutionProvider": {"arena_extend_strategy": "kSameAsRequested"}}
+    assert make_session().get_provider_options() == {"CPUExecutionProvider": {}}
+    with pytest.raises(InvalidArgument, match="'kSame' is not a valid value; valid: 'kNextPowerOfTwo', 'kSameAsRequested'"):
+        make_session(providers=[("CPUExecutionProvider", {"arena_extend_strategy": "kSame"})])
+
+
 class TestInstall:
     def test_the_alias_and_its_submodules(self) -> None:
         code = """

@@ -231,6 +231,26 @@ class TestOtherForms:
         assert (value.shape(), value.device_name()) == ([1, 3], "cpu")
 
 
+class TestPlaceholders:
+    """Exporters write "?" or "None" for every dimension they know nothing of: these are not one size."""
+
+    @pytest.mark.parametrize("name", ["?", "None", "-1"])
+    def test_sizes_may_differ(self, make_model, name: str) -> None:
+        model = make_model("g (float[A,B] x, float[C,B] w) => (float[D,E] y) { t = Concat <axis = 0> (x, w)  y = Neg(t) }")
+        for value in (*model.graph.input, *model.graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                dim.dim_param = name
+        session = ort.InferenceSession(model.SerializeToString())
+        assert [a.shape for a in (*session.get_inputs(), *session.get_outputs())] == [[name, name]] * 3
+        x, w = np.ones((2, 5), np.float32), np.zeros((3, 5), np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x, "w": w})[0], -np.concatenate([x, w]))
+        saved = pickle.loads(pickle.dumps(ort.InferenceSession(model))).get_inputs()
+        assert saved[0].shape == [name, name]
+        options = ort.SessionOptions()
+        options.add_free_dimension_override_by_name(name, 4)
+        assert ort.InferenceSession(model, options).get_inputs()[1].shape == [4, 4]
+
+
 class TestWhatTheSessionIs:
     def test_memories_and_devices(self, make_session) -> None:
         session = make_session()

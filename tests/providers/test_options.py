@@ -85,5 +85,5 @@ def test_provider_without_options() -> None:
 
 def test_effective_values_as_text() -> None:
     assert option_texts(Options(fast=True)) == {
-        "device_id": "0", "fast": "1", "scale": "1.0", "cache": "", "strategy": "kNextPowerOfTwo", "level": "0", "limit": "",
+        "device_id": "0", "fast": "1", "scale": "1.0", "cache": "", "strategy": "kNextPowerOfTwo", "level": "0",
     }  # fmt: skip

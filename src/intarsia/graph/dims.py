@@ -239,6 +239,18 @@ def symbol(name: str) -> Expr:
     return Expr({((Atom(name), 1),): 1})
 
 
+PLACEHOLDERS = frozenset(("?", "*", "-1", "None", "none", "unknown", "Unknown", "Any"))
+"""Names that exporters give to every dimension they know nothing of: two of them are not one size."""
+
+
+def written_name(name: str) -> str | None:
+    """How a symbol is written outside: its name, a placeholder without its number, None for one that has no name."""
+    if "#" not in name:
+        return name
+    placeholder = name.partition("#")[0]
+    return placeholder if placeholder in PLACEHOLDERS else None
+
+
 def fresh_symbol(hint: str = "d") -> Expr:
     """A size with a name used nowhere else: of an unnamed dimension, or one that depends on data."""
     return symbol(f"{hint}#{next(_fresh)}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument
 from intarsia.graph import attribute as kinds
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, written_name
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import (
     Attribute,
@@ -430,8 +430,8 @@ def _dimension(dim: Dim) -> Message:
     out = Message()
     if isinstance(dim, int):
         out.integer(1, dim)
-    elif "#" not in str(dim):  # names from dims.fresh_symbol stand for unnamed dimensions
-        out.string(2, str(dim))
+    elif (name := written_name(str(dim))) is not None:
+        out.string(2, name)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intarsia.errors import InvalidModelError, InvalidProtobuf
-from intarsia.graph.dims import Dim, Expr, Shape, fresh_symbol, symbol
+from intarsia.graph.dims import PLACEHOLDERS, Dim, Expr, Shape, fresh_symbol, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Value, ValueType
 from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, signed, text
@@ -104,6 +104,9 @@ class TypeReader:
     def _symbol(self, name: str) -> Expr | None:
         if not name:
             return None
+        if name in PLACEHOLDERS:
+            self._fresh += 1
+            return fresh_symbol(name)
         found = self._symbols.get(name)
         if found is None:
             found = self._symbols[name] = symbol(name)

@@ -37,8 +37,10 @@ def parse_options(provider: type[ExecutionProvider], given: Mapping[str, Any]) -
 
 
 def option_texts(options: Any) -> dict[str, str]:
-    """All options with their effective values as text, as `InferenceSession.get_provider_options` returns them."""
-    return {f.name: _text(getattr(options, f.name)) for f in dataclasses.fields(options)}
+    """All options with their effective values as text, as `InferenceSession.get_provider_options` returns them; those whose
+    default is None only where they are set."""
+    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    return {name: _text(value) for name, value in values.items() if value is not None}
 
 
 def _text(value: Any) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -10,10 +11,22 @@ from intarsia.graph.model import Graph, Node
 from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram, Support
 
 
+@dataclass(frozen=True)
+class CpuOptions:
+    """Options that programs give to onnxruntime's CPU provider, which does not look at them.
+
+    Attributes:
+        arena_extend_strategy: no effect: memory is planned before the run.
+    """
+
+    arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] | None = None
+
+
 class CPUExecutionProvider(ExecutionProvider):
     """Every operator that has a definition; those that are not regular run as host functions (see `explain`)."""
 
     name: ClassVar[str] = "CPUExecutionProvider"
+    Options: ClassVar[type[Any]] = CpuOptions
 
     @classmethod
     def unavailable(cls) -> str:
