@@ -15,7 +15,10 @@ from intarsia.log import logger
 
 @dataclass(frozen=True)
 class ConfigKey:
-    """One entry: its default, what it does, whether it does it here, and its values ("flag": "0" or "1", "int", "text")."""
+    """One entry: its default, what it does, whether it does it here, and what its values are.
+
+    `kind`: "flag" ("0" or "1"), "int", "text", or words separated by commas.
+    """
 
     default: str
     doc: str
@@ -25,6 +28,8 @@ class ConfigKey:
     def check(self, key: str, value: str) -> None:
         if self.kind == "flag" and value not in ("0", "1"):
             raise InvalidArgument(f"configuration entry {key!r}: expected '0' or '1', got {value!r}")
+        if "," in self.kind and value not in self.kind.split(","):
+            raise InvalidArgument(f"configuration entry {key!r}: expected one of {self.kind}, got {value!r}")
         if self.kind == "int" and not value.lstrip("-").isdigit():
             raise InvalidArgument(f"configuration entry {key!r}: expected an integer in text, got {value!r}")
 
@@ -62,6 +67,10 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
     "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
+    "session.nonfinite": ConfigKey(
+        "ignore", "where an output has NaN or infinite elements: 'warn' or 'error', naming the node that made the first", True,
+        "ignore,warn,error",
+    ),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(

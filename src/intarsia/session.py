@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,12 +28,14 @@ if TYPE_CHECKING:
     from intarsia.auto import Choice
     from intarsia.binding import IOBinding
     from intarsia.compiled import CompiledModel
+    from intarsia.debug.taps import Tapped
     from intarsia.explain import Explanation
     from intarsia.graph.model import Graph
     from intarsia.ops.registry import Registry
     from intarsia.profile import Profile
 
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
+_KEPT_TAPS = 8  # models with taps that a session keeps
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class InferenceSession(SessionApi):
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
+        self._hooks: list[tuple[tuple[str, ...], Callable[[str, Any], object]]] = []
         self._arguments = (providers, provider_options, kwargs)
         self._loaded: Graph | None = None
         self._profile: Profile | None = None
@@ -171,6 +174,9 @@ class InferenceSession(SessionApi):
         self._signature = signature = found.signature
         self._model = found.model
         self._reader = FeedReader(signature.inputs)
+        guard = options.config("session.nonfinite")
+        self._guard = "" if guard == "ignore" else guard
+        self._watched = bool(self._guard or self._hooks)
         self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
         self._lock = threading.Lock()
@@ -262,6 +268,7 @@ class InferenceSession(SessionApi):
         *,
         timeout: float | None = None,
         framework: str | None = None,
+        taps: Sequence[str] | None = None,
     ) -> list[Any]:
         """Compute outputs.
 
@@ -274,9 +281,11 @@ class InferenceSession(SessionApi):
             run_options: to stop the run, or leave out what the outputs do not need.
             timeout: seconds after which the run is stopped.
             framework: give results as tensors of this library ("torch", "jax", "cupy", "tensorflow") or as "ortvalue".
+            taps: names or patterns ("*" and "?") of values or nodes inside the model: the result is then a `Tapped`, a list of
+                outputs with the intermediate tensors by name in its `taps`.
 
         Returns:
-            Arrays (lists for sequences, dicts for maps, None for empty optionals) that belong to the caller.
+            A list of arrays (lists for sequences, dicts for maps, None for empty optionals) that belong to the caller.
 
         Raises:
             InvalidArgument: an input is missing, unknown, or of another type, rank or size; an output is unknown.
@@ -285,7 +294,7 @@ class InferenceSession(SessionApi):
         """
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
         model: CompiledModel | DirectModel = self._model
-        plain = run_options is None and timeout is None and framework is None
+        plain = run_options is None and timeout is None and framework is None and taps is None and not self._watched
         try:
             if inputs is not None and plain and (not output_names or output_names == self._output_names):
                 return model.run(inputs, None)
@@ -295,10 +304,14 @@ class InferenceSession(SessionApi):
             if inputs is None:
                 model, reader = self._variant(input_feed)
                 inputs = reader.read(input_feed)
+            if taps is not None or self._hooks:
+                return self._observed(input_feed, output_names, taps, run_options)
             if timeout is not None:
                 results = self._run_timed(model, inputs, output_names, run_options, timeout)
             else:
                 results = self._run_some(model, inputs, output_names, context_of(run_options))
+            if self._guard:
+                self._check_finite(results, input_feed)
             return results if framework is None else self._delivered(results, framework)
         except EPFail as error:
             self._fall_back(error, model)
@@ -345,6 +358,78 @@ class InferenceSession(SessionApi):
                 opened = prepare.with_inputs(self._graph(), given)
                 self._variants[given] = (self._maker.compiled(opened), FeedReader(opened.inputs))
             return self._variants[given]
+
+    def add_hook(self, patterns: Sequence[str], function: Callable[[str, Any], object]) -> Callable[[], None]:
+        """Call `function(name, value)` after each run for every value or node that `patterns` names, in execution order.
+
+        Returns:
+            What takes the hook away.
+
+        Raises:
+            InvalidArgument: a pattern names nothing.
+        """
+        from intarsia.debug.taps import matching
+
+        hook = (tuple(matching(self._graph(), patterns)), function)
+        self._hooks.append(hook)
+        self._watched = True
+
+        def remove() -> None:
+            if hook in self._hooks:
+                self._hooks.remove(hook)
+            self._watched = bool(self._guard or self._hooks)
+
+        return remove
+
+    def _observed(
+        self, feed: Any, output_names: Sequence[str] | None, taps: Sequence[str] | None, options: RunOptions | None
+    ) -> list[Any]:
+        """A run whose intermediate values somebody wants."""
+        hooks = list(self._hooks)
+        hooked = [name for names, _ in hooks for name in names]
+        found = self._tapped_run(feed, output_names, [*(taps or ()), *hooked], context_of(options))
+        for names, function in hooks:
+            for name in names:
+                function(name, found.taps[name])
+        if self._guard:
+            self._check_finite(found, feed)
+        if taps is None:
+            return list(found)
+        from intarsia.debug.taps import matching
+
+        found.taps = {name: found.taps[name] for name in matching(self._graph(), taps)}
+        return found
+
+    def _tapped_run(
+        self, feed: Any, output_names: Sequence[str] | None, patterns: Sequence[str], run: RunContext | None
+    ) -> Tapped:
+        """`run` on a model of its own, whose outputs are the model's and the tapped values."""
+        from intarsia import prepare
+        from intarsia.debug.taps import Tapped, matching, with_taps
+
+        names = tuple(matching(self._graph(), patterns))
+        given = tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
+        key = ("taps", *given, "", *names)
+        with self._lock:
+            if key not in self._variants:
+                for old in [k for k in self._variants if k[0] == "taps"][: -_KEPT_TAPS or None]:
+                    del self._variants[old]
+                opened = prepare.with_inputs(self._graph(), given) if given else self._graph()
+                self._variants[key] = (self._maker.compiled(with_taps(opened, names)), FeedReader(opened.inputs))
+            model, reader = self._variants[key]
+        wanted = list(output_names or self._output_names)
+        results = self._run_some(model, reader.read(feed), [*wanted, *names], run)
+        return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))
+
+    def _check_finite(self, results: Sequence[Any], feed: Any) -> None:
+        """Name the node that first made a NaN or an infinity, where an output has one."""
+        from intarsia.debug.finite import first_nonfinite, nonfinite
+
+        if any(nonfinite(value) for value in results):
+            found = first_nonfinite(self, feed)
+            if found is not None and self._guard == "error":
+                raise Fail(f"an output is not finite: {found}")
+            self._log.warning("an output is not finite: %s", found or "it is once intermediate values are kept")
 
     def io_binding(self) -> IOBinding:
         """A new, empty binding for this session."""

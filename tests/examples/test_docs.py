@@ -46,7 +46,10 @@ def test_documents_fit_the_command_line() -> None:
     assert shown <= set(STAGES)
 
 
-@pytest.mark.parametrize(("document", "count"), [("custom-operators.md", 6), ("cli.md", 1), ("caching.md", 2)])
+LISTINGS = {"custom-operators.md": 6, "cli.md": 1, "caching.md": 2, "debugging.md": 6}
+
+
+@pytest.mark.parametrize(("document", "count"), LISTINGS.items())
 def test_the_listings_of_a_document_run_one_after_the_other(document: str, count: int) -> None:
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
     listings = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

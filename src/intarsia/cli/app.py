@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, check, dump, explain, providers, run
+from intarsia.cli import bench, cache, check, debug, dump, explain, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
 from intarsia.cli.show import errors
 from intarsia.errors import IntarsiaError, InvalidArgument
@@ -192,6 +192,59 @@ def bench_model(
     names = [name.strip() for name in compare.split(",") if name.strip()]
     effort = bench.Effort(runs, seconds)
     bench.bench_model(model, inputs or [], _names(provider), FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
+
+
+BOTH = "CPUExecutionProvider,ReferenceExecutionProvider"
+Rtol = Annotated[float, typer.Option(min=0, help="Tolerance relative to a tensor's largest magnitude.")]
+Atol = Annotated[float, typer.Option(min=0, help="Absolute tolerance.")]
+Pair = Annotated[str, typer.Option("--providers", "-p", help="Two, separated by a comma; the second is taken to be right.")]
+
+
+@app.command("compare")
+def compare_model(
+    model: Model,
+    inputs: Inputs = None,
+    provider: Pair = BOTH,
+    dim: Dims = None,
+    seed: Seed = 0,
+    rtol: Rtol = 1e-4,
+    atol: Atol = 1e-6,
+    operators: Operators = None,
+) -> None:
+    """Find the first node where two providers part; exit code 1 where they do.
+
+    Examples:
+
+    `intarsia compare model.onnx`
+
+    `intarsia compare model.onnx -p OpenVINOExecutionProvider,CPUExecutionProvider --rtol 1e-3 -d batch=4`
+    """
+    if not debug.compare(
+        model, inputs or [], _names([provider]), FeedOptions(parse_dims(dim or []), seed), debug.Tolerance(rtol, atol)
+    ):
+        raise typer.Exit(FAILED)
+
+
+@app.command("reduce")
+def reduce_model(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The smaller model; its inputs go to an .npz beside it.")],
+    inputs: Inputs = None,
+    provider: Pair = BOTH,
+    dim: Dims = None,
+    seed: Seed = 0,
+    rtol: Rtol = 1e-4,
+    atol: Atol = 1e-6,
+    operators: Operators = None,
+) -> None:
+    """Write the smallest part of a model in which two providers part, with its inputs.
+
+    Examples:
+
+    `intarsia reduce model.onnx -o small.onnx -p OpenVINOExecutionProvider,CPUExecutionProvider`
+    """
+    feed_options = FeedOptions(parse_dims(dim or []), seed)
+    debug.reduce(model, inputs or [], _names([provider]), feed_options, debug.Tolerance(rtol, atol), output)
 
 
 @app.command("dump")

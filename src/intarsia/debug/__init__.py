@@ -1,0 +1,12 @@
+"""Looking into a model: intermediate tensors, the first node that differs or overflows, smaller models that still fail."""
+
+from __future__ import annotations
+
+from intarsia.debug.compare import Comparison, compare_providers
+from intarsia.debug.finite import NonFinite, first_nonfinite
+from intarsia.debug.reduce import Reduced, reduce_model
+from intarsia.debug.taps import Tapped, tappable
+
+__all__ = [
+    "Comparison", "NonFinite", "Reduced", "Tapped", "compare_providers", "first_nonfinite", "reduce_model", "tappable",
+]  # fmt: skip

@@ -1,0 +1,152 @@
+"""A smaller model that fails as a large one does.
+
+The model's intermediate values are recorded once, on the reference provider. A run of consecutive nodes, fed with what was
+recorded, is a model of its own; the shortest run that still fails is found by halving from both ends, then single
+nodes are left out as long as it still fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.debug.compare import difference
+from intarsia.debug.taps import tappable
+from intarsia.errors import IntarsiaError, InvalidArgument
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, TensorType, Value
+from intarsia.graph.save import to_model_bytes
+from intarsia.session import InferenceSession
+
+Feed = Mapping[str, np.ndarray]
+Fails = Callable[[bytes, Feed], bool]
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The smaller model, its inputs, and how many nodes are left of how many."""
+
+    model: bytes
+    feed: dict[str, np.ndarray]
+    nodes: int
+    of: int
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, and its inputs beside it as `in_NAME` of an .npz file."""
+        path = Path(path)
+        path.write_bytes(self.model)
+        arrays: dict[str, Any] = {f"in_{name}": array for name, array in self.feed.items()}
+        np.savez(path.with_suffix(".npz"), **arrays)
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in self.feed.items())
+        return f"{self.nodes} of {self.of} nodes; inputs: {inputs or 'none'}"
+
+
+def providers_differ(providers: Sequence[Any], *, rtol: float = 1e-4, atol: float = 1e-6) -> Fails:
+    """A test for `reduce_model`: whether two providers part on a model, or the first cannot run what the second can."""
+
+    def fails(model: bytes, feed: Feed) -> bool:
+        sides = [[p] if isinstance(p, str) else list(p) for p in providers]
+        try:
+            right = InferenceSession(model, providers=sides[1]).run(None, feed)
+        except IntarsiaError:
+            return False
+        try:
+            left = InferenceSession(model, providers=sides[0]).run(None, feed)
+        except IntarsiaError:
+            return True
+        return any(difference("", a, b, rtol, atol) is not None for a, b in zip(left, right, strict=True))
+
+    return fails
+
+
+def reduce_model(model: Any, feed: Feed, fails: Fails, *, reference: Any = "ReferenceExecutionProvider") -> Reduced:
+    """The smallest part of `model` found for which `fails(model bytes, feed)` holds.
+
+    Args:
+        model: as `InferenceSession` takes it.
+        feed: its inputs.
+        fails: the test, such as `providers_differ([A, B])`; it gets a model and its inputs.
+        reference: the provider whose intermediate values are taken for right.
+
+    Raises:
+        InvalidArgument: the whole model does not fail.
+    """
+    session = InferenceSession(model, providers=[reference] if isinstance(reference, str) else list(reference))
+    reducer = _Reducer(session._graph(), _recorded(session, feed), fails)
+    everything = list(range(len(reducer.graph.nodes)))
+    if not reducer.fails(everything):
+        raise InvalidArgument("reduce_model: the test does not fail for the whole model, so there is nothing to reduce")
+    return reducer.result(reducer.reduced(everything))
+
+
+def _recorded(session: InferenceSession, feed: Feed) -> dict[str, Any]:
+    values: dict[str, Any] = {name: np.asarray(value) for name, value in feed.items()}
+    names = list(tappable(session._graph()))
+    for start in range(0, len(names), _AT_ONCE):
+        values |= session._tapped_run(feed, None, names[start : start + _AT_ONCE], None).taps
+    return values
+
+
+class _Reducer:
+    def __init__(self, graph: Graph, values: Mapping[str, Any], test: Fails) -> None:
+        self.graph, self.values, self.test = graph, values, test
+        self.tried: dict[tuple[int, ...], bool] = {}
+
+    def fails(self, kept: Sequence[int]) -> bool:
+        key = tuple(kept)
+        if key not in self.tried:
+            part = self._part(kept)
+            self.tried[key] = part is not None and self.test(*part)
+        return self.tried[key]
+
+    def reduced(self, kept: list[int]) -> list[int]:
+        for side in (1, 0):  # the end first: what comes after the failure matters least
+            step = len(kept) // 2
+            while step:
+                shorter = kept[:-step] if side else kept[step:]
+                if shorter and self.fails(shorter):
+                    kept = shorter
+                    step = min(step, len(kept) // 2)
+                else:
+                    step //= 2
+        for i in list(kept):
+            without = [j for j in kept if j != i]
+            if without and self.fails(without):
+                kept = without
+        return kept
+
+    def result(self, kept: list[int]) -> Reduced:
+        part = self._part(kept)
+        assert part is not None
+        return Reduced(part[0], dict(part[1]), len(kept), len(self.graph.nodes))
+
+    def _part(self, kept: Sequence[int]) -> tuple[bytes, Feed] | None:
+        """The chosen nodes as a model, and its inputs; None where a value at its border is no tensor."""
+        nodes = [self.graph.nodes[i].copy() for i in kept]
+        made = {name for node in nodes for name in node.outputs if name}
+        read = [name for node in nodes for name in sorted(node.used_names())]
+        inputs = [n for n in dict.fromkeys(read) if n not in made and n not in self.graph.constants]
+        used_outside = {n for i, node in enumerate(self.graph.nodes) if i not in set(kept) for n in node.used_names()}
+        wanted = used_outside | set(self.graph.output_names()) | (made - set(read))
+        outputs = [n for n in dict.fromkeys(n for node in nodes for n in node.outputs) if n in made and n in wanted]
+        border = {n: self.values.get(n) for n in (*inputs, *outputs)}
+        if not outputs or not all(isinstance(v, np.ndarray) for v in border.values()):
+            return None
+        part = self.graph.clone()
+        part.nodes, part.overridable = nodes, []
+        part.inputs = [_value(n, border[n], fixed=True) for n in inputs]
+        part.outputs = [_value(n, border[n], fixed=False) for n in outputs]
+        part.constants = {n: c for n, c in self.graph.constants.items() if n in set(read)}
+        part.types = {}
+        return to_model_bytes(part), {n: border[n] for n in inputs}  # type: ignore[misc]
+
+
+def _value(name: str, array: Any, *, fixed: bool) -> Value:
+    return Value(name, TensorType(DType.of(array.dtype), array.shape if fixed else None))
