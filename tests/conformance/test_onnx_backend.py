@@ -20,10 +20,7 @@ PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 SAMPLE = 12  # every so many-th case belongs to the sample
 TILES = 4000  # how often a random case's inputs are drawn
 
-SKIPPED = {  # case -> why neither provider runs it
-    "test_gradient_of_add": "ai.onnx.preview.training::Gradient differentiates the graph around it, at training time",
-    "test_gradient_of_add_and_mul": "ai.onnx.preview.training::Gradient differentiates the graph around it, at training time",
-}
+SKIPPED: dict[str, str] = {}  # case -> why neither provider runs it
 
 
 def parameters() -> list[Any]:

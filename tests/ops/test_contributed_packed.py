@@ -209,3 +209,15 @@ def test_refusals() -> None:
     kinds = {"num_heads": 1, "kv_num_heads": 1, "sparse_block_size": 16}
     with pytest.raises(InvalidGraph, match="do_rotary needs cos_cache and sin_cache"):
         run("SparseAttention", [normal(1, 1, 4), normal(1, 1, 4), normal(1, 1, 4), *tail], outputs=3, do_rotary=1, **kinds)
+    places, cache = np.zeros((3, 1, 2), np.int64), normal(4, 2)
+    with pytest.raises(InvalidGraph, match=r"mrope_section is \[1, 1, 1\]; expected three sizes that add up to 2"):
+        run("MRotaryEmbedding", [normal(1, 1, 2, 4), places, cache, cache], mrope_section=[1, 1, 1])
+    with pytest.raises(InvalidGraph, match="mrope_layout is 2; expected 0 or 1"):
+        run("MRotaryEmbedding", [normal(1, 1, 2, 4), places, cache, cache], mrope_section=[1, 1, 0], mrope_layout=2)
+    with pytest.raises(InvalidGraph, match="takes is_packed_batching 0 and scale 1"):
+        run("MRotaryEmbedding", [normal(1, 1, 2, 4), places, cache, cache], mrope_section=[1, 1, 0], is_packed_batching=1)
+    gate = [normal(1, 2, 3, 4), normal(1, 2, 3, 4), normal(1, 2, 4), normal(3, 4), normal(3, 4)]
+    with pytest.raises(InvalidGraph, match="gated_value_normed needs the input conv_norm_scale"):
+        run("EngramGate", gate, outputs=2)
+    with pytest.raises(InvalidGraph, match=r"expected \[batch, steps, copies, width\]"):
+        run("EngramGate", [gate[2], *gate[1:]])

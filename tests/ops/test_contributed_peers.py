@@ -505,6 +505,35 @@ def recurrent(
 
 def attention_cases() -> list[Case]:
     return [
+        *[
+            Case(
+                "MRotaryEmbedding",
+                [normal(*shape), RNG.integers(0, 9, (3, 2, 5)), normal(10, 4), normal(10, 4)],
+                {**more, "mrope_section": [2, 1, 1], "mrope_layout": layout},
+            )
+            for shape, more in (
+                ((2, 5, 16), {"num_heads": 2}),
+                ((2, 2, 5, 8), {"interleaved": 1}),
+                ((2, 5, 24), {"num_heads": 2, "rotary_embedding_dim": 8}),
+            )
+            for layout in (0, 1)
+        ],
+        Case(
+            "EngramGate",
+            [normal(2, 3, 2, 8), normal(2, 3, 2, 8), normal(2, 3, 8), normal(2, 8), normal(2, 8), normal(2, 8)],
+            {},
+            [1, 1],
+        ),
+        Case(
+            "EngramGate",
+            [normal(2, 3, 2, 8), normal(2, 3, 2, 8), normal(2, 3, 8), normal(2, 8), normal(2, 8)],
+            {"epsilon": 0.1},
+        ),
+        Case("HyperConnectionPreMix", [normal(2, 3, 4, 8), normal(2, 3, 4)], {"reduction_scale": 0.5}),
+        Case("HyperConnectionPreMix", [normal(2, 3, 32), normal(2, 3, 32)], {"num_branches": 4}),
+        Case("HyperConnectionPreMix", [normal(2, 3, 4, 8), normal(2, 3, 4, 1)]),
+        Case("HyperConnectionPostMix", [normal(2, 3, 4, 8), normal(2, 3, 8), normal(2, 3, 4), normal(2, 3, 4, 4)]),
+        Case("HyperConnectionPostMix", [normal(2, 3, 32), normal(2, 3, 8), normal(2, 3, 4, 8)], {"num_branches": 4}),
         *[recurrent(r, 4, 2) for r in ("linear", "gated", "delta", "gated_delta")],
         recurrent("gated_delta", 2, 2, scalar=0),
         recurrent("gated_delta", 1, 2),

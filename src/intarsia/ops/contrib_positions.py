@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.activation import softplus_of
+from intarsia.ops.attention import merge_heads, rotate, split_heads
 from intarsia.ops.operands import dim, widened
 from intarsia.ops.registry import NodeContext, host_op, op
+from intarsia.ops.resize import number
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor
@@ -75,6 +78,120 @@ def gemma_rotary_embedding(emb: Tensor, q: Tensor, q_rot: Tensor, k_: Tensor, k_
     """q cos + q_rot sin and k cos + k_rot sin, where sines and cosines of `emb` are rounded to q's type first."""
     sin, cos = (k.expand_dims(k.cast(k.unary(f, emb), q.dtype), [1]) for f in ("sin", "cos"))
     return q * cos + q_rot * sin, k_ * cos + k_rot * sin
+
+
+@op("MRotaryEmbedding", 1, domain=DOMAIN)
+def m_rotary_embedding(
+    input: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
+    is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
+    rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Tensor:  # fmt: skip
+    """RotaryEmbedding by positions in time, height and width [3, batch, sequence], each for its sections of the angles."""
+    if is_packed_batching or scale != 1.0:
+        raise k.DefinitionError(
+            f"MRotaryEmbedding takes is_packed_batching 0 and scale 1, got {is_packed_batching} and {scale}"
+        )
+    half = cos_cache.shape[1]
+    sections = [int(n) for n in mrope_section]
+    if len(sections) != 3 or min(sections) < 0 or (isinstance(half, int) and sum(sections) != half):
+        raise k.DefinitionError(f"mrope_section is {sections}; expected three sizes that add up to {half}")
+    if mrope_layout not in (0, 1):
+        raise k.DefinitionError(f"mrope_layout is {mrope_layout}; expected 0 or 1")
+    stream = k.constant(np.array(_streams(sections, mrope_layout), np.int64))
+    _, batch, steps = position_ids.shape
+    where = k.index(
+        k.cast(position_ids, DType.INT64),
+        [k.reshape(stream, (1, 1, sum(sections))), k.iota((batch, 1, 1), 0), k.iota((1, steps, 1), 1)],
+    )
+    column = k.iota((1, 1, sum(sections)), 2)
+    cos, sin = (k.expand_dims(k.index(cache, [where, column]), [1]) for cache in (cos_cache, sin_cache))
+    x = input
+    if input.rank == 3:
+        x = split_heads(input, num_heads or floordiv(input.shape[2], half * 2))
+    out = rotate(x, cos, sin, bool(interleaved), rotary_embedding_dim)
+    return merge_heads(out) if input.rank == 3 else out
+
+
+def _streams(sections: Sequence[int], layout: int) -> list[int]:
+    """For every angle, which of time (0), height (1) and width (2) it turns by."""
+    if layout == 0:
+        return [stream for stream, count in enumerate(sections) for _ in range(count)]
+    chosen = [0] * sum(sections)
+    for stream in (1, 2):
+        for at in range(stream, min(sections[stream] * 3, len(chosen)), 3):
+            chosen[at] = stream
+    return chosen
+
+
+@op("EngramGate", 1, domain=DOMAIN)
+def engram_gate(
+    key: Tensor, query: Tensor, value: Tensor, key_norm_scale: Tensor, query_norm_scale: Tensor,
+    conv_norm_scale: Tensor | None = None, *, epsilon: float = 1e-5, node: NodeContext,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """value times sigmoid(sign(d) sqrt(max(|d|, 1e-6))), d being the scaled product of normalised keys and queries."""
+    if key.rank != 4 or value.rank != 3:
+        raise k.DefinitionError(
+            f"key is {key!r} and value {value!r}; expected [batch, steps, copies, width] and [batch, steps, width]"
+        )
+    width = k.cast(number(key.shape[3]), DType.FLOAT)
+    left, right = (_normalised(x, s, epsilon) for x, s in ((key, key_norm_scale), (query, query_norm_scale)))
+    product_ = k.reduce_sum(left * right, [3], keepdims=True) / k.sqrt(width)
+    gate = k.sigmoid(k.unary("sign", product_) * k.sqrt(k.maximum(k.absolute(product_), 1e-6)))
+    gated = gate * k.expand_dims(widened(value), [2])
+    if node.outputs < 2 or not node.wanted[1]:
+        return k.cast(gated, key.dtype), None
+    if conv_norm_scale is None:
+        raise k.DefinitionError("the output gated_value_normed needs the input conv_norm_scale")
+    return k.cast(gated, key.dtype), k.cast(_normalised(gated, conv_norm_scale, epsilon), key.dtype)
+
+
+def _normalised(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
+    wide = widened(x)
+    return wide / k.sqrt(k.reduce_mean(wide * wide, [x.rank - 1], keepdims=True) + epsilon) * widened(scale)
+
+
+# --- hyper-connections ----------------------------------------------------------------------------------------------
+
+
+def _streams_of(x: Tensor, branches: int) -> Tensor:
+    """[.., C, H] of streams that may lie side by side in the last axis, in float32."""
+    if not branches:
+        return widened(x)
+    return widened(k.reshape(x, (*x.shape[:-1], branches, floordiv(x.shape[-1], branches))))
+
+
+def _gates(gates: Tensor, streams: Tensor) -> Tensor:
+    """Gates [.., C], [.., C, 1], [.., C, H] or [.., C * H] as they broadcast to the streams."""
+    wide = widened(gates)
+    if gates.rank == streams.rank:
+        return wide
+    if gates.shape[-1] == streams.shape[-2]:
+        return k.expand_dims(wide, [-1])
+    return k.reshape(wide, streams.shape)
+
+
+@op("HyperConnectionPreMix", 1, domain=DOMAIN)
+def hyper_connection_pre_mix(
+    streams: Tensor, pre_mix: Tensor, *, num_branches: int = 0, reduction_scale: float = 1.0
+) -> Tensor:
+    """The sum of the streams [.., C, H] by their gates, [.., H]."""
+    x = _streams_of(streams, num_branches)
+    total = k.reduce_sum(x * _gates(pre_mix, x), [x.rank - 2])
+    return k.cast(total if reduction_scale == 1.0 else total * reduction_scale, streams.dtype)
+
+
+@op("HyperConnectionPostMix", 1, domain=DOMAIN)
+def hyper_connection_post_mix(
+    streams: Tensor, block_output: Tensor, post_mix: Tensor, stream_mix: Tensor | None = None, *, num_branches: int = 0
+) -> Tensor:
+    """Streams mixed among themselves by `stream_mix` [.., C, C], plus a block's output [.., H] by gates."""
+    x = _streams_of(streams, num_branches)
+    kept = x
+    if stream_mix is not None:
+        mix = widened(stream_mix)
+        kept = k.dot(k.transpose(mix, (*range(mix.rank - 2), mix.rank - 1, mix.rank - 2)), x)
+    added = _gates(post_mix, x) * k.expand_dims(widened(block_output), [-2])
+    return k.cast(k.reshape(kept + added, streams.shape), streams.dtype)
 
 
 @op("LinearAttentionGate", 1, domain=DOMAIN)
