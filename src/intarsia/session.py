@@ -167,7 +167,7 @@ class InferenceSession(SessionApi):
             whole = maker.compiled(self._graph())
             check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
             found = Start(Signature.of(self._graph(), whole.partition.graph), whole)
-            if entry is not None:
+            if entry is not None and all(part.provider is instances[0] for part in whole.partition.parts):
                 entry.keep(found.signature, whole, instances[0])
         self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry
@@ -233,15 +233,16 @@ class InferenceSession(SessionApi):
         return self._loaded
 
     def _warm_start(self, instances: tuple[ExecutionProvider, ...]) -> WarmStart | None:
-        """Where this session may begin from the cache: one provider alone, and nothing that changes or watches the model."""
+        """Where this session may begin from the cache: the first provider may have the whole model and keeps programs, all work
+        in host memory, and nothing changes or watches the model."""
         options = self._sess_options
         watched = self._profile is not None or options.log_severity_level == 0 or options.optimized_model_filepath
         changed = options.initializers or options.external_files or self._operators is not None
-        if len(instances) != 1 or self._loaded is not None or watched or changed:
+        keeps = type(instances[0]).save is not ExecutionProvider.save and all(p.device.host for p in instances)
+        if not keeps or self._loaded is not None or watched or changed:
             return None
-        (provider,) = instances
         settings = {
-            "the provider": repr((provider.name, provider.options)),
+            "the provider": repr([(provider.name, provider.options) for provider in instances]),
             "the optimisation": repr((options.graph_optimization_level, sorted(self._disabled))),
             "determinism": repr(options.use_deterministic_compute),
             "a dimension's name": repr(sorted(options.free_dimension_overrides.items())),

@@ -16,6 +16,7 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import EPFail, Fail, InvalidArgument, NotImplemented, UnknownOption
+from intarsia.partition.provider import NotSaved, Program
 from intarsia.providers.openvino import OpenVINOExecutionProvider, runtime
 from intarsia.providers.openvino.options import OpenVINOOptions
 from intarsia.providers.options import parse_options
@@ -245,6 +246,73 @@ class TestPrecision:
         (tmp_path / "file").write_text("")
         with pytest.raises(EPFail, match=r"option 'cache_dir' of OpenVINOExecutionProvider: .* cannot be made"):
             session(model(NET), cache_dir=str(tmp_path / "file" / "blobs"), entries={"session.disable_cpu_ep_fallback": "1"})
+
+
+@needs_openvino
+class TestWarmStarts:
+    """The compiled model is kept in Intarsia's own cache; a later session imports it and loads nothing else."""
+
+    @pytest.fixture(autouse=True)
+    def own_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
+        monkeypatch.setenv("INTARSIA_PROGRAM_CACHE", "1")
+        return tmp_path / "cache"
+
+    @pytest.fixture
+    def restored(self, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+        """For each try, whether a program came from the cache."""
+        tries: list[bool] = []
+        restore = OpenVINOExecutionProvider.restore
+
+        def spy(*arguments: object) -> object:
+            found = restore(*arguments)  # type: ignore[arg-type]
+            tries.append(found is not None)
+            return found
+
+        monkeypatch.setattr(OpenVINOExecutionProvider, "restore", spy)
+        return tries
+
+    def test_give_the_same_results_in_float32(self, restored: list[bool]) -> None:
+        source = model(NET)
+        first = session(source, CPU)
+        again = session(source, CPU)
+        assert restored == [True]
+        for batch in (2, 5):
+            assert np.array_equal(again.run(None, {"x": image(batch)})[0], first.run(None, {"x": image(batch)})[0])
+        np.testing.assert_allclose(again.run(None, {"x": image()})[0], expected(source, image())[0], rtol=1e-5, atol=1e-6)
+        assert "float32" in again._model.program.describe()
+        assert {n.kernel.partition(":")[0] for n in again._model.program.nodes()} >= {"Convolution"}
+        assert again.get_inputs()[0].shape == ["batch", 3, 16, 16]
+        assert set(placed(again).values()) == {OPENVINO}
+
+    def test_need_the_same_options_and_version(self, restored: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+        source = model(NET)
+        session(source)
+        session(source, precision="ACCURACY")
+        assert restored == []
+        monkeypatch.setattr(runtime, "installed_version", lambda: "2099.1.0")
+        assert session(source).run(None, {"x": image()})[0].shape == (2, 10)
+        assert restored == [False]
+
+    def test_do_without_what_cannot_be_imported(self) -> None:
+        provider = OpenVINOExecutionProvider()
+        made = ort.InferenceSession(model(NET), providers=[provider])
+        head = provider.save(made._model.programs[0]).head
+        assert provider.restore(head, np.zeros(1000, np.uint8), ort.CompileContext()) is None
+        with pytest.raises(NotSaved, match="OpenVINO compiles it for each shape"):
+            provider.save(Program())
+
+    def test_are_not_for_models_that_are_compiled_for_each_shape(self, restored: list[bool]) -> None:
+        for _ in range(2):
+            session(model(NET), disable_dynamic_shapes=True)
+        assert restored == []
+
+    def test_nor_for_models_that_are_shared_with_another_provider(self, restored: list[bool]) -> None:
+        text = "g (float[N,4,4] x) => (float[N] y) { a = MatMul(x, x)  b = Det(a)  y = Exp(b) }"
+        for _ in range(2):
+            made = session(model(text), CPU, entries={"partition.keep_islands": "1"})
+        assert restored == []
+        assert placed(made)["Det"] == CPU
 
 
 @needs_openvino

@@ -6,6 +6,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.device import Device
@@ -15,7 +17,9 @@ from intarsia.partition.provider import (
     ComputeCapability,
     ExecutionProvider,
     KernelLookup,
+    NotSaved,
     Program,
+    SavedProgram,
     Support,
 )
 from intarsia.providers.openvino.options import OpenVINOOptions
@@ -169,6 +173,52 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         return OpenVINOProgram(
             graph, compiler.compile, static=compiler.static, passed_through=compiler.passed_through, on_step=context.on_step
         )
+
+    def save(self, program: Program) -> SavedProgram:
+        """The compiled model as OpenVINO exports it, weights included."""
+        import pickle
+
+        from intarsia.providers.openvino.program import OpenVINOProgram, SavedPart
+        from intarsia.providers.openvino.runtime import shortened
+
+        options: OpenVINOOptions = self.options
+        if not isinstance(program, OpenVINOProgram) or program.compiled is None:
+            raise NotSaved("OpenVINO compiles it for each shape")
+        if options.context or options.device.partition(".")[0] not in ("CPU", "GPU", "NPU"):
+            raise NotSaved(f"OpenVINO does not export a model for {options.device}")
+        try:
+            blob = program.compiled.export_model().getvalue()
+        except RuntimeError as error:
+            raise NotSaved(f"OpenVINO does not export it: {shortened(error)}") from error
+        return SavedProgram(pickle.dumps((self._stamp(), SavedPart.of(program))), [blob])
+
+    def restore(self, head: bytes, block: np.ndarray, context: CompileContext) -> Program | None:
+        """Imported with the precision asked for: OpenVINO forgets it in what it exports."""
+        import pickle
+
+        from intarsia.providers.openvino import runtime
+        from intarsia.providers.openvino.compiling import check_precision
+        from intarsia.providers.openvino.program import OpenVINOProgram
+
+        stamp, part = pickle.loads(head)  # noqa: S301 # it comes with machine code
+        if stamp != self._stamp():
+            _logger.debug("not from the cache: made by %s, this is %s", stamp, self._stamp())
+            return None
+        config = {k: v for k, v in self._config(context).items() if k != "CACHE_DIR"}
+        try:
+            compiled = runtime.core().import_model(block.tobytes(), self.options.device, config)
+            check_precision(compiled, config, self.options.device)
+        except (RuntimeError, EPFail) as error:
+            _logger.debug("not from the cache: %s", runtime.shortened(error))
+            return None
+        return OpenVINOProgram(part.graph, lambda _: compiled, passed_through=part.passed_through, on_step=context.on_step)
+
+    def _stamp(self) -> str:
+        """What an exported model depends on besides the options."""
+        from intarsia.providers.openvino.runtime import core, installed_version
+
+        device = self.options.device
+        return f"openvino {installed_version()} on {device} {core().get_property(device, 'FULL_DEVICE_NAME')}"
 
 
 def _luid(device: str) -> str:

@@ -77,7 +77,7 @@ class Compiler:
             raise OutOfMemory(f"openvino: no memory to compile {len(self.graph.nodes)} nodes; use a smaller model") from error
         except RuntimeError as error:
             raise EPFail(f"openvino cannot compile the part for {self.options.device}: {shortened(error)}") from error
-        self._check_precision(compiled)
+        check_precision(compiled, self.config, self.options.device)
         return compiled
 
     def _compiled(self, model: Any) -> Any:
@@ -110,16 +110,18 @@ class Compiler:
                     f"option 'reshape_input': the model does not take these sizes: {shortened(error)}"
                 ) from error
 
-    def _check_precision(self, compiled: Any) -> None:
-        asked = self.config.get("INFERENCE_PRECISION_HINT")
-        if asked not in _TYPES:
-            return
-        try:
-            found = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
-        except RuntimeError:
-            return  # AUTO, HETERO and MULTI do not say: their devices were given the hint
-        if _TYPES[asked] not in found:
-            raise EPFail(
-                f"openvino compiled for {self.options.device} in {found} where {_TYPES[asked]} was asked for; "
-                "remove the option cache_dir, or clear that folder"
-            )
+
+def check_precision(compiled: Any, config: dict[str, Any], device: str) -> None:
+    """Raise EPFail where the model computes in another precision than `config` asks for."""
+    asked = config.get("INFERENCE_PRECISION_HINT")
+    if asked not in _TYPES:
+        return
+    try:
+        found = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
+    except RuntimeError:
+        return  # AUTO, HETERO and MULTI do not say: their devices were given the hint
+    if _TYPES[asked] not in found:
+        raise EPFail(
+            f"openvino compiled for {device} in {found} where {_TYPES[asked]} was asked for; "
+            "remove the option cache_dir, or clear that folder"
+        )

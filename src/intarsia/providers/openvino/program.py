@@ -16,7 +16,7 @@ import numpy as np
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, TensorType
+from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.partition.partition import label
 from intarsia.partition.provider import NodeReport, Program, RunContext
 from intarsia.providers.openvino.model import node_name
@@ -137,6 +137,11 @@ class OpenVINOProgram(Program):
         pool.release(request)
         return found
 
+    @property
+    def compiled(self) -> Any:
+        """The `openvino.CompiledModel` for any shapes; None where each shape has its own."""
+        return self._pools[None].compiled if not self._static else None
+
     def describe(self, stage: str = "program") -> str:
         if stage != "program":
             return ""
@@ -214,6 +219,23 @@ def _report(request: Any, on_step: Callable[[str, Sequence[str], int, int], None
         if nanoseconds:
             on_step(f"{layer.node_type} {layer.exec_type}", (layer.node_name,), start, start + nanoseconds)
             start += nanoseconds
+
+
+@dataclass(frozen=True)
+class SavedPart:
+    """Of a program that was kept: everything but the compiled model."""
+
+    graph: Graph
+    passed_through: frozenset[int]
+
+    @classmethod
+    def of(cls, program: OpenVINOProgram) -> SavedPart:
+        """With a graph that has names and types, but neither weights nor attributes."""
+        full = program.graph
+        nodes = [Node(n.op_type, [], [o for o in n.outputs if o][:1], domain=n.domain, name=n.name) for n in full.nodes]
+        types = {n: full.types[n] for n in (*program.inputs, *program.outputs) if n in full.types}
+        graph = Graph(name=full.name, inputs=list(full.inputs), outputs=list(full.outputs), nodes=nodes, types=types)
+        return cls(graph, program._passed_through)
 
 
 def _port(graph: Graph, name: str) -> Port:
