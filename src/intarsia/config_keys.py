@@ -68,7 +68,9 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
     "session.nonfinite": ConfigKey(
-        "ignore", "where an output has NaN or infinite elements: 'warn' or 'error', naming the node that made the first", True,
+        "ignore",
+        "where an output has NaN or infinite elements: 'warn' or 'error', naming the node that made the first",
+        True,
         "ignore,warn,error",
     ),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
