@@ -26,6 +26,8 @@ from typing import Any
 
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, content_key, get_cache
 from intarsia.codegen.cores import available_cores
+from intarsia.codegen.soft_half import VERSION as HALF_VERSION
+from intarsia.codegen.soft_half import needs_conversions, with_conversions
 from intarsia.codegen.target import Target, llvm
 from intarsia.errors import EPFail, InvalidArgument
 
@@ -239,7 +241,7 @@ def emit_object(ir: str, target: Target, optimize: bool = True) -> bytes:
 
 
 def _compile_kernel(kernel: KernelText, target: Target, optimize: bool) -> bytes:
-    module = _parse(kernel.symbol, kernel.ir, llvm().create_context())
+    module = _parse(kernel.symbol, with_conversions(kernel.ir, target), llvm().create_context())
     _check_symbols(kernel, module)
     machine = target.target_machine()
     if optimize and not kernel.final:
@@ -325,6 +327,8 @@ def _code_version(target: Target, optimize: bool) -> tuple[str, ...]:
 
     llvm_version = ".".join(map(str, llvm().llvm_version_info))
     versions = f"llvm {llvm_version}, llvmlite {llvmlite.__version__}, cache {CACHE_VERSION}, O{3 * optimize}"
+    if needs_conversions(target):
+        versions = f"{versions}, {HALF_VERSION}"
     return (target.triple, target.cpu, target.features, versions)
 
 
