@@ -29,7 +29,7 @@ _CHEAP = frozenset(
     "add sub mul neg abs min max select cast eq ne lt le and or xor not scalar size input broadcast reshape iota sign".split()
 )
 _MOVES = frozenset(("input", "transpose", "slice", "reshape"))
-_EPILOGUE_DTYPES = frozenset((DType.FLOAT, DType.BOOL))
+_EPILOGUE_DTYPES = frozenset((DType.FLOAT, DType.BOOL, DType.FLOAT16, DType.BFLOAT16))
 _INTEGER_DTYPES = frozenset((DType.INT32, DType.UINT8, DType.INT8))
 _QUANTIZERS = frozenset(
     "QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul MatMulIntegerToFloat DynamicQuantizeMatMul QGemm "
@@ -363,7 +363,7 @@ class _Grouper:
             or len(order) + len(walk([value])) > MAX_PRIMITIVES
         ):
             return False
-        taken = _INTEGER_DTYPES | {DType.FLOAT} if integers else {DType.FLOAT}
+        taken = dtypes - {DType.BOOL}
         return all(operand_kind(t, root.shape) is not None and t.dtype in taken for t in others)
 
 

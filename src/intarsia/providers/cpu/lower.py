@@ -34,6 +34,7 @@ from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.template import FusedOperand
+from intarsia.providers.cpu.widen import widened
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 
@@ -57,6 +58,9 @@ def lower_graph(
     its inputs.
     """
     inference = infer(with_own_symbols(graph), registry)
+    wide = widened(inference)
+    if wide is not None:
+        inference = infer(wide, registry)
     integers = integer_products(inference, (config or {}).get("session.disable_quant_qdq", "0") != "1")
     if integers is not None:
         inference = infer(integers, registry)
