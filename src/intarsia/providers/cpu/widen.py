@@ -22,11 +22,11 @@ _HEAVY = frozenset(
     "GroupQueryAttention RotaryEmbedding FusedConv FusedGemm FastGelu BiasGelu".split()
 )
 _LIGHT = frozenset(
-    "Abs Add Sub Mul Div Neg Sqrt Exp Log Erf Tanh Sigmoid Relu LeakyRelu PRelu Elu Selu Celu Gelu QuickGelu "
-    "HardSigmoid HardSwish Mish Softplus Softsign Swish Clip Min Max Mean Sum Pow Reciprocal Floor Ceil Round Sin Cos Where Reshape Transpose "
-    "Flatten Squeeze Unsqueeze Concat Slice Split Expand Pad Gather Identity ReduceMean ReduceSum ReduceMax ReduceMin ReduceL2 "
-    "ReduceSumSquare Tile Dropout DepthToSpace SpaceToDepth Equal Greater Less GreaterOrEqual LessOrEqual IsNaN BiasAdd "
-    "DequantizeLinear QuantizeLinear CumSum Upsample LRN".split()
+    "Abs Add Sub Mul Div Neg Sqrt Exp Log Erf Tanh Sigmoid Relu LeakyRelu PRelu Elu Selu Celu Gelu QuickGelu HardSigmoid "
+    "HardSwish Mish Softplus Softsign Swish Clip Min Max Mean Sum Pow Reciprocal Floor Ceil Round Sin Cos Where Reshape "
+    "Transpose Flatten Squeeze Unsqueeze Concat Slice Split Expand Pad Gather Identity ReduceMean ReduceSum ReduceMax "
+    "ReduceMin ReduceL2 ReduceSumSquare Tile Dropout DepthToSpace SpaceToDepth Equal Greater Less GreaterOrEqual "
+    "LessOrEqual IsNaN BiasAdd DequantizeLinear QuantizeLinear CumSum Upsample LRN".split()
 )
 
 
