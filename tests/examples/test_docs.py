@@ -46,7 +46,16 @@ def test_documents_fit_the_command_line() -> None:
     assert shown <= set(STAGES)
 
 
-LISTINGS = {"custom-operators.md": 6, "cli.md": 1, "caching.md": 2, "debugging.md": 6, "quickstart.md": 3, "io-binding.md": 2, "threads.md": 2, "migration.md": 1}
+LISTINGS = {
+    "custom-operators.md": 6,
+    "cli.md": 1,
+    "caching.md": 2,
+    "debugging.md": 6,
+    "quickstart.md": 3,
+    "io-binding.md": 2,
+    "threads.md": 2,
+    "migration.md": 1,
+}
 
 
 @pytest.mark.parametrize(("document", "count"), LISTINGS.items())

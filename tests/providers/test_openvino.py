@@ -249,6 +249,32 @@ class TestPrecision:
 
 
 @needs_openvino
+@pytest.mark.parametrize(("dtype", "zero", "all_there"), [(np.int8, 0, True), (np.uint8, 128, True), (np.uint8, 115, False)])
+def test_quantised_convolution_to_the_last_step(dtype: type, zero: int, all_there: bool) -> None:
+    """Quantise, dequantise, convolve: OpenVINO makes one kernel of 8-bit products of it, and no step differs."""
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[1,3,16,16] x) => (float[1,8,16,16] y) {
+            q = QuantizeLinear(x, sx, z)  d = DequantizeLinear(q, sx, z)  v = DequantizeLinear(k, sk, zk)
+            c = Conv<pads=[1,1,1,1]>(d, v)  cq = QuantizeLinear(c, sy, z)  y = DequantizeLinear(cq, sy, z)
+        }""")
+    rng = np.random.default_rng(0)
+    values = {
+        "k": rng.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8), "sk": np.float32(0.02), "zk": np.int8(0),
+        "sx": np.float32(0.03), "sy": np.float32(0.1), "z": dtype(zero),
+    }  # fmt: skip
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in values.items())
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("partition.keep_islands", "1")
+    source = proto.SerializeToString()
+    made = ort.InferenceSession(source, options, [OPENVINO, CPU])
+    assert (set(placed(made).values()) == {OPENVINO}) is all_there
+    x = rng.standard_normal((1, 3, 16, 16)).astype(np.float32)
+    steps = np.abs(made.run(None, {"x": x})[0] - expected(source, x)[0]) / 0.1
+    assert steps.max() < 0.01
+
+
+@needs_openvino
 class TestWarmStarts:
     """The compiled model is kept in Intarsia's own cache; a later session imports it and loads nothing else."""
 
