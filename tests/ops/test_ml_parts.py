@@ -161,3 +161,44 @@ def test_trees_are_compiled() -> None:
     assert on_host(model) == ["Label"]
     with pytest.raises(IntarsiaError, match="X has 1 features, but a node compares feature 1"):
         ours(model, {"X": x[:, :1]})
+
+
+SVM = {"kernel_type": "RBF", "kernel_params": [0.5, 0.0, 3.0]}
+
+
+@both
+def test_machine_of_words(provider: str) -> None:
+    """Pairs of classes vote natively; only the words are looked up in Python."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20, 2)).astype(np.float32)
+    machine = {"support_vectors": rng.standard_normal(12).tolist(), "coefficients": rng.standard_normal(12).tolist(),
+               "rho": [0.1, -0.2, 0.05], "vectors_per_class": [2, 1, 3]}  # fmt: skip
+    plain = model_of("SVMClassifier", {"X": x}, {"Y": INT, "Z": F}, classlabels_ints=[7, 8, 9], **machine, **SVM)
+    words = model_of("SVMClassifier", {"X": x}, {"Y": S, "Z": F}, classlabels_strings=["a", "b", "c"], **machine, **SVM)
+    label, scores = ours(plain, {"X": x}, provider)
+    found, same_scores = ours(words, {"X": x}, provider)
+    assert found.tolist() == ["abc"[i - 7] for i in label]
+    same([same_scores], [scores])
+    assert on_host(plain) == []
+    assert on_host(words) == ["Label"]
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"rho": [0.1]}, "rho has 1 entries for 3 pairs of classes"),
+    ({"vectors_per_class": [2, 1]}, "vectors_per_class has 2 entries for 3 classes"),
+    ({"kernel_type": "NEAR"}, "kernel_type is 'NEAR'; expected LINEAR, POLY, RBF or SIGMOID"),
+])  # fmt: skip
+def test_machines_that_do_not_fit_say_why(changes: dict[str, Any], message: str) -> None:
+    x = np.zeros((3, 2), np.float32)
+    given = {"support_vectors": [0.0] * 12, "coefficients": [0.0] * 12, "rho": [0.1] * 3, "vectors_per_class": [2, 1, 3], **SVM}
+    model = model_of("SVMClassifier", {"X": x}, {"Y": INT, "Z": F}, classlabels_ints=[7, 8, 9], **(given | changes))
+    with pytest.raises(IntarsiaError, match=message):
+        ours(model, {"X": x})
+
+
+def test_machine_for_another_number_of_features() -> None:
+    model = model_of("SVMRegressor", {"X": np.zeros((3, 2), np.float32)}, {"Y": F}, n_supports=2, coefficients=[1.0, 2.0],
+                     support_vectors=[0.0] * 4, rho=[0.0], **SVM)  # fmt: skip
+    assert on_host(model) == []
+    with pytest.raises(IntarsiaError, match="dimension of size 3"):
+        ours(model, {"X": np.zeros((3, 3), np.float32)})

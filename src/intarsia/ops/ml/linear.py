@@ -75,7 +75,7 @@ def linear_classifier(
 # --- support vector machines ---------------------------------------------------------------------------------------
 
 
-def _kernel(x: Tensor, vectors: Tensor, kind: str, params: Sequence[float] | None) -> Tensor:
+def support_kernel(x: Tensor, vectors: Tensor, kind: str, params: Sequence[float] | None) -> Tensor:
     """Kernel of every row of `x` [N, F] with every support vector [V, F]: [N, V]."""
     gamma, coef0, degree = (*(params or ()), 0.0, 0.0, 0.0)[:3]
     if kind == "RBF":  # |x - v|^2 = |x|^2 - 2 x.v + |v|^2
@@ -110,7 +110,7 @@ def svm_regressor(
     if n_supports > 0:
         vectors = _double(support_vectors or (), (n_supports, -1), "support_vectors")
         weighed = k.dot(
-            _kernel(x, vectors, kernel_type, kernel_params), _double(coefficients or (), (n_supports, 1), "coefficients")
+            support_kernel(x, vectors, kernel_type, kernel_params), _double(coefficients or (), (n_supports, 1), "coefficients")
         )
     else:
         weighed = k.dot(x, _double(coefficients or (), (-1, 1), "coefficients"))
@@ -158,15 +158,15 @@ def svm_classifier(
     if len(counts) != len(classes):
         raise k.DefinitionError(f"vectors_per_class has {len(counts)} entries for {len(classes)} classes")
     weights = np.array(coefficients, np.float64).reshape(-1, sum(counts))
-    pairs = _pair_weights(weights, counts)
+    pairs = pair_weights(weights, counts)
     if len(rho) != pairs.shape[1]:
         raise k.DefinitionError(f"rho has {len(rho)} entries for {pairs.shape[1]} pairs of classes")
     vectors = _double(support_vectors or (), (sum(counts), -1), "support_vectors")
-    (kernels,) = evaluated(lambda x: _kernel(x, vectors, kernel_type, kernel_params), x)
+    (kernels,) = evaluated(lambda x: support_kernel(x, vectors, kernel_type, kernel_params), x)
     raw = kernels @ pairs + np.array(rho)
     winners = np.argmax(_votes(raw, len(classes)), axis=1)
     if prob_a:
-        scores = _probabilities(raw, np.array(prob_a), np.array(prob_b), len(classes))
+        scores = pair_probabilities(raw, np.array(prob_a), np.array(prob_b), len(classes))
         found = evaluated(lambda s: _transformed(s, post_transform), scores)[0]
         return *evaluated(classes.picked, winners), found.astype(np.float32)
     return *evaluated(classes.picked, winners), _pair_scores(raw, post_transform, len(classes))
@@ -175,22 +175,22 @@ def svm_classifier(
 def _linear_svm(
     x: Tensor, classes: Classes, coefficients: Sequence[float], rho: float, transform: str
 ) -> tuple[Tensor, Tensor]:
-    scores = _kernel(x, _double(coefficients, (len(classes), -1), "coefficients"), "LINEAR", None) + rho
+    scores = support_kernel(x, _double(coefficients, (len(classes), -1), "coefficients"), "LINEAR", None) + rho
     return classes.top(scores), k.cast(_transformed(scores, transform), DType.FLOAT)
 
 
-def _pairs(count: int) -> list[tuple[int, int]]:
+def class_pairs(count: int) -> list[tuple[int, int]]:
     return [(i, j) for i in range(count) for j in range(i + 1, count)]
 
 
-def _pair_weights(weights: np.ndarray, counts: Sequence[int]) -> np.ndarray:
+def pair_weights(weights: np.ndarray, counts: Sequence[int]) -> np.ndarray:
     """[vectors, pairs] from libsvm's table [classes - 1, vectors].
 
     A vector of class i weighs in the pair (i, j) by row j - 1, one of class j by row i.
     """
     starts = np.cumsum([0, *counts])
-    table = np.zeros((int(starts[-1]), len(_pairs(len(counts)))))
-    for pair, (i, j) in enumerate(_pairs(len(counts))):
+    table = np.zeros((int(starts[-1]), len(class_pairs(len(counts)))))
+    for pair, (i, j) in enumerate(class_pairs(len(counts))):
         for own, row in ((i, j - 1), (j, i)):
             block = slice(starts[own], starts[own + 1])
             table[block, pair] = weights[row, block]
@@ -200,7 +200,7 @@ def _pair_weights(weights: np.ndarray, counts: Sequence[int]) -> np.ndarray:
 def _votes(raw: np.ndarray, count: int) -> np.ndarray:
     """How many pairs each class wins; a positive score is for the pair's first class."""
     votes = np.zeros((len(raw), count), np.int64)
-    for pair, (i, j) in enumerate(_pairs(count)):
+    for pair, (i, j) in enumerate(class_pairs(count)):
         first = raw[:, pair] > 0
         votes[:, i] += first
         votes[:, j] += ~first
@@ -214,10 +214,10 @@ def _pair_scores(raw: np.ndarray, transform: str, count: int) -> np.ndarray:
     return evaluated(lambda s: _transformed(s, transform), raw)[0].astype(np.float32)
 
 
-def _probabilities(raw: np.ndarray, a: np.ndarray, b: np.ndarray, count: int) -> np.ndarray:
+def pair_probabilities(raw: np.ndarray, a: np.ndarray, b: np.ndarray, count: int) -> np.ndarray:
     """Class probabilities [N, count] from those of pairs: Wu, Lin and Weng (2004), algorithm 2, as in libsvm."""
     pairwise = np.zeros((len(raw), count, count))
-    for pair, (i, j) in enumerate(_pairs(count)):
+    for pair, (i, j) in enumerate(class_pairs(count)):
         with np.errstate(over="ignore"):
             p = np.clip(1.0 / (1.0 + np.exp(raw[:, pair] * a[pair] + b[pair])), 1e-7, 1 - 1e-7)
         pairwise[:, i, j], pairwise[:, j, i] = p, 1 - p

@@ -13,8 +13,9 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.ops.ml.linear import pair_probabilities, support_kernel
 from intarsia.ops.ml.packed import LANES, NODE_BYTES, keys
-from intarsia.ops.ml.scores import checked_matrix
+from intarsia.ops.ml.scores import both_classes, checked_matrix, post_transform, rows
 from intarsia.ops.ml.trees import classified, regressed
 from intarsia.ops.registry import host_op, op
 
@@ -140,3 +141,47 @@ def indicators(X: Tensor, categories: Tensor) -> Tensor:
     """1 where an element (truncated to an integer) is the category of the last axis, else 0."""
     wide = k.reshape(k.cast(X, DType.INT64), (*X.shape, 1))
     return k.cast(k.equal(wide, categories), DType.FLOAT)
+
+
+# --- support vector machines ---------------------------------------------------------------------------------------
+
+
+@op("SupportScores", 1, domain=DOMAIN)
+def support_scores(
+    X: Tensor, vectors: Tensor, weights: Tensor, rho: Tensor, *, kernel: str, params: Sequence[float] = ()
+) -> Tensor:
+    """Kernels of X [N, F] with vectors [V, F], weighted by [V, P], plus rho [P]: double [N, P]."""
+    x = k.cast(rows(X), DType.DOUBLE)
+    return k.dot(support_kernel(x, vectors, kernel, params), weights) + rho
+
+
+@op("PairLabels", 1, domain=DOMAIN)
+def pair_labels(raw: Tensor, wins: Tensor, lost: Tensor, labels: Tensor | None = None) -> Tensor:
+    """The index (or label) that wins most pairs: a positive score in raw [N, P] is for the pair's first class.
+
+    `wins` [P, C] is 1 for a pair's first class and -1 for its second, `lost` [C] in how many pairs a class is the second.
+    """
+    index = k.arg_reduce(k.dot(k.cast(raw > 0.0, DType.FLOAT), wins) + lost, "max", 1)
+    return index if labels is None else k.take(labels, index, 0)
+
+
+@op("PairScores", 1, domain=DOMAIN)
+def pair_scores(raw: Tensor, *, transform: str) -> Tensor:
+    """float32 scores of pairs [N, P]; the single pair of two classes has one score for each."""
+    found = both_classes(raw, transform, False) if raw.shape[1] == 1 else post_transform(raw, transform)
+    return k.cast(found, DType.FLOAT)
+
+
+@op("Sides", 1, domain=DOMAIN)
+def sides(scores: Tensor) -> Tensor:
+    """1 where a score is positive, else -1."""
+    return k.select(scores > 0.0, k.scalar(1.0, DType.FLOAT), -1.0)
+
+
+@host_op(
+    "PairProbabilities", 1, domain=DOMAIN, reason="probabilities of pairs of classes are made to agree by iteration",
+    infer=lambda raw, a, b, *, classes: TensorType(DType.DOUBLE, None if raw.shape is None else (raw.shape[0], classes)),
+)  # fmt: skip
+def class_probabilities(raw: np.ndarray, a: np.ndarray, b: np.ndarray, *, classes: int) -> np.ndarray:
+    """Probabilities of the classes, [N, classes] double, from the scores of their pairs [N, P]."""
+    return pair_probabilities(raw, a, b, classes)

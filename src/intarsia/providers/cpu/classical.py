@@ -5,6 +5,8 @@ What is numeric is then compiled like any other operator; only the words themsel
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from intarsia.errors import InvalidGraph
@@ -19,9 +21,11 @@ from intarsia.ops.ml.packed import pack
 from intarsia.ops.ml.scores import Classes
 from intarsia.ops.ml.trees import MEANINGS, Ensemble
 from intarsia.ops.registry import Registry
+from intarsia.providers.cpu.support import machine
 
 _SEARCHED = (DType.FLOAT, DType.DOUBLE, DType.INT64, DType.INT32)
 _SPREAD = 8  # integer keys are looked up in a table of at most so many times their number
+_MACHINES = ("SVMClassifier", "SVMRegressor")
 _LABELLED = ("LinearClassifier", "SVMClassifier")
 
 
@@ -48,8 +52,12 @@ def _parts(graph: Graph, node: Node, inference: Inference, registry: Registry) -
         return [node]
     if node.op_type in MEANINGS and _is_matrix(node, inference):
         return _Rewrite(graph, node, inference, registry).nodes()
+    if node.op_type in _MACHINES and not node.attributes.get("classlabels_strings"):
+        parts = machine(node, inference, functools.partial(_constant, graph), _native)
+        return [node] if parts is None else parts
     if node.op_type in _LABELLED and node.attributes.get("classlabels_strings") and node.outputs[0]:
-        return _worded(node)
+        numbered, label = _worded(node)
+        return [*_parts(graph, numbered, inference, registry), label]
     if node.op_type == "ArrayFeatureExtractor":
         return _picked(graph, node, inference)
     if node.op_type == "LabelEncoder" and node.version > 1:
