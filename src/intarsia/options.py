@@ -355,9 +355,9 @@ class RunOptions(Settings):
     synchronize_execution_providers: bool
 
     PROPERTIES: ClassVar[Mapping[str, Property]] = {
-        "log_severity_level": Property(-1, "0 verbose to 4 fatal for this run's log lines, -1: the session's", -1, 4),
+        "log_severity_level": Property(-1, "no effect", -1, 4),
         "log_verbosity_level": Property(0, "no effect"),
-        "logid": Property("", "a name for this run in log lines"),
+        "logid": Property("", "no effect"),
         "only_execute_path_to_fetches": Property(False, "leave out parts that the wanted outputs do not need"),
         "terminate": Property(False, "stop the run with Fail"),
         "training_mode": Property(False, "True is an error: models run for inference"),

@@ -216,12 +216,22 @@ try:
     import onnxruntime.nothing
 except ModuleNotFoundError as error:
     print(error.name)
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(ort.InferenceSession(ort.datasets.get_example("mul_1.onnx"), providers=["CUDAExecutionProvider"]).get_providers())
+assert "CUDAExecutionProvider" in str(caught[0].message)
 intarsia.uninstall("onnxruntime")
 import sys
 print([m for m in sys.modules if m.startswith("onnxruntime")])
 """
         shown = python(code).splitlines()
-        assert shown == ["[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]] intarsia.session", "onnxruntime.nothing", "[]"]
+        assert shown == [
+            "[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]] intarsia.session",
+            "onnxruntime.nothing",
+            "['CPUExecutionProvider']",
+            "[]",
+        ]
 
     def test_onnxruntimes_own_tools_run_over_it(self) -> None:
         pytest.importorskip("onnxruntime", reason="the package whose Python tools are used")

@@ -54,7 +54,8 @@ LISTINGS = {
     "quickstart.md": 3,
     "io-binding.md": 2,
     "threads.md": 2,
-    "migration.md": 1,
+    "migration.md": 2,
+    "values.md": 3,
 }
 
 
