@@ -10,7 +10,7 @@ from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import broadcast_dim, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import SCRATCH, STATUS, Ref, Step
+from intarsia.plan.step import SCRATCH, STATUS, Jump, Ref, Step
 
 N, M = symbol("n"), symbol("m")
 
@@ -111,3 +111,17 @@ def test_a_least_size() -> None:
     Constraint("least", N, 1, "node 'm' (ArgMax)").check({"n": 1})
     with pytest.raises(InvalidArgument, match=r"node 'm' \(ArgMax\): a dimension of size 0 \(n\) must be at least 1"):
         Constraint("least", N, 1, "node 'm' (ArgMax)").check({"n": 0})
+
+
+def test_what_iterations_wrote_is_not_overwritten_by_the_next() -> None:
+    """x -> a -> stacked, again and again, then stacked -> y: `a` is dead when `stacked` is written first, but alive later."""
+
+    def step(source: str, target: str) -> Step:
+        return Step(KernelText(f"{source}{target}", ""), (source,), (target,), lambda size, threads: [Ref(source), Ref(target)])
+
+    steps = [step("x", "a"), step("a", "b"), step("b", "stacked"), Jump(-3, "go"), step("stacked", "y")]
+    sizes = {"x": 4, "a": 4, "b": 4, "stacked": 64, "y": 64, "go": 1}
+    buffers = {name: Buffer(DType.FLOAT, (count,)) for name, count in sizes.items()}
+    bound = Segment(steps, ("x", "go"), ("y",), buffers, {}).bind({}, 1)
+    first, *others = (range(bound.offsets[n], bound.offsets[n] + 4 * sizes[n]) for n in ("stacked", "a", "b"))
+    assert not any(set(first) & set(other) for other in others)

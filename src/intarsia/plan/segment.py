@@ -173,6 +173,8 @@ class Segment:
             for name, born in first.items():
                 if born < start <= last[name] < end:
                     last[name] = end  # the next iteration reads it again
+                elif start < born <= end < last[name]:
+                    first[name] = start  # what an iteration wrote is kept while the next ones run (a scan's stacked output)
         names = list(first)
         lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, first[n], last[n]) for n in names]
         lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]
