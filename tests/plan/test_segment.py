@@ -100,11 +100,18 @@ def test_binding_needs_every_size() -> None:
 
 
 def test_no_memory() -> None:
-    bound = two_steps().bind({"n": 2**31, "m": 2**31}, threads=1)
+    bound = two_steps().bind({"n": 2**22, "m": 2**22}, threads=1)
     with pytest.raises(
         OutOfMemory, match=r"the intermediate tensors of a run need .* MiB, which the system does not give: use a smaller"
     ):
         bound.acquire()
+    with pytest.raises(OutOfMemory, match=r"value '.*' of shape \[2147483648, 2147483648\] needs .* MiB, which the system"):
+        two_steps().bind({"n": 2**31, "m": 2**31}, threads=1)
+
+
+def test_negative_sizes() -> None:
+    with pytest.raises(InvalidArgument, match=r"would have shape \[-1\]: a size is negative; check sizes and pads"):
+        two_steps().bind({"n": -1, "m": 3}, threads=1)
 
 
 def test_a_least_size() -> None:

@@ -127,13 +127,16 @@ class _Interpreter:
         return as_strided(x, self.shape(t.shape), (*steps, *extra), writeable=False)
 
     def _take(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        _require_nonnegative(args[1:])
         return np.take(args[0], args[1], t.attrs[0])
 
     def _index(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        _require_nonnegative(args[1:])
         return args[0][tuple(args[1:])] if len(args) > 1 else args[0]
 
     def _scatter(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         out, updates, where = args[0].copy(), args[1], tuple(args[2:])
+        _require_nonnegative(where)
         combine = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}.get(t.attrs[0])
         if combine is None:
             out[where] = updates
@@ -207,6 +210,12 @@ class _Interpreter:
 
     def _select(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         return np.where(*args)
+
+
+def _require_nonnegative(indices: Sequence[np.ndarray]) -> None:
+    """Definitions have resolved indices that count from the end: what is still negative would wrap around a second time."""
+    if any(i.size and i.min() < 0 for i in indices):
+        raise IndexError("an index is out of range: it is below -size of its axis")
 
 
 def lowest(dtype: DType) -> Any:

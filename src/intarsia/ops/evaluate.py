@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidGraph, NotImplemented
+from intarsia.errors import Fail, InvalidGraph, NotImplemented, OutOfMemory
 from intarsia.graph.dims import evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
@@ -48,6 +48,12 @@ def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_gra
         return _evaluate_definition(record, node, inputs)
     except k.DefinitionError as error:
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    except OutOfMemory:
+        raise
+    except MemoryError as error:
+        raise OutOfMemory(
+            f"node {node.name!r} ({node.qualified_op}): {error}: use a smaller batch or a shorter input, or free memory"
+        ) from error
     except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
         shapes = ", ".join("-" if x is None else str(getattr(x, "shape", type(x).__name__)) for x in inputs)
         raise Fail(f"node {node.name!r} ({node.qualified_op}) failed on inputs of shapes {shapes}: {error}") from error

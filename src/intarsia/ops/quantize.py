@@ -71,6 +71,8 @@ op("DynamicQuantizeLinear", since=1, domain="com.microsoft")(dynamic_quantize_li
 
 def along_axis(parameter: k.Tensor, x: k.Tensor, axis: int, block_size: int) -> k.Tensor:
     """A scale or zero point in a shape that broadcasts to x's: one in all, one per entry of `axis`, or one per block of it."""
+    if block_size < 0:
+        raise k.DefinitionError(f"block_size must not be negative, got {block_size}")
     count = parameter.shape[0] if parameter.rank == 1 else None
     if parameter.rank == 0 or (count == 1 and not block_size):
         return k.reshape(parameter, ())

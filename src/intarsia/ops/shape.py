@@ -176,6 +176,10 @@ def _parts(x: Tensor, axis: int, sizes: Sequence[Dim]) -> tuple[Tensor, ...]:
         total = total + size
     if isinstance(total, int) and isinstance(x.shape[axis], int) and total != x.shape[axis]:
         raise k.DefinitionError(f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} of axis {axis}")
+    if any(isinstance(size, int) and size < 0 for size in sizes):
+        raise k.DefinitionError(f"split sizes must not be negative, got {format_shape(sizes)}")
+    if total != x.shape[axis]:  # a reshape is checked when the sizes are known
+        x = k.reshape(x, [total if i == axis else d for i, d in enumerate(x.shape)])
     return tuple(_part(x, axis, start, size) for start, size in zip(starts, sizes, strict=True))
 
 

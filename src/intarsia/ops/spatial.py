@@ -48,17 +48,21 @@ def place_windows(
     """Resolve padding for spatial sizes `extents` (ONNX Conv and MaxPool, attribute auto_pad).
 
     Raises:
-        DefinitionError: a list has the wrong length, or auto_pad is not one of its values.
+        DefinitionError: a list has the wrong length, a pad is negative, or auto_pad is not one of its values.
     """
     rank = len(extents)
     steps = per_axis("strides", strides, rank)
     spread = per_axis("dilations", dilations, rank)
+    if min((*steps, *spread), default=1) < 1:
+        raise k.DefinitionError(f"strides and dilations must be at least 1, got {list(steps)} and {list(spread)}")
     if len(sizes) != rank:
         raise k.DefinitionError(f"kernel_shape has {len(sizes)} sizes; the input has {rank} spatial axes")
     if auto_pad not in AUTO_PAD:
         raise k.DefinitionError(f"auto_pad is {auto_pad!r}; expected one of {', '.join(AUTO_PAD)}")
     if pads is not None and len(pads) != 2 * rank:
         raise k.DefinitionError(f"pads has {len(pads)} values; expected {2 * rank} for {rank} spatial axes")
+    if pads is not None and min(pads, default=0) < 0:
+        raise k.DefinitionError(f"pads must not be negative, got {list(pads)}; cut the input with Slice instead")
     explicit = tuple(pads) if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * rank)
     low: list[Dim] = []
     high: list[Dim] = []

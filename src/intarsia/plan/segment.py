@@ -7,6 +7,7 @@ runs it takes a `State` (memory of its own), of which finished callers leave the
 from __future__ import annotations
 
 import ctypes
+import math
 import pickle
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
+MOST_BYTES = 1 << 47  # of a tensor: what a process can address
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
 
@@ -117,6 +119,8 @@ class Segment:
         for constraint in self.constraints:
             constraint.check(env)
         shapes = {name: tuple(size(d) for d in b.shape) for name, b in self.buffers.items()}
+        for name, shape in shapes.items():
+            _check_shape(name, shape, self.buffers[name].dtype)
         external = {name: i for i, name in enumerate((*self.inputs, *self.outputs))}
         scratch = [
             step.scratch_nbytes(size, threads) if isinstance(step, Step) and step.scratch_nbytes else 0 for step in self.steps
@@ -276,6 +280,23 @@ def _serial(steps: Sequence[Step | Jump], size: Any) -> list[bool]:
 
 def _number(argument: int | np.ndarray) -> int:
     return argument if isinstance(argument, int) else argument.ctypes.data
+
+
+def _check_shape(name: str, shape: tuple[int, ...], dtype: DType) -> None:
+    """Before anything is laid out: kernels compute offsets in 64 bits."""
+    if shape and min(shape) < 0:
+        raise InvalidArgument(f"value {name!r} would have shape {list(shape)}: a size is negative; check sizes and pads")
+    elements = math.prod(shape)
+    if elements * dtype.numpy.itemsize > MOST_BYTES:
+        raise too_large(name, shape, elements * dtype.numpy.itemsize)
+
+
+def too_large(name: str, shape: tuple[int, ...], nbytes: int) -> OutOfMemory:
+    """The error for a tensor that no memory can be had for."""
+    return OutOfMemory(
+        f"value {name!r} of shape {list(shape)} needs {nbytes / 2**20:,.0f} MiB, which the system does not give: "
+        "use a smaller batch or a shorter input, or free memory"
+    )
 
 
 def _aligned(nbytes: int) -> tuple[np.ndarray, int]:

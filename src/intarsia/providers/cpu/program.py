@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidArgument
+from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Shape, evaluate
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
-from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.providers.cpu.executable import Executable, HostStep
-from intarsia.providers.cpu.host import host_kernel
+from intarsia.providers.cpu.host import HostKernel, host_kernel
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool
 
 if TYPE_CHECKING:
@@ -123,9 +123,14 @@ class CpuProgram(Program):
         for x in inputs:
             externals[i] = address_of(x)
             i += 1
-        results = []
+        results: list[Any] = []
         for shape, dtype in bound.outputs:
-            y = np.empty(shape, dtype)
+            try:
+                y = np.empty(shape, dtype)
+            except MemoryError:
+                bound.release(state)
+                name = bound.segment.outputs[len(results)]
+                raise too_large(name, shape, math.prod(shape) * np.dtype(dtype).itemsize) from None
             externals[i] = address_of(y)
             results.append(y)
             i += 1
@@ -239,10 +244,21 @@ class CpuProgram(Program):
             for name, x, view in zip(node.inputs, operands, step.views, strict=False)
         ]
         kernel = host_kernel(node)
-        results = kernel(node, inputs, self.target) if kernel else None
+        results = self._by_kernel(kernel, node, inputs) if kernel else None
         if results is None:
             results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
+
+    def _by_kernel(self, kernel: HostKernel, node: Node, inputs: list[Any]) -> list[Any] | None:
+        where = f"node {node.name!r} ({node.qualified_op})"
+        try:
+            return kernel(node, inputs, self.target)
+        except IntarsiaError:
+            raise
+        except MemoryError as error:
+            raise OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory") from error
+        except (ValueError, OverflowError) as error:  # what NumPy says of sizes that are negative, or absurd
+            raise Fail(f"{where} failed: {error}") from error
 
     def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
         """The step by its definition; `others` are what its subgraphs capture."""
@@ -309,7 +325,7 @@ def _check_shape(value: Value, x: Any) -> None:
 
 def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
     shape = tuple(evaluate(d, env) for d in dims)
-    if math.prod(shape) != value.size:
+    if math.prod(shape) != value.size or min(shape, default=0) < 0:
         given = f"{list(value.shape)} ({value.size} elements)"
         raise InvalidArgument(f"value {name!r}: {given} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
     return value.reshape(shape)

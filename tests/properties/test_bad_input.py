@@ -1,0 +1,113 @@
+"""Bad input per family: an error of Intarsia's own, on both providers, whatever is known when the model is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_nodes import Drawn, compiled, reference
+
+from intarsia.errors import IntarsiaError
+
+X, IMAGE, FILTERS = np.ones((4, 3), np.float32), np.ones((1, 2, 5, 5), np.float32), np.ones((3, 2, 3, 3), np.float32)
+HUGE = 2**60
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def _out_of_range() -> list[tuple[str, list[Any], dict[str, Any]]]:
+    found: list[tuple[str, list[Any], dict[str, Any]]] = []
+    for bad in (4, -5, 2**31, 2**62, -(2**63)):
+        found += [
+            ("Gather", [X, ints(0, bad)], {}),
+            ("GatherElements", [X, ints(bad).reshape(1, 1)], {}),
+            ("GatherND", [X, ints(0, bad).reshape(1, 2)], {}),
+            ("ScatterElements", [X, ints(bad).reshape(1, 1), floats(1, 1)], {}),
+            ("ScatterElements", [X, ints(bad).reshape(1, 1), floats(1, 1)], {"reduction": "add"}),
+            ("ScatterND", [X, ints(bad).reshape(1, 1), floats(1, 3)], {}),
+            ("ScatterND", [X, ints(0, bad).reshape(1, 2), floats(1)], {"reduction": "max"}),
+            ("Softmax", [X], {"axis": bad}),
+            ("Concat", [X, X], {"axis": bad}),
+            ("ReduceSum", [X, ints(bad)], {}),
+        ]
+    return found
+
+
+CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
+    *_out_of_range(),
+    ("Expand", [floats(1), ints(HUGE)], {}),
+    ("Expand", [floats(1, 1), ints(2**31, HUGE)], {}),
+    ("Tile", [floats(2), ints(HUGE)], {}),
+    ("ConstantOfShape", [ints(HUGE)], {}),
+    ("ConstantOfShape", [ints(-1)], {}),
+    ("Range", [np.array(0), np.array(HUGE), np.array(1)], {}),
+    ("Range", [np.array(0), np.array(4), np.array(0)], {}),
+    ("Reshape", [floats(4), ints(HUGE, HUGE)], {}),
+    ("Reshape", [floats(4), ints(-1, -1)], {}),
+    ("OneHot", [ints(1), np.array(-5), floats(2)], {}),
+    ("OneHot", [ints(1), np.array(HUGE), floats(2)], {}),
+    ("Split", [X, ints(4, -4)], {}),
+    ("Split", [X, ints(5)], {}),
+    ("Pad", [X, ints(0, 0, 0, -5)], {"mode": "edge"}),
+    ("Pad", [X, ints(HUGE, 0, 0, 0)], {}),
+    ("Slice", [X, ints(0), ints(1), ints(0), ints(0)], {}),
+    ("TopK", [X, ints(9)], {}),
+    ("Transpose", [X], {"perm": [0, 0]}),
+    ("ReduceSum", [X, ints(0, 0)], {}),
+    ("ArgMax", [np.zeros((0, 3), np.float32)], {}),
+    ("MatMul", [floats(2, 3), floats(4, 5)], {}),
+    ("Gemm", [floats(2, 3), floats(4, 5)], {}),
+    ("Einsum", [floats(2, 3)], {"equation": "ijk->i"}),
+    ("Add", [floats(2, 3), floats(4)], {}),
+    ("Add", [floats(2, 3), ints(1)], {}),
+    ("Conv", [floats(5), floats(3)], {}),
+    ("Conv", [IMAGE, floats(3, 5, 3, 3)], {}),
+    ("Conv", [IMAGE, FILTERS], {"strides": [0, 0]}),
+    ("Conv", [IMAGE, FILTERS], {"dilations": [-1, -1]}),
+    ("Conv", [IMAGE, FILTERS], {"pads": [-1, -1, -1, -1]}),
+    ("Conv", [IMAGE, FILTERS], {"strides": [1]}),
+    ("Conv", [IMAGE, FILTERS], {"auto_pad": "NOPE"}),
+    ("Conv", [IMAGE, FILTERS], {"group": 0}),
+    ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "strides": [0, 1]}),
+    ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "pads": [-1, 0, 0, 0]}),
+    ("DepthToSpace", [floats(1, 4, 2, 2)], {"blocksize": 0}),
+    ("GroupNormalization", [IMAGE, floats(2), floats(2)], {"num_groups": 0}),
+    ("DequantizeLinear", [np.ones((2, 4), np.uint8), floats(3)], {}),
+    ("QuantizeLinear", [floats(2, 4), floats(2, 4)], {"axis": 1, "block_size": -1}),
+    ("Cast", [X], {"to": 99}),
+    ("BitShift", [np.ones(2, np.uint8), np.ones(2, np.uint8)], {"direction": "UP"}),
+]
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["given", "constant"])
+@pytest.mark.parametrize(("op", "inputs", "attributes"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
+def test_bad_input(op: str, inputs: list[Any], attributes: dict[str, Any], constant: bool) -> None:
+    node = Drawn(op, inputs, attributes, constant=tuple(range(1, len(inputs))) if constant else (), opset=21)
+    with pytest.raises(IntarsiaError):
+        compiled(node, [np.float32])
+    if not constant:
+        with pytest.raises(IntarsiaError):
+            reference(node)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64])
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integer_division_by_zero_and_overflow(op: str, dtype: Any) -> None:
+    """Neither traps: x / 0 is 0, and the lowest value by -1 wraps around."""
+    low = np.iinfo(dtype).min
+    a = np.array([5, low, 7], dtype)
+    b = np.array([0, -1 if low else 1, 2], np.int64).astype(dtype)
+    node = Drawn(op, [a, b])
+    with np.errstate(all="ignore"):
+        (expected,) = reference(node)
+    (found,) = compiled(node, [dtype])
+    np.testing.assert_array_equal(found[1:], expected[1:])
+    if op == "Div":
+        assert found.tolist() == [0, low, 3]
