@@ -18,6 +18,10 @@ _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as vali
 _Slot = tuple[str, np.dtype | None]
 
 
+class SizesDiffer(InvalidArgument):
+    """Inputs give one symbol of the model's shapes two sizes."""
+
+
 class FeedReader:
     """Reads the feed of a run into one value per model input, in the model's order."""
 
@@ -100,7 +104,7 @@ def check_shape(shape: tuple[int, ...], expected: TensorType, where: str, sizes:
             here = f"dimension {axis} of {where}"
             first, place = sizes.setdefault(str(dim), (given, here))
             if first != given:
-                raise InvalidArgument(f"the size {str(dim)!r} is {first} in {place} and {given} in {here}; expected one size")
+                raise SizesDiffer(f"the size {str(dim)!r} is {first} in {place} and {given} in {here}; expected one size")
 
 
 def _bare(where: str) -> str:

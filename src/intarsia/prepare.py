@@ -15,7 +15,7 @@ import numpy as np
 from intarsia.config_keys import OPTIMIZERS_ELSEWHERE
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.feeds import converted
-from intarsia.graph.dims import Dim, Expr, symbols_of, written_name
+from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, OptionalType, SequenceType, TensorType, Value, ValueType
@@ -173,6 +173,21 @@ def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
         opened.inputs.append(Value(name, constant.type))
     opened.overridable = [n for n in graph.overridable if n not in names]
     return opened
+
+
+def with_own_sizes(graph: Graph) -> Graph:
+    """A graph in which no two dimensions of its inputs share a symbol, for models that use one name for several sizes."""
+    opened = graph.clone()
+    opened.inputs = [Value(v.name, _own_sizes(v.type), v.doc) for v in graph.inputs]
+    opened.outputs = [Value(v.name, _own_sizes(v.type), v.doc) for v in graph.outputs]
+    opened.types = {n: t for n, t in graph.types.items() if all(isinstance(d, int) for d in _dims(t))}
+    return opened
+
+
+def _own_sizes(kind: ValueType | None) -> ValueType | None:
+    if isinstance(kind, TensorType) and kind.shape is not None:
+        return type(kind)(kind.dtype, tuple(d if isinstance(d, int) else fresh_symbol() for d in kind.shape))
+    return kind
 
 
 def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -> Graph:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
-from intarsia.feeds import FeedReader
+from intarsia.feeds import FeedReader, SizesDiffer
 from intarsia.log import session_logger
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from intarsia.ops.registry import Registry
     from intarsia.profile import Profile
 
+_OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
 _KEPT_TAPS = 8  # models with taps that a session keeps
 
@@ -303,8 +304,7 @@ class InferenceSession(SessionApi):
                 input_feed, adapted = self._checked(run_options, input_feed)
                 inputs = None if adapted else inputs
             if inputs is None:
-                model, reader = self._variant(input_feed)
-                inputs = reader.read(input_feed)
+                model, inputs = self._read(input_feed)
             if taps is not None or self._hooks:
                 return self._observed(input_feed, output_names, taps, run_options)
             if timeout is not None:
@@ -346,6 +346,26 @@ class InferenceSession(SessionApi):
         results = model.run(inputs, run) if wanted == model.outputs else model.run_some(wanted, inputs, run)
         self._note("model_run", start)
         return results
+
+    def _read(self, feed: Any) -> tuple[CompiledModel | DirectModel, list[Any]]:
+        """The compiled model for a feed and its inputs. Where these give one symbol two sizes, as onnxruntime allows, it is a
+        model without that symbol."""
+        model, reader = self._variant(feed)
+        try:
+            return model, reader.read(feed)
+        except SizesDiffer as error:
+            if model is not self._model:
+                raise
+            why = str(error)
+        from intarsia import prepare
+
+        with self._lock:
+            if _OWN_SIZES not in self._variants:
+                self._log.warning("%s; the model is compiled anew without shared sizes for such inputs", why)
+                opened = prepare.with_own_sizes(self._graph())
+                self._variants[_OWN_SIZES] = (self._maker.compiled(opened), FeedReader(opened.inputs))
+            model, reader = self._variants[_OWN_SIZES]
+        return model, reader.read(feed)
 
     def _variant(self, feed: Mapping[str, Any]) -> tuple[CompiledModel | DirectModel, FeedReader]:
         """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""

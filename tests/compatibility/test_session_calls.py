@@ -251,6 +251,25 @@ class TestPlaceholders:
         assert ort.InferenceSession(model, options).get_inputs()[1].shape == [4, 4]
 
 
+class TestOneNameForTwoSizes:
+    TEXT = "g (float[N,3] x, float[N,3] w) => (float[N,3] a, float[N,M] y) { a = Neg(x)  t = Transpose(w)  y = MatMul(x, t) }"
+
+    def test_results_are_right(self, make_session, caplog) -> None:
+        session = make_session(self.TEXT)
+        x, w = np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(12, dtype=np.float32).reshape(4, 3)
+        for one, two in ((x, x), (x, w), (w, x), (w, w), (x, w)):
+            a, y = session.run(None, {"x": one, "w": two})
+            np.testing.assert_array_equal(a, -one)
+            np.testing.assert_array_equal(y, one @ two.T)
+        assert "the size 'N' is 2 in dimension 0 of input 'x' and 4 in dimension 0 of input 'w'" in caplog.text
+
+    def test_sizes_that_no_operator_takes(self, make_session) -> None:
+        session = make_session("g (float[N] x, float[N] w) => (float[N] y) { y = Add(x, w) }")
+        with pytest.raises(InvalidArgument, match="broadcast"):
+            session.run(None, {"x": np.ones(2, np.float32), "w": np.ones(3, np.float32)})
+        assert session.run(None, {"x": np.ones(3, np.float32), "w": np.ones(3, np.float32)})[0].tolist() == [2, 2, 2]
+
+
 class TestWhatTheSessionIs:
     def test_memories_and_devices(self, make_session) -> None:
         session = make_session()
