@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -169,7 +170,13 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     """Triangles between neighbouring mel frequencies, [dft_length // 2 + 1, num_mel_bins]."""
     bins, length, rate = int(_first(num_mel_bins)), int(_first(dft_length)), float(_first(sample_rate))
-    low, high = (2595 * math.log10(1 + float(_first(f)) / 700) for f in (lower_edge_hertz, upper_edge_hertz))
+    bounds = (float(_first(f)) for f in (lower_edge_hertz, upper_edge_hertz))
+    return _mel_table(bins, length, rate, *bounds, DType(output_datatype)).copy()
+
+
+@functools.lru_cache(maxsize=8)
+def _mel_table(bins: int, length: int, rate: float, lowest: float, highest: float, dtype: DType) -> np.ndarray:
+    low, high = (2595 * math.log10(1 + f / 700) for f in (lowest, highest))
     mel = low + np.arange(bins + 2) * (high - low) / (bins + 2)
     edges = ((length + 1) * (700 * (10 ** (mel / 2595) - 1)) // rate).astype(np.int64)
     left, peak, right = edges[:-2], edges[1:-1], edges[2:]
@@ -178,4 +185,4 @@ def mel_weight_matrix(
     falling = (right - place) / np.maximum(right - peak, 1)
     triangle = np.where((place >= left) & (place <= peak), rising, 0.0)
     triangle = np.where((place >= peak) & (place < right), falling, triangle)
-    return triangle.astype(DType(output_datatype).numpy)
+    return triangle.astype(dtype.numpy)

@@ -97,6 +97,8 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
     ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
     ("", "DynamicQuantizeLinear"): "intarsia.providers.cpu.dynamic_quantize:dynamic_quantize",
+    ("com.microsoft", "QLinearSigmoid"): "intarsia.providers.cpu.lookup:lookup",
+    ("com.microsoft", "QLinearLeakyRelu"): "intarsia.providers.cpu.lookup:lookup",
     ("", "Col2Im"): "intarsia.providers.cpu.blocks:col2im",
     ("", "RoiAlign"): "intarsia.providers.cpu.regions:regions",
     ("", "MaxRoiPool"): "intarsia.providers.cpu.regions:regions",
