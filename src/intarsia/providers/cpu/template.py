@@ -99,6 +99,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "DynamicQuantizeLinear"): "intarsia.providers.cpu.dynamic_quantize:dynamic_quantize",
     ("com.microsoft", "QLinearSigmoid"): "intarsia.providers.cpu.lookup:lookup",
     ("com.microsoft", "QLinearLeakyRelu"): "intarsia.providers.cpu.lookup:lookup",
+    ("", "Det"): "intarsia.providers.cpu.elimination:det",
     ("", "Col2Im"): "intarsia.providers.cpu.blocks:col2im",
     ("", "RoiAlign"): "intarsia.providers.cpu.regions:regions",
     ("", "MaxRoiPool"): "intarsia.providers.cpu.regions:regions",

@@ -1,0 +1,59 @@
+"""Det of float32 or float64 by a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from intarsia.codegen import elimination as template
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.model import Node, TensorType
+from intarsia.ops.infer import Inference
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+
+_SERIAL_ELEMENTS = 4096
+
+
+def det(node: Node, inference: Inference) -> Template | None:
+    """Det of square matrices [*, M, M]; where sizes are symbols, they are checked once they are known."""
+    (x,) = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    if x is None or x.shape is None or len(x.shape) < 2 or x.dtype not in template.DTYPES or not isinstance(out, TensorType):
+        return None
+    return Det(node, (node.inputs[0],), (x,), out, takes_epilogue=False)
+
+
+@dataclass(frozen=True)
+class Det(Template):
+    @property
+    def _shape(self) -> tuple[Dim, ...]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        return x.shape
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        return [(self._shape[-2], self._shape[-1])]
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None
+        return [
+            Step(
+                template.kernel_text(x.dtype, target), self.reads, (out,), self._arguments, scratch_nbytes=self._scratch_nbytes,
+                serial=Below(product(self._shape), _SERIAL_ELEMENTS), label="det",
+            )
+        ]  # fmt: skip
+
+    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        x = self.types[0]
+        assert x is not None
+        return int(threads * size(self._shape[-1]) ** 2 * x.dtype.bits // 8)
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        matrices, n = size(product(self._shape[:-2])), size(self._shape[-1])
+        return [Ref(self.reads[0]), Ref(self.node.outputs[0]), matrices, n, Ref(SCRATCH)]
