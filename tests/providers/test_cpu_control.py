@@ -162,6 +162,16 @@ def test_what_needs_python_still_runs() -> None:
     check(differing, *({"x": X, "c": np.array(c)} for c in (True, False)), native=False)
 
 
+def test_bodies_that_python_runs_take_views() -> None:
+    """SequenceMap gives its body what lies in the sequence: here columns of a matrix."""
+    text = """g (float[3, 4] x) => (float[N, M] y) {
+        s = SplitToSequence<axis = 1, keepdims = 1>(x)
+        t = SequenceMap<body = b (float[3, 1] e) => (float[3, 1] f) { f = Neg(e) }>(s)
+        y = ConcatFromSequence<axis = 1>(t) }"""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_array_equal(session(text).run(None, {"x": x})[0], -x)
+
+
 def test_sizes_that_only_a_run_knows_end_the_segment_before_the_loop() -> None:
     text = f"""g (float[N] x, int64 n) => (float[M] y) {{ {TRUE}
         i = NonZero(x)  zero = Constant<value = int64[1] {{0}}>()  j = Squeeze(i, zero)  v = Gather(x, j)

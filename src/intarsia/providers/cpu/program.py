@@ -287,7 +287,8 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.body import body_program
 
         program, names = body_program(self, graph, given, captured)
-        return program.run([*given, *(captured[n] for n in names)], run)
+        operands = [*given, *(captured[n] for n in names)]  # of host operators, which may give views
+        return program.run([np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x for x in operands], run)
 
     # --- what it is ---
 

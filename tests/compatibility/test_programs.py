@@ -1,0 +1,127 @@
+"""Programs of others that import onnxruntime, as they are on PyPI: on Intarsia they give what they give on onnxruntime.
+
+Each runs in two processes, one of which calls `install_as("onnxruntime")` first. One that is not installed is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+pytest.importorskip("onnxruntime", reason="the programs are compared with themselves on onnxruntime")
+pytest.importorskip("llvmlite", reason="they run on the CPU provider")
+
+START = """import sys
+if sys.argv[1] == "intarsia":
+    import intarsia
+    intarsia.install_as("onnxruntime")
+import json
+import numpy as np
+"""
+
+PROGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
+    "magika tells file types": (("magika",), """
+from magika import Magika
+texts = [b"import os\\nprint('hello')\\n" * 20, b"#include <stdio.h>\\nint main() { return 0; }\\n" * 10,
+         b"<html><body>hi</body></html>" * 10, b"SELECT * FROM t WHERE a = 1;\\n" * 10]
+found = [Magika().identify_bytes(text) for text in texts]
+result = [[f.output.label, float(f.score)] for f in found]
+"""),
+    "silero-vad hears speech": (("silero_vad", "torch"), """
+import torch
+from silero_vad import load_silero_vad
+model, t = load_silero_vad(onnx=True), np.arange(16000) / 16000
+sound = np.sin(2 * np.pi * 220 * t) * np.exp(-((t - 0.5) / 0.2) ** 2) + 0.01 * np.random.default_rng(0).standard_normal(16000)
+pieces = torch.from_numpy(sound.astype(np.float32))[: 16000 // 512 * 512].reshape(-1, 512)
+result = [float(model(piece, 16000)) for piece in pieces]
+"""),
+    "rapidocr reads text": (("rapidocr_onnxruntime", "cv2"), """
+import cv2
+from rapidocr_onnxruntime import RapidOCR
+picture = np.full((120, 640, 3), 255, np.uint8)
+cv2.putText(picture, "Intarsia runs 2026", (20, 80), cv2.FONT_HERSHEY_SIMPLEX, 1.6, (0, 0, 0), 3)
+lines, _ = RapidOCR()(picture)
+result = [[text, float(score)] for _, text, score in lines]
+"""),
+    "ddddocr reads captchas": (("ddddocr", "cv2"), """
+import cv2, ddddocr
+picture = np.full((64, 200, 3), 255, np.uint8)
+cv2.putText(picture, "AB12", (20, 48), cv2.FONT_HERSHEY_SIMPLEX, 1.5, (0, 0, 0), 3)
+result = ddddocr.DdddOcr(show_ad=False).classification(cv2.imencode(".png", picture)[1].tobytes())
+"""),
+    "nudenet looks for people": (("nudenet", "cv2"), """
+from nudenet import NudeDetector
+detector = NudeDetector()
+shape = [1, 3, 320, 320]
+scores = detector.onnx_session.run(None, {detector.input_name: np.random.default_rng(0).random(shape, np.float32)})[0]
+result = [list(scores.shape), float(scores.mean()), float(scores.max())]
+"""),
+    "spox builds models": (("spox",), """
+import onnxruntime, spox, spox.opset.ai.onnx.v17 as op
+a, c = spox.argument(spox.Tensor(np.float32, ("N", 3))), op.constant(value_floats=[1.0, 2.0, 3.0])
+model = spox.build({"a": a}, {"s": op.add(a, op.mul(c, c))})
+session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+result = session.run(None, {"a": np.ones((2, 3), np.float32)})[0].tolist()
+"""),
+    "skl2onnx converts a pipeline": (("skl2onnx", "sklearn"), """
+import onnxruntime
+from skl2onnx import to_onnx
+from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+x = np.random.default_rng(0).random((200, 4)).astype(np.float32)
+y = np.array(["no", "yes"])[(x[:, 0] * x[:, 1] > 0.3).astype(int)]
+fitted = make_pipeline(StandardScaler(), GradientBoostingClassifier(n_estimators=5, random_state=0)).fit(x, y)
+session = onnxruntime.InferenceSession(to_onnx(fitted, x[:1]).SerializeToString(), providers=["CPUExecutionProvider"])
+labels, scores = session.run(None, {session.get_inputs()[0].name: x[:20]})
+result = [labels.tolist(), [{k: float(v) for k, v in row.items()} for row in scores]]
+"""),
+    "onnxconverter-common makes a model half": (("onnxconverter_common",), """
+import onnx.parser, onnxruntime
+from onnxconverter_common.float16 import convert_float_to_float16
+text = '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { a = Exp(x)  y = Softmax(a) }'
+model = convert_float_to_float16(onnx.parser.parse_model(text), keep_io_types=True)
+session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+result = session.run(None, {"x": np.float32([0, 0.5, 1, -1])})[0].tolist()
+"""),
+}  # fmt: skip
+
+
+def run(runtime: str, program: str) -> Any:
+    code = f"{START}{program}\nprint('RESULT', json.dumps(result))"
+    done = subprocess.run([sys.executable, "-c", code, runtime], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.rpartition("RESULT")[2])
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, numbers to a thousandth."""
+    if isinstance(left, float) and isinstance(right, float):
+        return abs(left - right) <= 1e-3 * max(1, abs(right))
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_program_gives_the_same_on_both(name: str) -> None:
+    packages, program = PROGRAMS[name]
+    for package in packages:
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    found, expected = run("intarsia", program), run("onnxruntime", program)
+    assert same(found, expected), f"{found}\n{expected}"
+
+
+def test_what_counts_as_the_same() -> None:
+    assert same([1.0, {"a": [2.0]}], [1.0004, {"a": [2.0]}])
+    assert not same([1.0], [1.1])
+    assert not same(["a"], ["b"])
+    assert not same([1.0], [1.0, 1.0])
