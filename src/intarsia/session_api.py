@@ -237,7 +237,7 @@ class SessionApi:
         """The feed with the parameters of the options' adapters, and whether there are any."""
         if not isinstance(options, RunOptions):
             raise WrongType(f"run_options: expected RunOptions, got {type(options).__name__}")
-        if not options.adapters:
+        if not options.__dict__["_adapters"]:
             return feed, False
         from intarsia.lora import with_adapters
 
@@ -378,7 +378,10 @@ class SessionApi:
 
 def context_of(options: RunOptions | None) -> RunContext | None:
     """The context of a run with these options."""
-    return RunContext(options, options.config_entries(), options.flag) if options is not None else None
+    if options is None:
+        return None
+    state = options.__dict__
+    return RunContext(options, dict(state["_config"]), state["_flag"])
 
 
 def reads_config(asked: Any) -> bool:
