@@ -3,23 +3,51 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from intarsia.compiled import CompiledModel
 from intarsia.graph.model import Graph
+from intarsia.partition import cost
+from intarsia.partition.capability import Support
 from intarsia.partition.partition import label
 from intarsia.partition.table import format_table
+
+if TYPE_CHECKING:
+    from intarsia.profile_report import ProfileReport
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A provider's no: a stable code, and the reason for people."""
+    """A provider's no: a stable code, the reason for people, and what to do to change it."""
 
     code: str
     reason: str
+    suggestion: str = ""
+
+    @classmethod
+    def of(cls, answer: Support) -> Refusal:
+        """With the provider's suggestion, else the one that goes with the code."""
+        return cls(answer.code, answer.reason, answer.suggestion or SUGGESTIONS.get(answer.code, ""))
+
+
+SUGGESTIONS: dict[str, str] = {
+    "taken": "name the provider before the one that has the node to give it the node",
+    "island": "set the session configuration entry 'partition.keep_islands' to '1' to give it the node all the same",
+    "shape": "set the session configuration entry 'partition.shapes_on_host' to '0' to allow it",
+    "placed": "change the rule in 'partition.place'",
+    "type": "use an element type that the provider has: cast, or convert the model's precision",
+    "no-kernel": "leave the node to the next provider, or register a kernel for it (docs/custom-providers.md)",
+    "unsupported": "leave the node to the next provider, or replace the operator when the model is exported",
+    "group": "place the nodes of the group on one provider with 'partition.place', or leave them to the next one",
+    "compile": "see the message of the provider's compiler in the log of the session",
+    "not-claimed": "place the node with 'partition.place', or leave it to the next provider",
+}
+"""What to do about the framework's own codes."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,9 @@ class NodeExplanation:
         kernel: the kernel or fused group that contains it.
         note: why it is not compiled, where it is not.
         refusals: by provider, why each of the others does not run it.
+        inputs, outputs: names of the values it reads and writes.
+        flop, nbytes: arithmetic operations of one run, and bytes read and written if it ran alone.
+        estimated: they depend on sizes that only a run knows, which are assumed to be 32.
     """
 
     name: str
@@ -45,11 +76,16 @@ class NodeExplanation:
     kernel: str
     note: str
     refusals: Mapping[str, Refusal]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    flop: int = 0
+    nbytes: int = 0
+    estimated: bool = False
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Prints itself as a table; `to_dict` and `to_json` give the same as data.
+    """Prints itself as a table; `to_dict` and `to_json` give the same as data, `to_html` as a page to look through.
 
     `copies` and `copied_nbytes`: how many values cross between memories in one run, and their bytes (sizes that only a run
     knows are assumed to be 32). `choice`: with providers="auto", what was measured and chosen.
@@ -71,12 +107,17 @@ class Explanation:
         for placement in split.placements:
             node = placement.node
             report = reports.get(next((n for n in node.outputs if n), ""))
-            refusals = {name: Refusal(no.code, no.reason) for name, no in placement.refusals.items()}
+            refusals = {name: Refusal.of(no) for name, no in placement.refusals.items()}
             kind, kernel, note = (report.kind, report.kernel, report.reason) if report else ("compiled", "", "")
             origin = node.origin or (label(node),)
-            rows.append(
-                NodeExplanation(label(node), node.qualified_op, origin, placement.provider, kind, kernel, note, refusals)
-            )
+            values = [n for n in (*node.inputs, *node.outputs) if n]
+            rows.append(NodeExplanation(
+                label(node), node.qualified_op, origin, placement.provider, kind, kernel, note, refusals,
+                tuple(dict.fromkeys([*(n for n in node.inputs if n), *sorted(node.used_names())])),
+                tuple(n for n in node.outputs if n),
+                int(cost.flop(split.graph, node)), int(cost.moved_nbytes(split.graph, node)),
+                any(cost.is_estimated(split.graph, n) for n in values),
+            ))  # fmt: skip
         alive = {name for row in rows for name in (*row.origin, row.name)}
         rows += [NodeExplanation(name, op, (name,), "", "folded", "", "", {}) for name, op in model_nodes if name not in alive]
         moved = sum(not copy.shape_only for copy in split.copies)
@@ -110,6 +151,22 @@ class Explanation:
 
     def to_json(self, indent: int | None = None) -> str:
         return json.dumps(self.to_dict(), indent=indent)
+
+    def to_html(self, profile: ProfileReport | None = None, *, title: str = "") -> str:
+        """One HTML page that needs nothing else: the nodes in execution order with the values between them, coloured by
+        provider, with filters, costs, reasons and copies.
+
+        Args:
+            profile: of `InferenceSession.profile`: the page shows times too.
+            title: its heading, for instance the model's name.
+        """
+        from intarsia.explain_page import page
+
+        return page(self, profile, title)
+
+    def save_html(self, path: str | os.PathLike[str], profile: ProfileReport | None = None, *, title: str = "") -> None:
+        """Write `to_html` to a file."""
+        Path(path).write_text(self.to_html(profile, title=title), encoding="utf-8")
 
 
 def _origins(row: NodeExplanation) -> str:

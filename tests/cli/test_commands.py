@@ -63,6 +63,15 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert {node["op"] for node in data["nodes"]} >= {"Conv", "Softmax"}
 
 
+def test_explain_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", MODEL, "--html", str(tmp_path / "page.html"), *REFERENCE]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, f"written to {tmp_path / 'page.html'}" in shown.err) == ("", True)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "Placement of digits.onnx" in text
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_dump_every_stage(stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump", MODEL, "--stage", stage]) == 0

@@ -138,6 +138,7 @@ def explain_model(
     provider: Providers = None,
     operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page to this file.")] = None,
 ) -> None:
     """Say which provider runs each node, and why each other refused it.
 
@@ -146,8 +147,10 @@ def explain_model(
     `intarsia explain model.onnx`
 
     `intarsia explain model.onnx -p CUDAExecutionProvider -p CPUExecutionProvider --json`
+
+    `intarsia explain model.onnx --html placement.html`
     """
-    explain.explain_model(model, _names(provider), as_json)
+    explain.explain_model(model, _names(provider), as_json, html)
 
 
 @app.command("check")

@@ -9,17 +9,20 @@ from pathlib import Path
 from rich.markup import escape
 
 from intarsia.cli.run import open_session
-from intarsia.cli.show import screen
+from intarsia.cli.show import note, screen
 
 
-def explain_model(model: Path, providers: Sequence[str], as_json: bool) -> None:
-    """Print the placement of every node as a table, or as JSON.
+def explain_model(model: Path, providers: Sequence[str], as_json: bool, html: Path | None = None) -> None:
+    """Print the placement of every node as a table, or as JSON, or write a page.
 
     Raises:
         IntarsiaError: the model or a provider.
     """
     explanation = open_session(model, providers).explain()
+    if html is not None:
+        explanation.save_html(html, title=model.name)
+        note(f"written to {html}")
     if as_json:
         print(json.dumps(explanation.to_dict(), indent=1))
-    else:
+    elif html is None:
         screen.print(escape(str(explanation)), highlight=False)

@@ -17,23 +17,25 @@ class Support:
     Codes that the framework itself gives: "unsupported" (any plain no), "no-kernel" (not in the kernel registry), "type"
     (element type), "taken" (a provider of higher priority runs the node), "island" (not worth two copies), "shape" (integer
     shape arithmetic, kept on the host), "group" (the proposed group could not be taken whole), "compile" (its compiler
-    failed), "not-claimed" (supported, but not among the groups the provider proposed).
+    failed), "not-claimed" (supported, but not among the groups the provider proposed), "placed" (a rule of the user's).
+    `suggestion`: what to do about it, where a provider knows.
     """
 
     ok: bool
     reason: str = ""
     code: str = ""
+    suggestion: str = ""
 
     @classmethod
     def yes(cls) -> Support:
         return _YES
 
     @classmethod
-    def no(cls, reason: str, *, code: str = "unsupported") -> Support:
+    def no(cls, reason: str, *, code: str = "unsupported", suggestion: str = "") -> Support:
         """A refusal; `reason` completes the sentence "not taken because ..."."""
         if not reason:
             raise ValueError("Support.no() needs a reason: say what is missing, for example 'float64 is not available in WGSL'")
-        return cls(False, reason, code)
+        return cls(False, reason, code, suggestion)
 
     def __bool__(self) -> bool:
         return self.ok

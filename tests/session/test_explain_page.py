@@ -1,0 +1,159 @@
+"""`Explanation.to_html`: whole, self-contained, and safe with hostile names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import intarsia as ort
+from intarsia.explain import SUGGESTIONS, Refusal
+from intarsia.graph.load import load
+from intarsia.graph.model import Graph
+from intarsia.partition import cost
+from intarsia.partition.capability import Support
+
+REFERENCE = "ReferenceExecutionProvider"
+TEXT = """g (float[3] x) => (float[3] y) <float[3] v = {2, 2, 2}> { a = Mul(x, v)  b = Neg(a)  y = Add(a, b) }"""
+VOID = {"meta", "br", "input", "line", "circle"}
+
+
+class Page(HTMLParser):
+    """Collects tags and texts; `open` is what was not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def rows(self) -> list[dict[str, str | None]]:
+        return [attributes for tag, attributes in self.tags if tag == "tr" and "data-kind" in attributes]
+
+
+@pytest.fixture
+def plain() -> ort.SessionOptions:
+    made = ort.SessionOptions()
+    made.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return made
+
+
+def test_a_row_per_node_with_reasons_and_suggestions(make_session, plain, example_plugin: str) -> None:
+    found = make_session(TEXT, plain, providers=[(example_plugin, {"stride": 2}), REFERENCE]).explain()
+    text = found.to_html(title="three nodes")
+    page = Page(text)
+    assert not page.open
+    assert [row["data-provider"] for row in page.rows()] == [n.provider for n in found.nodes]
+    assert [row["data-codes"] for row in page.rows()] == [
+        " ".join(dict.fromkeys(r.code for r in n.refusals.values())) for n in found.nodes
+    ]
+    shown = "".join(page.texts)
+    for node in found.nodes:
+        for refusal in node.refusals.values():
+            assert refusal.reason in shown
+            assert refusal.suggestion in shown
+    assert "Placement of three nodes" in shown
+    assert all(step in shown for step in found.steps)
+    assert sum(tag == "svg" for tag, _ in page.tags) == len(found.nodes)
+
+
+def test_nothing_is_loaded_and_only_its_own_script_runs(make_session) -> None:
+    text = make_session(TEXT).explain().to_html()
+    page = Page(text)
+    assert not [a for _, a in page.tags if {"src", "href", "action", "onclick", "onload"} & a.keys()]
+    assert "http" not in text.replace("http-equiv", "")
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = (a["content"] for _, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    evil = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>&amp;</td>"
+    nodes = [
+        onnx.helper.make_node("Neg", ["x"], [f"v{evil}"], name=f"n{evil}"),
+        onnx.helper.make_node("Abs", [f"v{evil}"], ["y"], name="</script>"),
+    ]
+    tensor = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(nodes, "g", [tensor("x", 1, [2])], [tensor("y", 1, [2])])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    session = ort.InferenceSession(model.SerializeToString(), providers=[REFERENCE])
+    session.explain().save_html(tmp_path / "page.html", title=evil)
+    page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert not page.open
+    assert sum(tag == "script" for tag, _ in page.tags) == 1
+    assert not [tag for tag, _ in page.tags if tag == "img"]
+    assert not [a for _, a in page.tags if any(name.startswith("on") for name in a)]
+    assert f"n{evil}" in page.texts
+
+
+def test_costs_are_of_the_node(make_session, plain) -> None:
+    text = """g (float[2,3] x) => (float[2,5] y) <float[3,5] w = {0,0,0,0,0,0,0,0,0,0,0,0,0,0,0}> { y = MatMul(x, w) }"""
+    (node,) = make_session(text, plain).explain().nodes
+    assert (node.flop, node.nbytes, node.estimated) == (2 * 2 * 3 * 5, 4 * (6 + 15 + 10), False)
+    assert (node.inputs, node.outputs) == (("x", "w"), ("y",))
+
+
+def test_a_providers_suggestion_comes_before_the_codes() -> None:
+    assert Refusal.of(Support.no("no such device", code="device", suggestion="plug it in")).suggestion == "plug it in"
+    assert Refusal.of(Support.no("not worth it", code="island")).suggestion == SUGGESTIONS["island"]
+    assert Refusal.of(Support.no("odd", code="of-its-own")).suggestion == ""
+
+
+def graph_of(node: onnx.NodeProto, shapes: dict[str, list[int | str]]) -> Graph:
+    tensor = onnx.helper.make_tensor_value_info
+    values = {n: tensor(n, 1, s) for n, s in shapes.items()}
+    inputs = [values[n] for n in node.input if n]
+    graph = onnx.helper.make_graph([node], "g", inputs, [values[n] for n in node.output])
+    return load(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8))
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "inputs", "output", "expected"),
+    [
+        ("Gemm", {"transA": 1}, [[4, 2], [4, 3]], [2, 3], 2 * 2 * 3 * 4),
+        ("Conv", {}, [[1, 4, 8, 8], [6, 4, 3, 3]], [1, 6, 6, 6], 2 * 6 * 36 * 4 * 9),
+        ("ConvTranspose", {}, [[1, 4, 5, 5], [4, 6, 3, 3]], [1, 6, 7, 7], 2 * 4 * 25 * 6 * 9),
+        ("LSTM", {"hidden_size": 4}, [[7, 2, 3], [1, 16, 3], [1, 16, 4]], [7, 1, 2, 4], 2 * 7 * 2 * (16 * 3 + 16 * 4)),
+        ("Einsum", {"equation": "bij,bjk->bik"}, [[2, 3, 4], [2, 4, 5]], [2, 3, 5], 2 * 2 * 3 * 4 * 5),
+        ("Add", {}, [[2, 3], [2, 3]], [2, 3], 6),
+    ],
+)
+def test_operations_of_an_operator(operator: str, attributes: dict, inputs: list, output: list, expected: int) -> None:
+    names = [f"x{i}" for i in range(len(inputs))]
+    node = onnx.helper.make_node(operator, names, ["y"], **attributes)
+    graph = graph_of(node, {**dict(zip(names, inputs, strict=True)), "y": output})
+    assert cost.flop(graph, graph.nodes[0]) == expected
+
+
+def test_symbols_take_the_sizes_given() -> None:
+    graph = graph_of(onnx.helper.make_node("Neg", ["x"], ["y"]), {"x": ["n", 3], "y": ["n", 3]})
+    assert cost.flop(graph, graph.nodes[0]) == 3 * cost.ASSUMED_SIZE
+    assert cost.flop(graph, graph.nodes[0], {"n": 5}) == 15
+    assert cost.is_estimated(graph, "x")
+    assert not cost.is_estimated(graph, "x", {"n": 5})
+    assert cost.moved_nbytes(graph, graph.nodes[0], {"n": 5}) == 2 * 15 * np.dtype(np.float32).itemsize
