@@ -36,6 +36,19 @@ class _Step:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...] = ()
+    copies: bool = False
+
+    def event(self, results: Sequence[Any]) -> dict[str, Any]:
+        """What a profile says of a call besides its time."""
+        if not self.copies:
+            return {"provider": self.provider}
+        return {"provider": self.provider, "copied": sum(_nbytes(value) for value in results)}
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, list):
+        return sum(map(_nbytes, value))
+    return int(getattr(value, "nbytes", 0))
 
 
 class CompiledModel:
@@ -99,7 +112,7 @@ class CompiledModel:
         writes = (self._slot(copy.value, str(copy.target)),)
         provider = copy.reader if copy.source.host else copy.writer
         assert provider is not None
-        return _Step(str(copy), provider.name, _copy_call(copy), reads, writes)
+        return _Step(str(copy), provider.name, _copy_call(copy), reads, writes, copies=not copy.shape_only)
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """`Program.bound` where one program in host memory is the whole model, else None."""
@@ -120,7 +133,7 @@ class CompiledModel:
             if needed.isdisjoint(step.writes):
                 continue
             frees = tuple(s for s in {*step.reads, *step.writes} if s not in needed)
-            kept.append(_Step(step.name, step.provider, step.call, step.reads, step.writes, frees))
+            kept.append(replace(step, frees=frees))
             needed.update(step.reads)
         return kept[::-1]
 
@@ -152,7 +165,7 @@ class CompiledModel:
             except Exception as error:
                 raise _crashed(step, error) from error
             if self.profile is not None:
-                self.profile.add("Node", step.name, start, {"provider": step.provider})
+                self.profile.add("Node", step.name, start, step.event(results))
             for slot, result in zip(step.writes, results, strict=True):
                 values[slot] = result
             for slot in step.frees:

@@ -35,10 +35,14 @@ form{margin:1em 0;display:flex;gap:1em;flex-wrap:wrap}.hidden{display:none}.dim{
 """
 
 _SCRIPT = """
-const form=document.querySelector('form'),rows=[...document.querySelectorAll('tbody.nodes>tr')],count=document.getElementById('count');
-function apply(){const text=form.text.value.toLowerCase(),p=form.provider.value,k=form.kind.value,r=form.refused.value;let shown=0;
-for(const row of rows){const d=row.dataset,ok=(!text||row.textContent.toLowerCase().includes(text))&&(!p||d.provider===p)&&
-(!k||d.kind===k)&&(!r||d.codes.split(' ').includes(r));row.classList.toggle('hidden',!ok);shown+=ok;}
+const form=document.querySelector('form'),count=document.getElementById('count');
+const rows=[...document.querySelectorAll('tbody.nodes>tr')];
+function matches(row,text,p,k,r){const d=row.dataset;
+return (!text||row.textContent.toLowerCase().includes(text))&&(!p||d.provider===p)&&(!k||d.kind===k)&&
+(!r||d.codes.split(' ').includes(r));}
+function apply(){const text=form.text.value.toLowerCase();let shown=0;
+for(const row of rows){const ok=matches(row,text,form.provider.value,form.kind.value,form.refused.value);
+row.classList.toggle('hidden',!ok);shown+=ok;}
 count.textContent=shown+' of '+rows.length+' nodes';}
 form.addEventListener('input',apply);form.addEventListener('submit',e=>e.preventDefault());apply();
 """

@@ -15,6 +15,7 @@ from intarsia.config_keys import check_dynamic_option
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented, WrongType
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import RunContext
+from intarsia.session_reports import SessionReports
 
 if TYPE_CHECKING:
     import contextvars
@@ -95,7 +96,7 @@ class _Closed:
     inputs = programs = partition = outputs
 
 
-class SessionApi:
+class SessionApi(SessionReports):
     """Base of `InferenceSession`; see there."""
 
     _graph: Callable[[], Graph]

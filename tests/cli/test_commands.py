@@ -91,6 +91,26 @@ def test_bench_beside_onnxruntime(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(found["onnxruntime"][-1]) < 1e-5
 
 
+def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--trace", str(tmp_path / "trace.json"), "--html", str(tmp_path / "page.html")]
+    assert main(["profile", MODEL, "-n", "2", *files]) == 0
+    out = capsys.readouterr().out
+    assert all(title in out for title in ("by provider", "by operator", "by layer", "by kernel", "roofline: "))
+    assert {event["ph"] for event in json.loads((tmp_path / "trace.json").read_text())} == {"X"}
+    assert "<th>time</th>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert main(["profile", MODEL, "-n", "2", "--json", *REFERENCE]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["run_milliseconds"]) == 2
+    assert data["by_provider"][0]["name"] == "ReferenceExecutionProvider"
+
+
+def test_bench_with_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", MODEL, "--runs", "2", "--roofline", "-t", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "GFLOP/s (float32)" in out
+    assert "% of the median" in out
+
+
 def test_providers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["providers"]) == 0
     out = capsys.readouterr().out
@@ -145,7 +165,7 @@ def test_labels_must_be_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"intarsia {intarsia.__version__}\n"
-    for command in ("run", "explain", "check", "bench", "dump", "providers", "cache"):
+    for command in ("run", "explain", "check", "bench", "profile", "dump", "providers", "cache"):
         assert main([command, "--help"]) == 0
         assert command in capsys.readouterr().out
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, check, debug, dump, explain, providers, run
+from intarsia.cli import bench, cache, check, debug, dump, explain, profile, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
 from intarsia.cli.show import errors
 from intarsia.errors import IntarsiaError, InvalidArgument
@@ -183,6 +183,9 @@ def bench_model(
     seconds: Annotated[float, typer.Option(min=0.1, help="Stop after about so long.")] = 30.0,
     seed: Seed = 0,
     operators: Operators = None,
+    roofline: Annotated[
+        bool, typer.Option("--roofline", help="Measure what this machine can do at most, and compare.")
+    ] = False,
 ) -> None:
     """Time a model, beside other runtimes where asked, in turn in one process.
 
@@ -193,7 +196,7 @@ def bench_model(
     `intarsia bench bert.onnx -d batch=1 -d seq=128 --compare onnxruntime,openvino`
     """
     names = [name.strip() for name in compare.split(",") if name.strip()]
-    effort = bench.Effort(runs, seconds)
+    effort = bench.Effort(runs, seconds, roofline)
     bench.bench_model(model, inputs or [], _names(provider), FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
 
 
@@ -248,6 +251,35 @@ def reduce_model(
     """
     feed_options = FeedOptions(parse_dims(dim or []), seed)
     debug.reduce(model, inputs or [], _names([provider]), feed_options, debug.Tolerance(rtol, atol), output)
+
+
+@app.command("profile")
+def profile_model(
+    model: Model,
+    inputs: Inputs = None,
+    provider: Providers = None,
+    dim: Dims = None,
+    threads: Threads = 0,
+    runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="Timed runs.")] = 20,
+    seed: Seed = 0,
+    top: Annotated[int, typer.Option("--top", "-k", min=0, help="Rows of each table; 0: all.")] = 15,
+    depth: Annotated[int, typer.Option(min=0, help="Parts of the nodes' names that make a layer; 0: all but the last.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace of every run.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the placement with times as a page.")] = None,
+    operators: Operators = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say where the time of a run goes: by kernel, operator, layer and provider, copies apart.
+
+    Examples:
+
+    `intarsia profile model.onnx`
+
+    `intarsia profile bert.onnx -d batch=1 -d seq=128 --depth 3 --trace trace.json --html times.html`
+    """
+    feed_options = FeedOptions(parse_dims(dim or []), seed)
+    show = profile.Shown(runs, top, depth, trace, html, as_json)
+    profile.profile_model(model, inputs or [], _names(provider), feed_options, threads, show)
 
 
 @app.command("dump")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from intarsia.cli.feeds import FeedOptions, build_feeds
-from intarsia.cli.show import errors, note, table, working
+from intarsia.cli.run import open_session
+from intarsia.cli.show import errors, note, screen, table, working
 from intarsia.cli.timing import PEERS, Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.load import load
@@ -19,10 +21,11 @@ from intarsia.signature import NodeArg
 
 @dataclass(frozen=True)
 class Effort:
-    """When to stop: timed runs of each runtime, seconds in all."""
+    """When to stop: timed runs of each runtime, seconds in all. `roofline`: compare with what the machine can do at most."""
 
     runs: int
     seconds: float
+    roofline: bool = False
 
 
 def bench_model(
@@ -51,6 +54,25 @@ def bench_model(
     with progress_bar(f"timing {model.name}") as progress:
         timings = interleave(runners, effort.runs, effort.seconds, progress)
     report(model, runners, timings)
+    if effort.roofline:
+        report_roofline(model, feeds, threads, providers, timings[0])
+
+
+def report_roofline(
+    model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str], timing: Timing
+) -> None:
+    """Measure the machine's peaks and print the model's share of them."""
+    from intarsia.runtime.roofline import roofline
+
+    with working("measuring the machine"):
+        roof = roofline(threads, again=True)
+        found = open_session(model, providers, threads).profile(dict(feeds), 1, warmup=0, roofline=False)
+    flop, nbytes = (sum(getattr(k, what) for k in found.kernels) for what in ("flop", "nbytes"))
+    least = sum(roof.seconds(k.flop, k.nbytes) for k in found.kernels) * 1e3
+    screen.print(
+        f"roofline: {roof}\na run: {flop / 1e9:.4f} GFLOP, {nbytes / 1e6:.3f} MB; at least {least:.3f} ms, "
+        f"which is {100 * least / timing.median:.0f} % of the median", highlight=False,
+    )  # fmt: skip
 
 
 def report(model: Path, runners: Sequence[Runner], timings: Sequence[Timing]) -> None:

@@ -7,11 +7,11 @@ memory, a `device` and a `DataTransfer`. Everything else has a default here.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -53,6 +53,12 @@ __all__ = [
 ]
 
 
+class StepObserver(Protocol):
+    """Is told of each kernel of a run."""
+
+    def __call__(self, name: str, nodes: Sequence[str], start_ns: int, end_ns: int, nbytes: int = 0, /) -> None: ...
+
+
 @dataclass(frozen=True)
 class CompileContext:
     """What the session asks of a compiled part.
@@ -63,14 +69,14 @@ class CompileContext:
         deterministic: only kernels whose result does not depend on timing or thread count.
         config: session configuration entries (`SessionOptions.add_session_config_entry`).
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
-            when it began and ended (`time.perf_counter_ns`).
+            when it began and ended (`time.perf_counter_ns`), and where known the bytes it read and wrote.
     """
 
     intra_op_num_threads: int = 0
     allow_spinning: bool = True
     deterministic: bool = False
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    on_step: Callable[[str, Sequence[str], int, int], None] | None = None
+    on_step: StepObserver | None = None
 
 
 class RunContext:

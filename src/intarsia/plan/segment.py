@@ -202,6 +202,14 @@ class BoundSegment:
         self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
         self._free: list[State] = []
 
+    def step_nbytes(self, index: int) -> int:
+        """Bytes of the tensors that a step reads and writes."""
+        step, segment = self.segment.steps[index], self.segment
+        names = {*step.reads, *step.writes}
+        known = sum(segment.constants[n].nbytes for n in names if n in segment.constants)
+        sized = (n for n in names if n in self.shapes and n not in segment.constants)
+        return known + sum(product(self.shapes[n]) * segment.buffers[n].dtype.numpy.itemsize for n in sized)  # type: ignore[misc]
+
     def acquire(self, timed: bool = False) -> State:
         """A state that nobody else uses; `timed`: one that notes when each step ended."""
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -163,7 +164,8 @@ class CpuProgram(Program):
         for first, last in bound.segment.spans():
             step = bound.segment.steps[first]
             names = dict.fromkeys(original_name(n) for s in bound.segment.steps[first : last + 1] for n in s.nodes)
-            self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]))
+            nbytes = sum(bound.step_nbytes(i) for i in range(first, last + 1))
+            self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]), nbytes)
 
     def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
         """Raise InvalidArgument for the first step that found an index out of range."""
@@ -179,7 +181,7 @@ class CpuProgram(Program):
             if run is not None:
                 run.check()
             if isinstance(unit, HostStep):
-                self._run_host(unit, values, env, run)
+                self._run_host_timed(unit, values, env, run)
                 for name in unit.node.outputs:
                     self.executable.learn(name, values.get(name), env)
                 continue
@@ -235,6 +237,17 @@ class CpuProgram(Program):
                 self._plans.move_to_end(key)
 
     # --- host steps ---
+
+    def _run_host_timed(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
+        if self.context.on_step is None:
+            self._run_host(step, values, env, run)
+            return
+        from intarsia.providers.cpu.layout import original_name
+
+        start = time.perf_counter_ns()
+        self._run_host(step, values, env, run)
+        names = [original_name(n) for n in step.node.outputs if n]
+        self.context.on_step(f"{step.node.op_type} (host)", names[:1], start, time.perf_counter_ns())
 
     def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
         node = step.node

@@ -18,7 +18,7 @@ from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.partition.partition import label
-from intarsia.partition.provider import NodeReport, Program, RunContext
+from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.openvino.model import node_name
 from intarsia.providers.openvino.runtime import shortened
 
@@ -56,7 +56,7 @@ class OpenVINOProgram(Program):
         *,
         static: bool = False,
         passed_through: frozenset[int] = frozenset(),
-        on_step: Callable[[str, Sequence[str], int, int], None] | None = None,
+        on_step: StepObserver | None = None,
     ) -> None:
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self._compile_for, self._static, self._on_step = graph, compile_for, static, on_step
@@ -212,7 +212,7 @@ def _run_watched(request: Any, run: RunContext) -> None:
     run.check()
 
 
-def _report(request: Any, on_step: Callable[[str, Sequence[str], int, int], None], start: int) -> None:
+def _report(request: Any, on_step: StepObserver, start: int) -> None:
     """Each layer's time, one after another from `start`: OpenVINO reports durations only."""
     for layer in request.get_profiling_info():
         nanoseconds = int(layer.real_time.total_seconds() * 1e9)

@@ -1,0 +1,151 @@
+"""`session.profile()`: what adds up, what is counted, what is kept apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import intarsia as ort
+from intarsia.profile import Profile
+from intarsia.profile_report import KernelTime, ProfileReport, layer_of
+from intarsia.runtime.roofline import Roofline, roofline
+from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
+
+CPU = "CPUExecutionProvider"
+MLP = """g (float[n,16] x) => (float[n,4] y)
+    <float[16,32] w = {%s}, float[32,4] v = {%s}>
+    { a = MatMul(x, w)  b = Relu(a)  y = MatMul(b, v) }""" % (
+    ",".join("0.1" for _ in range(512)), ",".join("0.1" for _ in range(128)),
+)  # fmt: skip
+FEED = {"x": np.ones((5, 16), np.float32)}
+
+
+@pytest.fixture(scope="module")
+def mlp() -> ort.InferenceSession:
+    import onnx.parser
+
+    text = f'<ir_version: 8, opset_import: ["" : 17]> {MLP}'
+    model = onnx.parser.parse_model(text)
+    for node, name in zip(model.graph.node, ("/net/first/MatMul", "/net/first/Relu", "/net/second/MatMul"), strict=True):
+        node.name = name
+    return ort.InferenceSession(model.SerializeToString(), providers=[CPU])
+
+
+def test_operations_are_counted_once_with_the_sizes_of_the_feed(mlp: ort.InferenceSession) -> None:
+    found = mlp.profile(FEED, 3, roofline=False)
+    products = 2 * 5 * 16 * 32 + 2 * 5 * 32 * 4
+    assert sum(row.flop for row in found.by_operator()) == products + 5 * 32  # and one operation for each element of Relu
+    assert not found.estimated
+    assert len(found.run_milliseconds) == 3
+    weights = 4 * (16 * 32 + 32 * 4)
+    assert sum(row.nbytes for row in found.by_kernel()) >= weights
+
+
+def test_the_tables_add_up_to_the_run(mlp: ort.InferenceSession) -> None:
+    found = mlp.profile(FEED, 4, roofline=False)
+    providers = sum(row.milliseconds for row in found.by_provider())
+    for rows in (found.by_kernel(), found.by_operator(), found.by_layer()):
+        within = sum(row.milliseconds for row in rows) + sum(row.milliseconds for row in found.between())
+        assert within == pytest.approx(providers, rel=1e-9)
+    assert providers <= found.milliseconds * 1.001
+    assert found.transfers() == []
+    assert [row.name for row in found.by_provider()] == [CPU]
+
+
+def test_layers_are_the_original_names(mlp: ort.InferenceSession) -> None:
+    found = mlp.profile(FEED, 1, roofline=False)
+    assert {row.name for row in found.by_layer()} <= {"net/first", "net/second"}
+    assert {row.name for row in found.by_layer(1)} == {"net"}
+
+
+@pytest.mark.parametrize(
+    ("name", "depth", "layer"),
+    [("/a/b/Add", 0, "a/b"), ("/a/b/Add", 1, "a"), ("a.b.c", 0, "a.b"), ("Add_3", 0, "(top)"), ("", 0, "(top)")],
+)
+def test_layer_of(name: str, depth: int, layer: str) -> None:
+    assert layer_of(name, depth) == layer
+
+
+def test_it_prints_and_is_data(mlp: ort.InferenceSession, tmp_path: Path) -> None:
+    found = mlp.profile(FEED, 2)
+    text = str(found)
+    assert text.startswith("2 runs: ")
+    assert "GFLOP/s (float32)" in text
+    data = json.loads(found.to_json())
+    assert data["roofline"]["threads"] >= 1
+    assert [k["name"] for k in data["kernels"]] == [k.name for k in found.kernels]
+    assert data["by_operator"][0]["roofline"] > 0
+    found.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    assert sum(event["name"] == "model_run" for event in events) == 2
+    assert sum(event["cat"] == "Kernel" for event in events) >= 2
+
+
+def test_copies_between_memories_stand_apart(make_session) -> None:
+    session = make_session(
+        "g (float[3] x) => (float[3] y) { y = Neg(x) }", providers=[FaultInjectingExecutionProvider(FaultOptions()), CPU]
+    )
+    found = session.profile({"x": np.ones(3, np.float32)}, 2, roofline=False)
+    assert [row.nbytes for row in found.transfers()] == [12, 12]
+    assert CPU not in {row.name for row in found.by_provider()}
+    assert "transfers" in str(found)
+
+
+def test_operators_of_python_are_kernels_too(make_session) -> None:
+    text = "g (float[4] x, int64[1] k) => (float[m] y) { c = NonZero(x) d = Cast<to = 1>(c) y = Reshape(d, k) }"
+    session = make_session(text, providers=[CPU])
+    found = session.profile({"x": np.ones(4, np.float32), "k": np.array([-1])}, 2, roofline=False)
+    ops = {row.name for row in found.by_operator()}
+    assert "NonZero" in ops
+    assert found.estimated
+
+
+@pytest.mark.parametrize(("runs", "warmup"), [(0, 0), (1, -1)])
+def test_numbers_of_runs_are_checked(mlp: ort.InferenceSession, runs: int, warmup: int) -> None:
+    with pytest.raises(ort.InvalidArgument, match=f"runs >= 1 and warmup >= 0, got runs {runs} and warmup {warmup}"):
+        mlp.profile(FEED, runs, warmup=warmup)
+
+
+def test_a_wrong_feed_is_an_error(mlp: ort.InferenceSession) -> None:
+    with pytest.raises(ort.InvalidArgument, match="x"):
+        mlp.profile({})
+
+
+def test_a_page_shows_the_times(mlp: ort.InferenceSession) -> None:
+    report = mlp.profile(FEED, 1, roofline=False)
+    text = mlp.explain().to_html(report)
+    assert " ms</td>" in text
+    assert "<th>time</th>" in text
+
+
+def kernel(milliseconds: float, flop: float, nbytes: float, provider: str = CPU) -> KernelTime:
+    return KernelTime("k", "kernel", provider, ("y",), "MatMul", "n", 1, milliseconds, flop, nbytes)
+
+
+def test_share_of_the_roofline() -> None:
+    roof = Roofline(100.0, 10.0, 2)  # 1e11 operations, 1e10 bytes a second
+    found = ProfileReport((2.0, 8.0), (kernel(1.0, 5e7, 0),), roof, False, Profile())
+    assert found.milliseconds == 2.0
+    assert found.by_kernel()[0].roofline == pytest.approx(0.5)
+    assert found.by_kernel()[0].share == pytest.approx(0.5)
+    assert ProfileReport((1.0,), (kernel(1.0, 0, 2e6),), roof).by_kernel()[0].roofline == pytest.approx(0.2)
+    assert ProfileReport((1.0,), (kernel(1.0, 0, 2e6, "Other"),), roof).by_kernel()[0].roofline is None
+
+
+def test_the_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from intarsia.runtime import roofline as module
+
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(module, "_SECONDS", 0.01)
+    first = roofline(1)
+    assert first.gflop_per_s > 0.1
+    assert first.gbyte_per_s > 0.1
+    monkeypatch.setattr(module, "_multiply_adds", lambda _threads: 1e6)
+    monkeypatch.setattr(module, "_bytes_read", lambda _threads: 1e-6)
+    assert roofline(1) == first
+    again = roofline(1, again=True)
+    assert (again.gflop_per_s, again.gbyte_per_s) == (1e6, first.gbyte_per_s)
+    assert roofline(1) == again
