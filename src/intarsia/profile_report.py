@@ -315,7 +315,8 @@ class _Reader:
             nbytes = self._outer_nbytes(nodes)
         return KernelTime(
             found.span.name, found.kind, found.provider, tuple(flop), main.qualified_op if main else found.span.name,
-            (main.origin or (label(main),))[0] if main else "", found.calls / runs, found.nanoseconds / runs / 1e6, counted, nbytes,
+            (main.origin or (label(main),))[0] if main else "", found.calls / runs,
+            found.nanoseconds / runs / 1e6, counted, nbytes,
         )  # fmt: skip
 
     def _outer_nbytes(self, nodes: Sequence[Node]) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.options import SessionOptions
+    from intarsia.profile import Profile
     from intarsia.profile_report import ProfileReport
 
 
@@ -16,12 +17,12 @@ class SessionReports:
     """Base of `InferenceSession`; see there."""
 
     _graph: Callable[[], Graph]
-    _maker: Any
+    _profiled: Callable[[Graph, Profile], CompiledModel]
     _signature: Any
     _sess_options: SessionOptions
 
     def profile(self, input_feed: Any, runs: int = 10, *, warmup: int = 2, roofline: bool = True) -> ProfileReport:
-        """Where the time of a run goes: by kernel, operator, layer of the model and provider, with copies between memories apart.
+        """Where the time of a run goes: by kernel, operator, layer of the model and provider, with copies apart.
 
         The model is compiled once more for it (mostly from the cache); the session's own runs stay as they are.
 
@@ -44,7 +45,7 @@ class SessionReports:
         graph = prepare.with_inputs(self._graph(), given) if given else self._graph()
         inputs = FeedReader(graph.inputs).read(input_feed)
         trace = Profile()
-        model = replace(self._maker, profile=trace).compiled(graph)
+        model = self._profiled(graph, trace)
         roof = None
         if roofline and any(part.provider.name == CPU for part in model.partition.parts):
             from intarsia.runtime.roofline import roofline as measured

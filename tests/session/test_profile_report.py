@@ -15,11 +15,9 @@ from intarsia.runtime.roofline import Roofline, roofline
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 
 CPU = "CPUExecutionProvider"
-MLP = """g (float[n,16] x) => (float[n,4] y)
-    <float[16,32] w = {%s}, float[32,4] v = {%s}>
-    { a = MatMul(x, w)  b = Relu(a)  y = MatMul(b, v) }""" % (
-    ",".join("0.1" for _ in range(512)), ",".join("0.1" for _ in range(128)),
-)  # fmt: skip
+WEIGHTS = [", ".join(["0.1"] * count) for count in (512, 128)]
+MLP = f"""g (float[n,16] x) => (float[n,4] y) <float[16,32] w = {{{WEIGHTS[0]}}}, float[32,4] v = {{{WEIGHTS[1]}}}>
+    {{ a = MatMul(x, w)  b = Relu(a)  y = MatMul(b, v) }}"""
 FEED = {"x": np.ones((5, 16), np.float32)}
 
 

@@ -208,7 +208,7 @@ class BoundSegment:
         names = {*step.reads, *step.writes}
         known = sum(segment.constants[n].nbytes for n in names if n in segment.constants)
         sized = (n for n in names if n in self.shapes and n not in segment.constants)
-        return known + sum(product(self.shapes[n]) * segment.buffers[n].dtype.numpy.itemsize for n in sized)  # type: ignore[misc]
+        return known + sum(math.prod(self.shapes[n]) * segment.buffers[n].dtype.numpy.itemsize for n in sized)
 
     def acquire(self, timed: bool = False) -> State:
         """A state that nobody else uses; `timed`: one that notes when each step ended."""
