@@ -21,6 +21,7 @@ from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
 from intarsia.session_api import SessionApi, context_of, reads_config
+from intarsia.session_debug import SessionDebug
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from intarsia.auto import Choice
     from intarsia.binding import IOBinding
     from intarsia.compiled import CompiledModel
-    from intarsia.debug.taps import Tapped
     from intarsia.explain import Explanation
     from intarsia.graph.model import Graph
     from intarsia.ops.registry import Registry
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
-_KEPT_TAPS = 8  # models with taps that a session keeps
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class _Maker:
         return model.with_operators(self.operators)
 
 
-class InferenceSession(SessionApi):
+class InferenceSession(SessionApi, SessionDebug):
     """A loaded, optimised, partitioned and compiled model.
 
     Args:
@@ -255,12 +254,16 @@ class InferenceSession(SessionApi):
     def _whole_model(self) -> CompiledModel:
         """The model with its partition, which a session that began from the cache does not have."""
         if isinstance(self._model, DirectModel):
-            return self._maker.compiled(self._graph())
+            return self._compiled(self._graph())
         return self._model
 
     def _profiled(self, graph: Graph, profile: Profile) -> CompiledModel:
         """A model made as the session's own, which tells `profile` of its kernels."""
         return replace(self._maker, profile=profile).compiled(graph)
+
+    def _compiled(self, graph: Graph) -> CompiledModel:
+        """Another graph made ready as the session's own was."""
+        return self._maker.compiled(graph)
 
     def _note(self, name: str, start_ns: int) -> None:
         if self._profile is not None:
@@ -383,78 +386,6 @@ class InferenceSession(SessionApi):
                 opened = prepare.with_inputs(self._graph(), given)
                 self._variants[given] = (self._maker.compiled(opened), FeedReader(opened.inputs))
             return self._variants[given]
-
-    def add_hook(self, patterns: Sequence[str], function: Callable[[str, Any], object]) -> Callable[[], None]:
-        """Call `function(name, value)` after each run for every value or node that `patterns` names, in execution order.
-
-        Returns:
-            What takes the hook away.
-
-        Raises:
-            InvalidArgument: a pattern names nothing.
-        """
-        from intarsia.debug.taps import matching
-
-        hook = (tuple(matching(self._graph(), patterns)), function)
-        self._hooks.append(hook)
-        self._watched = True
-
-        def remove() -> None:
-            if hook in self._hooks:
-                self._hooks.remove(hook)
-            self._watched = bool(self._guard or self._hooks)
-
-        return remove
-
-    def _observed(
-        self, feed: Any, output_names: Sequence[str] | None, taps: Sequence[str] | None, options: RunOptions | None
-    ) -> list[Any]:
-        """A run whose intermediate values somebody wants."""
-        hooks = list(self._hooks)
-        hooked = [name for names, _ in hooks for name in names]
-        found = self._tapped_run(feed, output_names, [*(taps or ()), *hooked], context_of(options))
-        for names, function in hooks:
-            for name in names:
-                function(name, found.taps[name])
-        if self._guard:
-            self._check_finite(found, feed)
-        if taps is None:
-            return list(found)
-        from intarsia.debug.taps import matching
-
-        found.taps = {name: found.taps[name] for name in matching(self._graph(), taps)}
-        return found
-
-    def _tapped_run(
-        self, feed: Any, output_names: Sequence[str] | None, patterns: Sequence[str], run: RunContext | None
-    ) -> Tapped:
-        """`run` on a model of its own, whose outputs are the model's and the tapped values."""
-        from intarsia import prepare
-        from intarsia.debug.taps import Tapped, matching, with_taps
-
-        names = tuple(matching(self._graph(), patterns))
-        given = tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
-        key = ("taps", *given, "", *names)
-        with self._lock:
-            if key not in self._variants:
-                for old in [k for k in self._variants if k[0] == "taps"][: -_KEPT_TAPS or None]:
-                    del self._variants[old]
-                opened = prepare.with_inputs(self._graph(), given) if given else self._graph()
-                self._variants[key] = (self._maker.compiled(with_taps(opened, names)), FeedReader(opened.inputs))
-            model, reader = self._variants[key]
-        wanted = list(output_names or self._output_names)
-        results = self._run_some(model, reader.read(feed), [*wanted, *names], run)
-        return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))
-
-    def _check_finite(self, results: Sequence[Any], feed: Any) -> None:
-        """Name the node that first made a NaN or an infinity, where an output has one."""
-        from intarsia.debug.finite import first_nonfinite, nonfinite
-
-        if any(nonfinite(value) for value in results):
-            found = first_nonfinite(self, feed)
-            if found is not None and self._guard == "error":
-                raise Fail(f"an output is not finite: {found}")
-            self._log.warning("an output is not finite: %s", found or "it is once intermediate values are kept")
 
     def io_binding(self) -> IOBinding:
         """A new, empty binding for this session."""

@@ -1,0 +1,111 @@
+"""The part of `InferenceSession` that looks inside a model: taps, hooks, and the guard against values that are not finite."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from intarsia.errors import Fail
+from intarsia.feeds import FeedReader
+from intarsia.options import RunOptions
+from intarsia.partition.provider import RunContext
+from intarsia.session_api import context_of
+
+if TYPE_CHECKING:
+    from intarsia.compiled import CompiledModel
+    from intarsia.debug.taps import Tapped
+    from intarsia.graph.model import Graph
+    from intarsia.warm import Signature
+
+Hook = tuple[tuple[str, ...], Callable[[str, Any], object]]
+_KEPT_TAPS = 8  # models with taps that a session keeps
+
+
+class SessionDebug:
+    """Needs the session's graph, its maker of compiled models, and its way to run one."""
+
+    _compiled: Callable[[Graph], CompiledModel]
+    _graph: Callable[[], Graph]
+    _run_some: Callable[..., list[Any]]
+    _signature: Signature
+    _output_names: list[str]
+    _variants: dict[Any, Any]
+    _hooks: list[Hook]
+    _lock: threading.Lock
+    _log: logging.Logger | logging.LoggerAdapter[Any]
+    _guard: str
+    _watched: bool
+
+    def add_hook(self, patterns: Sequence[str], function: Callable[[str, Any], object]) -> Callable[[], None]:
+        """Call `function(name, value)` after each run for every value or node that `patterns` names, in execution order.
+
+        Returns:
+            What takes the hook away.
+
+        Raises:
+            InvalidArgument: a pattern names nothing.
+        """
+        from intarsia.debug.taps import matching
+
+        hook = (tuple(matching(self._graph(), patterns)), function)
+        self._hooks.append(hook)
+        self._watched = True
+
+        def remove() -> None:
+            if hook in self._hooks:
+                self._hooks.remove(hook)
+            self._watched = bool(self._guard or self._hooks)
+
+        return remove
+
+    def _observed(
+        self, feed: Any, output_names: Sequence[str] | None, taps: Sequence[str] | None, options: RunOptions | None
+    ) -> list[Any]:
+        """A run whose intermediate values somebody wants."""
+        hooks = list(self._hooks)
+        hooked = [name for names, _ in hooks for name in names]
+        found = self._tapped_run(feed, output_names, [*(taps or ()), *hooked], context_of(options))
+        for names, function in hooks:
+            for name in names:
+                function(name, found.taps[name])
+        if self._guard:
+            self._check_finite(found, feed)
+        if taps is None:
+            return list(found)
+        from intarsia.debug.taps import matching
+
+        found.taps = {name: found.taps[name] for name in matching(self._graph(), taps)}
+        return found
+
+    def _tapped_run(
+        self, feed: Any, output_names: Sequence[str] | None, patterns: Sequence[str], run: RunContext | None
+    ) -> Tapped:
+        """`run` on a model of its own, whose outputs are the model's and the tapped values."""
+        from intarsia import prepare
+        from intarsia.debug.taps import Tapped, matching, with_taps
+
+        names = tuple(matching(self._graph(), patterns))
+        given = tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
+        key = ("taps", *given, "", *names)
+        with self._lock:
+            if key not in self._variants:
+                for old in [k for k in self._variants if k[0] == "taps"][: -_KEPT_TAPS or None]:
+                    del self._variants[old]
+                opened = prepare.with_inputs(self._graph(), given) if given else self._graph()
+                self._variants[key] = (self._compiled(with_taps(opened, names)), FeedReader(opened.inputs))
+            model, reader = self._variants[key]
+        wanted = list(output_names or self._output_names)
+        results = self._run_some(model, reader.read(feed), [*wanted, *names], run)
+        return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))
+
+    def _check_finite(self, results: Sequence[Any], feed: Any) -> None:
+        """Name the node that first made a NaN or an infinity, where an output has one."""
+        from intarsia.debug.finite import first_nonfinite, nonfinite
+
+        if any(nonfinite(value) for value in results):
+            found = first_nonfinite(self, feed)  # type: ignore[arg-type] # it is part of a session
+            if found is not None and self._guard == "error":
+                raise Fail(f"an output is not finite: {found}")
+            self._log.warning("an output is not finite: %s", found or "it is once intermediate values are kept")
