@@ -139,9 +139,10 @@ def group_normalization(
     X: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
     """One scale and bias per channel."""
-    y = k.reshape(_in_groups(X, num_groups, epsilon), X.shape)
-    scale, bias = (aligned(k.cast(p, y.dtype), y.rank, 1) for p in (scale, bias))
-    return k.cast(y * scale + bias, X.dtype)
+    y = _in_groups(X, num_groups, epsilon)
+    each = (*y.shape[1:3], *[1] * (y.rank - 3))  # groups stay axes, so that loops find each group's mean once
+    scale, bias = (k.reshape(k.cast(p, y.dtype), each) for p in (scale, bias))
+    return k.reshape(k.cast(y * scale + bias, X.dtype), X.shape)
 
 
 @op("LayerNormalization", 17)
