@@ -20,6 +20,7 @@ TRANSFORMS = (
     "tf_crop_and_resize",
 )  # fmt: skip
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
+_MOST_DENSE = 256  # elements of an axis that is resampled by a matrix rather than by neighbours
 _EIGHT_BITS = {DType.UINT8: (0.0, 255.0), DType.INT8: (-128.0, 127.0)}
 
 
@@ -255,9 +256,24 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
         return out
     table = _fold(k.concat([k.expand_dims(i, [1]) for i in indices], 1))
     factors = k.cast(_fold(k.concat([k.expand_dims(w, [1]) for w in weights], 1)), x.dtype)
+    if isinstance(a.length, int) and a.length <= _MOST_DENSE and a.axis >= x.rank - 2 and not _symbolic(table):
+        return _product(x, a, table, factors)
     gathered = k.take(x, table, a.axis)
     shape = [a.out if i == a.axis else len(taps) if i == a.axis + 1 else 1 for i in range(gathered.rank)]
     return k.reduce_sum(gathered * k.reshape(factors, shape), [a.axis + 1])
+
+
+def _product(x: k.Tensor, a: Axis, table: k.Tensor, factors: k.Tensor) -> k.Tensor:
+    """Many taps of a short axis, one of the last two, as a product with a matrix of weights [out, length].
+
+    An element that is not finite therefore spreads along the axis.
+    """
+    places, weights = interpret([table, factors], [])
+    dense = np.zeros((len(places), int(a.length)), weights.dtype)  # type: ignore[call-overload]
+    np.add.at(dense, (np.arange(len(places))[:, None], places), weights)
+    if a.axis == x.rank - 1:
+        return k.dot(x, k.constant(dense.T))
+    return k.dot(k.constant(dense), x)
 
 
 def _shrink(a: Axis) -> float:
