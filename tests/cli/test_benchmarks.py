@@ -1,13 +1,15 @@
-"""benchmarks/models.py as a user runs it, on one small model."""
+"""benchmarks/models.py and benchmarks/operators.py as a user runs them, on one small model each."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,3 +33,31 @@ def test_unknown_measure(tmp_path: Path) -> None:
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--what: unknown speed; there are run, create, import, memory" in done.stderr
+
+
+def operators(*arguments: str) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, str(ROOT / "benchmarks" / "operators.py"), *arguments]
+    return subprocess.run(call, capture_output=True, text=True, check=False)
+
+
+def test_cases_of_single_operators() -> None:
+    pytest.importorskip("onnx", reason="the cases' labels use onnx's names of types")
+    names = operators("--list").stdout.splitlines()
+    assert len(names) > 600
+    assert len(set(names)) > 600
+    assert operators("--list", "Resize *cubic*").stdout.count("cubic") >= 6
+
+
+def test_table_of_one_operator() -> None:
+    pytest.importorskip("onnxruntime", reason="the peer that is compared with")
+    done = operators("Relu float32 32x32", "--rounds", "1", "--seconds", "0.001", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["results"]
+    assert (row["op"], row["difference"], row["how"]) == ("Relu", 0, "compiled")
+    assert row["ratio"] == pytest.approx(row["onnxruntime_ms"] / row["intarsia_ms"])
+
+
+def test_unknown_operator() -> None:
+    done = operators("NoSuchOperator")
+    assert done.returncode == 2
+    assert "no such cases: NoSuchOperator" in done.stderr
