@@ -269,7 +269,8 @@ def _product(x: k.Tensor, a: Axis, table: k.Tensor, factors: k.Tensor) -> k.Tens
     An element that is not finite therefore spreads along the axis.
     """
     places, weights = interpret([table, factors], [])
-    dense = np.zeros((len(places), int(a.length)), weights.dtype)  # type: ignore[call-overload]
+    assert isinstance(a.length, int)
+    dense = np.zeros((len(places), a.length), weights.dtype)
     np.add.at(dense, (np.arange(len(places))[:, None], places), weights)
     if a.axis == x.rank - 1:
         return k.dot(x, k.constant(dense.T))
