@@ -73,6 +73,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
         True,
         "ignore,warn,error",
     ),
+    "session.memory_limit_mib": ConfigKey("0", "the most memory for intermediate tensors; 0: no limit", True, "int"),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(
@@ -150,7 +151,9 @@ SESSION_KEYS: dict[str, ConfigKey] = {
 }
 
 RUN_KEYS: dict[str, ConfigKey] = {
-    "memory.enable_memory_arena_shrinkage": _text("devices whose memory pools give back what is free after the run"),
+    "memory.enable_memory_arena_shrinkage": _text(
+        "devices whose memory for intermediate tensors is given back after the run: 'cpu:0;gpu:0'", effect=True
+    ),
     "disable_synchronize_execution_providers": _flag("0", "do not wait for devices at the end of the run"),
     "gpu_graph_id": _int("0", "which captured graph; -1: none"),
     "qnn.htp_perf_mode": _text("Qualcomm"),

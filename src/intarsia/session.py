@@ -22,6 +22,7 @@ from intarsia.providers.options import option_texts
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
 from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.session_debug import SessionDebug
+from intarsia.session_reports import MEMORY_LIMIT, SHRINKAGE, budget
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
@@ -192,7 +193,7 @@ class InferenceSession(SessionApi, SessionDebug):
         log = session_logger(options.log_severity_level, options.logid)
         context = CompileContext(
             options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
-            options.use_deterministic_compute, options.config_entries(),
+            options.use_deterministic_compute, options.config_entries(), memory=budget(options.config(MEMORY_LIMIT)),
         )  # fmt: skip
         instances = tuple(choice.create() for choice in choices)
         return _Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
@@ -352,6 +353,8 @@ class InferenceSession(SessionApi, SessionDebug):
         wanted = tuple(output_names) if output_names else model.outputs
         results = model.run(inputs, run) if wanted == model.outputs else model.run_some(wanted, inputs, run)
         self._note("model_run", start)
+        if run is not None and SHRINKAGE in run.config:
+            self._shrink(model, run.config[SHRINKAGE])
         return results
 
     def _read(self, feed: Any) -> tuple[CompiledModel | DirectModel, list[Any]]:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from intarsia.errors import InvalidArgument
+from intarsia.partition.memory import MemoryBudget
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
+    from intarsia.direct import DirectModel
     from intarsia.graph.model import Graph
+    from intarsia.memory_report import MemoryReport
     from intarsia.options import SessionOptions
     from intarsia.profile import Profile
     from intarsia.profile_report import ProfileReport
+
+
+MEMORY_LIMIT = "session.memory_limit_mib"
+SHRINKAGE = "memory.enable_memory_arena_shrinkage"
+
+
+def budget(limit_mib: str) -> MemoryBudget:
+    """The account of a session's intermediate tensors. Raises InvalidArgument for a negative limit."""
+    if int(limit_mib) < 0:
+        raise InvalidArgument(f"{MEMORY_LIMIT!r}: expected mebibytes, or 0 for no limit; got {limit_mib}")
+    return MemoryBudget(int(limit_mib) << 20, f"{MEMORY_LIMIT!r} = {limit_mib!r}")
 
 
 class SessionReports:
@@ -20,6 +36,9 @@ class SessionReports:
     _profiled: Callable[[Graph, Profile], CompiledModel]
     _signature: Any
     _sess_options: SessionOptions
+    _model: CompiledModel | DirectModel
+    _variants: dict[Any, Any]
+    _providers: list[str]
 
     def profile(self, input_feed: Any, runs: int = 10, *, warmup: int = 2, roofline: bool = True) -> ProfileReport:
         """Where the time of a run goes: by kernel, operator, layer of the model and provider, with copies apart.
@@ -52,3 +71,24 @@ class SessionReports:
 
             roof = measured(self._sess_options.intra_op_num_threads)
         return measure(model, inputs, trace, runs, warmup, roof)
+
+    def memory_report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> MemoryReport:
+        """Who holds what: weights (mapped, in the model's bytes, packed), and for each shape of the inputs the memory of
+        intermediate tensors, workspace and outputs, by provider.
+
+        Args:
+            shapes: by input: say what a run on inputs of these shapes would need too. Nothing is run.
+
+        Raises:
+            InvalidArgument: an input is not there, of another rank or size, or a size that is needed is missing.
+        """
+        from intarsia.memory_report import MemoryReport
+
+        models = [self._model, *(model for model, _ in tuple(self._variants.values()))]
+        return MemoryReport.of(models, self._providers, self._signature.inputs, shapes)
+
+    def _shrink(self, model: CompiledModel | DirectModel, devices: str) -> None:
+        """Give back what no run uses on the devices that a run names: "cpu:0;gpu:0"."""
+        from intarsia.memory_report import shrink
+
+        shrink(model, devices)

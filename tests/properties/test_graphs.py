@@ -59,7 +59,7 @@ def test_chains(steps: list[str], sizes: list[int], seed: int) -> None:
         name = f"b{i}"
     text = f"""{HEADER} g (float[n,8] x) => (float[n,8] {name})
         <int64[1] last = {{1}}, int64[1] flat = {{-1}}, float one = {{1}}
-        , int64[8] order = {{7,6,5,4,3,2,1,0}}, int64 axis = {{1}}> {{ {'  '.join(body)} }}"""
+        , int64[8] order = {{7,6,5,4,3,2,1,0}}, int64 axis = {{1}}> {{ {"  ".join(body)} }}"""
     model = onnx.parser.parse_model(text)
     v, w = array(5, (8,), np.float32, low=-1, high=1), array(6, (8, 8), np.float32, low=-0.5, high=0.5)
     for constant, value in (("v", v), ("w", w)):

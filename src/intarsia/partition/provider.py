@@ -26,6 +26,7 @@ from intarsia.partition.capability import (
     Support,
 )
 from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
+from intarsia.partition.memory import MemoryBudget, PlanMemory, ProgramMemory
 
 __all__ = [
     "CURRENT_RUN",
@@ -70,6 +71,7 @@ class CompileContext:
         config: session configuration entries (`SessionOptions.add_session_config_entry`).
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
             when it began and ended (`time.perf_counter_ns`), and where known the bytes it read and wrote.
+        memory: the session's account of intermediate tensors, with its limit.
     """
 
     intra_op_num_threads: int = 0
@@ -77,6 +79,7 @@ class CompileContext:
     deterministic: bool = False
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     on_step: StepObserver | None = None
+    memory: MemoryBudget = field(default_factory=MemoryBudget, compare=False, repr=False)
 
 
 class RunContext:
@@ -195,6 +198,18 @@ class Program:
         """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs asked for
         (None: new memory in each run). None where the program has nothing faster than `run` for them."""
         return None
+
+    def memory(self) -> ProgramMemory | None:
+        """What it holds in memory; None where the provider does not say."""
+        return None
+
+    def predicted_memory(self, shapes: Sequence[Sequence[int] | None]) -> PlanMemory | None:
+        """What a run on inputs of these shapes (None: not known) would need; None where the provider does not say."""
+        return None
+
+    def trim(self) -> int:
+        """Free memory that no run uses; returns bytes freed."""
+        return 0
 
     def describe(self, stage: str = "program") -> str:
         """The program as text at one stage of its compilation ("" for a stage it does not have)."""

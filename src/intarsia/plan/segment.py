@@ -10,6 +10,7 @@ import ctypes
 import math
 import pickle
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +20,14 @@ import numpy as np
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
+from intarsia.partition.memory import MemoryBudget
 from intarsia.plan.arena import ALIGNMENT, align, place
 from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
 MOST_BYTES = 1 << 47  # of a tensor: what a process can address
+_OF_A_PROCESS = frozenset(("steps", "addresses", "budget", "_bound", "_lock"))
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
 
@@ -80,16 +83,17 @@ class Segment:
     constants: dict[str, np.ndarray]
     constraints: list[Constraint] = field(default_factory=list)
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
+    budget: MemoryBudget = field(default_factory=MemoryBudget, repr=False)  # the session's, once it is in one
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """What is kept of it: all but addresses and arrays, of which the names are. Steps are made when they are needed."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("steps", "addresses", "_bound", "_lock")}
+        kept = {name: value for name, value in vars(self).items() if name not in _OF_A_PROCESS}
         return {**kept, "constants": dict.fromkeys(self.constants), "_pickled_steps": pickle.dumps(self.steps, 5)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, addresses={}, _bound={}, _lock=threading.Lock())
+        vars(self).update(state, addresses={}, budget=MemoryBudget(), _bound={}, _lock=threading.Lock())
 
     def __getattr__(self, name: str) -> Any:
         if name != "steps" or "_pickled_steps" not in vars(self):
@@ -127,7 +131,7 @@ class Segment:
         ]
         offsets, arena_nbytes = self._layout(shapes, external, scratch)
         arguments = [step.arguments(size, threads) for step in self.steps]
-        return BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size)
+        return BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size, max(scratch, default=0))
 
     def bind_again(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """As `bind`, of which the last few results are kept: for sizes that are known in a run only."""
@@ -192,8 +196,9 @@ class BoundSegment:
 
     def __init__(
         self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
-        external: dict[str, int], arguments: list[Sequence[Argument]], size: object,
+        external: dict[str, int], arguments: list[Sequence[Argument]], size: object, workspace_nbytes: int = 0,
     ) -> None:  # fmt: skip
+        self.workspace_nbytes = workspace_nbytes
         self.segment, self.shapes, self.offsets, self.arena_nbytes = segment, shapes, offsets, arena_nbytes
         self.external, self.arguments = external, arguments
         self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
@@ -201,6 +206,29 @@ class BoundSegment:
         self.checked = any(step.checked for step in segment.steps)
         self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
         self._free: list[State] = []
+        self._states: weakref.WeakSet[object] = weakref.WeakSet()
+
+    @property
+    def block_nbytes(self) -> int:
+        """Bytes of one state's arena."""
+        return self.arena_nbytes
+
+    @property
+    def blocks(self) -> int:
+        """States that exist, one for each run that went on at the same time."""
+        return len(self._states)
+
+    @property
+    def idle(self) -> int:
+        """States that no run uses."""
+        return len(self._free)
+
+    @property
+    def purpose(self) -> str:
+        """Its inputs' shapes."""
+        return (
+            ", ".join(f"{n} {list(self.shapes[n])}" for n in self.segment.inputs if n in self.shapes) or "a part without inputs"
+        )
 
     def step_nbytes(self, index: int) -> int:
         """Bytes of the tensors that a step reads and writes."""
@@ -223,10 +251,12 @@ class BoundSegment:
     def trim(self) -> int:
         """Free the memory of idle states; returns bytes freed."""
         freed = 0
-        while self._free:
-            self._free.pop()
+        while True:
+            try:
+                self._free.pop()  # another thread may take the last one
+            except IndexError:
+                return freed
             freed += self.arena_nbytes
-        return freed
 
 
 class State:
@@ -234,6 +264,7 @@ class State:
 
     def __init__(self, bound: BoundSegment, timed: bool = False) -> None:
         segment = bound.segment
+        segment.budget.admit(bound, bound._states, self)
         self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
         words = [len(a) for a in bound.arguments]
         self.arena, base = _aligned(bound.arena_nbytes)

@@ -15,6 +15,7 @@ import numpy as np
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Shape, evaluate
 from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
@@ -53,7 +54,7 @@ class CpuProgram(Program):
         self.outputs = executable.outputs
         self.pool: Pool = get_pool(context.intra_op_num_threads, spinning=context.allow_spinning)
         for segment in executable.segments():
-            segment.addresses = addresses
+            segment.addresses, segment.budget = addresses, context.memory
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
@@ -321,6 +322,24 @@ class CpuProgram(Program):
             first = original_name(first)
             reports.setdefault(first, NodeReport(first, "view" if "memory" in reason else "folded", "", reason))
         return list(reports.values())
+
+    def memory(self) -> ProgramMemory:
+        from intarsia.providers.cpu.memory import memory_of
+
+        return memory_of(self)
+
+    def predicted_memory(self, shapes: Sequence[Sequence[int] | None]) -> PlanMemory:
+        from intarsia.providers.cpu.memory import predicted
+
+        return predicted(self, shapes)
+
+    def trim(self) -> int:
+        with self._lock:
+            units = [unit for plan in self._plans.values() for unit in plan.units]
+        freed = sum(unit.trim() for unit in units if isinstance(unit, BoundSegment))
+        cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
+        freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
+        return freed + sum(body.trim() for _, body in tuple(self._bodies.values()))
 
     def describe(self, stage: str = "program") -> str:
         from intarsia.providers.cpu.text import describe
