@@ -207,6 +207,26 @@ def test_runs_at_the_same_time_keep_to_the_limit() -> None:
     assert session._maker.context.memory.held() <= session._maker.context.memory.limit
 
 
+def test_bindings_share_limited_memory() -> None:
+    need = session_of().memory_report({"x": [256, 1024]}).prediction
+    assert need is not None
+    session = session_of(limit_mib=int(need.nbytes / 2**20) + 1)
+    one, two = feed(256, 1024), {"x": feed(256, 1024)["x"] + 1}
+    bindings = []
+    for given in (one, two):
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", given["x"])
+        binding.bind_output("y")
+        bindings.append(binding)
+    for _ in range(3):
+        for binding in bindings:
+            session.run_with_iobinding(binding)
+    for binding, given in zip(bindings, (one, two), strict=True):
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], session_of().run(None, given)[0])
+    session.run(None, one)
+    assert session._maker.context.memory.held() <= session._maker.context.memory.limit
+
+
 def test_a_negative_limit_is_an_error() -> None:
     with pytest.raises(ort.InvalidArgument, match=r"'session.memory_limit_mib': expected mebibytes, .* got -1"):
         session_of(limit_mib=-1)

@@ -120,7 +120,7 @@ def bound_call(
     program: CpuProgram, bound: BoundSegment, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]
 ) -> CpuBoundCall | None:
     """The call that reads `inputs` and writes `targets` (None: new memory in each run); None where their memory overlaps, a
-    target is of another type or shape, or an output is not written by the segment under its own name."""
+    target is of another type or shape, memory is limited, or an output is not written by the segment under its own name."""
     specs = dict(zip(bound.segment.outputs, bound.outputs, strict=True))
     if specs.keys() != set(program.outputs) or not targets.keys() <= specs.keys():
         return None
@@ -128,6 +128,8 @@ def bound_call(
     if not all(target is None or _fits(target, specs[name]) for name, target in targets.items()):
         return None
     if any(_overlaps(t, [*inputs, *arrays[:i]]) for i, t in enumerate(arrays)):
+        return None
+    if bound.segment.budget.limit:  # a binding's memory is its own as long as it lives: others would run short of it
         return None
     return CpuBoundCall(program, bound, inputs, targets)
 
