@@ -30,13 +30,13 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 B_LAYOUTS = ("packed", "rows", "columns")
-_A_RESIDENT_NBYTES = 1 << 20  # A's chunk: half of a second-level cache of 2 MiB
+A_RESIDENT_NBYTES = 1 << 20  # A's chunk: half of a second-level cache of 2 MiB
 _AHEAD_NBYTES = 4096  # how far before its use B is fetched where it is used once
 _FIELDS = (
     "micro a lda b ldb c ldc m lines images n k taps ntaps batch0 batch1 a_line a_image a_batch0 a_batch1 "
     "c_line c_image c_batch0 c_batch1 b_batch0 b_batch1 tiles rows extra chunk panels panel_nbytes scratch scratch_nbytes copy"
 ).split()
-_INDEX = {name: i for i, name in enumerate(_FIELDS)}
+ARGUMENTS = {name: i for i, name in enumerate(_FIELDS)}
 _OPERAND_FIELDS = 6  # address, bytes between rows, lines, images, batch0, batch1
 
 
@@ -164,7 +164,7 @@ def general_args(
     chunk = all_tiles
     if panels > 1 and m > 0:
         covered = a_nbytes if a_nbytes is not None else a_row * m * lines * images
-        chunks = min(all_tiles, max(1, -(-covered // _A_RESIDENT_NBYTES)))
+        chunks = min(all_tiles, max(1, -(-covered // A_RESIDENT_NBYTES)))
         chunk = -(-all_tiles // chunks) if chunks else 1
     if spec.b_layout == "packed":
         panel_nbytes = k * ntaps * tile.width * tile.itemsize
@@ -181,6 +181,11 @@ def general_args(
     for operand in operands:
         args.extend(operand)
     return args
+
+
+def argument_count(operands: int) -> int:
+    """How many arguments a kernel takes whose epilogue has so many operands; these come last."""
+    return len(_FIELDS) + _OPERAND_FIELDS * operands
 
 
 def factor_nbytes(dtype: DType) -> int:
@@ -223,7 +228,7 @@ class _Gemm:
         body = self.body
         args, tid, nthreads = body.args
         self.v: dict[str, Value] = {}
-        for name, index in _INDEX.items():
+        for name, index in ARGUMENTS.items():
             pointer = name in ("micro", "a", "b", "c", "taps", "scratch")
             self.v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
         self.operands = [

@@ -199,18 +199,18 @@ class Quantised:
             return self._integers(e)
         if self.kind == "fp8":
             return self._float8(e)
-        codes = _unpacked(self.values[e], 4)
+        codes = unpacked(self.values[e], 4)
         block = 16 if self.kind == "nvfp4" else 32
         scales = np.repeat(_present(self.scales, "scales")[e].astype(np.float32), block, axis=1)[:, : codes.shape[1]]
         return np.asarray(_FLOAT4[codes] * scales * self._whole(e))
 
     def _integers(self, e: int) -> Array:
-        numbers = _unpacked(self.values[e], self.bits).astype(np.float32)
+        numbers = unpacked(self.values[e], self.bits).astype(np.float32)
         scales = _present(self.scales, "scales")[e].astype(np.float32)
         blocks = 1 if scales.ndim == 1 else scales.shape[1]
         zeros: Any = np.float32(1 << (self.bits - 1))
         if self.zeros is not None:
-            zeros = _unpacked(self.zeros[e], self.bits).astype(np.float32)
+            zeros = unpacked(self.zeros[e], self.bits).astype(np.float32)
             zeros = zeros[: len(numbers), None] if self.zeros.ndim == 2 else zeros[:, :blocks, None]
             zeros = zeros.reshape(len(numbers), blocks, 1)
         parts = numbers.reshape(len(numbers), blocks, -1)
@@ -237,7 +237,7 @@ def _present(x: Array | None, what: str) -> Array:
 _FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
-def _unpacked(x: Array, bits: int) -> Array:
+def unpacked(x: Array, bits: int) -> Array:
     """Bytes -> 8 / bits numbers each, low bits first, along the last axis."""
     if bits == 8:
         return x

@@ -29,6 +29,7 @@ from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.dequantize import dequantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result
+from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.part_symbols import with_own_symbols
@@ -70,6 +71,9 @@ def lower_graph(
     parts = taken_apart(inference, registry)
     if parts is not None:
         inference = infer(parts, registry)
+    mixtures = mixtures_apart(inference)
+    if mixtures is not None:
+        inference = infer(mixtures, registry)
     changed = channels_last(inference)
     if changed is not None:
         inference = infer(changed, registry)

@@ -106,6 +106,8 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "Softmax"): "intarsia.providers.cpu.softmax:softmax",
     ("", "LogSoftmax"): "intarsia.providers.cpu.softmax:softmax",
     ("intarsia.ml", "TreeSums"): "intarsia.providers.cpu.trees:tree_sums",
+    ("intarsia.experts", "ExpertOrder"): "intarsia.providers.cpu.expert_products:expert_order",
+    ("intarsia.experts", "ExpertProducts"): "intarsia.providers.cpu.expert_products:expert_products",
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",

@@ -1,0 +1,158 @@
+"""MoE and QMoE with constant weights run as kernels; the host's definition, itself checked in tests/ops, is the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+
+import intarsia
+from intarsia.graph.model import Node
+from intarsia.ops import registry
+from intarsia.ops.evaluate import evaluate_node
+
+EXPERTS, WIDTH, INNER = 5, 40, 24
+Inputs = list[Any]
+
+
+def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return (rng.standard_normal(shape) * 0.3).astype(np.float32)
+
+
+def compiled(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, **attributes: Any) -> tuple[np.ndarray, set[str]]:
+    """The result of the CPU provider where all but x and the logits are constants, and what kinds of nodes it has."""
+    names = [f"i{n}" if v is not None else "" for n, v in enumerate([x, logits, *inputs])]
+    node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
+    element = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [node], "g",
+        [
+            helper.make_tensor_value_info(names[0], element, [*["n", "s"][: x.ndim - 1], x.shape[-1]]),
+            helper.make_tensor_value_info(names[1], element, ["t", logits.shape[-1]]),
+        ],
+        [helper.make_tensor_value_info("y", element, None)],
+        [numpy_helper.from_array(v, n) for n, v in zip(names[2:], inputs, strict=True) if v is not None],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    session = intarsia.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    kinds = {node["kind"] for node in session.explain().to_dict()["nodes"]}
+    return session.run(None, {names[0]: x, names[1]: logits})[0], kinds
+
+
+def defined(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, **attributes: Any) -> np.ndarray:
+    given = [x, logits, *inputs]
+    node = Node(
+        op, [f"i{n}" if v is not None else "" for n, v in enumerate(given)], ["y"], attributes, "com.microsoft", version=1
+    )
+    return np.asarray(evaluate_node(node, given, registry())[0])
+
+
+def check(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, native: bool = True, **attributes: Any) -> None:
+    found, kinds = compiled(op, inputs, x, logits, **attributes)
+    assert ("host" not in kinds) == native, kinds
+    wanted = defined(op, inputs, x, logits, **attributes)
+    assert found.shape == wanted.shape == x.shape and found.dtype == x.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def floats(rng: np.random.Generator, wide: int = INNER, third: bool = False, biases: bool = True) -> Inputs:
+    def layer(out: int, depth: int) -> Inputs:
+        return [numbers(rng, EXPERTS, out, depth), numbers(rng, EXPERTS, out) if biases else None]
+
+    return [*layer(wide, WIDTH), *layer(WIDTH, INNER), *(layer(INNER, WIDTH) if third else [])]
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 3, 150])
+@pytest.mark.parametrize("count", [1, 2, EXPERTS])
+def test_tokens_and_choices(tokens: int, count: int) -> None:
+    rng = np.random.default_rng(tokens + count)
+    x, logits = numbers(rng, tokens, WIDTH), numbers(rng, tokens, EXPERTS)
+    check("MoE", floats(rng, biases=count != 2), x, logits, k=count, normalize_routing_weights=count % 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fusion", "third"),
+    [
+        ("relu", 0, False), ("gelu", 0, False), ("silu", 0, True), ("identity", 0, False), ("swiglu", 0, True),
+        ("swiglu", 1, False), ("swiglu", 2, False),
+    ],
+)  # fmt: skip
+def test_activations(kind: str, fusion: int, third: bool) -> None:
+    rng = np.random.default_rng(3)
+    given = floats(rng, INNER * (2 if fusion else 1), third)
+    attributes: dict[str, Any] = {"activation_type": kind, "swiglu_fusion": fusion, "k": 2}
+    if kind == "swiglu":
+        attributes |= {"activation_alpha": 1.7, "activation_beta": 1.0, "swiglu_limit": 0.4}
+    check("MoE", given, numbers(rng, 2, 6, WIDTH), numbers(rng, 12, EXPERTS), **attributes)
+
+
+def test_all_tokens_to_one_expert_and_ties() -> None:
+    """Equal logits go to the first experts, all others have no rows; many rows are cut into tiles and chunks."""
+    rng = np.random.default_rng(4)
+    check("MoE", floats(rng), numbers(rng, 300, WIDTH), np.zeros((300, EXPERTS), np.float32), k=2)
+
+
+def integers(rng: np.random.Generator, bits: int, block: int, zeros: bool) -> tuple[Inputs, dict[str, Any]]:
+    def layer(out: int, depth: int) -> tuple[Inputs, Any]:
+        shape = (EXPERTS, out, depth // block) if block else (EXPERTS, out)
+        packed = (EXPERTS, out, -(-(depth // block) * bits // 8)) if block else (EXPERTS, -(-out * bits // 8))
+        values = rng.integers(0, 256, (EXPERTS, out, depth * bits // 8)).astype(np.uint8)
+        scales = np.abs(numbers(rng, *shape)) * np.float32(0.1)
+        return [values, scales, numbers(rng, EXPERTS, out)], rng.integers(0, 256, packed).astype(np.uint8)
+
+    (first, z1), (second, z2) = layer(INNER, WIDTH), layer(WIDTH, INNER)
+    given = [*first, *second, *([None, None, None, z1, z2] if zeros else [])]
+    return given, {"expert_weight_bits": bits, **({"block_size": block} if block else {})}
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 60])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(("bits", "block"), [(2, 0), (4, 0), (8, 0), (2, 8), (4, 8), (8, 8)])
+def test_integers(tokens: int, bits: int, block: int, zeros: bool) -> None:
+    rng = np.random.default_rng(bits + block)
+    given, attributes = integers(rng, bits, block, zeros)
+    x, logits = numbers(rng, tokens, WIDTH), numbers(rng, tokens, EXPERTS)
+    check("QMoE", given, x, logits, k=2, activation_type="silu", **attributes)
+
+
+def test_weights_of_the_router() -> None:
+    rng = np.random.default_rng(5)
+    given, attributes = integers(rng, 4, 0, False)
+    mixing = np.abs(numbers(rng, 7, EXPERTS))
+    given += [*[None] * (12 - len(given)), mixing]
+    x, logits = numbers(rng, 7, WIDTH), numbers(rng, 7, EXPERTS)
+    found, _ = compiled("QMoE", given, x, logits, k=2, normalize_routing_weights=1, **attributes)
+    wanted = defined("QMoE", given, x, logits, k=2, normalize_routing_weights=1, **attributes)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["MoE", "QMoE"])
+def test_16_bit_floats(op: str) -> None:
+    rng = np.random.default_rng(6)
+    given, attributes = (floats(rng), {}) if op == "MoE" else integers(rng, 4, 8, True)
+    half = [v.astype(np.float16) if v is not None and v.dtype == np.float32 else v for v in given]
+    x, logits = numbers(rng, 9, WIDTH).astype(np.float16), numbers(rng, 9, EXPERTS).astype(np.float16)
+    found, kinds = compiled(op, half, x, logits, k=2, **attributes)
+    assert "host" not in kinds
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, defined(op, half, x, logits, k=2, **attributes), rtol=2e-3, atol=1e-3)
+
+
+def test_what_stays_whole() -> None:
+    rng = np.random.default_rng(7)
+    x, logits = numbers(rng, 6, WIDTH), numbers(rng, 6, EXPERTS)
+    check("MoE", floats(rng), x, logits, native=False, k=2, use_sparse_mixer=1)
+    q = rng.integers(0, 256, (EXPERTS, INNER, 30)).astype(np.uint8), rng.integers(0, 256, (EXPERTS, 30, INNER)).astype(np.uint8)
+    s = np.abs(numbers(rng, EXPERTS, INNER, 5)), np.abs(numbers(rng, EXPERTS, 30))
+    # blocks of 6 numbers: the kernel's words hold 4
+    check("QMoE", [q[0], s[0], None, q[1], s[1], None], x[:, :30], logits, native=False, k=1, expert_weight_bits=8)
+
+
+def test_rows_of_the_router() -> None:
+    """Sizes that are known when it runs are checked then."""
+    rng = np.random.default_rng(8)
+    with pytest.raises(intarsia.IntarsiaError, match="MoE"):
+        compiled("MoE", floats(rng), numbers(rng, 6, WIDTH), numbers(rng, 5, EXPERTS), k=1)
