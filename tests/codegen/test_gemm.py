@@ -68,7 +68,7 @@ def test_every_number_of_rows(m: int) -> None:
 
 @pytest.mark.parametrize("nthreads", t.THREADS)
 def test_chunks_of_a(nthreads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm, "_A_RESIDENT_NBYTES", 4 * 40 * 33)
+    monkeypatch.setattr(gemm, "A_RESIDENT_NBYTES", 4 * 40 * 33)
     rng = np.random.default_rng(0)
     a, b = t.random(rng, 200, 40), t.random(rng, 40, 100)
     c, _ = t.guarded((200, 100))
