@@ -106,6 +106,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "Softmax"): "intarsia.providers.cpu.softmax:softmax",
     ("", "LogSoftmax"): "intarsia.providers.cpu.softmax:softmax",
     ("intarsia.ml", "TreeSums"): "intarsia.providers.cpu.trees:tree_sums",
+    ("intarsia.ml", "PairProbabilities"): "intarsia.providers.cpu.pair_probabilities:pair_probabilities",
     ("intarsia.experts", "ExpertOrder"): "intarsia.providers.cpu.expert_products:expert_order",
     ("intarsia.experts", "ExpertProducts"): "intarsia.providers.cpu.expert_products:expert_products",
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
