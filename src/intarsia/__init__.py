@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from intarsia.check import ModelCheck as ModelCheck
     from intarsia.check import check_model as check_model
     from intarsia.device_info import get_device as get_device
+    from intarsia.diagnosis import Diagnosis as Diagnosis
+    from intarsia.diagnosis import doctor as doctor
     from intarsia.enums import ArenaExtendStrategy as ArenaExtendStrategy
     from intarsia.enums import ExecutionMode as ExecutionMode
     from intarsia.enums import ExecutionOrder as ExecutionOrder
@@ -134,6 +136,7 @@ _NAMES: dict[str, str] = {
     "binding": "IOBinding",
     "check": "ModelCheck check_model",
     "device_info": "get_device",
+    "diagnosis": "Diagnosis doctor",
     "enums": (
         "ArenaExtendStrategy ExecutionMode ExecutionOrder GraphOptimizationLevel OrtAllocatorType "
         "OrtCompileApiFlags OrtCompiledModelCompatibility OrtDeviceEpIncompatibilityReason "

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, check, debug, dump, explain, profile, providers, run
+from intarsia.cli import bench, cache, check, debug, doctor, dump, explain, profile, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
 from intarsia.cli.show import errors
 from intarsia.errors import IntarsiaError, InvalidArgument
@@ -313,6 +313,20 @@ def _names(given: list[str] | None) -> list[str]:
 def list_providers() -> None:
     """List the execution providers: what works here, and what is missing for the others."""
     providers.list_providers()
+
+
+@app.command("doctor")
+def examine(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Look at providers, packages, CPU, limits, cache and environment; exit code 1 where something keeps models from running.
+
+    Examples:
+
+    `intarsia doctor`
+
+    `intarsia doctor --json`
+    """
+    if not doctor.examine(as_json):
+        raise typer.Exit(FAILED)
 
 
 app.add_typer(cache.app, name="cache")

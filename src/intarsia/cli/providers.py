@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from intarsia.cli.show import note, table
-from intarsia.errors import IntarsiaError
+from intarsia.diagnosis import is_installed, obstacle
 from intarsia.providers.field import KNOWN_ELSEWHERE
-from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider
-
-
-def obstacle(name: str) -> str:
-    """What is missing for the provider `name` to work here; "" where nothing is."""
-    try:
-        return load_provider(name).unavailable()
-    except IntarsiaError as error:
-        return str(error)
-
-
-def is_installed(name: str) -> bool:
-    """Whether Intarsia or an installed package has the provider."""
-    return name in BUILTIN or bool(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name))
+from intarsia.providers.registry import ENTRY_POINT_GROUP, get_all_providers, load_provider
 
 
 def list_providers() -> None:

@@ -207,6 +207,18 @@ class DiskCache:
         """Remove every entry; returns how many were removed."""
         return sum(_remove(path) for path in list(self._files()))
 
+    def damaged(self, max_bytes: int | None = None) -> list[str]:
+        """Keys of entries whose content is damaged; of those used last, up to `max_bytes` are read. Nothing is changed."""
+        found, left = [], sys.maxsize if max_bytes is None else max_bytes
+        for entry in reversed(self.entries()):
+            left -= entry.nbytes
+            if left < 0:
+                break
+            with contextlib.suppress(OSError):
+                if _payload(self._path(entry.key).read_bytes()) is None:
+                    found.append(entry.key)
+        return found
+
     def verify(self) -> list[str]:
         """Read every entry, remove the damaged ones, and return their keys."""
         damaged = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
+_NO_LIMIT = 1 << 62
 
 
 def available_cores(cgroup_root: Path = CGROUP_ROOT, process_cgroups: Path = PROCESS_CGROUPS) -> int:
@@ -31,7 +32,24 @@ def cpu_quota(cgroup_root: Path = CGROUP_ROOT, process_cgroups: Path = PROCESS_C
     return min(quotas, default=None)
 
 
-def _groups(cgroup_root: Path, process_cgroups: Path) -> Iterator[Path]:
+def memory_limit(cgroup_root: Path = CGROUP_ROOT, process_cgroups: Path = PROCESS_CGROUPS) -> int | None:
+    """Bytes of memory that cgroup v1 or v2 grants this process, None where nothing limits it."""
+    found = [limit for folder in _groups(cgroup_root, process_cgroups, "memory") if (limit := _memory(folder)) is not None]
+    return min(found, default=None)
+
+
+def _memory(folder: Path) -> int | None:
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        try:
+            text = (folder / name).read_text().strip()
+        except OSError:
+            continue
+        # Version 1 says "no limit" by the largest multiple of a page (cgroups(7)).
+        return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
+    return None
+
+
+def _groups(cgroup_root: Path, process_cgroups: Path, controller: str = "cpu") -> Iterator[Path]:
     try:
         lines = process_cgroups.read_text().splitlines()
     except OSError:
@@ -42,7 +60,7 @@ def _groups(cgroup_root: Path, process_cgroups: Path) -> Iterator[Path]:
         controllers, _, path = rest.partition(":")
         if not controllers:
             roots = [cgroup_root, cgroup_root / "unified"]
-        elif "cpu" in controllers.split(","):
+        elif controller in controllers.split(","):
             roots = [cgroup_root / controllers, cgroup_root / "cpu"]
         else:
             continue
