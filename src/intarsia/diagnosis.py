@@ -284,7 +284,9 @@ def _cache(problems: list[Problem]) -> dict[str, Any]:
     usable, why = _writable(directory)
     if not usable:
         message = f"the cache {directory} cannot be written ({why}): every process compiles its models anew"
-        problems.append(Problem("read-only-cache", WARNING, message, "set INTARSIA_CACHE_DIR to a directory that can be written"))
+        problems.append(
+            Problem("read-only-cache", WARNING, message, "set INTARSIA_CACHE_DIR to a directory that can be written")
+        )
     if _others_may_write(directory):
         message = f"others may write to the cache {directory}, which holds machine code that this user runs"
         problems.append(Problem("open-cache", WARNING, message, f"chmod go-w {directory}"))
@@ -294,7 +296,8 @@ def _cache(problems: list[Problem]) -> dict[str, Any]:
         problems.append(Problem("full-disk", WARNING, message, "free some space, or set INTARSIA_CACHE_DIR"))
     return {
         "directory": str(directory), "state": "on" if usable else "cannot be written", "entries": len(entries),
-        "bytes": sum(entry.nbytes for entry in entries), "limit": store.max_bytes, "free on disk": free, "damaged": len(damaged),
+        "bytes": sum(entry.nbytes for entry in entries), "limit": store.max_bytes, "free on disk": free,
+        "damaged": len(damaged),
     }  # fmt: skip
 
 
@@ -317,14 +320,9 @@ def _others_may_write(directory: Path) -> bool:
 
 def _environment(variables: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
     ours = [name for name in ENVIRONMENT if name.startswith("INTARSIA_")]
-    for name in variables:
-        if name.startswith("INTARSIA_") and name not in ENVIRONMENT and not _of_the_tests(name):
-            problems.append(Problem("unknown-variable", WARNING, f"{name} has no effect: {nearest(name, ours)}"))
+    unknown = (name for name in variables if name.startswith("INTARSIA_") and name not in ENVIRONMENT)
+    problems += [Problem("unknown-variable", WARNING, f"{name} has no effect: {nearest(name, ours)}") for name in unknown]
     return {name: variables[name] for name in sorted(ENVIRONMENT) if name in variables}
-
-
-def _of_the_tests(name: str) -> bool:
-    return name in ("INTARSIA_THIRD_PARTY", "INTARSIA_STRESS_SECONDS")
 
 
 def _shown(value: Any) -> str:

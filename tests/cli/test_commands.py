@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -136,6 +137,35 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert "1 entries removed" in capsys.readouterr().out
 
 
+def test_cache_ls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("INTARSIA_PROGRAM_CACHE", "1")
+    assert main(["cache", "ls"]) == 0
+    capsys.readouterr()
+    intarsia.InferenceSession(MODEL)
+    assert main(["cache", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert "warm starts" in out
+    assert "digits.onnx" in out
+    assert main(["cache", "ls", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    (start,) = data["warm_starts"]
+    assert Path(start["model"]).name == "digits.onnx"
+    assert start["inputs"][0].startswith("image: ")
+    assert {kind["name"] for kind in data["kinds"]} >= {"warm starts", "weights of warm starts", "hashes of model files"}
+
+
+def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    assert "CPUExecutionProvider" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+    found = dataclasses.replace(intarsia.doctor(), problems=(intarsia.diagnosis.Problem("x", "error", "all is lost"),))
+    monkeypatch.setattr("intarsia.cli.doctor.doctor", lambda: found)
+    assert main(["doctor"]) == 1
+    assert "error: all is lost [x]" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -165,7 +195,7 @@ def test_labels_must_be_a_list(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"intarsia {intarsia.__version__}\n"
-    for command in ("run", "explain", "check", "bench", "profile", "dump", "providers", "cache"):
+    for command in ("run", "explain", "check", "bench", "profile", "doctor", "dump", "providers", "cache"):
         assert main([command, "--help"]) == 0
         assert command in capsys.readouterr().out
 

@@ -121,11 +121,10 @@ def test_a_cache_that_cannot_be_written(own_cache: Path, monkeypatch: pytest.Mon
     assert doctor().cache["state"] == "off: INTARSIA_CACHE says so"
 
 
-def test_variables_in_force_and_misspelt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INTARSIA_CPU_FEATURES", "x86-64-v3")
-    monkeypatch.setenv("INTARSIA_CACHE_DIRECTORY", "/nowhere")
+def test_variables_in_force_and_misspelt() -> None:
     found: list[Problem] = []
-    shown = diagnosis._environment(os.environ, found)
+    variables = {"INTARSIA_CPU_FEATURES": "x86-64-v3", "INTARSIA_CACHE_DIRECTORY": "/nowhere", "OTHER": "1"}
+    shown = diagnosis._environment(variables, found)
     assert shown["INTARSIA_CPU_FEATURES"] == "x86-64-v3"
     (problem,) = found
     assert problem.code == "unknown-variable"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
-from intarsia.cli.show import note, screen
+from intarsia.cache_listing import KINDS, by_kind, warm_starts
+from intarsia.cli.show import note, screen, table
 from intarsia.codegen.cache import DiskCache, cache_enabled, get_cache
 
 app = typer.Typer(help="Look at, check, shrink or empty the cache of compiled kernels.", no_args_is_help=True)
@@ -24,6 +28,34 @@ def show_info() -> None:
     store = _cache()
     megabytes = store.size() / 1e6
     screen.print(f"{store.directory or 'none'}: {len(store.entries())} entries, {megabytes:.1f} MB", highlight=False)
+
+
+@app.command("ls")
+def list_entries(
+    count: Annotated[int, typer.Option("--count", "-n", min=0, help="Models to show, those used last; 0: all.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List what the cache holds: entries by kind, and the models that sessions start from it with."""
+    store = _cache()
+    kinds, starts = by_kind(store.entries()), warm_starts(store, count)
+    if as_json:
+        where = str(store.directory) if store.directory else None
+        data = {"directory": where, "kinds": [asdict(k) for k in kinds], "warm_starts": [asdict(s) for s in starts]}
+        print(json.dumps(data, indent=1))
+        return
+    rows = [[k.name, f"{k.entries:,}", f"{k.nbytes / 1e6:,.1f}", _when(k.last_used)] for k in kinds]
+    table(str(store.directory or "none"), ["kind", "entries", "MB", "last used"], rows, numeric=("entries", "MB"))
+    if starts:
+        models = [[s.model or "(made by another version)", ", ".join(s.inputs), f"{s.nbytes / 1e6:,.1f}", _when(s.last_used)]
+                  for s in starts]  # fmt: skip
+        table("\nmodels that sessions start from here with", ["model", "inputs", "MB", "last used"], models, numeric=("MB",))
+        total = sum(k.entries for k in kinds if k.name == KINDS["start"])
+        if total > len(starts):
+            note(f"the last {len(starts)} of {total}; -n 0 shows all")
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 @app.command("clear")

@@ -1,0 +1,89 @@
+"""What the cache holds: entries by kind, and the models that sessions start from it with. Listing counts as no use."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from intarsia.codegen.cache import CacheEntry, DiskCache
+
+KINDS: dict[str, str] = {
+    "obj": "kernels",
+    "pack": "kernels of a model together",
+    "start": "warm starts",
+    "weights": "weights of warm starts",
+    "seen": "what warm starts depend on",
+    "file": "hashes of model files",
+    "executor": "thread pool code",
+    "roofline": "measured peaks of the machine",
+}
+"""What stands before the first "-" of a key -> what it is. A key that is a hash alone is a choice of providers="auto"."""
+
+CHOICES, OTHERS = "choices of providers='auto'", "others"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Entries of one kind: how many, their bytes, and when one of them was last used (seconds since the epoch)."""
+
+    name: str
+    entries: int
+    nbytes: int
+    last_used: float
+
+
+@dataclass(frozen=True)
+class StartEntry:
+    """A model that sessions start from the cache with.
+
+    Attributes:
+        key: of the entry "start-<key>" and, where there are any, its weights "weights-<key>".
+        model: the path it was loaded from, else its name; "" of an entry that this version cannot read.
+        nbytes: all that is kept for it.
+    """
+
+    key: str
+    model: str
+    inputs: tuple[str, ...]
+    nbytes: int
+    last_used: float
+
+
+def kind_of(key: str) -> str:
+    """What an entry is, for people."""
+    prefix, separator, _ = key.partition("-")
+    return KINDS.get(prefix, OTHERS) if separator else CHOICES
+
+
+def by_kind(entries: Iterable[CacheEntry]) -> list[Kind]:
+    """Largest first."""
+    groups: dict[str, list[CacheEntry]] = {}
+    for entry in entries:
+        groups.setdefault(kind_of(entry.key), []).append(entry)
+    found = [Kind(n, len(g), sum(e.nbytes for e in g), max(e.last_used for e in g)) for n, g in groups.items()]
+    return sorted(found, key=lambda kind: (-kind.nbytes, kind.name))
+
+
+def warm_starts(store: DiskCache, limit: int = 0) -> list[StartEntry]:
+    """The models that sessions start from the cache with, last used first; at most `limit` (0: all)."""
+    entries = store.entries()
+    weights = {e.key.removeprefix("weights-"): e.nbytes for e in entries if e.key.startswith("weights-")}
+    starts = [e for e in reversed(entries) if e.key.startswith("start-")]
+    found = []
+    for entry in starts[:limit] if limit else starts:
+        key = entry.key.removeprefix("start-")
+        model, inputs = _model(store.peek(entry.key))
+        found.append(StartEntry(key, model, inputs, entry.nbytes + weights.get(key, 0), entry.last_used))
+    return found
+
+
+def _model(head: bytes | None) -> tuple[str, tuple[str, ...]]:
+    if head is None:
+        return "", ()
+    try:
+        signature = pickle.loads(head)[0]  # noqa: S301 # as sessions do: it comes with machine code
+        name = str(signature.metadata.path or signature.name)
+        return name, tuple(f"{value.name}: {value.type}" for value in signature.inputs)
+    except Exception:  # noqa: BLE001 # made by another version: any error of its classes
+        return "", ()
