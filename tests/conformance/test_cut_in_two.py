@@ -92,6 +92,8 @@ def parameters() -> list[Any]:
     return [pytest.param(name, marks=[] if some else [pytest.mark.conformance]) for name, some in sampled.items()]
 
 
+# In one of the two placements a short model may have nothing for the plugin; what has crossed is asserted at the end.
+@pytest.mark.filterwarnings("ignore:CutExecutionProvider takes none of the model's")
 @pytest.mark.parametrize("name", parameters())
 def test_cut_case(name: str, cut_provider: str) -> None:
     model, sets = model_and_data(name)
