@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, nearest
+from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, ModelRequiresCompilation, nearest
 from intarsia.graph.model import Graph
 from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
@@ -264,6 +264,21 @@ class _CompileFailure(Exception):
         self.part, self.error = part, error
 
 
+def _program(part: Part, context: CompileContext) -> Program:
+    """A part compiled, or restored where it was compiled ahead of time."""
+    if part.graph.nodes and part.graph.nodes[0].compiled_part:
+        from intarsia.ep_context import restored
+
+        return restored(part, context)
+    keeps = type(part.provider).save is not ExecutionProvider.save
+    if keeps and context.config.get("session.disable_model_compile", "0") == "1":
+        raise ModelRequiresCompilation(
+            f"{part.provider.name} has to compile {len(part.nodes)} nodes (first: {label(part.graph.nodes[0])!r}), and "
+            "'session.disable_model_compile' is '1': give a compiled model (intarsia.ModelCompiler), or take the entry away"
+        )
+    return part.provider.compile(part.graph, context)
+
+
 def _compiled(
     parts: Sequence[Part], context: CompileContext, done: dict[tuple[str, tuple[int, ...]], Program]
 ) -> Iterable[Program]:
@@ -271,7 +286,7 @@ def _compiled(
         key = (part.provider.name, part.nodes)
         if key not in done:
             try:
-                done[key] = part.provider.compile(part.graph, context)
+                done[key] = _program(part, context)
             except EPFail as error:
                 raise _CompileFailure(part, error) from error
             except IntarsiaError:

@@ -16,7 +16,7 @@ IntarsiaError (RuntimeError)
 │   └── ModelLoadCanceled     creating the session was stopped by the load cancellation flag
 ├── EPFail                an execution provider could not start, compile or run
 │   └── DeviceLost            a device stopped working; what was in its memory is gone (onnxruntime's DeviceReset)
-├── ModelRequiresCompilation  the model is not compiled, and the session may not compile it
+├── ModelRequiresCompilation  the model is not compiled, or not for this machine, and the session may not compile it
 └── NotFound              a named thing (library, adapter, parameter) does not exist
 
 EngineError, ModelLoaded and NoModel are onnxruntime's names for what cannot happen here; they can be caught.
@@ -99,7 +99,7 @@ DeviceReset = DeviceLost
 
 
 class ModelRequiresCompilation(IntarsiaError):
-    """The model has to be compiled, which "session.disable_model_compile" forbids."""
+    """The model has to be compiled, which "session.disable_model_compile" forbids; or it was compiled for another machine."""
 
 
 class NotFound(IntarsiaError, LookupError):

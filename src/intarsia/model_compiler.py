@@ -1,25 +1,32 @@
 """`ModelCompiler`: a model prepared ahead of time, written to a file, to bytes or to a stream.
 
-What is written is the model after the rewrites of `graph_optimization_level`. Machine code is not part of it: it is kept in
-the kernel cache of each machine. So a compiled model runs on every provider, here and in other runtimes.
+Each part that a provider of the session options compiles and can save becomes an EPContext node; a session on the compiled
+model restores it without compiling. It runs where it was compiled for: keep the original model. Nodes that no provider saves
+stay as they are; a model without any compiled part is written as ONNX, after the rewrites of `graph_optimization_level`.
 """
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from intarsia.context_model import context_model
 from intarsia.enums import GraphOptimizationLevel, OrtCompileApiFlags, OrtCompiledModelCompatibility
 from intarsia.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented, WrongType
 from intarsia.graph.model import Graph
+from intarsia.graph.save import replace_file
 from intarsia.options import SessionOptions
 from intarsia.values import OrtValue
 
 if TYPE_CHECKING:
     import onnx
+
+    from intarsia.compiled import CompiledModel
 
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 
@@ -87,13 +94,15 @@ class ModelCompiler:
     """Compiles one model as the module's text says.
 
     Args:
-        sess_options: optimiser settings and dimension overrides.
+        sess_options: providers (`add_provider`; by default the CPU), optimiser settings and dimension overrides.
         input_model_path_or_bytes: a path or bytes.
-        embed_compiled_data_into_model: accepted: nothing is written beside the model in any case.
-        external_initializers_file_path: write constants into this file (relative to the compiled model's folder).
+        embed_compiled_data_into_model: put compiled parts into the model, not into files beside it. Bytes and streams always
+            have them inside.
+        external_initializers_file_path: write constants that are left into this file (relative to the compiled model's folder).
         external_initializers_size_threshold: only those of at least this many bytes.
         flags: what to refuse (`OrtCompileApiFlags`).
-        graph_optimization_level: which rewrites the compiled model has got.
+        graph_optimization_level: which rewrites a model without compiled parts has got; parts are compiled at the level of
+            `sess_options`.
         get_initializer_location_func: called with each constant's name, value and None; may return where a program keeps its
             data, which is then not written.
 
@@ -119,7 +128,7 @@ class ModelCompiler:
             raise WrongType(f"Unable to load from type '{type(input_model_path_or_bytes)}'; expected a path or bytes")
         if external_initializers_file_path and get_initializer_location_func:
             raise InvalidArgument("give external_initializers_file_path or get_initializer_location_func, not both")
-        self._source = input_model_path_or_bytes
+        self._source, self._embed = input_model_path_or_bytes, bool(embed_compiled_data_into_model)
         if not isinstance(self._source, bytes) and not Path(self._source).is_file():
             raise InvalidArgument(f'Input model path does not exist: "{self._source}"')
         self._options, self._level, self._flags = sess_options, graph_optimization_level, OrtCompileApiFlags(int(flags))
@@ -133,6 +142,7 @@ class ModelCompiler:
             InvalidArgument: no path, and the input is bytes.
             Fail: the file exists, where `flags` forbid to replace it; no provider compiles parts, where they ask for that.
         """
+        output_model_path = output_model_path or self._options.config("ep.context_file_path")
         if not output_model_path and isinstance(self._source, bytes):
             raise InvalidArgument("compile_to_file: expected output_model_path, since the input model is given as bytes")
         source = Path(os.fspath(self._source)) if not isinstance(self._source, bytes) else Path()
@@ -141,14 +151,16 @@ class ModelCompiler:
             raise InvalidArgument(f"compile_to_file: expected the name of a file, got {str(output_model_path)!r}")
         if path.exists() and OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS in self._flags:
             raise Fail(f"Output file already exists: {path}; remove it, or leave out ERROR_IF_OUTPUT_FILE_EXISTS")
-        data = self._compiled(path.parent)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        data = self._compiled(path.parent, path.stem)
+        replace_file(path, lambda file: file.write(data))
 
     def compile_to_bytes(self) -> bytes:
-        """The compiled model."""
-        return self._compiled(Path())
+        """The compiled model, with its compiled parts inside.
+
+        Raises:
+            InvalidArgument: it would be over protobuf's limit of 2 GB.
+        """
+        return self._compiled(Path(), None)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Give the compiled model to `write_function`, which may be called several times.
@@ -166,30 +178,46 @@ class ModelCompiler:
             raise Fail(f"{type(error).__name__}: {error} (raised by the function given to compile_to_stream)") from error
 
     def set_ep_context_data_write_func(self, write_func: Any) -> NoReturn:
-        raise NotImplemented("set_ep_context_data_write_func: compiled parts are not written apart from the model")
+        raise NotImplemented(
+            "set_ep_context_data_write_func: compiled parts are written into the model or into files beside it"
+        )
 
     def clear_ep_context_data_write_func(self) -> None:
         """Nothing to clear: see `set_ep_context_data_write_func`."""
 
-    def _compiled(self, folder: Path) -> bytes:
-        if OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED in self._flags:
+    def _compiled(self, folder: Path, stem: str | None) -> bytes:
+        """The compiled model's bytes; parts outside it become files in `folder` that `stem` begins (None: all inside)."""
+        from intarsia.graph.save import to_model_proto
+
+        made = context_model(self._session_model(), self._embed, stem, self._options.config("ep.context_node_name_prefix"))
+        if not made.compiled and OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED in self._flags:
             raise Fail(
                 "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one "
-                "subgraph in the model: no provider of this version writes compiled parts into a model"
+                f"subgraph in the model: {'; '.join(made.refused) or 'it has no nodes'}"
             )
-        from intarsia.graph.save import to_model_proto
-        from intarsia.passes import optimize, standardize
-        from intarsia.prepare import load_model
-
-        source = self._source if isinstance(self._source, bytes) else os.fspath(self._source)
-        graph: Graph = load_model(source, self._options)
-        proto = to_model_proto(standardize(optimize(graph, self._level).graph))
+        proto = to_model_proto(made.graph if made.compiled else self._rewritten())
         if self._external is not None:
             self._move_out(proto, folder)
         if self._locate is not None:
             self._place(proto)
         data: bytes = proto.SerializeToString()
+        made.write_files(folder)
         return data
+
+    def _session_model(self) -> CompiledModel:
+        from intarsia.session import InferenceSession
+
+        options = copy.deepcopy(self._options)
+        options.add_session_config_entry("session.cache_weights_mib", "0")  # a model from the cache has no parts
+        options.add_session_config_entry("ep.context_enable", "0")
+        return InferenceSession(self._source, options)._whole_model()
+
+    def _rewritten(self) -> Graph:
+        from intarsia.passes import optimize, standardize
+        from intarsia.prepare import load_model
+
+        source = self._source if isinstance(self._source, bytes) else os.fspath(self._source)
+        return standardize(optimize(load_model(source, self._options), self._level).graph)
 
     def _move_out(self, proto: onnx.ModelProto, folder: Path) -> None:
         """Write large initializers to the external file."""
@@ -265,14 +293,30 @@ def _compatibility(source: str | bytes, ep_type: str) -> str | None:
 
 
 def get_model_compatibility_for_ep_devices(ep_devices: Any, compatibility_info: str) -> OrtCompiledModelCompatibility:
-    """Whether a compiled model can be used on these devices: no provider here compiles into models, so it is not applicable.
+    """Whether a compiled model can be used on these devices. `compatibility_info` is what the model's metadata says
+    (`get_compatibility_info_from_model`); text that Intarsia did not write is not applicable.
 
     Raises:
         InvalidArgument: no devices.
     """
+    from intarsia.ep_context import unsuitable
     from intarsia.ep_devices import provider_of
+    from intarsia.providers.registry import resolve
 
     if not ep_devices:
         raise InvalidArgument("Invalid argument provided to GetModelCompatibilityForEpDevices: expected devices")
-    provider_of(ep_devices)
-    return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
+    name, chosen = provider_of(ep_devices)
+    try:
+        made = json.loads(compatibility_info)
+    except ValueError:
+        return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
+    if not isinstance(made, dict) or "intarsia" not in made:
+        return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
+    why, runs = unsuitable(made, resolve([(name, chosen)], cpu_fallback=False)[0].create())
+    if not why:
+        return OrtCompiledModelCompatibility.EP_SUPPORTED_OPTIMAL
+    return (
+        OrtCompiledModelCompatibility.EP_SUPPORTED_PREFER_RECOMPILATION
+        if runs
+        else OrtCompiledModelCompatibility.EP_UNSUPPORTED
+    )

@@ -168,7 +168,12 @@ class InferenceSession(SessionApi, SessionDebug):
             whole = maker.compiled(self._graph())
             check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
             found = Start(Signature.of(self._graph(), whole.partition.graph), whole)
-            if entry is not None and all(part.provider is instances[0] for part in whole.partition.parts):
+            if options.config("ep.context_enable") == "1":
+                from intarsia.context_model import write_context
+
+                write_context(whole, options, self._model_path or self._graph().metadata.path or None)
+            precompiled = any(node.compiled_part for node in whole.partition.graph.nodes)
+            if entry is not None and not precompiled and all(part.provider is instances[0] for part in whole.partition.parts):
                 entry.keep(found.signature, whole, instances[0])
         self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry
@@ -240,7 +245,8 @@ class InferenceSession(SessionApi, SessionDebug):
         watched = self._profile is not None or options.log_severity_level == 0 or options.optimized_model_filepath
         changed = options.initializers or options.external_files or self._operators is not None
         keeps = type(instances[0]).save is not ExecutionProvider.save and all(p.device.host for p in instances)
-        if not keeps or self._loaded is not None or watched or changed:
+        ahead = options.config("ep.context_enable") == "1" or options.config("session.disable_model_compile") == "1"
+        if not keeps or self._loaded is not None or watched or changed or ahead:
             return None
         settings = {
             "the provider": repr([(provider.name, provider.options) for provider in instances]),

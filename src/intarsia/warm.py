@@ -134,6 +134,8 @@ class WarmStart:
         """Write the entry, if the model is one program that can be kept."""
         from intarsia.partition.provider import NotSaved
 
+        if not self._cache.writable:
+            return
         if signature.metadata.external_data:
             logger.debug("not kept for a warm start: the model has weights in other files")
             return

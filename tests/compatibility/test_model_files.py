@@ -106,6 +106,13 @@ class TestAdapters:
             ort.AdapterFormat().set_parameters({"a": W})  # type: ignore[dict-item]
 
 
+def interpreted() -> ort.SessionOptions:
+    """Options whose provider compiles nothing, so that a compiled model keeps its nodes and weights."""
+    options = ort.SessionOptions()
+    options.add_provider("ReferenceExecutionProvider", {})
+    return options
+
+
 class TestModelCompiler:
     Flags = ort.OrtCompileApiFlags
 
@@ -141,9 +148,8 @@ class TestModelCompiler:
 
     def test_weights_in_another_file(self, tmp_path: Path) -> None:
         path = self.path(tmp_path)
-        options = ort.SessionOptions()
         ort.ModelCompiler(
-            options, path, external_initializers_file_path="w.bin", external_initializers_size_threshold=8
+            interpreted(), path, external_initializers_file_path="w.bin", external_initializers_size_threshold=8
         ).compile_to_file(tmp_path / "out.onnx")
         assert (tmp_path / "w.bin").read_bytes()[: W.nbytes] == W.tobytes()
         np.testing.assert_array_equal(ort.InferenceSession(tmp_path / "out.onnx").run(None, {"X": X})[0], W)
@@ -156,13 +162,13 @@ class TestModelCompiler:
             assert (name, value.shape(), info) == ("W", [3, 2], None)
             return ort.OrtExternalInitializerInfo("mine.bin", 8, W.nbytes)
 
-        compiler = ort.ModelCompiler(ort.SessionOptions(), path, get_initializer_location_func=locate)
+        compiler = ort.ModelCompiler(interpreted(), path, get_initializer_location_func=locate)
         compiler.compile_to_file(tmp_path / "out.onnx")
         np.testing.assert_array_equal(ort.InferenceSession(tmp_path / "out.onnx").run(None, {"X": X})[0], W * 2)
         with pytest.raises(WrongType, match="expected OrtExternalInitializerInfo for 'W', got 5"):
-            ort.ModelCompiler(ort.SessionOptions(), path, get_initializer_location_func=lambda *_: 5).compile_to_bytes()
+            ort.ModelCompiler(interpreted(), path, get_initializer_location_func=lambda *_: 5).compile_to_bytes()
         with pytest.raises(Fail, match="get_initializer_location_func failed for 'W'"):
-            ort.ModelCompiler(ort.SessionOptions(), path, get_initializer_location_func=lambda *_: 1 / 0).compile_to_bytes()
+            ort.ModelCompiler(interpreted(), path, get_initializer_location_func=lambda *_: 1 / 0).compile_to_bytes()
 
     def test_errors(self, tmp_path: Path) -> None:
         path, options = self.path(tmp_path), ort.SessionOptions()
@@ -173,7 +179,7 @@ class TestModelCompiler:
         with pytest.raises(WrongType, match="sess_options: expected SessionOptions, got NoneType"):
             ort.ModelCompiler(None, path)  # type: ignore[arg-type]
         with pytest.raises(Fail, match=r"Unable to compile any nodes. Check that the session EPs support compilation"):
-            ort.ModelCompiler(options, path, flags=self.Flags.ERROR_IF_NO_NODES_COMPILED).compile_to_bytes()
+            ort.ModelCompiler(interpreted(), path, flags=self.Flags.ERROR_IF_NO_NODES_COMPILED).compile_to_bytes()
         with pytest.raises(NotImplemented, match="set_ep_context_data_write_func"):
             ort.ModelCompiler(options, path).set_ep_context_data_write_func(print)
         with pytest.raises(InvalidArgument, match="or get_initializer_location_func, not both"):

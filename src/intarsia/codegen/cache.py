@@ -175,6 +175,11 @@ class DiskCache:
             self.prune()
         return True
 
+    @property
+    def writable(self) -> bool:
+        """Whether entries can be stored, as far as is known."""
+        return self._writable
+
     def free_nbytes(self) -> int:
         """Free space of the disk that the cache lies on; a very large number where the system does not say."""
         try:

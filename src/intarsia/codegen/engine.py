@@ -135,14 +135,15 @@ class Engine:
             return {name: self._addresses[name] for name in names}
 
     def objects(self, kernels: Sequence[KernelText]) -> list[bytes] | None:
-        """The object files of kernels that were loaded, or None where the cache does not have them (any more)."""
-        found = []
-        for kernel in kernels:
-            code = self.cache.get(self._entry_key(kernel.key, True))
-            if code is None:
-                return None
-            found.append(code)
-        return found
+        """The object files of kernels, compiled anew where the cache does not have them; None where their text is not there."""
+        found = {kernel.key: self.cache.get(self._entry_key(kernel.key, True)) for kernel in kernels}
+        absent = [kernel for kernel in kernels if found[kernel.key] is None]
+        if not all(kernel.ir for kernel in absent):
+            return None
+        made = self._compile(absent, True) if absent else {}
+        for key, code in made.items():
+            self.cache.put(self._entry_key(key, True), code)
+        return [code for code in (found | made).values() if code is not None]
 
     def _from_cache(self, keys: list[str], missing: list[str], optimize: bool) -> dict[str, bytes]:
         pack: dict[str, bytes] = {}

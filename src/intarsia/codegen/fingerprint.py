@@ -21,6 +21,23 @@ def surroundings() -> dict[str, str]:
     return _surroundings(os.environ.get("INTARSIA_CPU_FEATURES", ""))
 
 
+def cpu_key() -> str:
+    """A hash of the CPU and INTARSIA_CPU_FEATURES."""
+    found = surroundings()
+    return content_key(found["the CPU"], found["INTARSIA_CPU_FEATURES"])
+
+
+@functools.cache
+def sources() -> str:
+    """A hash of this package's sources that is the same wherever they are installed."""
+    root = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+    parts: list[str | bytes] = []
+    for path in sorted(_files(root)):
+        with open(path, "rb") as file:  # noqa: PTH123
+            parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
+    return content_key(*parts)
+
+
 @functools.cache
 def _fingerprint(features: str) -> str:
     return content_key(*_surroundings(features).values())
@@ -36,17 +53,22 @@ def _surroundings(features: str) -> dict[str, str]:
 
 
 def _package() -> str:
-    rows: list[str] = []
-    folders = [os.path.dirname(os.path.dirname(__file__))]  # noqa: PTH120
+    found = _files(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120
+    return "\n".join(sorted(f"{path} {status.st_size} {status.st_mtime_ns}" for path, status in found.items()))
+
+
+def _files(folder: str) -> dict[str, os.stat_result]:
+    """The sources below a folder."""
+    found: dict[str, os.stat_result] = {}
+    folders = [folder]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    status = entry.stat()
-                    rows.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
+                    found[entry.path] = entry.stat()
                 elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
                     folders.append(entry.path)
-    return "\n".join(sorted(rows))
+    return found
 
 
 def _compiler() -> str:

@@ -105,6 +105,11 @@ class Target:
         return feature in _enabled(self.features)
 
     @property
+    def enabled(self) -> frozenset[str]:
+        """The features that are switched on explicitly."""
+        return _enabled(self.features)
+
+    @property
     def function_attributes(self) -> str:
         """Attributes that every generated function carries: no unwind tables, and the full vector width.
 

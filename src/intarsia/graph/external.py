@@ -95,7 +95,7 @@ class ExternalFiles:
             raise ExternalDataError(
                 f"{where} is in the file {location!r}, but the model was given as bytes: pass base_dir, the folder of that file"
             )
-        path = self._resolved(where, location)
+        path = self.resolved(where, location)
         missing = f"{where}: file {location!r} is missing in folder {str(self.folder)!r}"
         try:
             # O_NONBLOCK: opening a pipe that poses as a weight file must not wait for a writer.
@@ -114,7 +114,8 @@ class ExternalFiles:
         finally:
             os.close(descriptor)
 
-    def _resolved(self, where: str, location: str) -> Path:
+    def resolved(self, where: str, location: str) -> Path:
+        """The path of `location`, which must not lead out of the folder."""
         assert self.folder is not None
         try:
             path = (self._roots[0] / location).resolve()

@@ -210,6 +210,11 @@ class Node:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
+    def compiled_part(self) -> bool:
+        """Whether the node is machine code of a part that was compiled ahead of time (`ep_context`)."""
+        return self.op_type == "EPContext" and self.domain == "com.microsoft"
+
+    @property
     def subgraphs(self) -> Iterator[Graph]:
         for value in self.attributes.values():
             if isinstance(value, Graph):

@@ -97,8 +97,8 @@ def save(
     _check_size(message)
     # Written under other names first: the graph's weights may be mapped from the very files that are replaced.
     if external is not None and external.parts:
-        _replace(target.with_name(name), external.write)
-    _replace(target, lambda file: file.writelines(message.chunks))
+        replace_file(target.with_name(name), external.write)
+    replace_file(target, lambda file: file.writelines(message.chunks))
 
 
 def _check_size(message: Message) -> None:
@@ -109,7 +109,8 @@ def _check_size(message: Message) -> None:
         )
 
 
-def _replace(target: Path, write: Callable[[Any], None]) -> None:
+def replace_file(target: Path, write: Callable[[Any], None]) -> None:
+    """Write a file under another name first: what is there already is replaced only when everything is written."""
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:

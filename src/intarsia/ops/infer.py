@@ -102,6 +102,11 @@ def infer(
 
 def infer_node(result: Inference, node: Node, registry: Registry, strict: bool = True) -> None:
     record = resolve_version(result.graph, node, registry)
+    if record is None and node.compiled_part:
+        types = node.attributes.get("output_types") or ()
+        result.types.update((n, t) for n, t in zip(node.outputs, types, strict=False) if n and t is not None)
+        _declare(result, node)
+        return
     if record is None:
         if strict:
             version = result.graph.opset_imports.get(node.domain, 0)

@@ -95,7 +95,7 @@ def missing_operators(graph: Graph, registry: Registry) -> list[MissingOperator]
 
 
 def _defined(node: Node, imports: Mapping[str, int], graph: Graph, registry: Registry) -> bool:
-    if (node.domain, node.op_type, node.overload) in graph.functions:
+    if (node.domain, node.op_type, node.overload) in graph.functions or node.compiled_part:
         return True
     version = node.version or imports.get(node.domain, 0)
     return version > 0 and registry.find(node.domain, node.op_type, version) is not None

@@ -173,6 +173,23 @@ class _Partitioner:
                 if why is not None:
                     self.denied[p, i] = Support.no(why, code="compile")
 
+        self.restored = {i: self._source(node) for i, node in enumerate(graph.nodes) if node.compiled_part}
+        for i, where in self.restored.items():
+            elsewhere = Support.no(f"a compiled part of {providers[where].name}", code="compiled-part")
+            self.denied |= {(p, i): elsewhere for p in range(len(providers)) if p != where}
+
+    def _source(self, node: Node) -> int:
+        """The provider that a compiled part is for."""
+        name = str(node.attributes.get("source", ""))
+        found = next((p for p, provider in enumerate(self.providers) if provider.name == name), None)
+        if found is None:
+            raise errors.NotImplemented(
+                f"node {label(node)!r} is a part that was compiled for {name or 'no provider'!r}, which is not among the "
+                f"session's providers ({', '.join(p.name for p in self.providers)}): name it in providers=[...], or compile "
+                "the original model again"
+            )
+        return found
+
     def cut(self) -> Partition:
         while True:
             units, refused = self._assign()
@@ -187,6 +204,9 @@ class _Partitioner:
         units: list[Unit] = []
         owner: dict[int, int] = {}
         refused: dict[tuple[int, int], Support] = {}
+        for i, p in self.restored.items():
+            units.append(Unit((i,), p, whole=True))
+            owner[i] = p
         for p, provider in enumerate(self.providers):
             denied = self._denied(p, owner)
             registry = provider.get_kernel_registry()

@@ -323,6 +323,18 @@ class ExecutionProvider:
         """
         return None
 
+    def saved_for(self) -> str:
+        """What programs saved here need besides this package (a library's version, a device, a CPU's features), as text."""
+        return self.library_version()
+
+    def fits(self, needs: str) -> tuple[str, bool]:
+        """Whether a program with these `needs` (another machine's `saved_for`) can be restored here.
+
+        Returns:
+            What is missing, or what would be better on this machine ("": nothing), and whether it can be restored.
+        """
+        return ("", True) if needs == self.saved_for() else (f"it needs {needs}; this is {self.saved_for()}", False)
+
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         """Compile one part. By default: run its nodes one by one with the registered kernels.
 

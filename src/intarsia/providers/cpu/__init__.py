@@ -47,6 +47,16 @@ class CPUExecutionProvider(ExecutionProvider):
 
         return CpuProgram.compile(graph, registry(), context)
 
+    def saved_for(self) -> str:
+        from intarsia.providers.cpu import saved
+
+        return saved.needs()
+
+    def fits(self, needs: str) -> tuple[str, bool]:
+        from intarsia.providers.cpu import saved
+
+        return saved.fits(needs)
+
     def save(self, program: Program) -> SavedProgram:
         from intarsia.providers.cpu import saved
         from intarsia.providers.cpu.program import CpuProgram

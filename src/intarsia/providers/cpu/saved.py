@@ -60,7 +60,7 @@ def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
 
     objects = get_engine(target).objects(kernels)
     if objects is None:
-        raise NotSaved("its kernels are not in the cache")
+        raise NotSaved("it was restored itself, and its kernels are not in the cache")
     code = image.link(objects, [k.symbol for k in kernels])
     if code is None:
         raise NotSaved("its kernels cannot be linked without LLVM on this system")
@@ -98,6 +98,36 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
     for segment in executable.segments():
         segment.constants = {name: executable.constants[name] for name in segment.constants}
     return CpuProgram(executable, addresses, context, target)
+
+
+def needs() -> str:
+    """What programs of this process need of a machine: `triple +feature,...`, and the CPU they were compiled on."""
+    from intarsia.codegen.fingerprint import cpu_key
+    from intarsia.codegen.target import Target
+
+    target = Target.host()
+    return f"{target.triple} {','.join(sorted(target.enabled))} cpu:{cpu_key()}"
+
+
+def fits(text: str) -> tuple[str, bool]:
+    """As `ExecutionProvider.fits`: without some of the features the code cannot run, with more it could be better."""
+    from intarsia.codegen.fingerprint import cpu_key
+
+    triple, _, rest = text.partition(" ")
+    features, _, key = rest.partition(" cpu:")
+    if key == cpu_key():
+        return "", True
+    from intarsia.codegen.target import Target
+
+    host = Target.host()
+    if triple != host.triple:
+        return f"it was compiled for {triple}; this is {host.triple}", False
+    wanted = set(filter(None, features.split(",")))
+    if missing := wanted - host.enabled:
+        return f"it was compiled for a CPU with {', '.join(sorted(missing))}, which this one does not have", False
+    if more := host.enabled - wanted:
+        return f"it was compiled for a CPU without {', '.join(sorted(more))}", True
+    return "", True
 
 
 def _array(block: np.ndarray, place: _Place) -> np.ndarray:

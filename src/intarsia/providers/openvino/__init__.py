@@ -213,6 +213,9 @@ class OpenVINOExecutionProvider(ExecutionProvider):
             return None
         return OpenVINOProgram(part.graph, lambda _: compiled, passed_through=part.passed_through, on_step=context.on_step)
 
+    def saved_for(self) -> str:
+        return self._stamp()
+
     def _stamp(self) -> str:
         """What an exported model depends on besides the options."""
         from intarsia.providers.openvino.runtime import core, installed_version
