@@ -134,11 +134,14 @@ class Engine:
                 self._add(objects, {name: name for name in missing})
             return {name: self._addresses[name] for name in names}
 
-    def objects(self, kernels: Sequence[KernelText]) -> list[bytes] | None:
-        """The object files of kernels, compiled anew where the cache does not have them; None where their text is not there."""
+    def objects(self, kernels: Sequence[KernelText], *, anew: bool = False) -> list[bytes] | None:
+        """The object files of kernels, or None where the cache does not have them (any more).
+
+        `anew`: compile those whose text is there; None only for others.
+        """
         found = {kernel.key: self.cache.get(self._entry_key(kernel.key, True)) for kernel in kernels}
         absent = [kernel for kernel in kernels if found[kernel.key] is None]
-        if not all(kernel.ir for kernel in absent):
+        if absent and not (anew and all(kernel.ir for kernel in absent)):
             return None
         made = self._compile(absent, True) if absent else {}
         for key, code in made.items():

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from intarsia.codegen.cache import content_key
+from intarsia.codegen.cache import content_key, get_cache
 
 
 def fingerprint() -> str:
@@ -30,12 +30,19 @@ def cpu_key() -> str:
 @functools.cache
 def sources() -> str:
     """A hash of this package's sources that is the same wherever they are installed."""
+    cache, files = get_cache(), surroundings()["Intarsia's files"]
+    key = f"sources-{files}"
+    known = cache.get(key)
+    if known is not None:
+        return known.decode()
     root = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
     parts: list[str | bytes] = []
     for path in sorted(_files(root)):
         with open(path, "rb") as file:  # noqa: PTH123
             parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
-    return content_key(*parts)
+    found = content_key(*parts)
+    cache.put(key, found.encode())
+    return found
 
 
 @functools.cache

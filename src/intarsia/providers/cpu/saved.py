@@ -58,7 +58,7 @@ def save(program: CpuProgram) -> SavedProgram:
 def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
     from intarsia.codegen.engine import get_engine
 
-    objects = get_engine(target).objects(kernels)
+    objects = get_engine(target).objects(kernels, anew=True)
     if objects is None:
         raise NotSaved("it was restored itself, and its kernels are not in the cache")
     code = image.link(objects, [k.symbol for k in kernels])
