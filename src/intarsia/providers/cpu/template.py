@@ -97,6 +97,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
     ("", "TopK"): "intarsia.providers.cpu.topk:top_k",
     ("", "DynamicQuantizeLinear"): "intarsia.providers.cpu.dynamic_quantize:dynamic_quantize",
+    ("com.microsoft", "CDist"): "intarsia.providers.cpu.distances:cdist",
     ("com.microsoft", "QLinearSigmoid"): "intarsia.providers.cpu.lookup:lookup",
     ("com.microsoft", "QLinearLeakyRelu"): "intarsia.providers.cpu.lookup:lookup",
     ("", "Det"): "intarsia.providers.cpu.elimination:det",
