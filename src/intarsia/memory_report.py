@@ -93,7 +93,8 @@ class MemoryReport:
             expected = [(name, *_cells(plan)) for name, plan in self.prediction.by_provider.items()]
             lines += [format_table(("provider", *columns), expected)] if expected else []
             if self.prediction.unknown:
-                lines.append(f"and what {self.prediction.unknown} parts need whose sizes are known in a run only")
+                what = "whose provider does not say, or whose sizes are known in a run only"
+                lines.append(f"and what parts need ({self.prediction.unknown}) {what}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

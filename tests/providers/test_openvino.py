@@ -191,6 +191,16 @@ class TestRuns:
         events = json.loads(Path(made.end_profiling()).read_text())
         assert any("Convolution" in event["name"] for event in events)
 
+    def test_profiles_name_the_models_nodes(self) -> None:
+        made = session(model(NET))
+        found = made.profile({"x": image()}, 2)
+        assert found.by_provider()[0].name == OPENVINO
+        assert sum(row.flop for row in found.by_operator()) > 0
+        named = {node for kernel in found.kernels for node in kernel.nodes}
+        assert named & {node.outputs[0] for node in made.explain().nodes}
+        assert "Conv" in {row.name for row in found.by_operator()}
+        assert found.roof is None  # no part runs on Intarsia's own kernels
+
     def test_describes_itself(self) -> None:
         made = session(model(NET))
         text = made._model.programs[0].describe()

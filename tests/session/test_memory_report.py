@@ -117,7 +117,7 @@ def test_sizes_that_data_gives_are_not_guessed() -> None:
     found = session.memory_report({"x": [10]}).prediction
     assert found is not None
     assert found.unknown >= 1
-    assert "parts need whose sizes are known in a run only" in str(session.memory_report({"x": [10]}))
+    assert "whose sizes are known in a run only" in str(session.memory_report({"x": [10]}))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,7 @@ class OpenVINOProgram(Program):
     ) -> None:
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self._compile_for, self._static, self._on_step = graph, compile_for, static, on_step
+        self._fused: dict[int, tuple[str, ...]] | None = None  # once a profile asks
         self._passed_through = passed_through
         self._own_outputs = True
         self._in = [_port(graph, n) for n in self.inputs]
@@ -132,7 +133,7 @@ class OpenVINOProgram(Program):
         else:
             _run_watched(request, run)
         if self._on_step is not None:
-            _report(request, self._on_step, start)
+            _report(request, self._on_step, start, self._layer_nodes(pool.compiled))
         found = [r if r is not None else _copied(request.get_output_tensor(i), self._out[i]) for i, r in enumerate(results)]
         pool.release(request)
         return found
@@ -164,14 +165,20 @@ class OpenVINOProgram(Program):
             lines += [f"  {kind} {names}" for kind, names in _layers(compiled)]
         return "\n".join(lines)
 
+    def _layer_nodes(self, compiled: Any) -> dict[int, tuple[str, ...]]:
+        """By node of the graph: the first outputs of all nodes that are one layer with it."""
+        if self._fused is None:
+            groups = [_indices(names) for _, names in _layers(compiled)]
+            nodes = self.graph.nodes
+            first = [next((n for n in node.outputs if n), "") for node in nodes]
+            self._fused = {i: tuple(first[k] for k in group) for group in groups for i in group}
+        return self._fused
+
     def nodes(self) -> list[NodeReport]:
         pool = next(iter(self._pools.values()), None)
         layers: dict[int, str] = {}
         for kind, names in _layers(pool.compiled) if pool is not None else ():
-            for name in names.split(","):
-                index = name.strip().removeprefix(_PREFIX).partition("/")[0]
-                if name.strip().startswith(_PREFIX) and index.isdigit():
-                    layers[int(index)] = kind
+            layers.update(dict.fromkeys(_indices(names), kind))
         return [
             NodeReport(next((n for n in node.outputs if n), ""), "compiled", layers.get(i, "OpenVINO"))
             for i, node in enumerate(self.graph.nodes)
@@ -212,12 +219,20 @@ def _run_watched(request: Any, run: RunContext) -> None:
     run.check()
 
 
-def _report(request: Any, on_step: StepObserver, start: int) -> None:
+def _indices(names: str) -> list[int]:
+    """The nodes of a part's graph that OpenVINO's names, separated by commas, stand for."""
+    found = (name.strip() for name in names.split(","))
+    numbers = (name.removeprefix(_PREFIX).partition("/")[0] for name in found if name.startswith(_PREFIX))
+    return [int(number) for number in numbers if number.isdigit()]
+
+
+def _report(request: Any, on_step: StepObserver, start: int, nodes: Mapping[int, tuple[str, ...]]) -> None:
     """Each layer's time, one after another from `start`: OpenVINO reports durations only."""
     for layer in request.get_profiling_info():
         nanoseconds = int(layer.real_time.total_seconds() * 1e9)
         if nanoseconds:
-            on_step(f"{layer.node_type} {layer.exec_type}", (layer.node_name,), start, start + nanoseconds)
+            found = dict.fromkeys(n for i in _indices(layer.node_name) for n in nodes.get(i, ()))
+            on_step(f"{layer.node_type} {layer.exec_type}", tuple(found) or (layer.node_name,), start, start + nanoseconds)
             start += nanoseconds
 
 
