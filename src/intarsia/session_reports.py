@@ -35,6 +35,7 @@ class SessionReports:
     _graph: Callable[[], Graph]
     _profiled: Callable[[Graph, Profile], CompiledModel]
     _signature: Any
+    _reader: Any
     _sess_options: SessionOptions
     _model: CompiledModel | DirectModel
     _variants: dict[Any, Any]
@@ -62,7 +63,8 @@ class SessionReports:
 
         given = [v.name for v in self._signature.overridable if isinstance(input_feed, dict) and v.name in input_feed]
         graph = prepare.with_inputs(self._graph(), given) if given else self._graph()
-        inputs = FeedReader(graph.inputs).read(input_feed)
+        reader = FeedReader(graph.inputs) if given else self._reader
+        inputs = reader.read(input_feed)
         trace = Profile()
         model = self._profiled(graph, trace)
         roof = None

@@ -147,3 +147,24 @@ def test_the_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     again = roofline(1, again=True)
     assert (again.gflop_per_s, again.gbyte_per_s) == (1e6, first.gbyte_per_s)
     assert roofline(1) == again
+
+
+def test_a_closed_session_has_no_reports(make_session) -> None:
+    session = make_session("g (float[3] x) => (float[3] y) { y = Neg(x) }", providers=[CPU])
+    session.close()
+    with pytest.raises(ort.Fail, match="the session is closed"):
+        session.profile({"x": np.ones(3, np.float32)})
+    with pytest.raises(ort.Fail, match="the session is closed"):
+        session.memory_report()
+
+
+def test_initializers_that_a_feed_overrides() -> None:
+    text = "g (float[2,3] x) => (float[2,4] y) <float[3,4] w = {1,1,1,1,1,1,1,1,1,1,1,1}> { y = MatMul(x, w) }"
+    import onnx.parser
+
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w", 1, [3, 4]))
+    session = ort.InferenceSession(model.SerializeToString(), providers=[CPU])
+    given = {"x": np.ones((2, 3), np.float32), "w": np.zeros((3, 4), np.float32)}
+    found = session.profile(given, 1, roofline=False)
+    assert sum(row.flop for row in found.by_kernel()) == 2 * 2 * 3 * 4
