@@ -16,7 +16,7 @@ import secrets
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from intarsia.errors import ExternalDataError, Fail, InvalidGraph, InvalidProtobuf, ModelRequiresCompilation, NotImplemented
 from intarsia.graph.external import ExternalFiles
-from intarsia.graph.model import Node
+from intarsia.graph.model import Graph, Node
 from intarsia.log import logger
 from intarsia.partition.partition import Part, label
 from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
@@ -67,7 +67,7 @@ def packed(provider: ExecutionProvider, program: Program) -> list[bytes | memory
     """
     saved = provider.save(program)
     weights = [memoryview(part).cast("B") for part in saved.parts]
-    digest = blake2b(saved.head, digest_size=16)
+    digest = sha256(saved.head)
     for part in weights:
         digest.update(part)
     made = {
@@ -134,6 +134,11 @@ class _Reader:
         return kind(f"{self.where} is damaged: {why}; copy the compiled model anew, or {_AGAIN}")
 
 
+def program_of(graph: Graph, provider: ExecutionProvider, context: CompileContext) -> Program:
+    """The program of a model that is one EPContext node. Raises as `restored`."""
+    return restored(Part(0, provider, (0,), graph), context)
+
+
 def restored(part: Part, context: CompileContext) -> Program:
     """The program of a part that is one EPContext node.
 
@@ -188,7 +193,7 @@ def _restored(reader: _Reader, part: Part, context: CompileContext) -> Program:
     head = reader.take(head_nbytes)
     raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
     block = reader.fill(raw[-raw.ctypes.data % _ALIGNMENT :][:nbytes], nbytes)
-    digest = blake2b(head, digest_size=16)
+    digest = sha256(head)
     digest.update(block.data)
     if digest.hexdigest() != made["checksum"] or made["provider"] != provider.name or reader.at != reader.nbytes:
         raise reader.damaged("its bytes are not those that were written")

@@ -164,6 +164,13 @@ class InferenceSession(SessionApi, SessionDebug):
         instances, log = maker.providers, maker.log
         entry = self._warm_start(instances)
         found = entry.find(instances[0], maker.context) if entry is not None else None
+        if found is None and self._is_one_program(choices):
+            from intarsia.ep_context import program_of
+
+            graph = self._graph()
+            found = Start(Signature.of(graph, graph), DirectModel(program_of(graph, instances[0], maker.context)))
+            if isinstance(self._source, (str, bytes, os.PathLike)):
+                self._loaded, entry = None, None  # its code is in the program; it is loaded again for `explain`
         if found is None:
             whole = maker.compiled(self._graph())
             check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
@@ -257,6 +264,17 @@ class InferenceSession(SessionApi, SessionDebug):
             "a configuration entry": repr(sorted(options.config_entries().items())),
         }
         return warm_start(self._source, options, settings)
+
+    def _is_one_program(self, choices: Sequence[ProviderChoice]) -> bool:
+        """Whether the model is one compiled part, for the only provider asked for, and nothing changes or watches it."""
+        graph, options = self._graph(), self._sess_options
+        if len(graph.nodes) != 1 or not graph.nodes[0].compiled_part:
+            return False
+        node = graph.nodes[0]
+        asked = {c.name for c in choices if not c.implied} | {choices[0].name} == {node.attributes.get("source")}
+        whole = node.inputs == graph.input_names() and node.outputs == graph.output_names() and not graph.overridable
+        written = options.optimized_model_filepath or options.config("ep.context_enable") == "1"
+        return asked and whole and not written and self._profile is None and self._operators is None
 
     def _whole_model(self) -> CompiledModel:
         """The model with its partition, which a session that began from the cache does not have."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,20 @@ class TestRoundTrip:
         assert [str(v) for v in session.get_inputs()] == [str(v) for v in original.get_inputs()]
         assert [str(v) for v in session.get_outputs()] == [str(v) for v in original.get_outputs()]
         assert [(n.op, n.provider, n.kind) for n in session.explain().nodes] == [("com.microsoft::EPContext", CPU, "compiled")]
+
+    @pytest.mark.parametrize("embed", [True, False], ids=["inside", "beside"])
+    def test_a_new_process_needs_no_compiler(self, source: Path, embed: bool) -> None:
+        ort.ModelCompiler(ort.SessionOptions(), source, embed).compile_to_file()
+        code = f"""
+import sys, numpy, intarsia
+session = intarsia.InferenceSession({str(source.with_name("m_ctx.onnx"))!r})
+assert session.run(None, {{"x": numpy.float32([[1, -2, 3]])}})[0].tolist() == {EXPECTED[:1].tolist()}
+loaded = {{"llvmlite", "onnx", "intarsia.ops", "intarsia.compiled"}} & sys.modules.keys()
+assert not loaded, loaded
+assert "EPContext" in str(session.explain())
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
     def test_beside_the_model(self, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         target = tmp_path / "out.onnx"
