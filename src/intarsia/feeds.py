@@ -243,7 +243,11 @@ def strings(value: Any, where: str) -> np.ndarray:
     if array.dtype.kind not in "SO":
         raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")
     items = array.reshape(-1).tolist()
-    if set(map(type, items)) <= {str}:
+    try:
+        "".join(items)  # the quickest look at all types
+    except TypeError:
+        pass
+    else:
         return np.array(array, dtype=object, order="C")
     out = np.empty(array.shape, dtype=object)
     flat = out.reshape(-1)

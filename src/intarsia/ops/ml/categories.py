@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.registry import host_op
 
 _REASON = "looks up each element in a table"
+
+_NOWHERE = np.int64(-1).tobytes()
 
 Elements = Sequence[Any] | np.ndarray
 
@@ -49,12 +52,18 @@ class Table:
         unique, last = np.unique(array[::-1], return_index=True)
         return cls(keys=unique, positions=len(array) - 1 - last)
 
+    @functools.cached_property
+    def _codes(self) -> dict[str, bytes]:
+        """Positions of words as the bytes of an int64: joined, they are an array."""
+        return {word: np.int64(at).tobytes() for word, at in (self.words or {}).items()}
+
     def find(self, x: np.ndarray) -> np.ndarray:
         """Positions of the elements of `x`, in one dimension; -1 where there is none."""
         flat = x.reshape(-1)
         if self.words is not None:
             items = flat.tolist()
-            found = np.fromiter(map(self.words.get, items, itertools.repeat(-1)), np.int64, flat.size)
+            codes = bytearray().join(map(self._codes.get, items, itertools.repeat(_NOWHERE)))
+            found = np.frombuffer(codes, np.int64, flat.size)
             for i in np.flatnonzero(found < 0).tolist() if flat.dtype.kind == "O" else ():
                 if not isinstance(items[i], str):
                     found[i] = self.words.get(str(items[i]), -1)
