@@ -67,6 +67,8 @@ LEGEND = """
 - *compiled for*: element types of the main input for which the CPU provider compiles; *on the host*: the others that ONNX
   allows, with the reason. A type without a reason is one that the compiler does not compute with.
 - *Reference*: **yes** where the NumPy interpreter runs it.
+- An operator that ONNX defines as a function and that is not listed (`ai.onnx.preview::FlexAttention`) runs, on every provider, as
+  the nodes of that function.
 
 Operators of your own: [custom-operators.md](custom-operators.md).
 """

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 
@@ -210,3 +214,65 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setitem(sys.modules, "typer", None)
     assert main(["providers"]) == 3
     assert "the command line needs typer: pip install 'intarsia[cli]'" in capsys.readouterr().err
+
+
+def test_labels_that_are_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "names.json").write_text("[1")
+    (tmp_path / "names.txt").write_bytes(b"\xff\xfe\xfa")
+    for name, kind in (("names.json", "JSON list"), ("names.txt", "text file in UTF-8")):
+        assert main(["run", MODEL, "--labels", str(tmp_path / name), *REFERENCE]) == 2
+        assert f"--labels: expected a {kind} in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "dump"])
+def test_output_that_cannot_be_written(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "missing" / "out.npz"
+    assert main([command, MODEL, "-o", str(path), *REFERENCE]) == 1
+    assert f"error: cannot open {str(path)!r}: No such file or directory" in capsys.readouterr().err
+
+
+def test_a_provider_that_is_not_there_is_named_once() -> None:
+    command = [sys.executable, "-m", "intarsia", "run", MODEL, "-p", "MIGraphXExecutionProvider,ReferenceExecutionProvider"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.count("The session goes on with ReferenceExecutionProvider") == 1
+    assert "ProviderWarning" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals cannot be sent so on Windows")
+def test_interrupt_ends_a_run_in_native_code(tmp_path: Path) -> None:
+    def one(name: str, kind: int) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, [])
+
+    four = [4]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["going"], ["on"]), helper.make_node("Sin", ["x"], ["y"])], "body",
+        [one("i", TensorProto.INT64), one("going", TensorProto.BOOL),
+         helper.make_tensor_value_info("x", TensorProto.FLOAT, four)],
+        [one("on", TensorProto.BOOL), helper.make_tensor_value_info("y", TensorProto.FLOAT, four)],
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["trips", "", "start"], ["end"], body=body)], "long",
+        [one("trips", TensorProto.INT64), helper.make_tensor_value_info("start", TensorProto.FLOAT, four)],
+        [helper.make_tensor_value_info("end", TensorProto.FLOAT, four)],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 20)]
+    (tmp_path / "long.onnx").write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+    command = [
+        sys.executable,
+        "-m",
+        "intarsia",
+        "run",
+        str(tmp_path / "long.onnx"),
+        "-i",
+        "trips=1000000000000",
+        "-i",
+        "start=@ones",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("input start"):
+                break
+        time.sleep(0.3)  # the loop is under way then; before, the interrupt would end it just the same
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,14 +14,16 @@ from rich.markup import escape
 
 from intarsia.cli import bench, cache, check, debug, doctor, dump, explain, profile, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
+from intarsia.cli.interrupt import interruptible
 from intarsia.cli.show import errors
 from intarsia.errors import IntarsiaError, InvalidArgument
+from intarsia.providers.fallback import ProviderWarning
 
 FAILED, MISUSED = 1, 2
 
 EPILOG = (
     "Exit codes: 0 done; 1 the model, a provider or a run failed; 2 the command was not understood; "
-    "3 the extra 'cli' is missing."
+    "3 the extra 'cli' is missing; 130 Ctrl-C."
 )
 
 app = typer.Typer(
@@ -146,7 +149,7 @@ def explain_model(
 
     `intarsia explain model.onnx`
 
-    `intarsia explain model.onnx -p CUDAExecutionProvider -p CPUExecutionProvider --json`
+    `intarsia explain model.onnx -p OpenVINOExecutionProvider -p CPUExecutionProvider --json`
 
     `intarsia explain model.onnx --html placement.html`
     """
@@ -333,12 +336,25 @@ app.add_typer(cache.app, name="cache")
 
 
 def run_command(arguments: Sequence[str] | None) -> int:
-    """Run one command; errors that Intarsia raises on purpose become one message. Returns the exit code."""
+    """Run one command; errors that Intarsia raises on purpose, and files that cannot be written, become one message.
+
+    Returns the exit code.
+    """
     try:
-        result: Any = app(args=None if arguments is None else list(arguments), prog_name="intarsia", standalone_mode=True)
+        with interruptible(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ProviderWarning)  # the log has the same on the error stream
+            result: Any = app(args=None if arguments is None else list(arguments), prog_name="intarsia", standalone_mode=True)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
-    except (InvalidArgument, IntarsiaError) as error:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        return MISUSED if isinstance(error, InvalidArgument) else FAILED
+    except IntarsiaError as error:
+        return _fail(str(error), MISUSED if isinstance(error, InvalidArgument) else FAILED)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(f"cannot open {str(error.filename)!r}: {error.strerror}", FAILED)
     return int(result or 0)
+
+
+def _fail(message: str, code: int) -> int:
+    errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    return code

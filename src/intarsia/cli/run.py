@@ -79,15 +79,16 @@ def read_labels(path: Path) -> list[str]:
     """Class names from a JSON list or a text file with one a line.
 
     Raises:
-        InvalidArgument: the file cannot be read, or is JSON but no list.
+        InvalidArgument: the file cannot be read, is no text in UTF-8, or ends in .json and is no JSON list.
     """
     try:
         text = path.read_text(encoding="utf-8")
+        names = json.loads(text) if path.suffix == ".json" else text.splitlines()
     except OSError as error:
         raise InvalidArgument(f"--labels: cannot read {str(path)!r}: {error.strerror}") from error
-    if path.suffix != ".json":
-        return text.splitlines()
-    names = json.loads(text)
+    except ValueError as error:
+        kind = "JSON list" if path.suffix == ".json" else "text file in UTF-8"
+        raise InvalidArgument(f"--labels: expected a {kind} in {str(path)!r}: {error}") from error
     if not isinstance(names, list):
         raise InvalidArgument(f"--labels: expected a JSON list in {str(path)!r}; got {type(names).__name__}")
     return [str(name) for name in names]

@@ -82,7 +82,10 @@ def reduce_model(model: Any, feed: Feed, fails: Fails, *, reference: Any = "Refe
     reducer = _Reducer(session._graph(), _recorded(session, feed), fails)
     everything = list(range(len(reducer.graph.nodes)))
     if not reducer.fails(everything):
-        raise InvalidArgument("reduce_model: the test does not fail for the whole model, so there is nothing to reduce")
+        raise InvalidArgument(
+            "reduce_model: the test does not fail for the whole model with these inputs (as where two providers agree), "
+            "so there is nothing to reduce; give other inputs or smaller tolerances"
+        )
     return reducer.result(reducer.reduced(everything))
 
 
