@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_nodes import Drawn, compiled, reference
+from drawn_nodes import Drawn, compiled, model_of, reference, session_of
 
 from intarsia.errors import IntarsiaError
 
@@ -40,6 +40,22 @@ def _out_of_range() -> list[tuple[str, list[Any], dict[str, Any]]]:
     return found
 
 
+def _recurrent() -> list[tuple[str, list[Any], dict[str, Any]]]:
+    found: list[tuple[str, list[Any], dict[str, Any]]] = []
+    for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
+        x, w, r = floats(2, 1, 3), floats(1, gates * 4, 3), floats(1, gates * 4, 4)
+        wrong: list[dict[str, Any]] = [{"hidden_size": 5}, {"hidden_size": -1}, {"layout": 7}, {"clip": -1.0}]
+        wrong += [{"direction": "up"}, {"direction": "bidirectional"}, {"activations": ["Nope"] * 3}]
+        found += [(op, [x, w, r], {"hidden_size": 4} | extra) for extra in wrong]
+        found += [
+            (op, [x, w, r, floats(1, 3)], {"hidden_size": 4}),
+            (op, [x, w, r, None, np.ones(2, np.int32)], {"hidden_size": 4}),
+            (op, [x, w, r, None, None, floats(2, 1, 4)], {"hidden_size": 4}),
+            (op, [x, floats(1, gates * 4, 7), r], {"hidden_size": 4}),
+        ]
+    return found
+
+
 CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     *_out_of_range(),
     ("Expand", [floats(1), ints(HUGE)], {}),
@@ -63,6 +79,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("ReduceSum", [X, ints(0, 0)], {}),
     ("ArgMax", [np.zeros((0, 3), np.float32)], {}),
     ("MatMul", [floats(2, 3), floats(4, 5)], {}),
+    ("MatMul", [floats(2, 2, 3), floats(3, 3, 4)], {}),
+    ("MatMul", [floats(2, 5, 2, 3), floats(3, 1, 3, 4)], {}),
     ("Gemm", [floats(2, 3), floats(4, 5)], {}),
     ("Einsum", [floats(2, 3)], {"equation": "ijk->i"}),
     ("Add", [floats(2, 3), floats(4)], {}),
@@ -75,8 +93,40 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("Conv", [IMAGE, FILTERS], {"strides": [1]}),
     ("Conv", [IMAGE, FILTERS], {"auto_pad": "NOPE"}),
     ("Conv", [IMAGE, FILTERS], {"group": 0}),
+    ("Conv", [floats(1, 2, 1, 1), FILTERS], {}),
+    ("Conv", [IMAGE, FILTERS], {"dilations": [9, 9]}),
+    ("ConvTranspose", [IMAGE, floats(2, 3, 3, 3)], {"auto_pad": "NOPE"}),
+    ("ConvTranspose", [IMAGE, floats(2, 3, 3, 3)], {"pads": [-9, -9, -9, -9]}),
+    ("ConvTranspose", [IMAGE, floats(2, 3, 3, 3)], {"output_shape": [-5, -5]}),
+    ("MaxPool", [IMAGE], {"kernel_shape": [9, 9]}),
+    ("MaxPool", [IMAGE], {"kernel_shape": [0, 0]}),
+    ("AveragePool", [IMAGE], {"kernel_shape": [-2, 2]}),
     ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "strides": [0, 1]}),
     ("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "pads": [-1, 0, 0, 0]}),
+    ("LRN", [IMAGE], {"size": -3}),
+    ("GroupNormalization", [IMAGE, floats(2), floats(2)], {"num_groups": -2}),
+    ("Resize", [IMAGE], {}),
+    ("Resize", [IMAGE, None, np.array([1, 1, -1, 1], np.float32)], {}),
+    ("Resize", [IMAGE, None, np.array([1, 1, np.nan, 1], np.float32)], {}),
+    ("Resize", [IMAGE, None, np.array([1, 1, np.inf, 1], np.float32)], {}),
+    ("Resize", [IMAGE, None, None, ints(1, 2, -4, 3)], {}),
+    ("GridSample", [IMAGE, floats(1, 2, 2, 3)], {}),
+    ("GridSample", [IMAGE, floats(2, 2, 2, 2)], {}),
+    ("RoiAlign", [IMAGE, floats(1, 4), ints(5)], {"output_height": 2, "output_width": 2}),
+    ("RoiAlign", [IMAGE, floats(1, 4), ints(-1)], {"output_height": 2, "output_width": 2}),
+    ("RoiAlign", [IMAGE, floats(1, 4), ints(0)], {"output_height": 2**31, "output_width": 2**31}),
+    ("NonMaxSuppression", [floats(1, 2, 4), floats(1, 1, 3), ints(2)], {}),
+    ("Attention", [floats(1, 2, 3, 4), floats(1, 3, 3, 4), floats(1, 3, 3, 4)], {}),
+    ("Attention", [floats(1, 3, 8), floats(1, 3, 8), floats(1, 3, 8)], {}),
+    ("Attention", [floats(1, 3, 8)] * 3, {"q_num_heads": 3, "kv_num_heads": 3}),
+    ("Compress", [X, np.ones((2, 2), bool)], {}),
+    ("Dropout", [X, np.float32(2), np.array(True)], {}),
+    ("STFT", [floats(1, 8, 1), np.array(-1), floats(4)], {}),
+    ("STFT", [floats(1, 8, 1), np.array(1), None, np.array(99)], {}),
+    ("Softmax", [X], {"axis": 1.5}),
+    ("Transpose", [X], {"perm": [0.5, 1.5]}),
+    ("ReduceSum", [X], {"keepdims": "yes"}),
+    *_recurrent(),
     ("DepthToSpace", [floats(1, 4, 2, 2)], {"blocksize": 0}),
     ("GroupNormalization", [IMAGE, floats(2), floats(2)], {"num_groups": 0}),
     ("DequantizeLinear", [np.ones((2, 4), np.uint8), floats(3)], {}),
@@ -89,12 +139,13 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
 @pytest.mark.parametrize("constant", [False, True], ids=["given", "constant"])
 @pytest.mark.parametrize(("op", "inputs", "attributes"), CASES, ids=[f"{i}-{case[0]}" for i, case in enumerate(CASES)])
 def test_bad_input(op: str, inputs: list[Any], attributes: dict[str, Any], constant: bool) -> None:
-    node = Drawn(op, inputs, attributes, constant=tuple(range(1, len(inputs))) if constant else (), opset=21)
-    with pytest.raises(IntarsiaError):
-        compiled(node, [np.float32])
-    if not constant:
+    positions = tuple(i for i in range(1, len(inputs)) if inputs[i] is not None) if constant else ()
+    node = Drawn(op, inputs, attributes, constant=positions, opset=25)
+    data = model_of(node, [np.float32]).SerializeToString()
+    feeds = {f"x{i}": x for i, x in enumerate(inputs) if x is not None and i not in positions}
+    for provider in ("CPUExecutionProvider", "ReferenceExecutionProvider"):
         with pytest.raises(IntarsiaError):
-            reference(node)
+            session_of(data, provider).run(None, feeds)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64])
@@ -111,3 +162,18 @@ def test_integer_division_by_zero_and_overflow(op: str, dtype: Any) -> None:
     np.testing.assert_array_equal(found[1:], expected[1:])
     if op == "Div":
         assert found.tolist() == [0, low, 3]
+
+
+@pytest.mark.parametrize("scale", [0.0, np.nan, np.inf, -1.0, 1e-45])
+@pytest.mark.parametrize("constant", [False, True], ids=["given", "constant"])
+def test_scales_that_divide_to_no_number(scale: float, constant: bool) -> None:
+    """QuantizeLinear saturates round(x / scale), DequantizeLinear multiplies; NaN becomes some number of the type."""
+    x, q = np.array([[-2.0, 0.0, 0.5, 3.0]], np.float32), np.array([[0, 1, 128, 255]], np.uint8)
+    s, positions = np.array(scale, np.float32), (1,) if constant else ()
+    with np.errstate(all="ignore"):
+        exact = x / s
+        (dequantized,) = compiled(Drawn("DequantizeLinear", [q, s], constant=positions), [np.float32])
+        np.testing.assert_array_equal(dequantized, q.astype(np.float32) * s)
+        (quantized,) = compiled(Drawn("QuantizeLinear", [x, s], constant=positions), [np.uint8])
+        known = ~np.isnan(exact)
+        np.testing.assert_array_equal(quantized[known], np.clip(np.rint(exact[known]), 0, 255).astype(np.uint8))

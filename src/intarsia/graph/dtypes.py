@@ -8,6 +8,9 @@ from functools import cache, cached_property
 import numpy as np
 
 
+MOST_BYTES = 1 << 47  # of a tensor: what a process can address
+
+
 class DType(enum.IntEnum):
     """An ONNX element type; the value is the number in `TensorProto.DataType`."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.dims import Dim, Expr, dim_max, fresh_symbol
-from intarsia.graph.dtypes import DType
+from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import NodeContext, host_op
@@ -27,6 +27,48 @@ def _inferrer(node: NodeContext) -> Callable[[Graph, Sequence[Any]], list[Any]]:
     if node.infer_graph is None:
         raise k.DefinitionError("a subgraph's types cannot be inferred here: no inference was given")
     return node.infer_graph
+
+
+# --- what a body must be ----------------------------------------------------------------------------------------------
+
+
+def _check_body(what: str, body: Any, inputs: int, outputs: int) -> None:
+    """Raise DefinitionError unless `body` is a graph that takes `inputs` values and gives `outputs` of them or more."""
+    if not isinstance(body, Graph):
+        raise k.DefinitionError(f"attribute {what} is a {type(body).__name__}; expected a graph")
+    if len(body.inputs) != inputs:
+        raise k.DefinitionError(f"{what} takes {len(body.inputs)} inputs; expected {inputs}")
+    if len(body.outputs) < outputs:
+        raise k.DefinitionError(f"{what} gives {len(body.outputs)} outputs; expected {outputs}")
+
+
+def _element_type(x: TensorType | np.ndarray, elements: DType) -> DType:
+    """`elements` where x is an array of sizes, which inference passes for an operand that it knows."""
+    if isinstance(x, TensorType):
+        return x.dtype
+    return elements if x.dtype == object else DType.of(x.dtype)
+
+
+def _check_condition(what: str, kind: Any) -> None:
+    """Raise DefinitionError where a type, or an array, is known not to be one bool."""
+    if isinstance(kind, (TensorType, np.ndarray)):
+        dtype, shape = _element_type(kind, DType.BOOL), kind.shape
+        if dtype is not DType.BOOL or any(isinstance(d, int) and d != 1 for d in shape or ()):
+            raise k.DefinitionError(f"{what} is {dtype.name} of shape {list(shape or ())}; expected one bool")
+
+
+def _check_trips(kind: Any) -> None:
+    if isinstance(kind, (TensorType, np.ndarray)):
+        dtype, shape = _element_type(kind, DType.INT64), kind.shape
+        if dtype is not DType.INT64 or any(isinstance(d, int) and d != 1 for d in shape or ()):
+            raise k.DefinitionError(f"M is {dtype.name} of shape {list(shape or ())}; expected one int64")
+
+
+def _check_carried(given: Types, made: Types) -> None:
+    """Raise DefinitionError where the body gives a carried value another element type than it takes."""
+    for i, (a, b) in enumerate(zip(given, made, strict=False)):
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is not b.dtype:
+            raise k.DefinitionError(f"carried value {i} starts as {a.dtype.name}; body makes it {b.dtype.name}")
 
 
 # --- types that hold for several values ------------------------------------------------------------------------------
@@ -91,6 +133,7 @@ def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -
     loose: set[Dim] = set()
     for _ in range(3):
         out = body(carried)
+        _check_carried(carried, out[:count])
         merged = [merge_types(a, b, loose) for a, b in zip(carried, out[:count], strict=True)]
         if merged == carried:
             return carried, out[count:]
@@ -105,9 +148,20 @@ def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -
 def _if_types(cond: ValueType | np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeContext) -> Types:
     infer = _inferrer(node)
     mark = _fresh_count()
+    _check_condition("cond", cond)
+    for what, branch in (("then_branch", then_branch), ("else_branch", else_branch)):
+        _check_body(what, branch, 0, node.outputs)
+    if len(then_branch.outputs) != len(else_branch.outputs):
+        raise k.DefinitionError(
+            f"then_branch gives {len(then_branch.outputs)} outputs, else_branch {len(else_branch.outputs)}; expected as many"
+        )
     if isinstance(cond, np.ndarray) and cond.size == 1:  # a condition on ranks or known sizes
         return [_visible(t, mark) for t in infer(then_branch if cond.reshape(-1)[0] else else_branch, [])]
-    merged = [merge_types(a, b) for a, b in zip(infer(then_branch, []), infer(else_branch, []), strict=True)]
+    kinds = infer(then_branch, []), infer(else_branch, [])
+    for i, (a, b) in enumerate(zip(*kinds, strict=True)):
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is not b.dtype:
+            raise k.DefinitionError(f"output {i} is {a.dtype.name} of then_branch and {b.dtype.name} of else_branch")
+    merged = [merge_types(a, b) for a, b in zip(*kinds, strict=True)]
     return [_visible(t, mark) for t in merged]
 
 
@@ -130,12 +184,21 @@ def _loop_types(
     node: NodeContext,
 ) -> Types:  # fmt: skip
     infer, mark = _inferrer(node), _fresh_count()
+    _check_body("body", body, 2 + len(v_initial), max(1 + len(v_initial), 1 + node.outputs))
+    _check_trips(M)
+    _check_condition("cond", cond)
     trips: Dim | None = None
     if M is not None and any(node.wanted[len(v_initial) :]) and _always_goes_on(cond, body):
         limit = node.elements(0) if node.elements is not None else None
         trips = dim_max(limit.reshape(-1)[0], 0) if limit is not None and limit.size == 1 else None
     head: Types = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
-    carried, scans = _carried_types(lambda types: infer(body, [*head, *types])[1:], list(v_initial), len(v_initial))
+
+    def made(types: Types) -> Types:
+        going, *others = infer(body, [*head, *types])
+        _check_condition("the body's condition", going)
+        return others
+
+    carried, scans = _carried_types(made, list(v_initial), len(v_initial))
     return [*(_visible(t, mark) for t in carried), *(_stacked(_visible(t, mark), 0, trips) for t in scans)]
 
 
@@ -168,6 +231,9 @@ def _stacked(kind: ValueType | None, axis: int = 0, count: Dim | None = None) ->
 def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: NodeContext) -> tuple[Any, ...]:
     """Final loop-carried values, then each further output of the body stacked over the iterations."""
     run = _runner(node)
+    _check_body("body", body, 2 + len(v_initial), max(1 + len(v_initial), 1 + node.outputs))
+    _check_trips(None if M is None else np.asarray(M))
+    _check_condition("cond", None if cond is None else np.asarray(cond))
     limit = None if M is None else int(np.asarray(M).reshape(-1)[0])
     going = True if cond is None else bool(np.asarray(cond).reshape(-1)[0])
     carried = list(v_initial)
@@ -175,6 +241,9 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
     i = 0
     while going and (limit is None or i < limit):
         out = run(body, [np.array(i, np.int64), np.array(True), *carried])
+        _check_condition("the body's condition", np.asarray(out[0]))
+        if i == 0 and limit is not None and cond is None:
+            _check_rows(limit, out[1 + len(carried) :])
         if cond is not None:  # where the input is omitted, the body's condition is ignored
             going = bool(np.asarray(out[0]).reshape(-1)[0])
         carried = list(out[1 : 1 + len(carried)])
@@ -183,6 +252,13 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
         i += 1
     outputs = body.outputs[1 + len(carried) :]
     return (*carried, *(_stack(found, 0, value.type) for found, value in zip(scans, outputs, strict=True)))
+
+
+def _check_rows(count: int, rows: Sequence[Any]) -> None:
+    """Raise MemoryError where `count` of each of these are more than a process can address."""
+    nbytes = count * sum(x.nbytes for x in rows if isinstance(x, np.ndarray))
+    if nbytes > MOST_BYTES:
+        raise MemoryError(f"{count} iterations would stack {nbytes / 2**20:,.0f} MiB")
 
 
 def _stack(parts: Sequence[np.ndarray], axis: int, kind: ValueType | None) -> np.ndarray:
@@ -212,18 +288,49 @@ def _without(kind: ValueType | None, axis: int) -> ValueType | None:
 
 def _scan_types(
     *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext,
-    scan_input_axes: Sequence[int] | None = None, scan_output_axes: Sequence[int] | None = None,
+    scan_input_axes: Sequence[int] | None = None, scan_input_directions: Sequence[int] | None = None,
+    scan_output_axes: Sequence[int] | None = None, scan_output_directions: Sequence[int] | None = None,
 ) -> Types:  # fmt: skip
     infer, mark = _inferrer(node), _fresh_count()
-    states = len(inputs) - num_scan_inputs
-    axes = list(scan_input_axes or [0] * num_scan_inputs)
+    states = _check_scan(inputs, body, num_scan_inputs, node.outputs)
+    axes = _one_each("scan_input_axes", scan_input_axes, num_scan_inputs)
+    _one_each("scan_input_directions", scan_input_directions, num_scan_inputs, 1)
+    _one_each("scan_output_directions", scan_output_directions, len(body.outputs) - states, 1)
+    for i, (kind, axis) in enumerate(zip(inputs[states:], axes, strict=True)):
+        rank = len(kind.shape) if isinstance(kind, TensorType) and kind.shape is not None else None
+        if rank is not None and not -rank <= axis < rank:
+            raise k.DefinitionError(f"scan input {i} has rank {rank}: axis {axis} is out of range")
     elements = [_without(t, a) for t, a in zip(inputs[states:], axes, strict=True)]
     carried, scans = _carried_types(lambda types: infer(body, [*types, *elements]), list(inputs[:states]), states)
     first = inputs[states]
     count = first.shape[_axis_of(first, axes[0])] if isinstance(first, TensorType) and first.shape is not None else None
-    out_axes = scan_output_axes or [0] * len(scans)
+    out_axes = _one_each("scan_output_axes", scan_output_axes, len(scans))
+    _check_output_axes(out_axes, [len(t.shape) if isinstance(t, TensorType) and t.shape is not None else None for t in scans])
     stacked = [_stacked(_visible(t, mark), a, count) for t, a in zip(scans, out_axes, strict=True)]
     return [*(_visible(t, mark) for t in carried), *stacked]
+
+
+def _check_scan(inputs: Sequence[Any], body: Graph, num_scan_inputs: int, outputs: int) -> int:
+    """The number of states."""
+    if not 1 <= num_scan_inputs <= len(inputs):
+        raise k.DefinitionError(f"num_scan_inputs is {num_scan_inputs}; expected 1 to {len(inputs)}, the number of inputs")
+    states = len(inputs) - num_scan_inputs
+    _check_body("body", body, len(inputs), max(states, outputs))
+    return states
+
+
+def _one_each(what: str, values: Sequence[int] | None, count: int, most: int | None = None) -> list[int]:
+    """The attribute's values, zeros where it is not given."""
+    found = list(values) if values else [0] * count
+    if len(found) != count or (most is not None and any(not 0 <= v <= most for v in found)):
+        raise k.DefinitionError(f"{what} is {found}; expected {count} values{'' if most is None else f' from 0 to {most}'}")
+    return found
+
+
+def _check_output_axes(axes: Sequence[int], ranks: Sequence[int | None]) -> None:
+    for i, (axis, rank) in enumerate(zip(axes, ranks, strict=True)):
+        if rank is not None and not -rank - 1 <= axis <= rank:
+            raise k.DefinitionError(f"scan output {i} has rank {rank + 1}: axis {axis} is out of range")
 
 
 @host_op("Scan", since=(9, 11, 16, 19, 21, 23, 24, 25), infer=_scan_types, reason=_REASON)
@@ -233,12 +340,13 @@ def scan(
     scan_output_directions: Sequence[int] | None = None, node: NodeContext,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Final states, then the body's further outputs stacked along their axes, over slices of the last inputs."""
-    states, sources = list(inputs[: len(inputs) - num_scan_inputs]), inputs[len(inputs) - num_scan_inputs :]
-    axes = scan_input_axes or [0] * len(sources)
+    first = _check_scan(inputs, body, num_scan_inputs, node.outputs)
+    states, sources = list(inputs[:first]), inputs[first:]
+    axes = _one_each("scan_input_axes", scan_input_axes, len(sources))
     lengths = {s.shape[a] for s, a in zip(sources, axes, strict=True)}
     if len(lengths) != 1:
         raise k.DefinitionError(f"scan inputs have lengths {sorted(lengths)}; expected one length")
-    backward = scan_input_directions or [0] * len(sources)
+    backward = _one_each("scan_input_directions", scan_input_directions, len(sources), 1)
     moved = [np.moveaxis(s, a, 0)[:: -1 if b else 1] for s, a, b in zip(sources, axes, backward, strict=True)]
     run = _runner(node)
     found: list[list[np.ndarray]] = [[] for _ in body.outputs[len(states) :]]
@@ -247,8 +355,8 @@ def scan(
         for parts, value in zip(found, out[len(states) :], strict=True):
             parts.append(value)
         states = list(out[: len(states)])
-    out_axes = scan_output_axes or [0] * len(found)
-    flipped = scan_output_directions or [0] * len(found)
+    out_axes = _one_each("scan_output_axes", scan_output_axes, len(found))
+    flipped = _one_each("scan_output_directions", scan_output_directions, len(found), 1)
     stacked = [
         _stack(parts[:: -1 if b else 1], a, value.type)
         for parts, a, b, value in zip(found, out_axes, flipped, body.outputs[len(states) :], strict=True)
@@ -260,7 +368,7 @@ def _scan_8_types(
     sequence_lens: ValueType | None = None, *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext
 ) -> Types:
     infer, mark = _inferrer(node), _fresh_count()
-    states = len(inputs) - num_scan_inputs
+    states = _check_scan(inputs, body, num_scan_inputs, node.outputs)
     first = inputs[states]
     batch, steps = (
         first.shape[:2] if isinstance(first, TensorType) and first.shape is not None else (fresh_symbol(), fresh_symbol())

@@ -208,6 +208,8 @@ def _drop(
     node: NodeContext,
 ) -> tuple[np.ndarray, np.ndarray]:
     probability = 0.5 if ratio is None else float(ratio)
+    if not 0 <= probability <= 1:
+        raise k.DefinitionError(f"ratio is {probability:g}; expected 0 to 1")
     kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # as ONNX's reference draws
     scaled = data.astype(np.float64) * (kept / (1.0 - probability) if probability < 1 else 0.0)
     return scaled.astype(data.dtype), kept

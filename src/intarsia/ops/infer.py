@@ -17,6 +17,7 @@ from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
+from intarsia.ops.attributes import check_attributes
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 
@@ -116,6 +117,7 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
         return
     node.version = record.since
     try:
+        check_attributes(record, node)
         outputs = _outputs_of(result, node, record, registry)
     except k.SymbolicValueError as error:
         result.unknown[node.outputs[0]] = str(error)

@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import HALF, widened
 from intarsia.ops.registry import op
-from intarsia.ops.spatial import Windows, per_axis, place_windows, slide
+from intarsia.ops.spatial import Windows, check_padding, per_axis, place_windows, slide
 
 Ints = Sequence[int]
 
@@ -78,7 +78,12 @@ def conv_transpose(
     rank = X.rank - 2
     steps, spread = per_axis("strides", strides, rank), per_axis("dilations", dilations, rank)
     sizes = _kernel_sizes(W, kernel_shape)
+    check_padding(pads or None, auto_pad, rank)
     extra = tuple(output_padding) if output_padding else (0,) * rank
+    if len(extra) != rank or min(extra, default=0) < 0:
+        raise k.DefinitionError(f"output_padding is {list(extra)}; expected {rank} values, none negative")
+    if output_shape and (len(output_shape) not in (rank, X.rank) or min(output_shape) < 0):
+        raise k.DefinitionError(f"output_shape is {list(output_shape)}; expected {rank} values, none negative")
     spans = [(n - 1) * d + 1 for n, d in zip(sizes, spread, strict=True)]
     low, out = _transposed_extents(X.shape[2:], spans, steps, pads, extra, output_shape, auto_pad)
     accumulate = DType.FLOAT if X.dtype in HALF else None

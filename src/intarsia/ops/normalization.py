@@ -120,7 +120,7 @@ def _in_groups(x: Tensor, groups: int, epsilon: float) -> Tensor:
     if x.rank < 2:
         raise k.DefinitionError(f"GroupNormalization needs axes N and C, got shape {format_shape(x.shape)}")
     channels = x.shape[1]
-    if isinstance(channels, int) and (groups < 1 or channels % groups):
+    if groups < 1 or (isinstance(channels, int) and channels % groups):
         raise k.DefinitionError(f"{channels} channels do not fall into num_groups = {groups} equal groups")
     grouped = k.reshape(widened(x), (x.shape[0], groups, floordiv(channels, groups), *x.shape[2:]))
     return standardized(grouped, range(2, grouped.rank), epsilon)[0]
@@ -246,6 +246,8 @@ def mean_variance_normalization(X: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -
 @op("LRN", (1, 13))
 def lrn(X: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
     """x / (bias + alpha / size * s)^beta, s being the sum of squares over `size` neighbouring channels."""
+    if size < 1:
+        raise k.DefinitionError(f"size is {size}; expected at least 1 channel")
     x = widened(X)
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     low, high = ([amount if axis == 1 else 0 for axis in range(x.rank)] for amount in (before, after))

@@ -14,7 +14,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import lowest
 from intarsia.ops.operands import widened
 from intarsia.ops.registry import NodeContext, host_op, op
-from intarsia.ops.spatial import Windows, per_axis, place_windows, slide
+from intarsia.ops.spatial import Windows, check_padding, per_axis, place_windows, slide
 
 Ints = Sequence[int]
 
@@ -132,6 +132,9 @@ def global_lp_pool(X: k.Tensor, *, p: float = 2) -> k.Tensor:
 
 def _unpooled(x: k.Tensor, kernel_shape: Ints, strides: Ints | None, pads: Ints | None) -> list[Dim]:
     rank = x.rank - 2
+    check_padding(pads or None, "NOTSET", rank)
+    if len(kernel_shape) != rank or min(kernel_shape, default=1) < 1:
+        raise k.DefinitionError(f"kernel_shape is {list(kernel_shape)}; expected {rank} sizes of at least 1")
     steps, edges = per_axis("strides", strides, rank), tuple(pads) if pads else (0,) * (2 * rank)
     return [(n - 1) * steps[i] + kernel_shape[i] - edges[i] - edges[rank + i] for i, n in enumerate(x.shape[2:])]
 

@@ -141,13 +141,19 @@ def _layer(
             f"W is {list(W.shape)} and R is {list(R.shape)}; expected [{directions}, {gates * hidden}, ...] "
             f"for direction {direction}"
         )
+    _check_attributes(attributes, hidden)
     wide = np.float64 if X.dtype == np.float64 else np.float32
     x = X.astype(wide, copy=False)
     if layout:
         x = x.transpose(1, 0, 2)
     seq, batch, _ = x.shape
+    _check_shape("W", W, (directions, gates * hidden, x.shape[2]))
+    _check_shape("B", B, (directions, 2 * gates * hidden))
+    _check_shape("sequence_lens", sequence_lens, (batch,))
+    _check_shape("P", attributes.get("P"), (directions, 3 * hidden))
     states = []
-    for state in initial:
+    for name, state in zip(("initial_h", "initial_c"), initial, strict=False):
+        _check_shape(name, state, (batch, directions, hidden) if layout else (directions, batch, hidden))
         if state is None:
             states.append(np.zeros((directions, batch, hidden), wide))
         else:
@@ -162,6 +168,21 @@ def _layer(
         np.ascontiguousarray(x), W.astype(wide, copy=False), R.astype(wide, copy=False), bias, lengths, tuple(states),
         functions, direction, attributes["clip"],
     )  # fmt: skip
+
+
+def _check_attributes(attributes: dict[str, Any], hidden: int) -> None:
+    size, layout, clip = attributes["hidden_size"], attributes["layout"], attributes["clip"]
+    if size is not None and size != hidden:
+        raise k.DefinitionError(f"hidden_size is {size}; R has {hidden} hidden units")
+    if layout not in (0, 1):
+        raise k.DefinitionError(f"layout is {layout}; expected 0 or 1")
+    if clip is not None and not clip >= 0:
+        raise k.DefinitionError(f"clip is {clip}; expected a number that is not negative")
+
+
+def _check_shape(name: str, x: Array | None, expected: tuple[int, ...]) -> None:
+    if x is not None and x.shape != expected:
+        raise k.DefinitionError(f"{name} has shape {list(x.shape)}; expected {list(expected)}")
 
 
 def _results(Y: Array, finals: Sequence[Array], layout: int, dtype: np.dtype) -> tuple[Array, ...]:

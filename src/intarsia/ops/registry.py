@@ -83,6 +83,11 @@ class OpRecord:
         }
 
     @cached_property
+    def annotations(self) -> dict[str, str]:
+        """Attribute name -> how the function is annotated, without `| None`."""
+        return {p.name: str(p.annotation).removesuffix(" | None") for p in self._parameters if p.name in self.attributes}
+
+    @cached_property
     def takes_any_attribute(self) -> bool:
         """Whether the function checks its attributes itself (`**attributes`)."""
         return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self._parameters)

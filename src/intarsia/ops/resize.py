@@ -21,6 +21,7 @@ TRANSFORMS = (
 )  # fmt: skip
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 _MOST_DENSE = 256  # elements of an axis that is resampled by a matrix rather than by neighbours
+_MOST_NEIGHBOURS = 1 << 16  # to either side of an element
 _EIGHT_BITS = {DType.UINT8: (0.0, 255.0), DType.INT8: (-128.0, 127.0)}
 
 
@@ -231,6 +232,13 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
     ratio = place - below
     support = 1 if sampling.mode == "linear" else 2
     shrink = _shrink(a) if sampling.antialias else 1.0
+    if a.out == 0:
+        shrink = 1.0
+    if support / shrink > _MOST_NEIGHBOURS:
+        raise k.DefinitionError(
+            f"antialias at scale {shrink:g} takes {2 * support / shrink:.3g} neighbours of each element of axis {a.axis}; "
+            f"at most {2 * _MOST_NEIGHBOURS} are supported"
+        )
     first = math.floor(-support / shrink) + 1
     taps = [float(j) for j in range(first, 2 - first)]
     kernel = _filter(sampling)

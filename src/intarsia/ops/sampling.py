@@ -106,6 +106,10 @@ def grid_sample(
     rank = X.rank - 2
     if grid.rank != X.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != rank):
         raise k.DefinitionError(f"grid is {grid!r}; expected [N, ..., {rank}] of rank {X.rank}")
+    if grid.shape[-1] != rank:  # sizes that only a run gives are checked then
+        grid = k.reshape(grid, (*grid.shape[:-1], rank))
+    if grid.shape[0] != X.shape[0]:
+        grid = k.broadcast(grid, (X.shape[0], *grid.shape[1:]))
     grid = widened(grid)
     exact = X.dtype is DType.DOUBLE or X.dtype.is_complex or mode == "nearest"
     image = X if exact else k.cast(X, DType.FLOAT)

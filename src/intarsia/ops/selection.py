@@ -9,6 +9,7 @@ import numpy as np
 from intarsia.graph.dims import Dim, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.kernel import lang as k
 from intarsia.ops.operands import normal_axis
 from intarsia.ops.registry import NodeContext, host_op
 
@@ -41,6 +42,8 @@ def _compress_type(input: TensorType, condition: TensorType, *, axis: int | None
 @host_op("Compress", (9, 11, 28), infer=_compress_type, reason=_REASON)
 def compress(input: np.ndarray, condition: np.ndarray, *, axis: int | None = None) -> np.ndarray:
     """The slices along `axis` (elements, where it is None) whose condition holds; conditions that are missing are false."""
+    if condition.ndim != 1:
+        raise k.DefinitionError(f"condition has rank {condition.ndim}; expected 1")
     x = input.reshape(-1) if axis is None else input
     at = 0 if axis is None else normal_axis(axis, x.ndim)
     chosen = np.flatnonzero(condition[: x.shape[at]])

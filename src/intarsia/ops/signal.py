@@ -112,6 +112,8 @@ def stft(
 ) -> np.ndarray:
     """Transforms of overlapping frames: [batch, frames, bins, 2]."""
     step = int(_first(frame_step))
+    if step < 1:
+        raise k.DefinitionError(f"frame_step is {step}; expected at least 1")
     length = int(_first(frame_length)) if frame_length is not None else len(window) if window is not None else signal.shape[1]
     if window is not None and len(window) != length:
         raise k.DefinitionError(f"window has {len(window)} elements; frame_length is {length}")

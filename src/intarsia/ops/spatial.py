@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv
+from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
 from intarsia.kernel import lang as k
 
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
@@ -53,16 +53,11 @@ def place_windows(
     rank = len(extents)
     steps = per_axis("strides", strides, rank)
     spread = per_axis("dilations", dilations, rank)
-    if min((*steps, *spread), default=1) < 1:
-        raise k.DefinitionError(f"strides and dilations must be at least 1, got {list(steps)} and {list(spread)}")
     if len(sizes) != rank:
         raise k.DefinitionError(f"kernel_shape has {len(sizes)} sizes; the input has {rank} spatial axes")
-    if auto_pad not in AUTO_PAD:
-        raise k.DefinitionError(f"auto_pad is {auto_pad!r}; expected one of {', '.join(AUTO_PAD)}")
-    if pads is not None and len(pads) != 2 * rank:
-        raise k.DefinitionError(f"pads has {len(pads)} values; expected {2 * rank} for {rank} spatial axes")
-    if pads is not None and min(pads, default=0) < 0:
-        raise k.DefinitionError(f"pads must not be negative, got {list(pads)}; cut the input with Slice instead")
+    if any(isinstance(n, int) and n < 1 for n in sizes):
+        raise k.DefinitionError(f"kernel_shape must be at least 1 on each axis, got {format_shape(sizes)}")
+    check_padding(pads, auto_pad, rank)
     explicit = tuple(pads) if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * rank)
     low: list[Dim] = []
     high: list[Dim] = []
@@ -85,6 +80,16 @@ def place_windows(
         out.append(count)
     ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")
     return Windows(tuple(sizes), steps, spread, tuple(low), tuple(high), tuple(out), ceil)
+
+
+def check_padding(pads: Sequence[int] | None, auto_pad: str, rank: int) -> None:
+    """Raise DefinitionError unless pads has two sizes per axis, none negative, and auto_pad is one of its values."""
+    if auto_pad not in AUTO_PAD:
+        raise k.DefinitionError(f"auto_pad is {auto_pad!r}; expected one of {', '.join(AUTO_PAD)}")
+    if pads is not None and len(pads) != 2 * rank:
+        raise k.DefinitionError(f"pads has {len(pads)} values; expected {2 * rank} for {rank} spatial axes")
+    if pads is not None and min(pads, default=0) < 0:
+        raise k.DefinitionError(f"pads must not be negative, got {list(pads)}; cut the input with Slice instead")
 
 
 def slide(x: k.Tensor, windows: Windows, fill: k.Operand, first: int = 2) -> k.Tensor:
@@ -112,6 +117,8 @@ def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, .
         return (1,) * rank
     if len(values) != rank:
         raise k.DefinitionError(f"{name} has {len(values)} values; expected {rank} for {rank} spatial axes")
+    if min(values) < 1:
+        raise k.DefinitionError(f"{name} must be at least 1 on each axis, got {list(values)}")
     return tuple(int(v) for v in values)
 
 

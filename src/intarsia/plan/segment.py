@@ -19,14 +19,13 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
-from intarsia.graph.dtypes import DType
+from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.partition.memory import MemoryBudget
 from intarsia.plan.arena import ALIGNMENT, align, place
 from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
-MOST_BYTES = 1 << 47  # of a tensor: what a process can address
 _OF_A_PROCESS = frozenset(("steps", "addresses", "budget", "_bound", "_lock"))
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 

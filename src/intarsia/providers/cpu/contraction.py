@@ -69,6 +69,11 @@ class MatMul(Template):
         assert a is not None and b is not None and a.shape is not None and b.shape is not None
         return [(a.shape[-1], b.shape[-1 if self.transposed else -2])]
 
+    def broadcast_sizes(self) -> list[tuple[Dim, Dim]]:
+        a, b, out = self.types[0], self.types[1], self.output.shape
+        assert a is not None and b is not None and a.shape is not None and b.shape is not None and out is not None
+        return [p for x in (a.shape, b.shape) for p in zip(x[-3::-1], out[-3::-1], strict=False)]
+
     def batches(self) -> Batches | None:
         """The batch axes merged into two at most, or None if they do not fit."""
         a, b = self.types[0], self.types[1]

@@ -122,6 +122,8 @@ class _Splicer:
     def branch(self) -> list[Step | Jump]:
         branches = [self._body(self.node.attributes[name], [], [], name) for name in ("then_branch", "else_branch")]
         wanted = [self._type(name) if name else None for name in self.node.outputs]
+        if any(len(body.types) != len(wanted) for body in branches):
+            raise _NeedsPython
         if self.constraints:  # they need not hold where the other branch runs
             raise _NeedsPython
         for body in branches:
@@ -143,7 +145,9 @@ class _Splicer:
         true = self._constant("true", np.array(True))
         kinds = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ()), *(self._type(n) for n in initial)]
         inner = self._body(body, kinds, [counter, true, *carried], "body")
-        if inner.types[0].dtype is not DType.BOOL or inner.types[1 : 1 + states] != kinds[2:]:
+        if len(inner.types) != 1 + len(self.node.outputs) or inner.types[0].dtype is not DType.BOOL:
+            raise _NeedsPython
+        if inner.types[1 : 1 + states] != kinds[2:]:
             raise _NeedsPython
         scans = [
             Move(name, source, kind, target_step=1, rows=self._rows(name, kind))
@@ -174,7 +178,7 @@ class _Splicer:
             rows.append(Move(slot, self.around.canonical(name), row, source_step=step, rows=(kind.shape or ())[0]))
         kinds = [self._type(n) for n in initial]
         inner = self._body(a["body"], [*kinds, *(r.kind for r in rows)], [*carried, *(r.target for r in rows)], "body")
-        if inner.types[:states] != kinds or any(r.rows != rows[0].rows for r in rows):
+        if len(inner.types) != len(self.node.outputs) or inner.types[:states] != kinds or any(r.rows != rows[0].rows for r in rows):
             raise _NeedsPython
         backward = a.get("scan_output_directions") or [0] * (len(inner.results) - states)
         scans = [

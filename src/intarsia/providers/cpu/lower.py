@@ -362,22 +362,31 @@ class _Lowerer:
         for left, right in g.template.equal_sizes() if g.template is not None else ():
             if left != right:
                 self.constraints.append(Constraint("equal", left, right, where))
+        for have, want in g.template.broadcast_sizes() if g.template is not None else ():
+            self._constrain_broadcast(have, want, where)
         self._constrain_views(g, where)
         for t in walk(list(g.roots.values())):
             if t.prim == "broadcast":
                 x = t.args[0]
                 for have, want in zip(x.shape[::-1], t.shape[::-1], strict=False):
-                    if have not in (1, want):
-                        self.constraints.append(Constraint("broadcast", have, want, where))
+                    self._constrain_broadcast(have, want, where)
             elif t.prim == "reshape" and product(t.shape) != product(t.args[0].shape):
                 self.constraints.append(Constraint("equal", product(t.args[0].shape), product(t.shape), where))
-            elif t.prim == "dot" and t.args[0].shape[-1] != t.args[1].shape[-2]:
-                self.constraints.append(Constraint("equal", t.args[0].shape[-1], t.args[1].shape[-2], where))
+            elif t.prim == "dot":
+                if t.args[0].shape[-1] != t.args[1].shape[-2]:
+                    self.constraints.append(Constraint("equal", t.args[0].shape[-1], t.args[1].shape[-2], where))
+                for x in t.args:
+                    for have, want in zip(x.shape[-3::-1], t.shape[-3::-1], strict=False):
+                        self._constrain_broadcast(have, want, where)
             elif t.prim == "argreduce" and not is_nonnegative(t.args[0].shape[t.attrs[1]] - 1):
                 self.constraints.append(Constraint("least", t.args[0].shape[t.attrs[1]], 1, where))
             elif t.prim == "concat":
                 pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
                 self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
+
+    def _constrain_broadcast(self, have: Dim, want: Dim, where: str) -> None:
+        if have not in (1, want):
+            self.constraints.append(Constraint("broadcast", have, want, where))
 
     def _constrain_views(self, g: Group, where: str) -> None:
         """What a group reads under another shape (of a Reshape that is no kernel) has as many elements under its own."""

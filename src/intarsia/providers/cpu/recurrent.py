@@ -103,7 +103,7 @@ class Recurrent(Template):
             _B: (directions, 2 * gates * hidden), _LENGTHS: (batch,), _INITIAL_H: state, _INITIAL_C: state,
             _P: (directions, 3 * hidden),
         }  # fmt: skip
-        pairs: list[tuple[Dim, Dim]] = []
+        pairs: list[tuple[Dim, Dim]] = [(hidden, int(self.node.attributes.get("hidden_size", r[2])))]
         for index, wanted in expected.items():
             have = shapes[index]
             if have is not None:
@@ -112,6 +112,9 @@ class Recurrent(Template):
 
     def fits(self) -> bool:
         """Whether ranks, and sizes where they are numbers, are as they must be."""
+        a = self.node.attributes
+        if a.get("layout", 0) not in (0, 1) or not (a.get("clip") or 0.0) >= 0:
+            return False
         ranks = {_W: 3, _R: 3, _B: 2, _LENGTHS: 1, _INITIAL_H: 3, _INITIAL_C: 3, _P: 2}
         shapes = [t.shape if t is not None else None for t in self.types]
         if any(shape is not None and len(shape) != ranks.get(i, len(shape)) for i, shape in enumerate(shapes)):

@@ -73,6 +73,10 @@ class Template:
         """Sizes that must be equal for the kernel to be right; those that are symbols are checked when they are known."""
         return ()
 
+    def broadcast_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        """Pairs of an operand's size and the output's: the former must be the latter, or 1."""
+        return ()
+
     def renamed(self, canonical: Callable[[str], str]) -> Template:
         return replace(self, reads=tuple(canonical(n) if n else "" for n in self.reads))
 
