@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import cast_array, interpret
@@ -78,3 +79,9 @@ def test_reductions_of_booleans(op: str, expected: list[bool]) -> None:
     for name, identity in (("max", False), ("min", True)):
         (empty,) = interpret([k.reduce(k.input(0, DType.BOOL, (2, 0)), name, [1])], [np.zeros((2, 0), bool)])
         assert empty.tolist() == [identity] * 2
+
+
+def test_sizes_that_are_negative() -> None:
+    n = symbol("n")
+    with pytest.raises(ValueError, match=r"a value would have shape \[-3\]: a size is negative; check sizes and pads"):
+        interpret([k.full((n - 5,), 0, DType.FLOAT)], [], {"n": 2})

@@ -286,7 +286,7 @@ def test_node_without_its_graph() -> None:
 
 def test_attributes_and_inputs_are_checked() -> None:
     exp = oh.make_node("Exp", ["x"], ["y"])
-    with pytest.raises(InvalidGraph, match="attributes xs and y are required"):
+    with pytest.raises(InvalidGraph, match="required attribute 'y' is missing"):
         load([exp, oh.make_node("Gradient", ["x"], ["d"], domain=TRAINING, xs=["x"])])
     with pytest.raises(InvalidGraph, match="name 1 tensors, but it has 2 inputs; expected one for each"):
         load([exp, gradient(["x"], "y", inputs=["x", "x"])])

@@ -156,3 +156,21 @@ def test_refusals() -> None:
         evaluate("LSTM", 7, [x, w, r], activations=["Sigmoid", "Gelu", "Tanh"])
     with pytest.raises(InvalidGraph, match="activations has 2 names; expected 3"):
         evaluate("LSTM", 7, [x, w, r], activations=["Sigmoid", "Tanh"])
+
+
+REFUSED: list[tuple[list[Any], dict[str, Any], str]] = [
+    ([], {"hidden_size": 5}, "hidden_size is 5; R has 4 hidden units"),
+    ([], {"layout": 7}, "layout is 7; expected 0 or 1"),
+    ([], {"clip": -1.0}, "clip is -1.0; expected a number that is not negative"),
+    ([floats(1, 3)], {}, r"B has shape \[1, 3\]; expected \[1, 32\]"),
+    ([None, np.ones(3, np.int32)], {}, r"sequence_lens has shape \[3\]; expected \[2\]"),
+    ([None, None, floats(2, 2, 4)], {}, r"initial_h has shape \[2, 2, 4\]; expected \[1, 2, 4\]"),
+    ([None, None, None, floats(2, 1, 4)], {}, r"initial_c has shape \[2, 1, 4\]; expected \[1, 2, 4\]"),
+    ([None, None, None, None, floats(1, 4)], {}, r"P has shape \[1, 4\]; expected \[1, 12\]"),
+]
+
+
+@pytest.mark.parametrize(("others", "attributes", "message"), REFUSED, ids=[c[2].split()[0] for c in REFUSED])
+def test_operands_that_do_not_fit(others: list[Any], attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidGraph, match=message):
+        evaluate("LSTM", 14, [floats(1, 2, 3), floats(1, 16, 3), floats(1, 16, 4), *others], **attributes)

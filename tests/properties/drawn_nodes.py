@@ -33,6 +33,9 @@ drawn = settings(
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
+# What a kernel is compiled for is drawn by this number: as few kernels as numbers, unless as many examples are asked for.
+structures = st.integers(0, 23 if not _COUNT else 2**32 - 1)
+
 OPSET = 25
 FLOATS = (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
 SIGNED = (np.int8, np.int16, np.int32, np.int64)

@@ -141,7 +141,9 @@ SCANS: list[tuple[dict[str, Any], tuple[int, int], str]] = [
 @pytest.mark.parametrize("case", range(len(SCANS)))
 def test_scans(case: int, static: bool, provider: str) -> None:
     attributes, (a, b), message = SCANS[case]
-    node = helper.make_node("Scan", ["s0", "a", "b"], ["s", "ys"], name="S", body=SCANNED, **{"num_scan_inputs": 2} | attributes)
+    node = helper.make_node(
+        "Scan", ["s0", "a", "b"], ["s", "ys"], name="S", body=SCANNED, **{"num_scan_inputs": 2} | attributes
+    )
     inputs = [floats("s0", [2]), floats("a", [a if static else "m", 2]), floats("b", [b if static else "n", 2])]
     feeds = {"s0": PAIR, "a": np.ones((a, 2), np.float32), "b": np.ones((b, 2), np.float32)}
     with pytest.raises(InvalidGraph, match=message):

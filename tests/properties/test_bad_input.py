@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn_nodes import Drawn, compiled, model_of, reference, session_of
+from onnx import numpy_helper
 
 from intarsia.errors import IntarsiaError
 
@@ -113,6 +114,7 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("GridSample", [IMAGE, floats(1, 2, 2, 3)], {}),
     ("GridSample", [IMAGE, floats(2, 2, 2, 2)], {}),
     ("RoiAlign", [IMAGE, floats(1, 4), ints(5)], {"output_height": 2, "output_width": 2}),
+    ("MaxRoiPool", [IMAGE, np.array([[-1, 0, 0, 3, 3]], np.float32)], {"pooled_shape": [2, 2]}),
     ("RoiAlign", [IMAGE, floats(1, 4), ints(-1)], {"output_height": 2, "output_width": 2}),
     ("RoiAlign", [IMAGE, floats(1, 4), ints(0)], {"output_height": 2**31, "output_width": 2**31}),
     ("NonMaxSuppression", [floats(1, 2, 4), floats(1, 1, 3), ints(2)], {}),
@@ -177,3 +179,36 @@ def test_scales_that_divide_to_no_number(scale: float, constant: bool) -> None:
         (quantized,) = compiled(Drawn("QuantizeLinear", [x, s], constant=positions), [np.uint8])
         known = ~np.isnan(exact)
         np.testing.assert_array_equal(quantized[known], np.clip(np.rint(exact[known]), 0, 255).astype(np.uint8))
+
+
+MESSAGES: list[tuple[str, list[Any], dict[str, Any], str]] = [
+    ("Softmax", [X], {"axis": 1.5}, "attribute 'axis' is 1.5; expected an integer"),
+    ("LeakyRelu", [X], {"alpha": "a"}, "attribute 'alpha' is 'a'; expected a number"),
+    ("Einsum", [X], {"equation": ["ij->ij"]}, r"attribute 'equation' is \['ij->ij'\]; expected a string"),
+    ("Transpose", [X], {"perm": [0.5, 1.5]}, r"attribute 'perm' is \[0.5, 1.5\]; expected a list of integers"),
+    ("Flatten", [X], {"axis": numpy_helper.from_array(np.ones(1))}, "attribute 'axis' is a .*; expected an integer"),
+    ("Cast", [X], {}, "required attribute 'to' is missing"),
+    ("Compress", [X, np.ones((2, 2), bool)], {}, "condition has rank 2; expected 1"),
+    ("Dropout", [X, np.float32(2), np.array(True)], {}, "ratio is 2; expected 0 to 1"),
+    ("STFT", [floats(1, 8, 1), np.array(-1), floats(4)], {}, "frame_step is -1; expected at least 1"),
+    ("MatMul", [floats(2, 2, 3), floats(3, 3, 4)], {}, r"size 2 \(d0_0\) must broadcast to one of size 3"),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "message"), MESSAGES, ids=[c[0] for c in MESSAGES])
+def test_what_is_said(op: str, inputs: list[Any], attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(IntarsiaError, match=message):
+        compiled(Drawn(op, inputs, attributes, constant=tuple(range(1, len(inputs)))), [np.float32])
+
+
+def test_regions_of_images_that_are_not() -> None:
+    pooled, aligned = {"pooled_shape": [2, 2]}, {"output_height": 2, "output_width": 2}
+    with pytest.raises(IntarsiaError, match="region 0 is of image -1; X has 1"):
+        reference(Drawn("MaxRoiPool", [IMAGE, np.array([[-1, 0, 0, 3, 3]], np.float32)], pooled))
+    with pytest.raises(IntarsiaError, match="batch_indices must be 1 numbers from 0 to 0"):
+        reference(Drawn("RoiAlign", [IMAGE, floats(1, 4), ints(-1)], aligned))
+
+
+def test_a_window_larger_than_the_interpreter_has() -> None:
+    with pytest.raises(IntarsiaError, match="the kernel spans 9 elements of spatial axis 0, which has 5 with its pads"):
+        reference(Drawn("MaxPool", [IMAGE], {"kernel_shape": [9, 9]}))

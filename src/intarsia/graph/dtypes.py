@@ -7,7 +7,6 @@ from functools import cache, cached_property
 
 import numpy as np
 
-
 MOST_BYTES = 1 << 47  # of a tensor: what a process can address
 
 

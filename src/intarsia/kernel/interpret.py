@@ -52,7 +52,10 @@ class _Interpreter:
 
     def shape(self, dims: Sequence[Dim]) -> tuple[int, ...]:
         env = self.env
-        return tuple(evaluate(d, env) if isinstance(d, Expr) else int(d) for d in dims)
+        shape = tuple(evaluate(d, env) if isinstance(d, Expr) else int(d) for d in dims)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"a value would have shape {list(shape)}: a size is negative; check sizes and pads")
+        return shape
 
     def apply(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         structural: Callable[[Tensor, list[np.ndarray]], np.ndarray] | None = getattr(self, "_" + t.prim, None)

@@ -110,6 +110,8 @@ def roi_align(
     wide: Any = np.float64 if X.dtype == np.float64 else np.float32
     corners = rois.astype(wide) * wide(spatial_scale) - wide(0.5 if aligned else 0)
     out = np.zeros((len(rois), X.shape[1], output_height, output_width), wide)
+    if batch_indices.shape != (len(rois),) or ((batch_indices < 0) | (batch_indices >= len(X))).any():
+        raise k.DefinitionError(f"batch_indices must be {len(rois)} numbers from 0 to {len(X) - 1}, the batch of X less one")
     for r, (x1, y1, x2, y2) in enumerate(corners):
         image = X[int(batch_indices[r])].astype(wide)
         height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, wide(1)), max(x2 - x1, wide(1)))

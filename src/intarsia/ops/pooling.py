@@ -172,7 +172,10 @@ def max_roi_pool(X: np.ndarray, rois: np.ndarray, *, pooled_shape: Ints, spatial
     out = np.zeros((len(rois), X.shape[1], high, wide), X.dtype)
     corners = np.round(rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)).astype(np.int64)
     for r, (x1, y1, x2, y2) in enumerate(corners):
-        image = X[int(rois[r, 0])]
+        batch = int(rois[r, 0])
+        if not 0 <= batch < len(X):
+            raise k.DefinitionError(f"region {r} is of image {batch}; X has {len(X)}")
+        image = X[batch]
         rows = _bins(int(y1), int(y2), high, image.shape[1])
         columns = _bins(int(x1), int(x2), wide, image.shape[2])
         for i, (top, bottom) in enumerate(rows):

@@ -72,6 +72,10 @@ def place_windows(
         else:
             before, after = explicit[i], explicit[rank + i]
             slack = extent + before + after - span
+            if isinstance(slack, int) and slack < 0:
+                raise k.DefinitionError(
+                    f"the kernel spans {span} elements of spatial axis {i}, which has {span + slack} with its pads"
+                )
             count = (ceildiv(slack, steps[i]) if ceil_mode else floordiv(slack, steps[i])) + 1
             if ceil_mode:  # a window that would start in the padding behind the input is dropped
                 count = dim_min(count, floordiv(extent + before - 1, steps[i]) + 1)

@@ -178,7 +178,11 @@ class _Splicer:
             rows.append(Move(slot, self.around.canonical(name), row, source_step=step, rows=(kind.shape or ())[0]))
         kinds = [self._type(n) for n in initial]
         inner = self._body(a["body"], [*kinds, *(r.kind for r in rows)], [*carried, *(r.target for r in rows)], "body")
-        if len(inner.types) != len(self.node.outputs) or inner.types[:states] != kinds or any(r.rows != rows[0].rows for r in rows):
+        if (
+            len(inner.types) != len(self.node.outputs)
+            or inner.types[:states] != kinds
+            or any(r.rows != rows[0].rows for r in rows)
+        ):
             raise _NeedsPython
         backward = a.get("scan_output_directions") or [0] * (len(inner.results) - states)
         scans = [
