@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from intarsia.errors import Fail, InvalidArgument
 from intarsia.graph.model import Graph, Node
 from intarsia.graph.save import MAX_PROTO_NBYTES, replace_file
 from intarsia.options import SessionOptions
-from intarsia.partition.partition import Part
-from intarsia.partition.provider import NotSaved, Program
+from intarsia.partition.grouping import Unit, schedule
+from intarsia.partition.partition import Part, subgraph
+from intarsia.partition.provider import CompileContext, NotSaved, Program
 
 logger = logging.getLogger("intarsia.cache")
 MAX_EMBEDDED_NBYTES = MAX_PROTO_NBYTES - (16 << 20)  # leaves room for nodes and names
@@ -61,10 +64,13 @@ def context_path(given: str, model_path: str | None) -> Path:
     return path
 
 
-def context_model(model: CompiledModel, embed: bool, stem: str | None, prefix: str = "") -> ContextModel:
+def context_model(
+    model: CompiledModel, context: CompileContext, embed: bool, stem: str | None, prefix: str = ""
+) -> ContextModel:
     """A compiled model as a graph to save.
 
     Args:
+        context: what the model was compiled with.
         embed: put compiled parts into the model, where protobuf's limit allows it.
         stem: parts that are not embedded become files whose names begin so; None: there can be no files.
         prefix: begins the names of EPContext nodes.
@@ -76,38 +82,74 @@ def context_model(model: CompiledModel, embed: bool, stem: str | None, prefix: s
     if any(node.compiled_part for node in split.graph.nodes):
         raise InvalidArgument("the model has EPContext nodes: it is compiled already; compile the original model")
     found = ContextModel(Graph())
-    saved: dict[int, Pieces] = {}
-    for part, program in zip(split.parts, model.programs, strict=True):
-        try:
-            saved[part.index] = _saved(part, program)
-        except NotSaved as reason:
-            found.refused.append(f"{part}: {reason}")
-            logger.debug("not compiled into the model: %s: %s", part, reason)
-    rest = {n for part in split.parts if part.index not in saved for n in part.graph.constants}
-    total = sum(memoryview(piece).nbytes for pieces in saved.values() for piece in pieces)
-    total += sum(split.graph.constants[n].nbytes for n in rest)
-    if (embed or stem is None) and total > MAX_EMBEDDED_NBYTES:
+    pieces = list(_pieces(model, context, found))
+    inside = embed or stem is None
+    if inside and (total := _nbytes(pieces)) > MAX_EMBEDDED_NBYTES:
         why = f"{total:,} bytes of compiled parts and weights do not fit into one file, over protobuf's limit of 2 GB"
         if stem is None:
             raise InvalidArgument(f"{why}: write files with compile_to_file")
         logger.warning("%s: they are written beside the model", why)
-        embed = False
+        inside = False
     nodes: list[Node] = []
-    for part, program in zip(split.parts, model.programs, strict=True):
-        if part.index not in saved:
-            nodes += part.graph.nodes
+    for k, piece in enumerate(pieces):
+        if piece.data is None:
+            nodes += piece.part.graph.nodes
             continue
-        node = _context_node(part, program, f"{prefix}{part.provider.name}_part{part.index}")
-        if embed or stem is None:
-            node.attributes |= {"embed_mode": 1, "ep_cache_context": b"".join(saved[part.index])}
+        node = _context_node(piece.part, piece.program, f"{prefix}{piece.part.provider.name}_part{k}")
+        if inside:
+            node.attributes |= {"embed_mode": 1, "ep_cache_context": b"".join(piece.data)}
         else:
-            name = f"{stem}_part{part.index}.bin"
-            found.files[name] = saved[part.index]
+            name = f"{stem}_part{k}.bin"
+            found.files[name] = piece.data
             node.attributes |= {"embed_mode": 0, "ep_cache_context": name}
         nodes.append(node)
-    info = {p.provider.name: compatibility_info(p.provider) for p in split.parts if p.index in saved}
+    info = {p.part.provider.name: compatibility_info(p.part.provider) for p in pieces if p.data is not None}
     found.graph = _with_nodes(split.graph, nodes, info)
     return found
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part, or a piece of one, and its saved program; None where its nodes stay."""
+
+    part: Part
+    program: Program
+    data: Pieces | None
+
+
+def _nbytes(pieces: Iterable[_Piece]) -> int:
+    saved = sum(memoryview(data).nbytes for piece in pieces for data in piece.data or ())
+    return saved + sum(c.nbytes for piece in pieces if piece.data is None for c in piece.part.graph.constants.values())
+
+
+def _pieces(model: CompiledModel, context: CompileContext, found: ContextModel) -> Iterator[_Piece]:
+    for part, program in zip(model.partition.parts, model.programs, strict=True):
+        try:
+            yield _Piece(part, program, _saved(part, program))
+        except NotSaved as reason:
+            found.refused.append(f"{part}: {reason}")
+            logger.debug("not compiled into the model: %s: %s", part, reason)
+            yield from _divided(part, program, reason.outputs, context)
+
+
+def _divided(part: Part, program: Program, stuck: frozenset[str], context: CompileContext) -> Iterator[_Piece]:
+    """A part around the nodes that write `stuck`: what lies between them is compiled by itself."""
+    graph = part.graph
+    kept = {i for i, node in enumerate(graph.nodes) if not stuck.isdisjoint(node.outputs)}
+    producer = {out: i for i, node in enumerate(graph.nodes) for out in node.outputs if out}
+    needs = [{producer[n] for n in node.used_names() if n in producer} for node in graph.nodes]
+    order = schedule([Unit((i,), int(i in kept)) for i in range(len(graph.nodes))], needs) if kept else None
+    if order is None:
+        yield _Piece(part, program, None)
+        return
+    for group in order:
+        inner = Part(part.index, part.provider, tuple(sorted(group)), subgraph(graph, sorted(group)))
+        own, data = program, None
+        if group[0] not in kept:
+            own = part.provider.compile(inner.graph, context)
+            with suppress(NotSaved):
+                data = _saved(inner, own)
+        yield _Piece(inner, own, data)
 
 
 def _saved(part: Part, program: Program) -> Pieces:
@@ -155,7 +197,7 @@ def _with_nodes(graph: Graph, nodes: list[Node], info: dict[str, str]) -> Graph:
     return standardize(restored(out))
 
 
-def write_context(model: CompiledModel, options: SessionOptions, model_path: str | None) -> None:
+def write_context(model: CompiledModel, context: CompileContext, options: SessionOptions, model_path: str | None) -> None:
     """Write what the session's entries "ep.context_*" ask for; nothing where no part can be saved.
 
     Raises:
@@ -168,7 +210,7 @@ def write_context(model: CompiledModel, options: SessionOptions, model_path: str
     if path.exists():
         raise Fail(f"Failed to generate EP context model since the file '{path}' exist already: remove it, or name another one")
     prefix = options.config("ep.context_node_name_prefix")
-    made = context_model(model, options.config("ep.context_embed_mode") == "1", path.stem, prefix)
+    made = context_model(model, context, options.config("ep.context_embed_mode") == "1", path.stem, prefix)
     if not made.compiled:
         logger.warning("no compiled model is written to %s: %s", path, "; ".join(made.refused) or "nothing is compiled")
         return

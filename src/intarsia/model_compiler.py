@@ -26,7 +26,7 @@ from intarsia.values import OrtValue
 if TYPE_CHECKING:
     import onnx
 
-    from intarsia.compiled import CompiledModel
+    from intarsia.session import InferenceSession
 
 _EXTERNAL = 1  # TensorProto.EXTERNAL
 
@@ -189,7 +189,9 @@ class ModelCompiler:
         """The compiled model's bytes; parts outside it become files in `folder` that `stem` begins (None: all inside)."""
         from intarsia.graph.save import to_model_proto
 
-        made = context_model(self._session_model(), self._embed, stem, self._options.config("ep.context_node_name_prefix"))
+        session = self._session()
+        prefix = self._options.config("ep.context_node_name_prefix")
+        made = context_model(session._whole_model(), session._maker.context, self._embed, stem, prefix)
         if not made.compiled and OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED in self._flags:
             raise Fail(
                 "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one "
@@ -204,13 +206,13 @@ class ModelCompiler:
         made.write_files(folder)
         return data
 
-    def _session_model(self) -> CompiledModel:
+    def _session(self) -> InferenceSession:
         from intarsia.session import InferenceSession
 
         options = copy.deepcopy(self._options)
         options.add_session_config_entry("session.cache_weights_mib", "0")  # a model from the cache has no parts
         options.add_session_config_entry("ep.context_enable", "0")
-        return InferenceSession(self._source, options)._whole_model()
+        return InferenceSession(self._source, options)
 
     def _rewritten(self) -> Graph:
         from intarsia.passes import optimize, standardize

@@ -178,7 +178,7 @@ class InferenceSession(SessionApi, SessionDebug):
             if options.config("ep.context_enable") == "1":
                 from intarsia.context_model import write_context
 
-                write_context(whole, options, self._model_path or self._graph().metadata.path or None)
+                write_context(whole, maker.context, options, self._model_path or self._graph().metadata.path or None)
             precompiled = any(node.compiled_part for node in whole.partition.graph.nodes)
             if entry is not None and not precompiled and all(part.provider is instances[0] for part in whole.partition.parts):
                 entry.keep(found.signature, whole, instances[0])

@@ -39,6 +39,12 @@ EXPECTED = np.maximum(X @ np.float32([[1, 2], [3, 4], [5, 6]]) + np.float32([-1,
 IF = """g (bool c, float[n] x) => (float[n] y) {
     y = If (c) <then_branch = a () => (float[n] s) { s = Add(x, x) }, else_branch = b () => (float[n] t) { t = Neg(x) }> }"""
 
+SEQUENCE = """g (float[n, 3] x, int64 k) => (float[m, 3] y) <float[3] w = {1, 2, 3}> {
+    a = Mul(x, w)  b = Relu(a)  t = Constant<value_int = 1>()  c = Cast<to = 9>(t)  s = SequenceEmpty<dtype = 1>()
+    q = Loop(k, c, s) <body = body (int64 i, bool ci, seq(float[n, 3]) si) => (bool co, seq(float[n, 3]) so) {
+        co = Identity(ci)  so = SequenceInsert(si, b) }>
+    d = ConcatFromSequence<axis = 0>(q)  y = Neg(d) }"""
+
 
 def options(**entries: str) -> ort.SessionOptions:
     made = ort.SessionOptions()
@@ -201,6 +207,19 @@ assert "EPContext" in str(session.explain())
         ort.ModelCompiler(made, model.SerializeToString(), True).compile_to_file(target)
         assert [n.op_type for n in onnx.load(target).graph.node] == ["EPContext", "Relu"]
         np.testing.assert_allclose(ort.InferenceSession(target).run(None, {"x": X})[0], EXPECTED)
+
+    def test_what_runs_a_subgraph_from_python_stays_alone(
+        self, tmp_path: Path, make_model: Callable[..., onnx.ModelProto]
+    ) -> None:
+        source = tmp_path / "s.onnx"
+        onnx.save(make_model(SEQUENCE), source)
+        ort.ModelCompiler(ort.SessionOptions(), source).compile_to_file()
+        made = onnx.load(tmp_path / "s_ctx.onnx")
+        assert [n.op_type for n in made.graph.node] == ["EPContext", "Loop", "EPContext"]
+        feed = {"x": X, "k": np.array(2)}
+        expected = ort.InferenceSession(source).run(None, feed)[0]
+        assert expected.shape == (4, 3)
+        np.testing.assert_array_equal(ort.InferenceSession(tmp_path / "s_ctx.onnx").run(None, feed)[0], expected)
 
     def test_over_the_limit_of_protobuf(
         self, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -7,7 +7,7 @@ memory, a `device` and a `DataTransfer`. Everything else has a default here.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -150,7 +150,14 @@ class NodeReport:
 
 
 class NotSaved(Exception):
-    """A program cannot be kept in the cache; says why."""
+    """A program cannot be kept in the cache; says why.
+
+    `outputs`: names of values whose nodes are in the way, where a program without them could be kept.
+    """
+
+    def __init__(self, why: str, outputs: Iterable[str] = ()) -> None:
+        super().__init__(why)
+        self.outputs = frozenset(outputs)
 
 
 @dataclass(frozen=True)

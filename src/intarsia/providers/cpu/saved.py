@@ -40,9 +40,10 @@ def save(program: CpuProgram) -> SavedProgram:
         NotSaved: it has parts that are not data (subgraphs run by Python, functions), or its code does not link.
     """
     executable = program.executable
-    for unit in executable.units:
-        if isinstance(unit, HostStep) and any(True for _ in unit.node.subgraphs):
-            raise NotSaved(f"node {unit.node.name!r} ({unit.node.qualified_op}) runs a subgraph from Python")
+    nested = [u.node for u in executable.units if isinstance(u, HostStep) and any(True for _ in u.node.subgraphs)]
+    if nested:
+        first = f"node {nested[0].name!r} ({nested[0].qualified_op}) runs a subgraph from Python"
+        raise NotSaved(first, (name for node in nested for name in node.outputs if name))
     arrays = {n: a for n, a in executable.constants.items() if not a.dtype.hasobject}
     small = {n: a for n, a in executable.constants.items() if a.dtype.hasobject}
     places, parts = _laid_out(arrays)
