@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
@@ -116,6 +117,24 @@ def test_integers(tokens: int, bits: int, block: int, zeros: bool) -> None:
     given, attributes = integers(rng, bits, block, zeros)
     x, logits = numbers(rng, tokens, WIDTH), numbers(rng, tokens, EXPERTS)
     check("QMoE", given, x, logits, k=2, activation_type="silu", **attributes)
+
+
+@pytest.mark.parametrize("tokens", [1, 60])
+@pytest.mark.parametrize(
+    ("kind", "block", "scale"), [("fp4", 32, "e8m0fnu"), ("nvfp4", 16, "e4m3fn"), ("wfp4afp8", 32, "e8m0fnu")]
+)
+def test_float4(kind: str, block: int, scale: str, tokens: int) -> None:
+    """The last block of 40 or 24 numbers is not full."""
+    rng = np.random.default_rng(block)
+
+    def layer(out: int, depth: int) -> Inputs:
+        codes = rng.integers(0, 256, (EXPERTS, out, depth // 2)).astype(np.uint8)
+        scales = 2.0 ** rng.integers(-5, -2, (EXPERTS, out, -(-depth // block)))
+        return [codes, scales.astype(getattr(ml_dtypes, f"float8_{scale}")), numbers(rng, EXPERTS, out)]
+
+    given = [*layer(INNER, WIDTH), *layer(WIDTH, INNER), *[None] * 7, *(np.abs(numbers(rng, EXPERTS)) for _ in range(2))]
+    x, logits = numbers(rng, tokens, WIDTH), numbers(rng, tokens, EXPERTS)
+    check("QMoE", given, x, logits, k=2, activation_type="silu", quant_type=kind)
 
 
 def test_weights_of_the_router() -> None:

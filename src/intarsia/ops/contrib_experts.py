@@ -202,7 +202,7 @@ class Quantised:
         codes = unpacked(self.values[e], 4)
         block = 16 if self.kind == "nvfp4" else 32
         scales = np.repeat(_present(self.scales, "scales")[e].astype(np.float32), block, axis=1)[:, : codes.shape[1]]
-        return np.asarray(_FLOAT4[codes] * scales * self._whole(e))
+        return np.asarray(FLOAT4[codes] * scales * self._whole(e))
 
     def _integers(self, e: int) -> Array:
         numbers = unpacked(self.values[e], self.bits).astype(np.float32)
@@ -234,7 +234,7 @@ def _present(x: Array | None, what: str) -> Array:
     return x
 
 
-_FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
 def unpacked(x: Array, bits: int) -> Array:

@@ -61,16 +61,17 @@ def _products_type(rows: TensorType, starts: TensorType, *others: TensorType | N
 @host_op("ExpertProducts", 1, domain=DOMAIN, infer=_products_type, reason="how many rows an expert has depends on data")
 def expert_products(
     rows: Array, starts: Array, weights: Array, bias: Array | None = None, scales: Array | None = None,
-    zeros: Array | None = None, *, columns: int, bits: int = 0,
+    zeros: Array | None = None, whole: Array | None = None, *, columns: int, bits: int = 0, block: int = 0,
 ) -> Array:  # fmt: skip
     """Rows of each expert (from starts[e] on) times its matrix, [experts, columns, depth], plus its bias [experts, columns].
 
-    With `bits` the matrices are stored as QMoE's integers.
+    With `bits` the matrices are stored as QMoE's integers, with `block` as numbers of float4e2m1 in blocks of so many.
     """
     out = np.zeros((len(rows), columns), np.float32)
+    kind = {0: "int", 16: "nvfp4", 32: "fp4"}[block]
     for e in range(len(starts) - 1):
         mine = slice(int(starts[e]), int(starts[e + 1]))
-        matrix = Quantised("int", bits, 0, weights, scales, zeros, None).expert(e) if bits else weights[e].astype(np.float32)
+        matrix = Quantised(kind, bits, 0, weights, scales, zeros, whole).expert(e) if bits else weights[e].astype(np.float32)
         out[mine] = rows[mine] @ matrix.T + (0 if bias is None else bias[e].astype(np.float32))
     return out
 

@@ -18,13 +18,13 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
-from intarsia.ops.contrib_experts import unpacked
+from intarsia.ops.contrib_experts import FLOAT4, unpacked
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _SERIAL_PRODUCTS = 100_000  # as for other products
-_ROWS, _STARTS, _WEIGHTS, _BIAS, _SCALES, _ZEROS = range(6)
+_ROWS, _STARTS, _WEIGHTS, _BIAS, _SCALES, _ZEROS, _WHOLE = range(7)
 
 
 def block_size(depth: int, blocks: int, bits: int) -> int | None:
@@ -130,9 +130,15 @@ class ExpertProducts(Template):
     def _bits(self) -> int:
         return int(self.node.attributes.get("bits", 0))
 
+    @property
+    def _block(self) -> int:
+        return int(self.node.attributes.get("block", 0))
+
     def _format(self) -> BlockFormat | None:
         if not self._bits:
             return None
+        if self._block:
+            return BlockFormat(8, self._block, False)
         depth, scales = self._shape(_WEIGHTS)[2] * 8 // self._bits, self._shape(_SCALES)
         size = block_size(depth, scales[2] if len(scales) == 3 else 1, self._bits)
         assert size is not None
@@ -157,13 +163,18 @@ class ExpertProducts(Template):
 
     def _blocks(self, workspace: Workspace, form: BlockFormat, tile: Tile) -> np.ndarray:
         values, scales = (workspace.array(self._name(i)) for i in (_WEIGHTS, _SCALES))
+        whole = workspace.array(self._name(_WHOLE)) if self._block else None
         zeros = workspace.array(self._name(_ZEROS)) if self._name(_ZEROS) else None
         assert values is not None and scales is not None
         packed = []
         for e in range(len(values)):
             scale = scales[e].astype(np.float32).reshape(len(values[e]), -1)
             depth = values.shape[2] * 8 // self._bits
-            words = _words(values[e], self._bits, form, scale.shape[1])
+            if whole is not None:
+                scale *= np.float32(whole[e]) / 2
+                words = _doubled_words(values[e], form, scale.shape[1])
+            else:
+                words = _words(values[e], self._bits, form, scale.shape[1])
             zero = _zeros(zeros[e] if zeros is not None else None, self._bits, scale.shape) if form.zeros else None
             packed.append(pack_blocks(words, scale, zero, depth, form, tile))
         out = aligned_zeros((len(packed), packed[0].size), packed[0].dtype)
@@ -180,6 +191,14 @@ def _words(values: np.ndarray, bits: int, form: BlockFormat, blocks: int) -> np.
         padded[:, : numbers.shape[1]] = numbers
         numbers = padded if form.bits == 8 else padded[:, ::2] | padded[:, 1::2] << 4
     return np.ascontiguousarray(numbers).view("<u4").reshape(len(values), blocks, -1)
+
+
+def _doubled_words(values: np.ndarray, form: BlockFormat, blocks: int) -> np.ndarray:
+    """Numbers of float4e2m1, [N, depth / 2] bytes, times 2, which are integers of 8 bits around 128."""
+    numbers = (FLOAT4 * 2 + 128).astype(np.uint8)[unpacked(values, 4)]
+    padded = np.full((len(numbers), blocks * form.size), 128, np.uint8)
+    padded[:, : numbers.shape[1]] = numbers
+    return padded.view("<u4").reshape(len(values), blocks, -1)
 
 
 def _zeros(given: np.ndarray | None, bits: int, shape: tuple[int, ...]) -> np.ndarray:

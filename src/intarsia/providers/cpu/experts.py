@@ -1,7 +1,7 @@
 """MoE and QMoE taken apart: routing by standard operators, rows sorted by expert, and products by kernels (`expert_products`).
 
 Nodes whose operands do not fit together stay as they are: their own definitions say what is wrong. So do weights that are
-computed at run time or stored as floats of 8 or 4 bits, and the sparse mixer.
+computed at run time or stored as floats of 8 bits, and the sparse mixer.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from intarsia.ops.infer import Inference
 from intarsia.providers.cpu.expert_products import block_size
 
 _PLAIN = ("relu", "gelu", "silu", "identity")
-_SLOTS = {  # of a layer's weights, bias, scales and zero points among the inputs
-    "MoE": ((2, 3, None, None), (4, 5, None, None), (6, 7, None, None)),
-    "QMoE": ((2, 4, 3, 11), (5, 7, 6, 12), (8, 10, 9, 13)),
+_SLOTS = {  # of a layer's weights, bias, scales, zero points and scale of the whole among the inputs
+    "MoE": ((2, 3), (4, 5), (6, 7)),
+    "QMoE": ((2, 4, 3, 11, 15), (5, 7, 6, 12, 16), (8, 10, 9, 13, 15)),
 }
 _MIXING = 14
+_BLOCKS = {"int": 0, "fp4": 32, "wfp4afp8": 32, "nvfp4": 16}  # numbers that share a scale, where the type says so
 _ACTIVATION: dict[str, Any] = {"activation_alpha": 1.0, "activation_beta": 0.0, "swiglu_limit": None}
 
 
@@ -49,12 +50,12 @@ def _is_mixture(node: Node) -> bool:
 class _Layer:
     """A matrix of every expert, stored as float32 or in few bits."""
 
-    def __init__(self, mixture: _Mixture, slots: tuple[int | None, ...], bits: int) -> None:
-        self.names = [mixture.given(s) for s in slots]
-        self.bits = bits
+    def __init__(self, mixture: _Mixture, slots: tuple[int, ...], bits: int, block: int) -> None:
+        self.names = [*(mixture.given(s) for s in slots), "", "", ""][:5]
+        self.bits, self.block = bits, block
         constants = mixture.graph.constants
         self.constant = all(not n or n in constants for n in self.names)
-        self.weights, self.bias, self.scales, self.zeros = (constants.get(n) for n in self.names)
+        self.weights, self.bias, self.scales, self.zeros, self.whole = (constants.get(n) for n in self.names)
 
     def fits(self, experts: int, depth: Any) -> bool:
         """Whether all are constants for so many experts, and the matrices have the given depth."""
@@ -67,6 +68,9 @@ class _Layer:
             return weights.dtype in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
         if weights.dtype is not DType.UINT8 or self.bits not in (2, 4, 8) or scales is None:
             return False
+        if self.block:
+            expected = (experts, self.columns, -(-self.depth // self.block))
+            return scales.shape == expected and self.whole is not None and self.whole.shape == (experts,)
         if scales.shape[:2] != weights.shape[:2] or len(scales.shape) > 3 or 0 in scales.shape:
             return False
         blocks = scales.shape[2] if len(scales.shape) == 3 else 1
@@ -100,8 +104,8 @@ class _Mixture:
         self.fusion = int(self.attributes.get("swiglu_fusion", 0)) if self.kind == "swiglu" else 0
         self.made: list[Node] = []
 
-    def given(self, slot: int | None) -> str:
-        return self.node.inputs[slot] if slot is not None and slot < len(self.node.inputs) else ""
+    def given(self, slot: int) -> str:
+        return self.node.inputs[slot] if slot < len(self.node.inputs) else ""
 
     def parts(self) -> list[Node] | None:
         x, logits = (self.inference.types.get(n) for n in self.node.inputs[:2])
@@ -126,7 +130,7 @@ class _Mixture:
             return False
         if self.node.op_type == "MoE":
             return True
-        if given.get("quant_type", "int") != "int" or given.get("weights_prepacked", -1) == 1:
+        if given.get("quant_type", "int") not in _BLOCKS or given.get("weights_prepacked", -1) == 1:
             return False
         if not self.given(_MIXING):
             return True
@@ -136,10 +140,15 @@ class _Mixture:
         return mixing.dtype is DType.FLOAT and mixing.shape == logits.shape
 
     def _layers(self, experts: int, width: Any) -> list[_Layer] | None:
-        bits = int(self.attributes.get("expert_weight_bits", 4)) if self.node.op_type == "QMoE" else 0
-        own = [int(self.attributes.get(f"fc{i}_expert_weight_bits") or bits) if bits else 0 for i in (1, 2, 3)]
+        quantised = self.node.op_type == "QMoE"
+        bits = int(self.attributes.get("expert_weight_bits", 4)) if quantised else 0
+        block = _BLOCKS[self.attributes.get("quant_type", "int")] if quantised else 0
+        own = [
+            int(self.attributes.get(f"fc{i}_expert_weight_bits") or bits) if bits and not block else bits and 4
+            for i in (1, 2, 3)
+        ]
         first, second, third = (
-            _Layer(self, slots, b) for slots, b in zip(_SLOTS[self.node.op_type], own, strict=True)
+            _Layer(self, slots, b, block) for slots, b in zip(_SLOTS[self.node.op_type], own, strict=True)
         )  # fmt: skip
         if not first.fits(experts, width):
             return None
@@ -177,9 +186,10 @@ class _Mixture:
         return found if limit is None else found | {"limit": float(limit)}
 
     def _product(self, rows: str, starts: str, layer: _Layer, name: str) -> str:
-        weights, bias, scales, zeros = layer.names
-        inputs = [rows, starts, weights, bias, scales, zeros]
-        return self._add("ExpertProducts", inputs, [name], columns=layer.columns, bits=layer.bits)[0]
+        inputs = [rows, starts, *layer.names]
+        if layer.block:
+            inputs[5] = ""  # no zero points
+        return self._add("ExpertProducts", inputs, [name], columns=layer.columns, bits=layer.bits, block=layer.block)[0]
 
     def _constant(self, name: str, array: np.ndarray) -> str:
         name = f"{self.node.outputs[0]}%{name}"
