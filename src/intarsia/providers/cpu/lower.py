@@ -27,7 +27,7 @@ from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Step, buffers_and_sizes
 from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
-from intarsia.providers.cpu.dequantize import dequantized
+from intarsia.providers.cpu.dequantize import dequantized, requantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
@@ -62,6 +62,9 @@ def lower_graph(
     wide = widened(inference)
     if wide is not None:
         inference = infer(wide, registry)
+    stored = requantized(inference, registry)
+    if stored is not None:
+        inference = infer(stored, registry)
     integers = integer_products(inference, (config or {}).get("session.disable_quant_qdq", "0") != "1")
     if integers is not None:
         inference = infer(integers, registry)
