@@ -61,14 +61,15 @@ _GROUPS = (  # types that are listed by one word
 
 LEGEND = """
 - *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer.
-- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **host**: a NumPy
-  function between compiled kernels. Shapes, axes and the like are constants in the examples, as in exported models; where
-  a run computes them, some operators run on the host (`intarsia explain MODEL` says which, and why).
+- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **host**: a Python
+  function between compiled kernels, with NumPy or a kernel of its own (NonZero, NonMaxSuppression, random numbers). Shapes,
+  axes and the like are constants in the examples, as in exported models; where a run computes them, some operators run on
+  the host (`intarsia explain MODEL` says which, and why).
 - *compiled for*: element types of the main input for which the CPU provider compiles; *on the host*: the others that ONNX
   allows, with the reason. A type without a reason is one that the compiler does not compute with.
 - *Reference*: **yes** where the NumPy interpreter runs it.
-- An operator that ONNX defines as a function and that is not listed (`ai.onnx.preview::FlexAttention`) runs, on every provider, as
-  the nodes of that function.
+- An operator that ONNX defines as a function and that is not listed (`ai.onnx.preview::FlexAttention`) runs, on every
+  provider, as the nodes of that function.
 
 Operators of your own: [custom-operators.md](custom-operators.md).
 """
