@@ -21,23 +21,11 @@ from intarsia.kernel import lang as k
 from intarsia.ops.contrib_experts import FLOAT4, unpacked
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.experts import block_size, stored_bits
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _SERIAL_PRODUCTS = 100_000  # as for other products
 _ROWS, _STARTS, _WEIGHTS, _BIAS, _SCALES, _ZEROS, _WHOLE = range(7)
-
-
-def block_size(depth: int, blocks: int, bits: int) -> int | None:
-    """Numbers of a block of a matrix of this depth, as the kernel counts them; None where its words do not hold blocks."""
-    if blocks == 1:
-        return -(-depth // 8) * 8
-    size, rest = divmod(depth, blocks)
-    return None if rest or size % (32 // _stored(bits)) else size
-
-
-def _stored(bits: int) -> int:
-    """Numbers of 2 bits are stored in 4."""
-    return max(bits, 4)
 
 
 def expert_order(node: Node, inference: Inference) -> Template | None:
@@ -142,7 +130,7 @@ class ExpertProducts(Template):
         depth, scales = self._shape(_WEIGHTS)[2] * 8 // self._bits, self._shape(_SCALES)
         size = block_size(depth, scales[2] if len(scales) == 3 else 1, self._bits)
         assert size is not None
-        return BlockFormat(_stored(self._bits), size, bool(self._name(_ZEROS)) or self._bits == 2)
+        return BlockFormat(stored_bits(self._bits), size, bool(self._name(_ZEROS)) or self._bits == 2)
 
     def _bias(self, workspace: Workspace) -> np.ndarray:
         given = workspace.array(self._name(_BIAS))
