@@ -247,6 +247,13 @@ def test_missing_files(tmp_path: Path) -> None:
         load("a\0b")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows says that such a file is not found")
+def test_path_through_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").write_bytes(b"")
+    with pytest.raises(NoSuchFile, match="does not exist: a part of its path is a file, not a folder"):
+        load(tmp_path / "a.onnx" / "b.onnx")
+
+
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="needs a file that this user may not read")
 def test_unreadable_file(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"

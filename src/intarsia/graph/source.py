@@ -84,9 +84,9 @@ def map_file(path: str) -> Buffer:
         parent = Path(path).parent
         where = f"its folder {str(parent)!r} does not exist either" if not parent.is_dir() else "check the name"
         raise NoSuchFile(f"model file {path!r} does not exist: {where} (current folder: {str(Path.cwd())!r})") from None
-    except (IsADirectoryError, NotADirectoryError):
-        raise NoSuchFile(f"model file {path!r} is a folder or lies under a file: give the path of the .onnx file") from None
-    except (PermissionError, OSError) as error:
+    except NotADirectoryError:
+        raise NoSuchFile(f"model file {path!r} does not exist: a part of its path is a file, not a folder") from None
+    except OSError as error:
         if Path(path).is_dir():  # Windows refuses to open a folder with PermissionError
             raise NoSuchFile(f"model file {path!r} is a folder: give the path of the .onnx file in it") from None
         raise InvalidArgument(f"model file {path!r} cannot be read: {error.strerror or error}") from error
