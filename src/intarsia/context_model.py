@@ -157,7 +157,7 @@ def _saved(part: Part, program: Program) -> Pieces:
         raise NotSaved(f"its tensors are in the memory of {part.provider.device}")
     if any(part.graph.type_of(n) is None for n in program.outputs):
         raise NotSaved("the type of an output is not known")
-    return packed(part.provider, program)
+    return packed(part.provider, program, [part.graph.type_of(n) for n in program.inputs])
 
 
 def _context_node(part: Part, program: Program, name: str) -> Node:

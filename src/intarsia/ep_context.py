@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import pickle
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
@@ -22,9 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import ExternalDataError, Fail, InvalidGraph, InvalidProtobuf, ModelRequiresCompilation, NotImplemented
+from intarsia.errors import (
+    ExternalDataError,
+    Fail,
+    InvalidArgument,
+    InvalidGraph,
+    InvalidProtobuf,
+    ModelRequiresCompilation,
+    NotImplemented,
+)
+from intarsia.graph.dims import Expr
 from intarsia.graph.external import ExternalFiles
-from intarsia.graph.model import Graph, Node
+from intarsia.graph.model import Graph, Node, TensorType, ValueType
 from intarsia.log import logger
 from intarsia.partition.partition import Part, label
 from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
@@ -59,25 +69,26 @@ def unsuitable(made: Mapping[str, Any], provider: ExecutionProvider) -> tuple[st
     return provider.fits(str(made.get("needs", "")))
 
 
-def packed(provider: ExecutionProvider, program: Program) -> list[bytes | memoryview]:
-    """The bytes of a compiled part, in pieces.
+def packed(provider: ExecutionProvider, program: Program, types: Sequence[ValueType | None]) -> list[bytes | memoryview]:
+    """The bytes of a compiled part, in pieces. `types`: of its inputs, as its code takes them for granted.
 
     Raises:
         NotSaved: the provider cannot save it.
     """
     saved = provider.save(program)
+    head = pickle.dumps((list(types), saved.head), 5)
     weights = [memoryview(part).cast("B") for part in saved.parts]
-    digest = sha256(saved.head)
+    digest = sha256(head)
     for part in weights:
         digest.update(part)
     made = {
-        **built_by(), "needs": provider.saved_for(), "provider": provider.name, "head": len(saved.head),
+        **built_by(), "needs": provider.saved_for(), "provider": provider.name, "head": len(head),
         "weights": sum(part.nbytes for part in weights), "checksum": digest.hexdigest(),
     }  # fmt: skip
     header = json.dumps(made).encode()
     secret = _secret(create=True)
     seal = _sealed(header, secret) if secret else bytes(32)
-    return [_PREFIX.pack(_MAGIC, len(header), _checksum(header), seal), header, saved.head, *weights]
+    return [_PREFIX.pack(_MAGIC, len(header), _checksum(header), seal), header, head, *weights]
 
 
 def _checksum(data: bytes) -> bytes:
@@ -135,8 +146,12 @@ class _Reader:
 
 
 def program_of(graph: Graph, provider: ExecutionProvider, context: CompileContext) -> Program:
-    """The program of a model that is one EPContext node. Raises as `restored`."""
-    return restored(Part(0, provider, (0,), graph), context)
+    """The program of a model that is one EPContext node and whose feeds are checked. Raises as `restored`."""
+    found = restored(Part(0, provider, (0,), graph), context)
+    if not isinstance(found, _Checked) or found.inputs != found.program.inputs or found.outputs != found.program.outputs:
+        return found
+    declared = [graph.type_of(n) for n in found.inputs]
+    return found.program if _constraints(declared) == _constraints(found.types) else found
 
 
 def restored(part: Part, context: CompileContext) -> Program:
@@ -178,7 +193,7 @@ def _beside(where: str, name: str, part: Part, context: CompileContext) -> Path:
 
 
 def _restored(reader: _Reader, part: Part, context: CompileContext) -> Program:
-    node, provider = part.graph.nodes[0], part.provider
+    provider = part.provider
     if reader.nbytes < _PREFIX.size or (prefix := _PREFIX.unpack(reader.take(_PREFIX.size)))[0] != _MAGIC:
         raise NotImplemented(f"{reader.where} is not in Intarsia's format, or damaged: another runtime compiled it; {_AGAIN}")
     _, length, checksum, seal = prefix
@@ -206,6 +221,7 @@ def _restored(reader: _Reader, part: Part, context: CompileContext) -> Program:
             f"else {_AGAIN}"
         )
     try:
+        types, head = pickle.loads(head)  # noqa: S301 # it comes with machine code, which the user trusts
         program = provider.restore(head, block, context)
     except Exception as error:
         raise ModelRequiresCompilation(
@@ -213,7 +229,7 @@ def _restored(reader: _Reader, part: Part, context: CompileContext) -> Program:
         ) from error
     if program is None:
         raise ModelRequiresCompilation(f"{reader.where} cannot be restored on this machine; {_AGAIN}")
-    return _named(program, node, part, reader.where)
+    return _checked(program, types, part, reader.where)
 
 
 def _parsed(reader: _Reader, header: bytes) -> dict[str, Any]:
@@ -241,8 +257,9 @@ def _check_suitable(where: str, made: Mapping[str, Any], provider: ExecutionProv
     logger.warning("%s runs slower than it could: %s; %s", where, why, _AGAIN)
 
 
-def _named(program: Program, node: Node, part: Part, where: str) -> Program:
-    """The program under the node's names, which a tool may have changed since."""
+def _checked(program: Program, types: Sequence[ValueType | None], part: Part, where: str) -> Program:
+    """The program under the node's names, which a tool may have changed since, and with a look at its inputs in each run."""
+    node = part.graph.nodes[0]
     if len(node.inputs) != len(program.inputs) or len(node.outputs) != len(program.outputs):
         raise InvalidGraph(
             f"{where} takes {len(program.inputs)} inputs and gives {len(program.outputs)} outputs; the node has "
@@ -251,23 +268,61 @@ def _named(program: Program, node: Node, part: Part, where: str) -> Program:
     for name in node.inputs:
         if name not in part.graph.input_names():
             raise InvalidGraph(f"{where}: its input {name!r} is an initializer or left out, expected a value of each run")
-    if (tuple(node.inputs), tuple(node.outputs)) == (program.inputs, program.outputs):
-        return program
-    return _Renamed(program, node.inputs, node.outputs)
+    return _Checked(program, types, node, where)
 
 
-class _Renamed(Program):
-    """A program whose values have other names."""
+def _constraints(types: Sequence[ValueType | None]) -> list[Any]:
+    """What types ask of values: equal lists ask the same. Symbols are numbered in their order."""
+    seen: dict[str, int] = {}
+    found: list[Any] = []
+    for kind in types:
+        if not isinstance(kind, TensorType) or kind.shape is None:
+            found.append(str(kind))
+            continue
+        dims = [d if isinstance(d, int) else f"#{seen.setdefault(str(d), len(seen))}" for d in kind.shape]
+        found.append((kind.dtype, dims))
+    return found
 
-    def __init__(self, program: Program, inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        self.inputs, self.outputs, self._program = tuple(inputs), tuple(outputs), program
-        self._own = dict(zip(outputs, program.outputs, strict=True))
+
+class _Checked(Program):
+    """A program whose inputs are checked before each run: its code relies on their types and sizes."""
+
+    def __init__(self, program: Program, types: Sequence[ValueType | None], node: Node, where: str) -> None:
+        self.inputs, self.outputs = tuple(node.inputs), tuple(node.outputs)
+        self.program, self.types, self._where = program, types, where
+        self._own = dict(zip(node.outputs, program.outputs, strict=True))
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        return self._program.run(inputs, run)
+        self._check(inputs)
+        return self.program.run(inputs, run)
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
-        return self._program.bound(inputs, {self._own[name]: target for name, target in targets.items()})
+        self._check(inputs)
+        return self.program.bound(inputs, {self._own[name]: target for name, target in targets.items()})
 
     def describe(self, stage: str = "program") -> str:
-        return self._program.describe(stage)
+        return self.program.describe(stage)
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        sizes: dict[str, int] = {}
+        later: list[tuple[str, Expr, int]] = []
+        for name, kind, value in zip(self.inputs, self.types, inputs, strict=True):
+            if not isinstance(kind, TensorType):
+                continue
+            if not isinstance(value, np.ndarray) or value.dtype != kind.dtype.numpy:
+                raise self._misfit(name, kind, getattr(value, "dtype", type(value).__name__))
+            if kind.shape is None:
+                continue
+            if value.ndim != len(kind.shape):
+                raise self._misfit(name, kind, f"shape {list(value.shape)}")
+            for dim, size in zip(kind.shape, value.shape, strict=True):
+                if isinstance(dim, Expr) and dim.symbols != {str(dim)}:
+                    later.append((name, dim, size))
+                elif (dim if isinstance(dim, int) else sizes.setdefault(str(dim), size)) != size:
+                    raise self._misfit(name, kind, f"shape {list(value.shape)}, where other sizes are {sizes}")
+        for name, dim, size in later:
+            if dim.symbols <= sizes.keys() and dim.evaluate(sizes) != size:
+                raise self._misfit(name, dim, f"{size}, where other sizes are {sizes}")
+
+    def _misfit(self, name: str, expected: Any, given: Any) -> InvalidArgument:
+        return InvalidArgument(f"{self._where} was compiled for its input {name!r} as {expected}; got {given}; {_AGAIN}")

@@ -208,6 +208,30 @@ assert "EPContext" in str(session.explain())
         assert [n.op_type for n in onnx.load(target).graph.node] == ["EPContext", "Relu"]
         np.testing.assert_allclose(ort.InferenceSession(target).run(None, {"x": X})[0], EXPECTED)
 
+    def test_sizes_that_the_code_does_not_expect(self, make_model: Callable[..., onnx.ModelProto]) -> None:
+        source = make_model("g (float[n, 3] x, float[n, 3] z) => (float[n, 3] y) { y = Add(x, z) }")
+        data = ort.ModelCompiler(ort.SessionOptions(), source.SerializeToString()).compile_to_bytes()
+        six, one = np.ones((6, 3), np.float32), np.ones((1, 3), np.float32)
+        session = ort.InferenceSession(data)
+        np.testing.assert_array_equal(session.run(None, {"x": six, "z": six})[0], six + six)
+        with pytest.raises(
+            InvalidArgument, match=r"was compiled for its input 'z' as .*; got shape \[1, 3\], where other sizes"
+        ):
+            session.run(None, {"x": six, "z": one})
+
+        def given(kind: int, shape: list[Any], value: np.ndarray) -> None:
+            changed = onnx.load_from_string(data)
+            changed.graph.input[1].CopyFrom(onnx.helper.make_tensor_value_info("z", kind, shape))
+            ort.InferenceSession(changed.SerializeToString()).run(None, {"x": six, "z": value})
+
+        given(1, ["n", 3], six)
+        with pytest.raises(InvalidArgument, match=r"input 'z' as .*; got shape \[6\]"):
+            given(1, ["k"], six[:, 0])
+        with pytest.raises(InvalidArgument, match=r"input 'z' as .*; got shape \[6, 2\]"):
+            given(1, ["n", 2], six[:, :2])
+        with pytest.raises(InvalidArgument, match=r"input 'z' as .*; got float16"):
+            given(10, ["n", 3], six.astype(np.float16))
+
     def test_what_runs_a_subgraph_from_python_stays_alone(
         self, tmp_path: Path, make_model: Callable[..., onnx.ModelProto]
     ) -> None:
