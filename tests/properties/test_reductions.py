@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from drawn_nodes import FLOATS, SIDES, Drawn, array, check, drawn, seeds, shapes, wide
+from drawn_nodes import FLOATS, SIDES, Drawn, array, check, drawn, seeds, shapes, structures, wide
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -173,11 +173,15 @@ def test_softmax(op: str, dtype: Any, shape: tuple[int, ...], seed: int, data: s
 
 
 @drawn
-@given(st.sampled_from(FLOATS), shapes(1, 3, (1, 2, 3, 8, 17)), seeds, st.data())
-def test_layer_norm(dtype: Any, shape: tuple[int, ...], seed: int, data: st.DataObject) -> None:
-    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
-    biased, rms = data.draw(st.booleans()), data.draw(st.booleans())
-    x, weight, bias = array(seed, shape, dtype), array(seed + 1, shape[axis:], dtype), array(seed + 2, shape[axis:], dtype)
+@given(structures, seeds, st.data())
+def test_layer_norm(structure: int, seed: int, data: st.DataObject) -> None:
+    rng = np.random.default_rng(structure)
+    dtype, rank = FLOATS[rng.integers(len(FLOATS))], int(rng.integers(1, 4))
+    axis, biased, rms, constant = int(rng.integers(-rank, rank)), rng.integers(2), rng.integers(2), rng.integers(4) == 0
+    sides = (1, 2, 3, 8, 17)
+    shape = tuple(int(rng.choice(sides)) if constant else data.draw(st.sampled_from(sides)) for _ in range(rank))
+    x, weights = array(seed, shape, dtype), structure if constant else seed + 1
+    weight, bias = array(weights, shape[axis:], dtype), array(weights + 1, shape[axis:], dtype)
     v = wide(x)
     along = tuple(range(axis % len(shape), len(shape)))
     if not rms:
@@ -189,7 +193,7 @@ def test_layer_norm(dtype: Any, shape: tuple[int, ...], seed: int, data: st.Data
     else:
         expected = expected + wide(bias) if biased else expected
         node = Drawn("LayerNormalization", [x, weight, bias if biased else None], {"axis": axis, "epsilon": EPSILON})
-    node.constant = (1, 2) if data.draw(st.integers(0, 3)) == 0 else ()
+    node.constant = (1, 2) if constant else ()
     check(node, expected, 40 if dtype in FLOATS[:2] else 12, scale=4)
 
 
