@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import signal
 import subprocess
@@ -268,11 +269,16 @@ def test_interrupt_ends_a_run_in_native_code(tmp_path: Path) -> None:
         "-i",
         "start=@ones",
     ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("input start"):
-                break
-        time.sleep(0.3)  # the loop is under way then; before, the interrupt would end it just the same
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+    # Where the tests themselves run in the background, SIGINT is ignored, and children inherit that.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                if line.startswith("input start"):
+                    break
+            time.sleep(0.3)  # the loop is under way then; before, the interrupt would end it just the same
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
