@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import signal
 import subprocess
@@ -258,20 +257,11 @@ def test_interrupt_ends_a_run_in_native_code(tmp_path: Path) -> None:
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 20)]
     (tmp_path / "long.onnx").write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
-    command = [
-        sys.executable,
-        "-m",
-        "intarsia",
-        "run",
-        str(tmp_path / "long.onnx"),
-        "-i",
-        "trips=1000000000000",
-        "-i",
-        "start=@ones",
-    ]
     # Where the tests themselves run in the background, SIGINT is ignored, and children inherit that.
-    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heed) as process:
+    heed = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; from intarsia.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "run", str(tmp_path / "long.onnx"), "-i", "trips=1000000000000", "-i", "start=@ones"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             for line in process.stderr:
