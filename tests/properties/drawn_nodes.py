@@ -117,7 +117,8 @@ def compiled(node: Drawn, kinds: Sequence[Any]) -> list[Any]:
 
 
 def assert_close(found: np.ndarray, expected: Any, units: float, scale: Any, what: str) -> None:
-    """Equal integers; floats within `units` units of their type's precision of max(|expected|, scale)."""
+    """Equal integers; floats within `units` units of their type's precision of max(|expected|, scale), or its
+    smallest normal number."""
     expected = np.asarray(expected)
     assert found.shape == expected.shape, f"{what}: shape {found.shape}, expected {expected.shape}"
     if found.dtype not in EPS:
@@ -134,7 +135,7 @@ def assert_close(found: np.ndarray, expected: Any, units: float, scale: Any, wha
         good = (
             (f == e)
             | (np.isnan(f) & np.isnan(e))
-            | (np.abs(f - e) <= bound)
+            | (np.abs(f - e) <= np.maximum(bound, tiny))  # of an intermediate value that is not a normal number
             | (over & (np.sign(f) == np.sign(e)) & (np.abs(f) > limit / 2))
         )
     if not good.all():
