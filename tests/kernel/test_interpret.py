@@ -85,3 +85,9 @@ def test_sizes_that_are_negative() -> None:
     n = symbol("n")
     with pytest.raises(ValueError, match=r"a value would have shape \[-3\]: a size is negative; check sizes and pads"):
         interpret([k.full((n - 5,), 0, DType.FLOAT)], [], {"n": 2})
+
+
+def test_an_empty_axis_backwards() -> None:
+    x = k.input(0, DType.FLOAT, (2, 0))
+    (found,) = interpret([k.strided_slice(x, (0, -1), (1, -1), (2, 0))], [np.zeros((2, 0), np.float32)])
+    assert found.shape == (2, 0)

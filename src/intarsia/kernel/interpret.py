@@ -50,9 +50,11 @@ class _Interpreter:
     def __init__(self, operands: Sequence[np.ndarray | None], env: Mapping[str, int]) -> None:
         self.operands, self.env = operands, env
 
+    def numbers(self, dims: Sequence[Dim]) -> tuple[int, ...]:
+        return tuple(evaluate(d, self.env) if isinstance(d, Expr) else int(d) for d in dims)
+
     def shape(self, dims: Sequence[Dim]) -> tuple[int, ...]:
-        env = self.env
-        shape = tuple(evaluate(d, env) if isinstance(d, Expr) else int(d) for d in dims)
+        shape = self.numbers(dims)
         if min(shape, default=0) < 0:
             raise ValueError(f"a value would have shape {list(shape)}: a size is negative; check sizes and pads")
         return shape
@@ -97,7 +99,7 @@ class _Interpreter:
         return args[0].transpose(t.attrs)
 
     def _slice(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
-        starts, steps = self.shape(t.attrs[0]), t.attrs[1]
+        starts, steps = self.numbers(t.attrs[0]), t.attrs[1]  # of an empty axis -1, which nothing reads
         shape = self.shape(t.shape)
         out = args[0]
         for axis, (start, step, count) in enumerate(zip(starts, steps, shape, strict=True)):
