@@ -251,8 +251,8 @@ def test_channel_norms(
         half = (size - 1) // 2
         square = np.stack([(v * v)[:, max(0, c - half) : c + half + 1].sum(1) for c in range(channels)], 1)
         check(
-            Drawn(op, [x], {"size": size, "alpha": 0.1, "beta": 0.75, "bias": 1.0}, opset=13),
-            v / (1 + float(np.float32(0.1)) / size * square) ** 0.75,
+            Drawn(op, [x], {"size": size, "alpha": 0.125, "beta": 0.75, "bias": 1.0}, opset=13),
+            v / (1 + 0.125 / size * square) ** 0.75,
             30,
         )
     else:

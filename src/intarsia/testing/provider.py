@@ -196,7 +196,7 @@ class Suite:
         yield "nothing is left behind", *self._growth(session)
 
     def _growth(self, session: Any) -> tuple[str, str]:
-        feed = _feed(64)
+        feed = _feed(2048)
         for _ in range(20):
             session.run(None, feed)
         gc.collect()
