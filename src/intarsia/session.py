@@ -335,10 +335,10 @@ class InferenceSession(SessionApi, SessionDebug):
             if run_options is not None:
                 input_feed, adapted = self._checked(run_options, input_feed)
                 inputs = None if adapted else inputs
-            if inputs is None:
-                model, inputs = self._read(input_feed)
             if taps is not None or self._hooks:
                 return self._observed(input_feed, output_names, taps, run_options)
+            if inputs is None:
+                model, inputs = self._read(input_feed)
             if timeout is not None:
                 results = self._run_timed(model, inputs, output_names, run_options, timeout)
             else:
@@ -348,7 +348,7 @@ class InferenceSession(SessionApi, SessionDebug):
             return results if framework is None else self._delivered(results, framework)
         except EPFail as error:
             self._fall_back(error, model)
-        return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework)
+        return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework, taps=taps)
 
     def _fall_back(self, error: EPFail, model: CompiledModel | DirectModel) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
@@ -403,7 +403,7 @@ class InferenceSession(SessionApi, SessionDebug):
 
     def _variant(self, feed: Mapping[str, Any]) -> tuple[CompiledModel | DirectModel, FeedReader]:
         """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""
-        given = tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
+        given = self._overridden(feed)
         if not given:
             return self._model, self._reader
         from intarsia import prepare
@@ -413,6 +413,10 @@ class InferenceSession(SessionApi, SessionDebug):
                 opened = prepare.with_inputs(self._graph(), given)
                 self._variants[given] = (self._maker.compiled(opened), FeedReader(opened.inputs))
             return self._variants[given]
+
+    def _overridden(self, feed: Any) -> tuple[str, ...]:
+        """The initializers for which the feed has other values."""
+        return tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
 
     def io_binding(self) -> IOBinding:
         """A new, empty binding for this session."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import Fail
@@ -28,6 +28,7 @@ class SessionDebug:
 
     _compiled: Callable[[Graph], CompiledModel]
     _graph: Callable[[], Graph]
+    _overridden: Callable[[Any], tuple[str, ...]]
     _run_some: Callable[..., list[Any]]
     _signature: Signature
     _output_names: list[str]
@@ -87,7 +88,7 @@ class SessionDebug:
         from intarsia.debug.taps import Tapped, matching, with_taps
 
         names = tuple(matching(self._graph(), patterns))
-        given = tuple(v.name for v in self._signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
+        given = self._overridden(feed)
         key = ("taps", *given, "", *names)
         with self._lock:
             if key not in self._variants:

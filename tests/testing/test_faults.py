@@ -100,6 +100,13 @@ class TestLost:
         gc.collect()
         assert provider.memory.live_buffers == 0
 
+    def test_a_run_with_taps_goes_on_with_its_taps(self) -> None:
+        made, _ = session(CPU, lost_at=2)
+        with pytest.warns(ort.ProviderWarning, match="failed in a run"):
+            found = made.run(None, {"x": X}, taps=["b"])
+        assert np.allclose(found[0], Y)
+        np.testing.assert_allclose(found.taps["b"], np.exp(np.maximum(X, 0)), rtol=1e-6)  # type: ignore[attr-defined]
+
     def test_the_cpu_stands_in_as_in_onnxruntime_where_that_is_wanted(self) -> None:
         made, _ = session(lost_at=2, entries={"session.provider_fallback": "warn"})
         with pytest.warns(ort.ProviderWarning):
