@@ -98,7 +98,7 @@ def measure(case: Case, threads: int, rounds: int, seconds: float) -> Result | R
     try:
         own, how = intarsia_run(model, feeds, threads)
         got = own()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - as above: a row of the table, not the end of it
         return Refusal(case.name, "intarsia", _first_line(error))
     difference = 0.0 if case.op in RANDOM else largest_difference(got, expected)
     times = {"intarsia": math.inf, "onnxruntime": math.inf}

@@ -57,8 +57,8 @@ class Surroundings(Protocol):
     def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
         """A buffer that is no value of the graph."""
 
-    def lower(self, graph: Graph) -> tuple[Executable, Mapping[str, ValueType]] | None:
-        """A body as an executable, and the types of its values; None if it cannot be lowered."""
+    def lower(self, graph: Graph) -> tuple[Executable, Mapping[str, ValueType]]:
+        """A body as an executable, and the types of its values."""
 
 
 @dataclass(frozen=True)
@@ -298,10 +298,7 @@ class _Splicer:
         inner.constants.update((n, constants[n]) for n in graph.captured_names() if n in constants)
         given = zip((v.name for v in graph.inputs), kinds, strict=True)
         inner.inputs = [*(Value(n, kind) for n, kind in given), *(Value(n, self._type(n)) for n in captured)]
-        lowered = around.lower(inner)
-        if lowered is None:
-            raise _NeedsPython
-        executable, types = lowered
+        executable, types = around.lower(inner)
         self._check(executable)
         prefix = f"{self.first}%{tag}/"
         places = dict(zip(inner.input_names(), [*buffers, *(around.canonical(n) for n in captured)], strict=True))

@@ -205,7 +205,7 @@ class _Lowerer:
     def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
         return self.constants.temporary(name, dtype, shape)
 
-    def lower(self, graph: Graph) -> tuple[Executable, dict[str, ValueType]] | None:
+    def lower(self, graph: Graph) -> tuple[Executable, dict[str, ValueType]]:
         lowered = lower_graph(graph, self.registry, self.target, self.config, self.defined)
         return lowered.executable, lowered.types
 
