@@ -1,4 +1,4 @@
-"""Write eight model families as ONNX with torch's own outputs: python tests/models/export.py OUTDIR [--size full] [NAME ...]
+"""Write twenty model families as ONNX with torch's own outputs: python tests/models/export.py OUTDIR [--size full] [NAME ...]
 
 Weights are random with a fixed seed; `small` copies (the default) export in seconds, `full` ones have the sizes people use.
 NAME.npz beside NAME.onnx holds `in_*` and `out_*` (one call's inputs and torch's outputs), and, where sizes may vary,
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as hf
+from architectures import ARCHITECTURES
 from torch import Tensor, nn
 
 
@@ -133,9 +134,20 @@ def mlp_tabular(small: bool) -> Case:
     return Case(nn.Sequential(*layers), ("features",), lambda b, _: (torch.randn(b, 64),), ("batch",))
 
 
+def architecture(name: str) -> Callable[[bool], Case]:
+    """An architecture of `architectures.py`, for one batch size."""
+
+    def build(small: bool) -> Case:
+        model, sample = ARCHITECTURES[name](small)
+        names = tuple(f"input_{i}" for i in range(len(sample(1))))
+        return Case(model, names, lambda batch, _: sample(batch), ())
+
+    return build
+
+
 FAMILIES: dict[str, Callable[[bool], Case]] = {
     f.__name__: f for f in (bert_base, vit_base, resnet50, mobilenet_v2, gpt2, vgg16, lstm_text, mlp_tabular)
-}
+} | {name: architecture(name) for name in ARCHITECTURES}
 
 
 def unsettle_norms(model: nn.Module) -> None:
@@ -164,7 +176,9 @@ def export(name: str, folder: Path, small: bool) -> None:
         calls = {"": main} | ({"other_": case.sample(batch + 2, seq - 5)} if case.dynamic else {})
         for prefix, inputs in calls.items():
             arrays |= {f"{prefix}in_{n}": a.numpy() for n, a in zip(case.names, inputs, strict=True)}
-            arrays[f"{prefix}out_0"] = model(*inputs).numpy()
+            outputs = model(*inputs)
+            for i, output in enumerate(outputs if isinstance(outputs, tuple) else (outputs,)):
+                arrays[f"{prefix}out_{i}"] = output.numpy()
         dynamic = tuple(axes for _ in main)
         shapes = None if not axes else (dynamic,) if isinstance(model, Named) else dynamic
         example = case.sample(batch + 1, seq) if axes else main  # torch takes a size of 1 for a constant
@@ -181,7 +195,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FAMILIES))
     parser.add_argument("--size", choices=["small", "full"], default="small")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if unknown := set(options.names) - set(FAMILIES):
         parser.error(f"unknown {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
     warnings.filterwarnings("ignore")

@@ -11,8 +11,12 @@ import intarsia as ort
 
 pytestmark = pytest.mark.models
 
-FAMILIES = ["bert_base", "vit_base", "resnet50", "mobilenet_v2", "gpt2", "vgg16", "lstm_text", "mlp_tabular"]
-VARIABLE = [name for name in FAMILIES if name != "lstm_text"]
+VARIABLE = ["bert_base", "vit_base", "resnet50", "mobilenet_v2", "gpt2", "vgg16", "mlp_tabular"]
+ARCHITECTURES = [
+    "yolo", "unet", "deeplab", "speech_encoder", "wave_encoder", "efficientnet", "mobilenet_v3", "shufflenet", "convnext",
+    "resnext50", "densenet", "decoder",
+]  # fmt: skip
+FAMILIES = [*VARIABLE, "lstm_text", *ARCHITECTURES]
 TOLERANCE = 1e-4  # of torch's largest output
 
 
