@@ -491,7 +491,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """One token of a decoder in the style of Llama: ids [N, 1], past keys and values of all layers; logits, new keys and values."""
+    """A decoder (as Llama) for one token: ids [N, 1], past keys and values of all layers; logits, new keys and values."""
 
     def __init__(self, words: int, width: int, heads: int, groups: int, layers: int, hidden: int) -> None:
         super().__init__()
