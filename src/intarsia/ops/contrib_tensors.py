@@ -20,6 +20,7 @@ from intarsia.ops.resize import number
 from intarsia.ops.sampling import grid_sample_16
 from intarsia.ops.selection import unique
 from intarsia.ops.shape import range_of, trilu
+from intarsia.ops.signal import transformed
 from intarsia.ops.slicing import pad_all_axes
 
 DOMAIN = "com.microsoft"
@@ -192,7 +193,7 @@ def _irfft_type(X: TensorType, *, signal_ndim: int) -> TensorType:
     return X if X.shape is None else replace(X, shape=(*X.shape[:-2], (X.shape[-2] - 1) * 2))
 
 
-_FFT = "a fast Fourier transform, whose structure depends on the length's factors"
+_FFT = "its operands do not fit, or their rank is known only at run time"
 
 
 def _check_transform(x: np.ndarray, onesided: int, normalized: int, signal_ndim: int, complex_axes: int) -> None:
@@ -206,7 +207,9 @@ def _check_transform(x: np.ndarray, onesided: int, normalized: int, signal_ndim:
 def rfft(X: np.ndarray, *, normalized: int = 0, onesided: int = 1, signal_ndim: int = 1) -> np.ndarray:
     """Fourier transform of real signals over the last `signal_ndim` axes: [.., n] -> [.., n / 2 + 1, 2]."""
     _check_transform(X, onesided, normalized, signal_ndim, 0)
-    out = np.fft.rfftn(X.astype(np.promote_types(X.dtype, np.float32)), axes=range(X.ndim - signal_ndim, X.ndim))
+    out = transformed(X.astype(np.promote_types(X.dtype, np.float32)), X.shape[-1], X.ndim - 1, False, True)
+    for axis in range(X.ndim - signal_ndim, X.ndim - 1):
+        out = transformed(out, X.shape[axis], axis, False, False)
     return np.stack([out.real, out.imag], -1).astype(X.dtype)
 
 
@@ -216,8 +219,10 @@ def irfft(X: np.ndarray, *, normalized: int = 0, onesided: int = 1, signal_ndim:
     _check_transform(X, onesided, normalized, signal_ndim, 1)
     wide = X.astype(np.promote_types(X.dtype, np.float32))
     spectrum = wide[..., 0] + 1j * wide[..., 1]
-    sizes = [*spectrum.shape[spectrum.ndim - signal_ndim : -1], (spectrum.shape[-1] - 1) * 2]
-    return np.fft.irfftn(spectrum, s=sizes, axes=range(spectrum.ndim - signal_ndim, spectrum.ndim)).astype(X.dtype)
+    last = spectrum.ndim - 1
+    for axis in range(spectrum.ndim - signal_ndim, last):
+        spectrum = transformed(spectrum, spectrum.shape[axis], axis, True, False)
+    return transformed(spectrum, max(spectrum.shape[-1] - 1, 0) * 2, last, True, True).astype(X.dtype)
 
 
 # --- images ---------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.operands import dim
 from intarsia.ops.registry import host_op, op
 
-_REASON = "a fast Fourier transform, whose structure depends on the length's factors"
+_REASON = "its axis, step or length is known only at run time, or its operands do not fit"
 
 
 def _first(values: Any) -> Any:
@@ -56,15 +56,25 @@ def dft_17(input: np.ndarray, dft_length: Any = None, *, axis: int = 1, inverse:
         raise k.DefinitionError(f"axis {axis} is the axis of real and imaginary parts; expected a signal axis")
     default = 2 * (input.shape[at] - 1) if inverse and onesided else input.shape[at]
     length = default if dft_length is None else int(_first(dft_length))
+    if length < 0:
+        raise k.DefinitionError(f"the length of the transform is {length}; expected 0 or more")
     wide = input.astype(np.float64 if input.dtype == np.float64 else np.float32)
     signal = _signal(wide)
-    if inverse and onesided:
-        return np.fft.irfft(signal, length, at)[..., None].astype(input.dtype)
+    if onesided and not inverse and np.iscomplexobj(signal):
+        raise k.DefinitionError("onesided needs a real input")
+    out = transformed(signal, length, at, bool(inverse), bool(onesided))
+    return out[..., None].astype(input.dtype) if inverse and onesided else _parts(out, input.dtype)
+
+
+def transformed(signal: np.ndarray, length: int, axis: int, inverse: bool, onesided: bool) -> np.ndarray:
+    """A transform along `axis`, by NumPy; of no elements it is empty, and the one element of its half is 0."""
+    if length == 0:
+        sizes = list(signal.shape)
+        sizes[axis] = int(onesided and not inverse)
+        return np.zeros(sizes)
     if onesided:
-        if np.iscomplexobj(signal):
-            raise k.DefinitionError("onesided needs a real input")
-        return _parts(np.fft.rfft(signal, length, at), input.dtype)
-    return _parts((np.fft.ifft if inverse else np.fft.fft)(signal, length, at), input.dtype)
+        return np.fft.irfft(signal, length, axis) if inverse else np.fft.rfft(signal, length, axis)
+    return np.fft.ifft(signal, length, axis) if inverse else np.fft.fft(signal, length, axis)
 
 
 def _dft_20_type(
@@ -97,6 +107,8 @@ def _stft_type(
     if signal.shape is None:
         return TensorType(signal.dtype)
     step = _first(frame_step)
+    if isinstance(step, int) and step < 1:
+        raise k.DefinitionError(f"frame_step is {step}; expected at least 1")
     length: Dim | None = _first(frame_length)
     if length is None and window is not None and window.shape is not None:
         length = window.shape[0]
@@ -119,12 +131,18 @@ def stft(
         raise k.DefinitionError(f"window has {len(window)} elements; frame_length is {length}")
     wide = signal.astype(np.float64 if signal.dtype == np.float64 else np.float32)
     flat = _signal(wide) if wide.ndim == 3 else wide
-    frames = np.lib.stride_tricks.sliding_window_view(flat, length, axis=1)[:, ::step]
-    if window is not None:
-        frames = frames * window.astype(wide.dtype)
     if onesided and np.iscomplexobj(flat):
         raise k.DefinitionError("onesided needs a real signal")
-    return _parts((np.fft.rfft if onesided else np.fft.fft)(frames, axis=-1), signal.dtype)
+    count = (flat.shape[1] - length) // step + 1
+    if length < 0 or count < 0:
+        raise k.DefinitionError(f"frames of {length} elements, {step} apart, do not fit a signal of {flat.shape[1]}")
+    if count == 0:
+        frames = np.zeros((len(flat), 0, length), flat.dtype)
+    else:
+        frames = np.lib.stride_tricks.sliding_window_view(flat, length, axis=1)[:, ::step]
+    if window is not None:
+        frames = frames * window.astype(wide.dtype)
+    return _parts(transformed(frames, length, 2, False, bool(onesided)), signal.dtype)
 
 
 Curve = Callable[[k.Tensor], k.Tensor]  # of the angle 2 pi n / N
