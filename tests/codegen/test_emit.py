@@ -11,12 +11,14 @@ import pytest
 pytest.importorskip("llvmlite", reason="the primitives are compiled with llvmlite")
 
 import llvmlite.ir as ir
-from loop_kernels import run_loops
+from loop_kernels import compiled, run_kernel, run_loops
 
 from intarsia.codegen.emit import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.kernel.divisors import DIVISIONS
+from intarsia.kernel.faults import DIVISION_BY_ZERO
+from intarsia.kernel.interpret import DivisionByZero, interpret
 
 FLOATS = (DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16)
 INTEGERS = tuple(sorted(d for d in SUPPORTED_DTYPES if d.is_integer))
@@ -25,7 +27,7 @@ BITS = ("bitand", "bitor", "bitxor", "shl", "shr")
 FLOAT_UNARY = sorted(k.UNARY - {"not", "bitnot"})
 FLOAT_BINARY = sorted(k.BINARY - {"and", "or", "xor", *BITS})
 INTEGER_UNARY = ("abs", "bitnot", "ceil", "floor", "isinf", "isnan", "neg", "round", "sign")
-INTEGER_BINARY = sorted(k.BINARY - {"and", "or", "xor", "atan2"})
+INTEGER_BINARY = sorted(k.BINARY - {"and", "or", "xor", "atan2"} - DIVISIONS)
 BOOLEAN_BINARY = ("add", "and", "bitand", "bitor", "bitxor", "eq", "le", "lt", "max", "min", "mul", "ne", "or", "xor")
 
 
@@ -149,8 +151,12 @@ def python_binary(op: str, a: int, b: int, dtype: DType) -> int | bool:
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=lambda d: d.onnx_name)
 def test_binary_on_integers(dtype: DType) -> None:
-    """Division truncates and gives 0 for a divisor of 0, MIN / -1 wraps, shifts by too much give 0, powers wrap."""
+    """Division truncates, MIN / -1 wraps, shifts by too much give 0, powers wrap."""
     x, y = pairs(dtype)
+    divided = binary(sorted(DIVISIONS), x[y != 0], y[y != 0])
+    for op, found in divided.items():
+        expected = [python_binary(op, int(a), int(b), dtype) for a, b in zip(x, y, strict=True) if b]
+        np.testing.assert_array_equal(found, np.array(expected, found.dtype), err_msg=op)
     for op, found in binary(INTEGER_BINARY, x, y).items():
         expected = [python_binary(op, int(a), int(b), dtype) for a, b in zip(x, y, strict=True)]
         np.testing.assert_array_equal(found, np.array(expected, found.dtype), err_msg=op)
@@ -160,10 +166,27 @@ def test_binary_on_integers(dtype: DType) -> None:
 def test_interpreter_agrees_on_integers(dtype: DType) -> None:
     x, y = pairs(dtype)
     leaves = [k.input(i, dtype, x.shape) for i in range(2)]
+    for op in DIVISIONS:
+        with pytest.raises(DivisionByZero, match="an element of the integer divisor is 0"):
+            interpret([k.binary(op, *leaves)], [x, y])
+        (found,) = interpret([k.binary(op, *leaves)], [x[y != 0], y[y != 0]])
+        expected = [python_binary(op, int(a), int(b), dtype) for a, b in zip(x, y, strict=True) if b]
+        np.testing.assert_array_equal(found, np.array(expected, found.dtype), err_msg=op)
     for op in INTEGER_BINARY:
         (found,) = interpret([k.binary(op, *leaves)], [x, y])
         expected = [python_binary(op, int(a), int(b), dtype) for a, b in zip(x, y, strict=True)]
         np.testing.assert_array_equal(found, np.array(expected, found.dtype), err_msg=op)
+
+
+@pytest.mark.parametrize("op", sorted(DIVISIONS))
+def test_a_division_by_zero_is_reported(op: str) -> None:
+    x, y = np.arange(40, dtype=np.int32), np.ones(40, np.int32)
+    root = k.binary(op, *(k.input(i, DType.INT32, (40,)) for i in range(2)))
+    kernel = compiled([root])
+    assert kernel.checked and run_kernel(kernel, [root], [x, y], {})[1] == 0
+    y[37] = 0
+    (found,), status = run_kernel(kernel, [root], [x, y], {}, nthreads=3)
+    assert status == DIVISION_BY_ZERO and found[37] == 0
 
 
 def test_booleans() -> None:

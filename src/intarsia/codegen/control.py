@@ -41,7 +41,8 @@ def count_text(target: Target) -> KernelText:
 
     Arguments: 0 at the loop's beginning and 1 after an iteration; addresses of the int64 counter and of the byte that says
     whether to go on; address of the int64 limit or 0, and the limit where that is 0; address of a byte that is the loop's
-    condition, or 0 where it always holds.
+    condition, or 0 where it always holds; address of the status words of the loop's steps, and how many: the loop also ends
+    where one of them is set.
     """
     module = Module(target)
     body = module.kernel()
@@ -55,7 +56,11 @@ def count_text(target: Target) -> KernelText:
     with body.when(_differs(body, body.load_i64(args, 5), 0)):
         byte = body.b.load(body.load_pointer(args, 5), typ=ir.IntType(8))
         condition.set(body.b.zext(byte, ir.IntType(64)))
+    status, faults = body.load_pointer(args, 6), body.cell(0)
+    with body.loop(0, body.load_i64(args, 7)) as i:
+        faults.set(body.b.or_(faults.get(), body.load_i64(body.at(status, body.mul(i, 8)))))
     on = body.b.and_(_differs(body, condition.get(), 0), body.less(k, limit))
+    on = body.b.and_(on, body.equal(faults.get(), 0))
     body.b.store(body.b.zext(on, ir.IntType(8)), going)
     body.b.ret_void()
     return module.text("count")

@@ -319,7 +319,10 @@ class Emitter:
         return out
 
     def _integer_division(self, op: str, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
-        """Division truncates; by zero quotient and remainder are 0 instead of a trap; MIN / -1 wraps."""
+        """Division truncates; by zero quotient and remainder are 0 instead of a trap; MIN / -1 wraps.
+
+        Up to 32 bits the quotient of floats with twice the digits, cut off, is exact; floats are divided in vectors.
+        """
         b, signed, kind = self.builder, dtype.is_signed_integer, compute_type(dtype)
         zero, one = self.constant(0, kind), self.constant(1, kind)
         by_zero = b.icmp_unsigned("==", y, zero)
@@ -328,7 +331,12 @@ class Emitter:
             minus_one = b.icmp_signed("==", y, self.constant(-1, kind))
             unsafe = b.or_(by_zero, minus_one)
         divisor = b.select(unsafe, one, y)
-        quotient = b.sdiv(x, divisor) if signed else b.udiv(x, divisor)
+        if isinstance(y, ir.Constant) or kind.width > 32:
+            quotient = b.sdiv(x, divisor) if signed else b.udiv(x, divisor)
+        else:
+            wide = self.shaped(F64 if kind.width == 32 else F32)
+            there, back = (b.sitofp, b.fptosi) if signed else (b.uitofp, b.fptoui)
+            quotient = back(b.fdiv(there(x, wide), there(divisor, wide)), self.shaped(kind))
         if op == "div":
             if signed:
                 quotient = b.select(minus_one, b.neg(x), quotient)

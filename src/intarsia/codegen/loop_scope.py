@@ -10,6 +10,7 @@ from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import Index, may_miss
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.faults import INDEX_OUT_OF_RANGE
 from intarsia.kernel.lang import Tensor
 
 
@@ -47,7 +48,7 @@ class LoopBuilder:
 
     entry: ir.IRBuilder  # of the function's first block
     loop_variable: ir.Value  # of the loop whose body is being written
-    status: ir.Value | None  # where an index out of range is reported
+    status: ir.Value | None  # where an index out of range or a division by zero is reported
 
     def __init__(self) -> None:
         self.sizes: list[Expr] = []
@@ -170,7 +171,7 @@ class LoopBuilder:
             if any(may_miss(i) for i in where):  # what was read instead of an element of no indices is no index
                 outside = b.and_(outside, b.icmp_unsigned("!=", self._dim(scope, product(tensor.shape)), I64(0)))
             with b.if_then(outside, likely=False):
-                b.store(I64(1), self.status)
+                b.store(I64(INDEX_OUT_OF_RANGE), self.status)
         top = b.sub(size, I64(1))
         low = b.select(b.icmp_signed(">", first, top), top, first)
         return b.select(b.icmp_signed("<", low, I64(0)), I64(0), low)

@@ -11,8 +11,10 @@ from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.divisors import may_divide_by_zero
+from intarsia.kernel.faults import DIVISION_BY_ZERO
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
 from intarsia.kernel.rewrite import quantized
@@ -37,6 +39,7 @@ class ValueEmitter(LoopBuilder):
         self.serial = 0
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
+        self.zeros: dict[tuple[ir.Type, Dim], ir.Value] = {}  # cells that are not 0 once a divisor was 0
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         names = frozenset().union(*(self._names(i) for i in at)) if at else frozenset()
@@ -75,10 +78,42 @@ class ValueEmitter(LoopBuilder):
         pairs = operand_indices(t, at)
         if t.prim in ELEMENTWISE:
             values = [self._value(a, i, scope) for a, i in pairs]
+            if may_divide_by_zero(t):
+                self._note_zero(t, at, values[1], scope)
             dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
             return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
         ((operand, where),) = pairs
         return self._value(operand, where, scope)
+
+    def _note_zero(self, t: Tensor, at: list[Index], divisor: ir.Value, scope: Scope) -> None:
+        """Whether the divisor is 0 goes into a cell, in the outermost loop that knows it; LLVM makes a reduction of that."""
+        y, where = t.args[1], at
+        while y.prim in ("broadcast", "expand", "reshape"):
+            ((y, where),) = operand_indices(y, where)
+        place = scope.place(frozenset().union(*(self._names(i) for i in where)) if where else frozenset())
+        if self.outermost is not None and place.depth < self.outermost.depth:
+            place = self.outermost
+        cell = self.zeros.get((divisor.type, product(t.shape)))
+        if cell is None:
+            cell = self.zeros[divisor.type, product(t.shape)] = self.entry.alloca(divisor.type)
+            self.entry.store(divisor.type(0), cell)
+        key = ("zero", cell, divisor)
+        if key not in place.memo:
+            b = place.builder
+            zero = b.zext(b.icmp_unsigned("==", divisor, divisor.type(0)), divisor.type)
+            b.store(b.or_(b.load(cell, typ=divisor.type), zero), cell)
+            place.memo[key] = cell
+
+    def _report_zeros(self, scope: Scope) -> None:
+        """Divisions by 0 that were found; none where a quotient has no elements."""
+        b = scope.builder
+        for (kind, elements), cell in self.zeros.items():
+            found = b.icmp_unsigned("!=", b.load(cell, typ=kind), kind(0))
+            if isinstance(elements, Expr):
+                found = b.and_(found, b.icmp_unsigned("!=", self._dim(scope, elements), I64(0)))
+            if elements != 0:
+                with b.if_then(found, likely=False):
+                    b.store(I64(DIVISION_BY_ZERO), self.status)
 
     def _emit_cast(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         parts = quantized(t)

@@ -27,6 +27,7 @@ from intarsia.codegen.loop_scope import Scope
 from intarsia.codegen.loop_values import HELD, ValueEmitter, stripped
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr
+from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
 
 CHUNK = 4096  # elements of the last axis that one iteration of the outer loop covers
@@ -44,8 +45,8 @@ class LoopKernel:
     Attributes:
         operands: which `input(i)`s it reads, in the order of their pointers.
         outputs: how many output pointers follow.
-        checked: whether the address of an int64 follows, which is set to 1 when an index is out of range (the kernel then
-            reads in range instead).
+        checked: whether the address of an int64 follows, which is set to INDEX_OUT_OF_RANGE when an index is (the kernel then
+            reads in range instead), and to DIVISION_BY_ZERO when an integer is divided by 0 (which gives 0).
         sizes: expressions whose values follow.
     """
 
@@ -105,7 +106,7 @@ class _Lowering(ValueEmitter):
         self.roots, self.target, self.prefix = roots, target, prefix
         self.order = walk(roots)
         self.operands = tuple(sorted({t.attrs[0] for t in self.order if t.prim == "input"}))
-        self.checked = any(t.prim in ("take", "index", "scatter") for t in self.order)
+        self.checked = any(t.prim in ("take", "index", "scatter") or may_divide_by_zero(t) for t in self.order)
 
     # --- the function around the nest ---
 
@@ -127,6 +128,7 @@ class _Lowering(ValueEmitter):
         work = self.entry.append_basic_block("work")
         top = Scope(ir.IRBuilder(work), None)
         self._nests(top)
+        self._report_zeros(top)
         top.builder.ret_void()
         self.entry.branch(work)
         self._wrapper(body)

@@ -261,7 +261,7 @@ def _opaque(name: str, *args: Dim) -> Expr:
 
 
 def floordiv(a: Dim, b: Dim) -> Dim:
-    """a // b, exact where b divides a.
+    """a // b, exact where b divides a (ZeroDivisionError where b is 0).
 
     Multiples of a number b come out of the division: (h - 1) // 4 is (h + 3) // 4 - 1, so that equal sizes read the same
     and the operand is 0 or more where h is.

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.kernel.lang import Tensor, walk
 
 _NARROW_FLOATS = frozenset(
@@ -26,7 +27,11 @@ _NARROW_FLOATS = frozenset(
 def interpret(
     roots: Sequence[Tensor], operands: Sequence[np.ndarray | None], env: Mapping[str, int] | None = None
 ) -> list[np.ndarray]:
-    """Values of `roots` when `input(i)` is `operands[i]` and symbolic sizes have the values in `env`."""
+    """Values of `roots` when `input(i)` is `operands[i]` and symbolic sizes have the values in `env`.
+
+    Raises:
+        DivisionByZero: an element of an integer divisor is 0.
+    """
     interpreter = _Interpreter(operands, env or {})
     values: dict[int, np.ndarray] = {}
     order = walk(roots)
@@ -300,14 +305,33 @@ def _to_narrow_integer(x: np.ndarray, dtype: DType) -> np.ndarray:
     return low.astype(np.int8).astype(dtype.numpy)
 
 
+class DivisionByZero(ArithmeticError):
+    """An integer was divided by 0."""
+
+
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Integers are cut off towards zero; the smallest one divided by -1 stays what it is."""
     if a.dtype.kind not in "iu":
         return np.asarray(np.divide(a, b))
-    safe = np.where(b == 0, 1, b)
-    quotient = np.floor_divide(a, safe)
+    _require_divisor(b)
+    quotient = np.floor_divide(a, b)
     if a.dtype.kind == "i":
-        quotient = quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0)))
-    return np.asarray(np.where(b == 0, 0, quotient))
+        quotient = quotient + ((quotient * b != a) & ((a < 0) != (b < 0)))
+    return np.asarray(quotient)
+
+
+def _remainder(op: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    def remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind in "iu":
+            _require_divisor(b)
+        return op(a, b)
+
+    return remainder
+
+
+def _require_divisor(b: np.ndarray) -> None:
+    if not b.all():
+        raise DivisionByZero(DIVISOR_IS_ZERO)
 
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -358,7 +382,8 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "not": np.logical_not, "bitnot": np.invert,
     "isnan": np.isnan, "isinf": np.isinf, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide,
-    "mod": np.mod, "fmod": np.fmod, "pow": _power, "min": np.minimum, "max": np.maximum, "and": np.logical_and,
+    "mod": _remainder(np.mod), "fmod": _remainder(np.fmod), "pow": _power, "min": np.minimum, "max": np.maximum,
+    "and": np.logical_and,
     "or": np.logical_or, "xor": np.logical_xor, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor, "shl": _shift(np.left_shift), "shr": _shift(np.right_shift), "eq": np.equal,
     "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "atan2": np.arctan2,

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidGraph, NotImplemented, OutOfMemory
+from intarsia.errors import Fail, IntarsiaError, InvalidArgument, InvalidGraph, NotImplemented, OutOfMemory
 from intarsia.graph.dims import evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
 from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.kernel.interpret import DivisionByZero, interpret
 from intarsia.ops.infer import call, trace
 from intarsia.ops.registry import OpRecord, Registry
 
@@ -30,6 +30,7 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
     Raises:
         NotImplemented: the operator has no record.
         InvalidGraph: the inputs do not fit the operator's definition.
+        InvalidArgument: an integer is divided by 0.
         Fail: the definition failed on these values.
     """
     record = registry.find(node.domain, node.op_type, node.version or 10_000)
@@ -48,7 +49,9 @@ def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_gra
         return _evaluate_definition(record, node, inputs)
     except k.DefinitionError as error:
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
-    except OutOfMemory:
+    except DivisionByZero as error:
+        raise InvalidArgument(f"node {node.name!r} ({node.qualified_op}): {error}") from error
+    except IntarsiaError:  # of a node in a body
         raise
     except MemoryError as error:
         raise OutOfMemory(

@@ -111,9 +111,15 @@ def _divide(a: Any, b: Any) -> Any:
     if isinstance(a, Expr) or isinstance(b, Expr):
         return floordiv(a, b)
     if b == 0:
-        return 0
+        raise Unknown("division by 0")
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _modulus(a: Any, b: Any) -> Any:
+    if not isinstance(b, Expr) and b == 0:
+        raise Unknown("division by 0")
+    return mod(a, b)
 
 
 def _select(condition: Any, a: Any, b: Any) -> Any:
@@ -186,7 +192,7 @@ _RULES: dict[str, Callable[..., np.ndarray]] = {
     "sub": _elementwise(lambda a, b: a - b),
     "mul": _elementwise(lambda a, b: a * b),
     "div": _elementwise(_divide),
-    "mod": _elementwise(mod),
+    "mod": _elementwise(_modulus),
     "min": _elementwise(dim_min),
     "max": _elementwise(dim_max),
     "eq": _elementwise(_compare(lambda d: d == 0)),

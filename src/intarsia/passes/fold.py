@@ -55,7 +55,7 @@ def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
     nbytes = _result_nbytes(types)
     if nbytes is None or nbytes > max(GROWTH_LIMIT_NBYTES, sum(c.nbytes for c in constants if c is not None)):
         return None
-    results = _lazily if nbytes > LAZY_NBYTES and node.op_type in _LAZY else _at_once
+    results = _lazily if nbytes > LAZY_NBYTES and node.op_type in _LAZY and not _may_fail(node, types) else _at_once
     arrays = results(rewriter.registry, node, constants, types)
     if arrays is None:
         return None
@@ -77,6 +77,12 @@ def _result_nbytes(types: list[ValueType | None]) -> int | None:
             return None
         total += (math.prod(d for d in kind.shape if isinstance(d, int)) * kind.dtype.bits + 7) // 8
     return total
+
+
+def _may_fail(node: Node, types: list[ValueType | None]) -> bool:
+    """Whether integers are divided."""
+    kind = types[0]
+    return node.op_type == "Div" and (not isinstance(kind, TensorType) or not kind.dtype.is_floating)
 
 
 Results = list[Any] | None

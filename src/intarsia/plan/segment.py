@@ -20,6 +20,7 @@ import numpy as np
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import MOST_BYTES, DType
+from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.partition.memory import MemoryBudget
 from intarsia.plan.arena import ALIGNMENT, align, place
 from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
@@ -42,7 +43,8 @@ class Buffer:
 class Constraint:
     """What sizes must satisfy for the kernels to be right.
 
-    `kind` is "equal", "broadcast" (the first may be 1) or "least" (the first is at least as large as the second).
+    `kind` is "equal", "broadcast" (the first may be 1), "least" (the first is at least as large as the second) or "divisor"
+    (the first, by which a node divides, is not 0; the second is how many quotients there are).
     """
 
     kind: str
@@ -53,8 +55,12 @@ class Constraint:
     def check(self, env: Mapping[str, int]) -> None:
         try:
             left, right = _size(self.left, env), _size(self.right, env)
-        except ValueError as error:
+        except (ValueError, ZeroDivisionError) as error:
             raise InvalidArgument(f"{self.where}: {error}") from None
+        if self.kind == "divisor":
+            if left == 0 != right:
+                raise InvalidArgument(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
+            return
         if left == right or (self.kind == "broadcast" and left == 1) or (self.kind == "least" and left > right):
             return
         if self.kind == "least":
@@ -115,8 +121,8 @@ class Segment:
             if found is None:
                 try:
                     found = known[d] = d.evaluate(env)
-                except ValueError as error:
-                    raise InvalidArgument(f"the sizes of the inputs do not fit together: {error}") from None
+                except (ValueError, ZeroDivisionError) as error:
+                    raise InvalidArgument(f"the sizes of the inputs do not fit together: {error} (size {d})") from None
             return found
 
         for constraint in self.constraints:
@@ -290,7 +296,7 @@ class State:
                 elif name == SCRATCH:
                     values.append(base + bound.offsets.get(f"{SCRATCH}{i}", 0) + offset)
                 elif name == STATUS:
-                    values.append(status_address + 8 * i)
+                    values.append(status_address + 8 * i + offset)
                 else:
                     values.append(base + bound.offsets[name] + offset)
         self.args[: len(values)] = values

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText
 
 SCRATCH = "%scratch"  # the step's own memory, alive only while it runs
-STATUS = "%status"  # an int64 that the step sets to say that an index was out of range
+STATUS = "%status"  # an int64 that the step sets to say that an index was out of range, or a divisor 0
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Step:
         nodes: first output names of the nodes it computes.
         label: what it does, for people.
         where: the first node, for messages.
-        checked: it reports indices that are out of range.
+        checked: it reports indices that are out of range, or divisions by 0.
+        divides: the node whose divisions it reports, for messages.
         calls: texts of the kernels that `Code` arguments name.
     """
 
@@ -76,6 +77,7 @@ class Step:
     label: str = ""
     where: str = ""
     checked: bool = False
+    divides: str = ""
     calls: tuple[KernelText, ...] = ()
 
     @property

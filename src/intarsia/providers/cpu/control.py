@@ -29,7 +29,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import Argument, Below, Jump, Ref, Renamed, Sizes, Step
+from intarsia.plan.step import STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
 from intarsia.providers.cpu.executable import Executable
 
 CONTROL = ("If", "Loop", "Scan")
@@ -203,7 +203,8 @@ class _Splicer:
         condition: str, limit: Dim | str,
     ) -> list[Step | Jump]:  # fmt: skip
         going = self.around.temporary(f"{self.first}%going", DType.BOOL, ())
-        inside = [*body, *after, self._count(1, counter, going, limit, condition)]
+        watched = [*body, *after]
+        inside = [*watched, self._count(1, counter, going, limit, condition, watched)]
         return [
             *before, self._count(0, counter, going, limit, first), self._jump(len(inside) + 2, going, 0), *inside,
             self._jump(-len(inside), going),
@@ -259,10 +260,14 @@ class _Splicer:
 
     # --- steps ---
 
-    def _count(self, again: int, counter: str, going: str, limit: Dim | str, condition: str) -> Step:
+    def _count(
+        self, again: int, counter: str, going: str, limit: Dim | str, condition: str, watched: Sequence[Step | Jump] = ()
+    ) -> Step:
+        """`watched`: the steps just before, which end the loop where they find that something is wrong."""
+        first = next((i for i, step in enumerate(watched) if step.checked), len(watched))
         reads = (counter, *(n for n in (condition, limit if isinstance(limit, str) else "") if n))
         text = template.count_text(self.target)
-        arguments = partial(_count_arguments, again, counter, going, limit, condition)
+        arguments = partial(_count_arguments, again, counter, going, limit, condition, len(watched) - first)
         return self._labelled(Step(text, reads, (counter, going), arguments, serial=Below(0, 1), label="count"))
 
     def _moves(self, moves: Sequence[Move], counter: str = "") -> list[Step | Jump]:
@@ -314,7 +319,11 @@ class _Splicer:
         return _Body(steps, [places[r.buffer] for r in executable.results], found)  # type: ignore[arg-type]
 
     def _check(self, executable: Executable) -> None:
-        """Raises where the body is not native throughout, or where its sizes are not known before the run."""
+        """Raises where the body is not native throughout, where its sizes are not known before the run, or where it divides
+        by sizes that may be 0: these need not be looked at where the body does not run."""
+        asked = [*executable.constraints, *(c for segment in executable.segments() for c in segment.constraints)]
+        if any(c.kind == "divisor" for c in asked):
+            raise _NeedsPython
         if len(executable.units) > 1 or not all(isinstance(u, Segment) for u in executable.units) or executable.sizes:
             raise _NeedsPython
         for symbol, axis in (entry for entries in executable.learned.values() for entry in entries):
@@ -370,10 +379,11 @@ def _renamed(step: Step | Jump, places: Mapping[str, str]) -> Step | Jump:
 
 
 def _count_arguments(
-    again: int, counter: str, going: str, limit: Dim | str, condition: str, size: Sizes, threads: int
+    again: int, counter: str, going: str, limit: Dim | str, condition: str, watched: int, size: Sizes, threads: int
 ) -> Sequence[Argument]:
     at: list[Argument] = [Ref(limit), 0] if isinstance(limit, str) else [0, size(limit)]
-    return [again, Ref(counter), Ref(going), *at, Ref(condition) if condition else 0]
+    status = Ref(STATUS, -8 * watched) if watched else 0
+    return [again, Ref(counter), Ref(going), *at, Ref(condition) if condition else 0, status, watched]
 
 
 def _move_arguments(moves: tuple[Move, ...], counter: str, size: Sizes, threads: int) -> Sequence[Argument]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from intarsia.graph.dims import Shape
 from intarsia.graph.model import Node, Value
-from intarsia.plan.segment import Segment
+from intarsia.plan.segment import Constraint, Segment
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Executable:
         learned: value or buffer -> symbols that are known once it is there, each with the axis whose size it is, or -1 - i
             for element i.
         sizes: symbols that constants give.
+        constraints: what must hold of sizes besides what segments ask.
     """
 
     inputs: tuple[Value, ...]
@@ -57,6 +58,7 @@ class Executable:
     constants: dict[str, np.ndarray]
     learned: dict[str, list[tuple[str, int]]]
     sizes: dict[str, int]
+    constraints: tuple[Constraint, ...] = ()
 
     def segments(self) -> list[Segment]:
         return [u for u in self.units if isinstance(u, Segment)]

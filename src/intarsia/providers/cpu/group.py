@@ -16,6 +16,7 @@ from intarsia.codegen.loops import unsupported
 from intarsia.graph.dims import Dim, Expr, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.kernel.divisors import divides, with_known_divisors
 from intarsia.kernel.lang import BINARY, UNARY, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, inputs_of, substitute
 from intarsia.ops.infer import Inference, resolve_version
@@ -37,6 +38,7 @@ _QUANTIZERS = frozenset(
 )
 _MANY_OPERANDS = 10  # of an epilogue: scales and zero points, most of them scalars
 MAX_PRIMITIVES = 96
+_SMALL = 1 << 16  # elements of a constant that are looked at
 MAX_OPERANDS = 16
 
 
@@ -49,6 +51,7 @@ class Group:
         nodes: members, in order.
         template: the hand-scheduled kernel that computes `acc`, with the rest as its epilogue.
         host: why the group's single node runs as a host function ("" if it is compiled).
+        divides: the member whose integer divisions may be by 0: there is one at most, so that an error can name it.
     """
 
     roots: dict[str, Tensor]
@@ -56,6 +59,7 @@ class Group:
     template: Template | None = None
     acc: str = ""
     host: str = ""
+    divides: Node | None = None
 
     @property
     def outputs(self) -> list[str]:
@@ -140,12 +144,18 @@ class _Grouper:
         templated = self._templated(node)
         if templated is not None:
             return templated
-        named = dict(zip(roots, substitute(list(roots.values()), lambda t: self._leaf(t, node)), strict=True))
+        parts = substitute(list(roots.values()), lambda t: self._leaf(t, node))
+        named = dict(zip(roots, with_known_divisors(parts, self._small), strict=True))
         for root in named.values():
             reason = unsupported([root])
             if reason is not None:
                 return Group({}, [node], host=reason)
-        return Group(named, [node])
+        return Group(named, [node], divides=node if divides(list(named.values())) else None)
+
+    def _small(self, t: Tensor) -> np.ndarray | None:
+        """A constant's elements, where these are few."""
+        constant = self.graph.constants.get(t.attrs[0])
+        return constant.numpy() if constant is not None and constant.size <= _SMALL else None
 
     def _templated(self, node: Node) -> Group | None:
         """The node as a template; None where it has none, or where an operand does not fit an epilogue."""
@@ -260,10 +270,10 @@ class _Grouper:
         for name, root in g.roots.items():
             if name in needed:
                 (canonical,) = substitute([root], self._canonical_leaf)
-                parts.extend(self._pieces(name, canonical, g.nodes))
+                parts.extend(self._pieces(name, canonical, g.nodes, g.divides))
         return parts
 
-    def _pieces(self, name: str, root: Tensor, nodes: list[Node]) -> list[Group]:
+    def _pieces(self, name: str, root: Tensor, nodes: list[Node], dividing: Node | None) -> list[Group]:
         """Groups that compute one output: matrix products by the template, and what is around them."""
         made = []
         for piece in split_products(name, root, nodes[0], self.graph, self.inference.types):
@@ -275,7 +285,7 @@ class _Grouper:
             elif made and source == made[-1].outputs[0]:
                 self.result.alias[piece.name] = source  # a product under another shape
             else:
-                made.append(Group({piece.name: piece.root}, nodes))
+                made.append(Group({piece.name: piece.root}, nodes, divides=dividing))
         return made
 
     def _stripped_input(self, t: Tensor) -> str:
@@ -325,6 +335,8 @@ class _Grouper:
     def _merge(self, producer: Group | None, consumer: Group, name: str) -> Group | None:
         if producer is None or producer.host or consumer.template is not None:
             return None
+        if producer.divides is not None and consumer.divides is not None:
+            return None
         if len(producer.roots) != 1 or self.uses.get(name) != 1:
             return None
         if producer.template is not None:
@@ -342,12 +354,15 @@ class _Grouper:
         (output,) = consumer.roots
         (root,) = substitute([consumer.roots[output]], leaf)
         self.result.groups.remove(producer)
-        return Group({output: root}, [*producer.nodes, *consumer.nodes], producer.template, producer.acc)
+        nodes, divides = [*producer.nodes, *consumer.nodes], producer.divides or consumer.divides
+        return Group({output: root}, nodes, producer.template, producer.acc, divides=divides)
 
     def _fits_as_epilogue(self, producer: Group, consumer: Group, name: str) -> bool:
         assert producer.template is not None
         (root,) = consumer.roots.values()
         (value,) = producer.roots.values()
+        if consumer.divides is not None:  # a template has no place to report it
+            return False
         if not producer.template.takes_epilogue or _significant(root.shape) != _significant(value.shape):
             return False
         order = walk([root])

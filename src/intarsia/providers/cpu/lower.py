@@ -18,7 +18,7 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr, Shape, is_nonnegative, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
-from intarsia.graph.model import Constant, Graph, TensorType, ValueType
+from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
@@ -140,6 +140,7 @@ class _Lowerer:
         self.steps: list[Step | Jump] = []
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
+        self.divisors = list(_divisors(inference))  # not yet among a segment's constraints
         self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
     def run(self) -> Lowered:
@@ -159,12 +160,13 @@ class _Lowerer:
             else:
                 self._append(self._steps(g))
                 self._constrain(g)
+                self._constrain_divisors()
         self._close()
         self._cross()
         results = tuple(self._results())
         executable = Executable(
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
-            *self._learned(),
+            *self._learned(), tuple(self.divisors),
         )  # fmt: skip
         return Lowered(self.graph, self.grouping, executable, self.types)
 
@@ -322,7 +324,7 @@ class _Lowerer:
         steps = self._template_steps(g) if g.template is not None else [self._loop_step(g)]
         for step in steps:
             step.nodes = tuple(n.outputs[0] for n in g.nodes)
-            step.where = f"node {g.nodes[0].name!r} ({g.nodes[0].qualified_op})"
+            step.where = _place(g.nodes[0])
             for name in step.reads:
                 self.constants.plain(name)
         return steps
@@ -343,7 +345,7 @@ class _Lowerer:
         return Step(
             kernel.text, tuple(names), (out,), partial(buffers_and_sizes, buffers, tuple(kernel.sizes)),
             serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
-            checked=kernel.checked,
+            checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
         )  # fmt: skip
 
     def _template_steps(self, g: Group) -> list[Step]:
@@ -361,7 +363,7 @@ class _Lowerer:
         return g.template.steps(self.target, self.constants, epilogue, operands, out)
 
     def _constrain(self, g: Group) -> None:
-        where = f"node {g.nodes[0].name!r} ({g.nodes[0].qualified_op})"
+        where = _place(g.nodes[0])
         for left, right in g.template.equal_sizes() if g.template is not None else ():
             if left != right:
                 self.constraints.append(Constraint("equal", left, right, where))
@@ -387,6 +389,12 @@ class _Lowerer:
                 pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
                 self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
 
+    def _constrain_divisors(self) -> None:
+        """Sizes by which nodes divide that are not computed, since what they are is followed symbolically."""
+        ready = [c for c in self.divisors if symbols_of(c.left) | symbols_of(c.right) <= self.defined]
+        self.constraints += ready
+        self.divisors = [c for c in self.divisors if c not in ready]
+
     def _constrain_broadcast(self, have: Dim, want: Dim, where: str) -> None:
         if have not in (1, want):
             self.constraints.append(Constraint("broadcast", have, want, where))
@@ -408,6 +416,23 @@ def _prefix(g: Group) -> str:
     names = [n.op_type for n in g.nodes]
     shown = names if len(names) <= 4 else [*names[:3], f"and{len(names) - 3}"]
     return "_".join("".join(c if c.isalnum() else "_" for c in n) for n in shown)
+
+
+def _divisors(inference: Inference) -> Iterator[Constraint]:
+    """That the divisors of nodes are not 0, where they are sizes that may be."""
+    for node in inference.graph.nodes:
+        if node.op_type not in ("Div", "Mod") or node.domain or node.outputs[0] not in inference.values:
+            continue
+        kind, divisor = inference.types.get(node.outputs[0]), inference.values.get(node.inputs[1])
+        if divisor is None or not isinstance(kind, TensorType):
+            continue
+        for d in dict.fromkeys(v for v in divisor.flat if isinstance(v, Expr) and not is_nonnegative(v - 1)):
+            yield Constraint("divisor", d, product(kind.shape or ()), _place(node))
+
+
+def _place(node: Node) -> str:
+    """The node, in messages."""
+    return f"node {node.name!r} ({node.qualified_op})"
 
 
 def _constant_size(t: Tensor) -> int:

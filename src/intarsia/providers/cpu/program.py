@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
-from intarsia.graph.dims import Shape, evaluate
+from intarsia.graph.dims import Shape, evaluate, format_shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.kernel.faults import DIVISION_BY_ZERO, DIVISOR_IS_ZERO, INDEX_IS_OUT_OF_RANGE
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
+from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep
 from intarsia.providers.cpu.host import HostKernel, host_kernel
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool
@@ -169,11 +171,12 @@ class CpuProgram(Program):
             self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]), nbytes)
 
     def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
-        """Raise InvalidArgument for the first step that found an index out of range."""
-        step = bound.segment.steps[int(np.flatnonzero(status)[0])]
-        raise InvalidArgument(
-            f"{step.where}: an index is out of range; expected indices from -size to size - 1 along the indexed axis"
-        )
+        """Raise InvalidArgument for the first step that found an index out of range, or a divisor that is 0."""
+        first = int(np.flatnonzero(status)[0])
+        step = bound.segment.steps[first]
+        if int(status[first]) == DIVISION_BY_ZERO and isinstance(step, Step):
+            raise InvalidArgument(f"{step.divides or step.where}: {DIVISOR_IS_ZERO}")
+        raise InvalidArgument(f"{step.where}: {INDEX_IS_OUT_OF_RANGE}")
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
@@ -215,6 +218,9 @@ class CpuProgram(Program):
         for value, x in zip(self.executable.inputs, inputs, strict=True):
             _check_shape(value, x)
             self.executable.learn(value.name, x, env)
+        for constraint in self.executable.constraints:
+            if (symbols_of(constraint.left) | symbols_of(constraint.right)) <= env.keys():
+                constraint.check(env)
         units: list[BoundSegment | Segment | HostStep] = []
         for unit in self.executable.units:
             if isinstance(unit, Segment):
@@ -357,7 +363,10 @@ def _check_shape(value: Value, x: Any) -> None:
 
 
 def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
-    shape = tuple(evaluate(d, env) for d in dims)
+    try:
+        shape = tuple(evaluate(d, env) for d in dims)
+    except (ValueError, ZeroDivisionError) as error:
+        raise InvalidArgument(f"value {name!r} cannot have the shape {format_shape(dims)}: {error}") from None
     if math.prod(shape) != value.size or min(shape, default=0) < 0:
         given = f"{list(value.shape)} ({value.size} elements)"
         raise InvalidArgument(f"value {name!r}: {given} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
