@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -358,23 +357,6 @@ def test_fork() -> None:
     background.join()
     for _ in range(50):
         run_chain(pool, chain, block)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="signals cannot be sent so on Windows")
-def test_interrupt_is_raised_after_the_run() -> None:
-    slow = Slow(rounds=100_000_000)
-    block = CallBlock(slow.table())
-    timer = threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT))
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
-    try:
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal may come a little after the run
-            get_pool(2).run_block(block.address)
-            timer.join()
-            time.sleep(1)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert slow.cell.tolist() == [2, 2]
 
 
 SCRIPT = """

@@ -2,8 +2,8 @@
 
 `link` lays the sections of ELF objects for x86-64 out, resolves what they say of each other, and keeps a table of what a
 process must fill in: addresses of libc's functions, and places that hold an address of the block itself. `load` maps a
-block, fills these in, and makes it executable. Whatever `link` does not know (another object format or relocation, data
-that code writes) makes it return None: such kernels are loaded by LLVM's own linker.
+block, fills these in, and makes it executable. Data that code writes lie on pages of their own. Whatever `link` does not know
+(another object format or relocation) makes it return None: such kernels are loaded by LLVM's own linker.
 
 Layout of the linked bytes: a header (magic, sizes of the table and the code), the table (pickled), the code.
 References: System V ABI, AMD64 supplement, table 4.9 (relocation types); ELF-64 object file format.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-_MAGIC = b"INTIMG01"
+_MAGIC = b"INTIMG02"
 _HEADER = struct.Struct("<8sII")
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -32,6 +32,7 @@ _SYMTAB, _RELA, _NOBITS = 2, 4, 8
 _WRITE, _ALLOC, _EXECUTE = 1, 2, 4
 _UNDEFINED, _ABSOLUTE = 0, 0xFFF1
 _R_64, _R_PC32, _R_PLT32, _R_GOTPCREL, _R_PC64, _R_GOTPCRELX, _R_REX_GOTPCRELX = 1, 2, 4, 9, 24, 41, 42
+_PAGE_NBYTES = 4096  # of x86-64
 _JUMP = b"\xff\x25"  # jmp [rip + displacement]
 
 
@@ -43,11 +44,13 @@ class _Table:
         exports: where each kernel begins.
         imports: 64-bit words that hold the address of a function of the process, by its name.
         own: 64-bit words that hold an offset into the code, to which its address is added.
+        written: first and last byte + 1 of pages that code writes.
     """
 
     exports: dict[str, int] = field(default_factory=dict)
     imports: list[tuple[int, str]] = field(default_factory=list)
     own: list[int] = field(default_factory=list)
+    written: list[tuple[int, int]] = field(default_factory=list)
 
 
 def link(objects: Iterable[bytes], symbols: Iterable[str]) -> bytes | None:
@@ -90,11 +93,12 @@ class _Linker:
         for i, (_, section_type, flags, _, start, size, _, _, alignment, _) in enumerate(sections):
             if not flags & _ALLOC or not size:
                 continue
-            if flags & _WRITE:
-                raise _Unknown
-            self._align(max(alignment, 1))
+            self._align(max(alignment, _PAGE_NBYTES if flags & _WRITE else 1))
             placed.places[i] = len(self.code)
             self.code += bytes(size) if section_type == _NOBITS else data[start : start + size]
+            if flags & _WRITE:
+                self._align(_PAGE_NBYTES)
+                self.table.written.append((placed.places[i], len(self.code)))
         self.objects.append(placed)
         for i, section in enumerate(sections):
             if section[1] == _SYMTAB:
@@ -207,11 +211,17 @@ def load(linked: bytes | memoryview) -> dict[str, int] | None:
             return None
         struct.pack_into("<Q", code, place, address)
     memory[:] = bytes(code)
-    if _libc().mprotect(ctypes.c_void_p(base), ctypes.c_size_t(len(code)), mmap.PROT_READ | mmap.PROT_EXEC):
+    if not _protect(base, len(code), mmap.PROT_READ | mmap.PROT_EXEC):
         return None  # a hardened kernel
+    if not all(_protect(base + start, end - start, mmap.PROT_READ | mmap.PROT_WRITE) for start, end in table["written"]):
+        return None
     _kept.append(memory)
     exports: Mapping[str, int] = table["exports"]
     return {symbol: base + offset for symbol, offset in exports.items()}
+
+
+def _protect(address: int, nbytes: int, access: int) -> bool:
+    return not _libc().mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), access)
 
 
 @cache

@@ -22,6 +22,7 @@ from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.partition.memory import MemoryBudget
+from intarsia.plan import call
 from intarsia.plan.arena import ALIGNMENT, align, place
 from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
@@ -136,7 +137,18 @@ class Segment:
         ]
         offsets, arena_nbytes = self._layout(shapes, external, scratch)
         arguments = [step.arguments(size, threads) for step in self.steps]
-        return BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size, max(scratch, default=0))
+        bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size, max(scratch, default=0))
+        nbytes = {name: math.prod(shape) * self.buffers[name].dtype.numpy.itemsize for name, shape in shapes.items()}
+        nbytes.update((name, array.nbytes) for name, array in self.constants.items())
+        touched = (sum(nbytes.get(name, 0) for name in (*step.reads, *step.writes)) for step in self.steps)
+        work = [call.shares(step, size, total) for step, total in zip(self.steps, touched, strict=True)]
+        bound.long = call.is_long(sum(work)) or bool(self.loops())
+        bound.sliced = {
+            i: (many, scratch[i] // threads)
+            for i, shared in enumerate(work)
+            if (many := call.slices(shared, threads)) > 1 and not bound.serial[i]
+        }
+        return bound
 
     def bind_again(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """As `bind`, of which the last few results are kept: for sizes that are known in a run only."""
@@ -210,6 +222,8 @@ class BoundSegment:
         self.serial = _serial(segment.steps, size)
         self.checked = any(step.checked for step in segment.steps)
         self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
+        self.long = False  # a run may take more than a millisecond
+        self.sliced: dict[int, tuple[int, int]] = {}  # step -> slices for each thread, bytes of scratch of each thread
         self._free: list[State] = []
         self._states: weakref.WeakSet[object] = weakref.WeakSet()
 
@@ -274,7 +288,7 @@ class State:
         words = [len(a) for a in bound.arguments]
         self.arena, base = _aligned(bound.arena_nbytes)
         self.status = np.zeros(len(segment.steps), np.int64)
-        self.args = np.zeros(sum(words) or 1, np.int64)
+        self.args = np.zeros(sum(words) + call.SLICE_WORDS * len(bound.sliced) or 1, np.int64)
         self.table = np.zeros((len(segment.steps), _ROW), np.int64)
         patches: list[tuple[int, int, int]] = []
         constants = {name: array.ctypes.data for name, array in segment.constants.items()}
@@ -302,18 +316,29 @@ class State:
         self.args[: len(values)] = values
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
         self.externals = (ctypes.c_int64 * max(1, len(bound.external)))()
-        self.block = np.array(
-            [
-                self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(patches),
-                ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, 0,
-            ],
-            np.int64,
+        self.block = call.call_words(
+            self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(patches), ctypes.addressof(self.externals),
+            0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
         )  # fmt: skip
         self.block_address = int(self.block.ctypes.data)
+        if call.SLICED in segment.addresses:
+            self._slice(bound, sum(words))
+
+    def _slice(self, bound: BoundSegment, at: int) -> None:
+        """Put the steps that take long into the table as calls in slices, whose arguments begin at word `at`."""
+        for i, (many, stride) in bound.sliced.items():
+            scratch = call.scratch_argument(list(bound.arguments[i]))
+            if scratch is None:
+                continue
+            function, args = (int(x) for x in self.table[i, :2])
+            words = call.sliced_words(function, args, many, self.block_address, len(bound.arguments[i]), scratch, stride)
+            self.args[at : at + call.SLICE_WORDS] = words
+            self.table[i, :2] = (bound.segment.addresses[call.SLICED], self.args.ctypes.data + 8 * at)
+            at += call.SLICE_WORDS
 
     def watch(self, flag: int) -> None:
         """Let the executor look at the int64 at address `flag` between steps (0: at none)."""
-        self.block[5] = flag
+        self.block[call.FLAG] = flag
 
 
 def _serial(steps: Sequence[Step | Jump], size: Any) -> list[bool]:

@@ -59,6 +59,7 @@ class Step:
         arguments: (sizes, threads) -> arguments, called when the plan is bound.
         scratch_nbytes: (sizes, threads) -> bytes of scratch memory.
         serial: run by one thread (too little work to share).
+        work: sizes -> how many times the work that is just worth sharing; None: what `serial` says, or the buffers' sizes.
         nodes: first output names of the nodes it computes.
         label: what it does, for people.
         where: the first node, for messages.
@@ -79,6 +80,7 @@ class Step:
     checked: bool = False
     divides: str = ""
     calls: tuple[KernelText, ...] = ()
+    work: Callable[[Sizes], float] | None = None
 
     @property
     def kernels(self) -> tuple[KernelText, ...]:

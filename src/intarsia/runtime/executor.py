@@ -23,7 +23,8 @@ and no jump leads out of the rows between the first and the last parallel row.
 
 Patches are rows of three int64 (address of a slot, index, byte offset): before the first step,
 `*slot = externals[index] + offset`. The flag, an int64 that another thread may set, is looked at between steps; once it
-is not 0 the run returns TERMINATED (1), all threads having left at the same barrier; otherwise OK (0). `times`, if its
+is not 0 the run returns TERMINATED (1), all threads having left at the same barrier; otherwise OK (0). A step that takes long
+is put into the table as `plan.call.sliced_words` says: then the flag is looked at between its slices too. `times`, if its
 address is not 0, receives nsteps + 1 stamps in nanoseconds of `time.perf_counter_ns`: the start, and after each step
 with its barrier as thread 0 saw it.
 
@@ -35,7 +36,10 @@ was last seen on the same core, which would wait for them to stop (they do not y
 processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on macOS,
 WaitOnAddress on Windows, usleep elsewhere; with spinning=False at once. The threads are Python daemon threads inside a
 ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped at
-interpreter exit; Ctrl-C during a run is raised when the run returns.
+interpreter exit.
+
+Signals (Ctrl-C, SIGTERM, SIGALRM) wait until native code returns, unless the call's mode has LONG: then Python's handlers run
+between two steps of the main thread's run, which ends with the exception that one raises, and else goes on.
 """
 
 from __future__ import annotations
@@ -45,12 +49,13 @@ import ctypes
 import functools
 import logging
 import os
+import signal
 import sys
 import threading
 import time
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -58,6 +63,7 @@ from intarsia.codegen import image
 from intarsia.codegen.cache import get_cache
 from intarsia.codegen.fingerprint import fingerprint
 from intarsia.errors import InvalidArgument
+from intarsia.plan.call import LONG, call_words
 from intarsia.runtime import spmd_state as word
 from intarsia.runtime.threads import available_cores
 
@@ -65,13 +71,14 @@ logger = logging.getLogger("intarsia")
 
 SERIAL = 1
 NO_BARRIER = 2
-OK = 0
-TERMINATED = 1
+OK = word.OK
+TERMINATED = word.TERMINATED
 MAX_THREADS = word.MAX_THREADS
 SPIN_MICROSECONDS = 100.0
 
 _WAIT_IF_BUSY = 1
 _ALONE = 2
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGALRM")  # those that are answered in a long run; at most word.MOST_SIGNALS
 _FIRST_SPIN_MICROSECONDS = 2.0
 _EXIT_SECONDS = 1.0
 
@@ -114,10 +121,10 @@ class StepTableBuilder:
 
 
 class CallBlock:
-    """The arguments of one caller's runs as eight int64 words in memory, for `Pool.run_block`.
+    """The arguments of one caller's runs as int64 words in memory, for `Pool.run_block`.
 
-    Words: table, nsteps, patches, npatches, externals, flag, times, mode. It keeps the arrays alive that it points to.
-    One block serves one run at a time.
+    Words: table, nsteps, patches, npatches, externals, flag, times, mode, and some for native code to use (`call_words`). It
+    keeps the arrays alive that it points to. One block serves one run at a time.
     """
 
     def __init__(
@@ -128,8 +135,9 @@ class CallBlock:
         flag: np.ndarray | None = None,
         times: np.ndarray | None = None,
         wait_if_busy: bool = False,
+        long: bool = False,
     ) -> None:
-        """`externals` int64 [n], `flag` int64 [1], `times` int64 [nsteps + 1], each C-contiguous."""
+        """`externals` int64 [n], `flag` int64 [1], `times` int64 [nsteps + 1], each C-contiguous; `long`: answer signals."""
         nsteps, npatches = len(table.rows), len(table.patches)
         needed = int(table.patches[:, 1].max()) + 1 if npatches else 0
         _check("externals", externals, needed)
@@ -140,9 +148,14 @@ class CallBlock:
         self._kept = (table, externals, flag, times)
         arrays = (table.patches, externals, flag, times)
         patches, *others = (0 if array is None else array.ctypes.data for array in arrays)
-        mode = _WAIT_IF_BUSY if wait_if_busy else 0
-        self.words = np.array([table.rows.ctypes.data, nsteps, patches, npatches, *others, mode], dtype=np.int64)
+        mode = _WAIT_IF_BUSY * wait_if_busy | LONG * long
+        self.words = call_words(table.rows.ctypes.data, nsteps, patches, npatches, *others, mode)
         self.address = int(self.words.ctypes.data)
+
+
+def sliced_step() -> int:
+    """The address of the step whose arguments are `plan.call.sliced_words`."""
+    return _native().sliced
 
 
 class Pool:
@@ -172,15 +185,17 @@ class Pool:
         wait_if_busy: bool = False,
     ) -> int:
         """Run a table given by addresses (0: none); returns OK or TERMINATED. See the module's text for their layout."""
-        block = array("q", (table, nsteps, patches, npatches, externals, flag, times, wait_if_busy))
-        return self.run_block(block.buffer_info()[0])
+        block = call_words(table, nsteps, patches, npatches, externals, flag, times, wait_if_busy)
+        return self.run_block(int(block.ctypes.data))
 
     def run_block(self, block: int) -> int:
-        """As `run`, with the arguments in the `CallBlock` at address `block`: half the cost of a call."""
+        """As `run`, with the arguments in the `CallBlock` at address `block`: half the cost of a call.
+
+        Raises:
+            What a signal's handler raised in a run that may take long (KeyboardInterrupt).
+        """
         status = self._run(self._address, block)
-        if status == word.WORKERS_MISSING:
-            return self._run_first(block)
-        return status
+        return self._settled(status, block) if status else status
 
     @property
     def parallel_runs(self) -> int:
@@ -197,15 +212,20 @@ class Pool:
         """Runs that had to wake sleeping workers."""
         return int(self._state[word.WAKE_CALLS])
 
-    def _run_first(self, block: int) -> int:
-        status: int = word.WORKERS_MISSING
-        if self._start():
+    def _settled(self, status: int, block: int) -> int:
+        """What a status other than OK asks for."""
+        if status == word.WORKERS_MISSING and self._start():
             status = self._run(self._address, block)
-        if status != word.WORKERS_MISSING:
-            return status
-        words = (ctypes.c_int64 * 8).from_address(block)
-        alone = array("q", (*words[:7], _ALONE))
-        return self._run(self._address, alone.buffer_info()[0])
+        if status == word.WORKERS_MISSING:
+            mode = (ctypes.c_int64 * word.CALL_WORDS).from_address(block)
+            mode[word.CALL_MODE] |= _ALONE
+            try:
+                status = self._run(self._address, block)
+            finally:
+                mode[word.CALL_MODE] &= ~_ALONE
+        if status == word.INTERRUPTED:
+            _raise_kept()
+        return status
 
     def _start(self) -> bool:
         """Start the workers; False where that cannot be, as at interpreter exit."""
@@ -264,6 +284,8 @@ class _Native:
     worker: Callable[[int, int, int], int]
     spin: Callable[[int, int], int]
     halt: Callable[[int], int]
+    sliced: int
+    signals: ctypes.Array[ctypes.c_int64]
 
 
 _lock = threading.RLock()
@@ -291,6 +313,8 @@ def get_pool(num_threads: int = 0, *, spinning: bool = True) -> Pool:
     with _lock:
         if key not in _pools:
             _pools[key] = Pool(*key)
+        if not _native().signals[word.HANDLER]:
+            _hear_signals()
         return _pools[key]
 
 
@@ -306,13 +330,52 @@ def _native() -> _Native:
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
-    run, worker, spin, halt = (int(address or 0) for address in functions)
+    run, worker, spin, halt, sliced, signals = (int(address or 0) for address in functions)
     return _Native(
         ctypes.CFUNCTYPE(int64, pointer, pointer)(run),
         ctypes.CFUNCTYPE(int64, pointer, int64, int64)(worker),
         ctypes.CFUNCTYPE(int64, pointer, int64)(spin),
         ctypes.CFUNCTYPE(int64, pointer)(halt),
+        sliced,
+        (int64 * word.SIGNAL_WORDS).from_address(signals),
     )
+
+
+def _hear_signals() -> None:
+    """Tell native code how it finds and answers signals, as soon as Python's handler is known: its address is that of
+    any signal for which a program has a handler, as it has for SIGINT unless that is ignored."""
+    python = ctypes.pythonapi
+    handled = next((s for s in (signal.SIGINT, *sorted(signal.valid_signals())) if callable(signal.getsignal(s))), None)
+    if handled is None:
+        return
+    python.PyOS_getsig.restype = ctypes.c_void_p
+    handler = python.PyOS_getsig(int(handled))
+    if sys.platform == "win32":
+        itself = _address_of(ctypes.WinDLL("kernel32").GetCurrentThreadId)
+    else:
+        itself = _address_of(ctypes.CDLL(None).pthread_self)
+    found = _native().signals
+    functions = (python.PyOS_getsig, python.PyOS_setsig, python.PyGILState_Ensure, python.PyGILState_Release)
+    found[word.GETSIG], found[word.SETSIG], found[word.GIL_ENSURE], found[word.GIL_RELEASE] = map(_address_of, functions)
+    found[word.CHECK_SIGNALS], found[word.FETCH] = map(_address_of, (python.PyErr_CheckSignals, python.PyErr_Fetch))
+    found[word.SELF], found[word.HANDLER] = itself, handler
+    for i, name in enumerate(_SIGNALS):
+        found[word.SIGNALS + i] = int(getattr(signal, name, 0))
+    _note_main_thread()
+
+
+def _note_main_thread() -> None:
+    _native().signals[word.MAIN] = threading.main_thread().ident or 0
+
+
+def _raise_kept() -> NoReturn:
+    """Raise what a signal's handler raised in native code."""
+    found = _native().signals
+    kept = [ctypes.c_void_p(found[word.RAISED + i] or None) for i in range(3)]
+    for i in range(3):
+        found[word.RAISED + i] = 0
+    ctypes.pythonapi.PyErr_Restore(*kept)  # ctypes raises what is set after a call of Python's own functions
+    raise AssertionError("PyErr_Restore set no exception")
 
 
 def _entry() -> int:
@@ -399,6 +462,8 @@ def _check(name: str, array: np.ndarray | None, minimum: int) -> None:
 def _restart_in_child() -> None:
     for pool in _pools.values():
         pool._reset()
+    if _pools:
+        _note_main_thread()
     _lock.release()
 
 

@@ -3,6 +3,8 @@
 State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the neighbour-line prefetcher).
 """
 
+from intarsia.plan import call
+
 LINE = 16
 GENERATION = 0 * LINE  # counts parallel runs; idle workers wait for it to change
 IDLE_SLEEPERS, STOPPING = 1 * LINE, 1 * LINE + 1
@@ -18,6 +20,21 @@ MAX_THREADS = 1024
 CPUS = 8 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
 FLAGS = CPUS + MAX_THREADS  # a line per thread: a word per barrier round; or the count of arrivals in the first word
 
-FUNCTIONS = ("run", "worker", "spin", "halt")
-WORKERS_MISSING = 2
+FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words")
+OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
+
+# Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code keeps there.
+CALL_FLAG, CALL_MODE = call.FLAG, call.MODE
+CALL_STOPPED = 8  # not 0 once threads leave the table in the middle of a sliced step
+CALL_SIGNALS = 9  # 1 in a run that answers signals
+CALL_WATCHED = 10  # address of the word that is looked at between steps
+CALL_WORDS = call.WORDS
+
+# Words of the process: a signal came; the main thread; addresses of the functions that find and answer it; the exception of
+# its handler (type, value, traceback); the numbers of the signals that are answered, 0 for none.
+TRIPPED, MAIN, SELF, GETSIG, SETSIG, HANDLER, GIL_ENSURE, GIL_RELEASE, CHECK_SIGNALS, FETCH, RAISED = range(11)
+SIGNALS = RAISED + 3
+MOST_SIGNALS = 3
+SIGNAL_WORDS = SIGNALS + MOST_SIGNALS
 COUNTED_THREADS = 4
+MOST_SLICED = call.MOST_SLICED

@@ -1,7 +1,7 @@
 """The native code of the SPMD executor as LLVM IR text: threads that walk one step table with barriers in between.
 
 `executor_text(target)` is a kernel in the engine's sense; calling it once writes the addresses of its functions
-(`run`, `worker`, `spin`, `halt`) into its first argument. What they do is told in `intarsia.runtime.executor`.
+(`spmd_state.FUNCTIONS`) into its first argument. What they do is told in `intarsia.runtime.executor`.
 
 Barrier: up to COUNTED_THREADS threads count themselves in one word. More take the dissemination barrier (Hensgen, Finkel,
 Manber 1988), where that word would be contended: in round r, thread t publishes the barrier's number in its own
@@ -14,6 +14,7 @@ from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
+from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT
 from intarsia.runtime.spmd_system import pause_text, system_text
 
 
@@ -23,7 +24,8 @@ def executor_text(target: Target) -> KernelText:
         raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
-    text = "\n".join([_ENTRY, wait, wake, clock, _WAITING, _BARRIER, _JUMP, _SOLO, _TEAM, _LOCK, _RUN, _WORKER, declaration])
+    system = [wait, wake, clock, SIGNALS_TEXT, _WAITING, _BARRIER]
+    text = "\n".join([_ENTRY, *system, _JUMP, _SOLO, _TEAM, _LOCK, SLICES_TEXT, _RUN, _WORKER, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
@@ -32,6 +34,8 @@ def executor_text(target: Target) -> KernelText:
 _WORDS = """
 COUNTED_THREADS GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS PATIENCE STARTED WAIT WAKE GETCPU CLOCK
 CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS WORKERS_MISSING CPUS
+INTERRUPTED CALL_MODE CALL_FLAG CALL_STOPPED CALL_SIGNALS CALL_WATCHED TRIPPED MAIN SELF GETSIG SETSIG GIL_ENSURE GIL_RELEASE
+CHECK_SIGNALS FETCH RAISED SIGNALS SIGNAL_WORDS HANDLER MOST_SLICED
 """.split()
 
 
@@ -44,6 +48,10 @@ define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
   store ptr @spin, ptr %p2
   %p3 = getelementptr ptr, ptr %functions, i64 3
   store ptr @halt, ptr %p3
+  %p4 = getelementptr ptr, ptr %functions, i64 4
+  store ptr @sliced, ptr %p4
+  %p5 = getelementptr ptr, ptr %functions, i64 5
+  store ptr @signal_words, ptr %p5
   ret void
 }"""
 
@@ -63,17 +71,21 @@ out:
   ret i64 %v
 }
 
-; true if the run was asked to stop: flag is null or the address of a word that another thread may set
-define internal i1 @flagged(ptr %flag) alwaysinline nounwind {
+; true if the run was asked to stop: the word it watches is not 0, or a signal that came in it says so
+define internal i1 @flagged(ptr %call) alwaysinline nounwind {
 entry:
-  %none = icmp eq ptr %flag, null
-  br i1 %none, label %out, label %look
+  %wp = getelementptr i64, ptr %call, i64 $CALL_WATCHED$
+  %watched = load ptr, ptr %wp
+  %v = load atomic i64, ptr %watched monotonic, align 8
+  %t = load atomic i64, ptr @signal_words monotonic, align 8
+  %any = or i64 %v, %t
+  %quiet = icmp eq i64 %any, 0
+  br i1 %quiet, label %out, label %look, !prof !0
 look:
-  %v = load atomic i64, ptr %flag monotonic, align 8
-  %set = icmp ne i64 %v, 0
+  %asked = call i1 @asked(ptr %call)
   br label %out
 out:
-  %r = phi i1 [ false, %entry ], [ %set, %look ]
+  %r = phi i1 [ false, %entry ], [ %asked, %look ]
   ret i1 %r
 }"""
 
@@ -302,9 +314,9 @@ out:
   ret i64 %to
 }"""
 
-# solo(state, table, from, to, flag, times): one thread runs the rows with tid 0 of 1; returns 1 if stopped.
+# solo(state, table, from, to, call, times): one thread runs the rows with tid 0 of 1; returns 1 if stopped.
 _SOLO = """
-define internal i64 @solo(ptr %state, ptr %table, i64 %from, i64 %to, ptr %flag, ptr %times) noinline nounwind {
+define internal i64 @solo(ptr %state, ptr %table, i64 %from, i64 %to, ptr %call, ptr %times) noinline nounwind {
 entry:
   %timed = icmp ne ptr %times, null
   br label %test
@@ -313,7 +325,7 @@ test:
   %left = icmp slt i64 %i, %to
   br i1 %left, label %check, label %done
 check:
-  %stop = call i1 @flagged(ptr %flag)
+  %stop = call i1 @flagged(ptr %call)
   br i1 %stop, label %stopped, label %step
 step:
   %i4 = shl i64 %i, 2
@@ -321,17 +333,17 @@ step:
   %f = load ptr, ptr %row
   %i1 = add i64 %i, 1
   %branch = icmp eq ptr %f, null
-  br i1 %branch, label %jumping, label %call, !prof !1
+  br i1 %branch, label %jumping, label %perform, !prof !1
 jumping:
   %to1 = call i64 @jump(ptr %row, i64 %i)
   br label %ran
-call:
+perform:
   %ap = getelementptr i64, ptr %row, i64 1
   %a = load ptr, ptr %ap
   call void %f(ptr %a, i64 0, i64 1)
   br label %ran
 ran:
-  %onward = phi i64 [ %to1, %jumping ], [ %i1, %call ]
+  %onward = phi i64 [ %to1, %jumping ], [ %i1, %perform ]
   br i1 %timed, label %clock, label %after
 clock:
   call void @stamp(ptr %state, ptr %times, i64 %i1)
@@ -350,7 +362,7 @@ stopped:
 # %result if the run was stopped. %main is a constant after inlining.
 _TEAM = """
 define internal i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch0, i64 %tid, i64 %n,
-                          i1 %main, ptr %flag, ptr %times) alwaysinline nounwind {
+                          i1 %main, ptr %call, ptr %times) alwaysinline nounwind {
 entry:
   %stop_word = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
   br label %step
@@ -380,13 +392,13 @@ jumping:
   %to1 = call i64 @jump(ptr %row, i64 %i)
   br label %after
 plain:
-  br i1 %pass, label %after, label %call
-call:
+  br i1 %pass, label %after, label %perform
+perform:
   %width = select i1 %serial, i64 1, i64 %n
   call void %f(ptr %a, i64 %tid, i64 %width)
   br label %after
 after:
-  %to = phi i64 [ %to1, %jumping ], [ %i1, %plain ], [ %i1, %call ]
+  %to = phi i64 [ %to1, %jumping ], [ %i1, %plain ], [ %i1, %perform ]
   %last = icmp eq i64 %to, %end
   br i1 %last, label %meet, label %middle
 middle:
@@ -403,7 +415,7 @@ middle:
   %need = and i1 %owed1, %apart
   br i1 %main, label %ask, label %decide
 ask:
-  %asked = call i1 @flagged(ptr %flag)
+  %asked = call i1 @flagged(ptr %call)
   %skip1 = or i1 %skip, %asked
   br label %decide
 decide:
@@ -492,7 +504,7 @@ busy:
   ret i64 0
 }"""
 
-# run(state, call): see executor.CallBlock for the words of `call`.
+# walk(state, call): a run; see executor.CallBlock for the words of `call`. run(state, call): the same, with what stops it.
 _RUN = """
 define internal void @patch(ptr %patches, i64 %count, ptr %externals) alwaysinline nounwind {
 entry:
@@ -542,7 +554,7 @@ out:
   ret i64 %i
 }
 
-define internal i64 @run(ptr %state, ptr %call) nounwind {
+define internal i64 @walk(ptr %state, ptr %call) nounwind {
 entry:
   %table = load ptr, ptr %call
   %c1 = getelementptr i64, ptr %call, i64 1
@@ -553,8 +565,6 @@ entry:
   %npatches = load i64, ptr %c3
   %c4 = getelementptr i64, ptr %call, i64 4
   %externals = load ptr, ptr %c4
-  %c5 = getelementptr i64, ptr %call, i64 5
-  %flag = load ptr, ptr %c5
   %c6 = getelementptr i64, ptr %call, i64 6
   %times = load ptr, ptr %c6
   %c7 = getelementptr i64, ptr %call, i64 7
@@ -592,7 +602,7 @@ count:
   %b = atomicrmw add ptr %bp, i64 1 monotonic
   br label %alone
 alone:
-  %ra = call i64 @solo(ptr %state, ptr %table, i64 0, i64 %nsteps, ptr %flag, ptr %times)
+  %ra = call i64 @solo(ptr %state, ptr %table, i64 0, i64 %nsteps, ptr %call, ptr %times)
   ret i64 %ra
 held:
   %sp = getelementptr i64, ptr %state, i64 $STARTED$
@@ -603,8 +613,8 @@ unready:
   call void @unlock(ptr %state, ptr %lock)
   ret i64 $WORKERS_MISSING$
 before:
-  %rb = call i64 @solo(ptr %state, ptr %table, i64 0, i64 %first, ptr %flag, ptr %times)
-  %asked = call i1 @flagged(ptr %flag)
+  %rb = call i64 @solo(ptr %state, ptr %table, i64 0, i64 %first, ptr %call, ptr %times)
+  %asked = call i1 @flagged(ptr %call)
   %stopped = icmp ne i64 %rb, 0
   %no = or i1 %asked, %stopped
   br i1 %no, label %off, label %publish
@@ -643,7 +653,7 @@ rouse:
   br label %together
 together:
   %epoch1 = call i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch, i64 0, i64 %n,
-                           i1 true, ptr %flag, ptr %times)
+                           i1 true, ptr %call, ptr %times)
   store i64 %epoch1, ptr %kp
   %cp = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
   %cut = load atomic i64, ptr %cp monotonic, align 8
@@ -653,8 +663,35 @@ together:
 short:
   ret i64 1
 behind:
-  %rc = call i64 @solo(ptr %state, ptr %table, i64 %end, i64 %nsteps, ptr %flag, ptr %times)
+  %rc = call i64 @solo(ptr %state, ptr %table, i64 %end, i64 %nsteps, ptr %call, ptr %times)
   ret i64 %rc
+}
+
+define internal i64 @run(ptr %state, ptr %call) nounwind {
+entry:
+  %sp = getelementptr i64, ptr %call, i64 $CALL_STOPPED$
+  store atomic i64 0, ptr %sp monotonic, align 8
+  %np = getelementptr i64, ptr %call, i64 $CALL_SIGNALS$
+  store i64 0, ptr %np
+  %fp = getelementptr i64, ptr %call, i64 $CALL_FLAG$
+  %flag = load ptr, ptr %fp
+  %none = icmp eq ptr %flag, null
+  %watched = select i1 %none, ptr @calm, ptr %flag
+  %wp = getelementptr i64, ptr %call, i64 $CALL_WATCHED$
+  store ptr %watched, ptr %wp
+  %mp = getelementptr i64, ptr %call, i64 $CALL_MODE$
+  %mode = load i64, ptr %mp
+  %bit2 = and i64 %mode, 4
+  %short = icmp eq i64 %bit2, 0
+  br i1 %short, label %plain, label %long
+plain:
+  %r = call i64 @walk(ptr %state, ptr %call)
+  %cut = load atomic i64, ptr %sp monotonic, align 8
+  %status = or i64 %r, %cut
+  ret i64 %status
+long:
+  %rl = call i64 @walk_with_signals(ptr %state, ptr %call)
+  ret i64 %rl
 }"""
 
 # worker(state, tid, generation): returns when the pool is halted. `generation` is what GENERATION was before the start.

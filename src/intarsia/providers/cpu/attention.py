@@ -99,7 +99,7 @@ class Attention(Template):
             Step(
                 template.kernel_text(self.spec, target), (*dict.fromkeys(n for n in sources if n), table), (out,),
                 partial(self._arguments, target, micro, pack, table, out),
-                scratch_nbytes=partial(self._scratch_nbytes, target), serial=self._is_small,
+                scratch_nbytes=partial(self._scratch_nbytes, target), serial=self._is_small, work=self._shares,
                 label=f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}", calls=calls,
             )
         ]  # fmt: skip
@@ -123,6 +123,9 @@ class Attention(Template):
 
     def _is_small(self, size: Sizes) -> bool:
         return _products(self._shape(size)) < _SERIAL_PRODUCTS
+
+    def _shares(self, size: Sizes) -> float:
+        return _products(self._shape(size)) / _SERIAL_PRODUCTS
 
     def _shape(self, size: Sizes) -> AttentionShape:
         (_, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape

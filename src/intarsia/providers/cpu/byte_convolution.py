@@ -135,7 +135,7 @@ class ByteConvolution(Windowed):
         call = _ByteCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         label = f"byte depthwise {'x'.join(map(str, kernel))} {self.output}"
-        return Step(depthwise.kernel_text(spec, target), reads, (out,), call.depthwise, label=label)
+        return Step(depthwise.kernel_text(spec, target), reads, (out,), call.depthwise, label=label, work=call.geometry.shares)
 
     def _product(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -159,7 +159,8 @@ class ByteConvolution(Windowed):
         )
         label = f"byte conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
-        return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), call.product, label=label, calls=(micro,))]
+        text = gemm.kernel_text(spec, target)
+        return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
 
     def _bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
         """The step that surrounds the input by its zero point, and what it writes; the input itself if it has no border."""

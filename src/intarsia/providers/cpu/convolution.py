@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
+_SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
@@ -126,6 +127,12 @@ class Geometry:
             x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, self.pads, size(self.group)
         )
 
+    def shares(self, size: Sizes) -> float:
+        """The work of a convolution, in times what is worth sharing."""
+        shape = self.at(size)
+        depth = math.prod(self.kernel) * shape.channels / max(1, shape.group)
+        return shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
+
 
 @dataclass(frozen=True)
 class Windowed(Template):
@@ -197,7 +204,7 @@ class Convolution(Windowed):
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         return Step(
             winograd.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
-            label=f"{label} {self.output}", calls=(micro,),
+            label=f"{label} {self.output}", calls=(micro,), work=call.geometry.shares,
         )  # fmt: skip
 
     def _depthwise(
@@ -210,7 +217,7 @@ class Convolution(Windowed):
         call = _Call(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
         return Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
-            label=f"depthwise {'x'.join(map(str, kernel))} {self.output}",
+            label=f"depthwise {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
         )  # fmt: skip
 
     def _product(
@@ -239,7 +246,8 @@ class Convolution(Windowed):
         call = _Call(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
-        return [*steps, Step(gemm.kernel_text(spec, target), reads, (out,), call.product, label=label, calls=(micro,))]
+        text = gemm.kernel_text(spec, target)
+        return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
 
 
 @dataclass(frozen=True)

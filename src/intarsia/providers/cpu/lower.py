@@ -24,7 +24,7 @@ from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import STATUS, Below, Jump, Step, buffers_and_sizes
+from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step, buffers_and_sizes
 from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.dequantize import dequantized, requantized
@@ -346,6 +346,7 @@ class _Lowerer:
             kernel.text, tuple(names), (out,), partial(buffers_and_sizes, buffers, tuple(kernel.sizes)),
             serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
             checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
+            work=partial(_loop_shares, elements, len(walk([g.roots[out]]))),
         )  # fmt: skip
 
     def _template_steps(self, g: Group) -> list[Step]:
@@ -433,6 +434,11 @@ def _divisors(inference: Inference) -> Iterator[Constraint]:
 def _place(node: Node) -> str:
     """The node, in messages."""
     return f"node {node.name!r} ({node.qualified_op})"
+
+
+def _loop_shares(elements: Dim, primitives: int, size: Sizes) -> float:
+    """The work of a loop kernel, in times what is worth sharing; a primitive is taken for the work of a load and a store."""
+    return size(elements) * primitives / _SERIAL_ELEMENTS
 
 
 def _constant_size(t: Tensor) -> int:

@@ -19,11 +19,12 @@ from intarsia.kernel.faults import DIVISION_BY_ZERO, DIVISOR_IS_ZERO, INDEX_IS_O
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
+from intarsia.plan.call import SLICED
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep
 from intarsia.providers.cpu.host import HostKernel, host_kernel
-from intarsia.runtime.executor import TERMINATED, Pool, get_pool
+from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
@@ -55,6 +56,7 @@ class CpuProgram(Program):
         self.inputs = tuple(v.name for v in executable.inputs)
         self.outputs = executable.outputs
         self.pool: Pool = get_pool(context.intra_op_num_threads, spinning=context.allow_spinning)
+        addresses = {**addresses, SLICED: sliced_step()}
         for segment in executable.segments():
             segment.addresses, segment.budget = addresses, context.memory
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()

@@ -25,6 +25,7 @@ from intarsia.providers.openvino.runtime import shortened
 _logger = logging.getLogger("intarsia.providers.openvino")
 _VIEWED = {DType.BFLOAT16: ("bf16", np.uint16)}  # types that NumPy does not have: the bytes under another type
 _POLL_MILLISECONDS = 5
+_LONG_NANOSECONDS = 5_000_000  # an inference that took longer is watched from then on, so that Ctrl-C ends it
 _KEPT_SHAPES = 8
 _PREFIX = node_name(0).removesuffix("0")
 
@@ -63,6 +64,7 @@ class OpenVINOProgram(Program):
         self._fused: dict[int, tuple[str, ...]] | None = None  # once a profile asks
         self._passed_through = passed_through
         self._own_outputs = True
+        self._long = False
         self._in = [_port(graph, n) for n in self.inputs]
         self._out = [_port(graph, n) for n in self.outputs]
         self._where = {
@@ -128,8 +130,9 @@ class OpenVINOProgram(Program):
                 request.set_output_tensor(i, _tensor(array, port.dtype))
                 results[i] = array
         start = time.perf_counter_ns()
-        if run is None:
+        if run is None and not self._long:
             request.infer()
+            self._long = time.perf_counter_ns() - start > _LONG_NANOSECONDS
         else:
             _run_watched(request, run)
         if self._on_step is not None:
@@ -205,18 +208,22 @@ class _Pool:
         self._free.append(request)
 
 
-def _run_watched(request: Any, run: RunContext) -> None:
-    """An inference that is cancelled when the caller wants to stop."""
+def _run_watched(request: Any, run: RunContext | None) -> None:
+    """An inference that is cancelled when the caller wants to stop, or a signal's handler raises (Ctrl-C)."""
     request.start_async()
-    while not request.wait_for(_POLL_MILLISECONDS):
-        if run.terminated:
-            request.cancel()
-            try:
-                request.wait()
-            except RuntimeError:
-                _logger.debug("the inference was cancelled")
-            run.check()
-    run.check()
+    try:
+        while not request.wait_for(_POLL_MILLISECONDS):
+            if run is not None:
+                run.check()
+    except BaseException:
+        request.cancel()
+        try:
+            request.wait()
+        except RuntimeError:
+            _logger.debug("the inference was cancelled")
+        raise
+    if run is not None:
+        run.check()
 
 
 def _indices(names: str) -> list[int]:

@@ -1,0 +1,72 @@
+"""Words in memory that the executor reads: of a call, and of a step that calls another one in slices. And how long steps
+take, roughly: which calls answer signals, and which steps are looked into while they compute.
+
+Work is counted in shares: the work that is just worth another thread, some five microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from intarsia.plan.step import SCRATCH, Argument, Below, Jump, Ref, Sizes, Step
+
+FLAG, MODE = 5, 7  # words of a call that are used by number
+WORDS = 11
+LONG = 4  # a call's mode: it may take long, so that signals are answered in it
+SLICE_WORDS = 7
+MOST_SLICED = 64  # arguments that a sliced step may have
+SLICED = "%sliced"  # the name under which a segment has the address of the step that calls others in slices
+
+_SHARE_NBYTES = 1 << 16
+_LONG_SHARES = 200.0  # about a millisecond
+_SLICE_SHARES = 500.0  # about three milliseconds
+_MOST_SLICES = 4096
+
+
+def call_words(*words: int) -> np.ndarray:
+    """The words of a call: table, nsteps, patches, npatches, externals, flag, times, mode as far as given, then zeros, some
+    of which native code uses."""
+    found = np.zeros(WORDS, np.int64)
+    found[: len(words)] = words
+    return found
+
+
+def sliced_words(function: int, args: int, slices: int, call: int, count: int, scratch: int = -1, stride: int = 0) -> list[int]:
+    """Arguments of the step that calls a parallel step in `slices` slices for each thread.
+
+    Args:
+        function, args: addresses of the step and its `count` arguments, at most `MOST_SLICED`.
+        call: address of the words of the call that runs the table.
+        scratch: which argument is the address of scratch memory, of which each thread has `stride` bytes; -1: none.
+    """
+    return [function, args, slices, call, count, scratch, stride]
+
+
+def shares(step: Step | Jump, size: Sizes, nbytes: int) -> float:
+    """How many shares of work a step is, which reads and writes `nbytes`."""
+    if isinstance(step, Jump):
+        return 0.0
+    counted = 0.0
+    if step.work is not None:
+        counted = step.work(size)
+    elif isinstance(step.serial, Below) and step.serial.least:
+        counted = size(step.serial.work) / step.serial.least
+    return max(counted, nbytes / _SHARE_NBYTES)
+
+
+def is_long(work: float) -> bool:
+    """Whether somebody may want to stop so many shares of work before they are done."""
+    return work >= _LONG_SHARES
+
+
+def slices(work: float, threads: int) -> int:
+    """In how many slices each of `threads` threads does a step of so many shares; 1: in one go."""
+    return min(_MOST_SLICES, math.ceil(work / (threads * _SLICE_SHARES))) if work > threads * _SLICE_SHARES else 1
+
+
+def scratch_argument(arguments: list[Argument]) -> int | None:
+    """Which argument is the step's scratch memory; -1: it has none. None: it cannot be sliced."""
+    found = [i for i, a in enumerate(arguments) if isinstance(a, Ref) and a.name == SCRATCH]
+    return None if len(found) > 1 or len(arguments) > MOST_SLICED else found[0] if found else -1
