@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 from template_kernels import check_margin, guarded, host, run
 
-from intarsia.codegen.random import BLOCK, LANES, kernel_text
+from intarsia.codegen.random import BLOCK, LANES, Form, draw_text, kernel_text
+from intarsia.graph.dtypes import DType
+from intarsia.ops import philox
 
 
 def drawn(
-    kind: str, n: int, key: int, a: float = 0.0, b: float = 1.0, p: np.ndarray | None = None, threads: int = 1
+    kind: str, n: int, key: int, a: float = 0.0, b: float = 1.0, p: np.ndarray | None = None, threads: int = 1, stream: int = 0
 ) -> np.ndarray:
     y, whole = guarded((n,))
     bounds = np.array([a, b], np.float32)
-    signed = key - (1 << 64) if key >= 1 << 63 else key
-    run(kernel_text(kind, host()), [y.ctypes.data, n, signed, bounds.ctypes.data, 0 if p is None else p.ctypes.data], threads)
+    state = np.array([key % (1 << 64), stream], np.uint64)
+    source = 0 if p is None else p.ctypes.data
+    args = [y.ctypes.data, n, state.ctypes.data, bounds.ctypes.data, source, 0]
+    run(kernel_text(Form(kind), host()), args, threads)
     check_margin(whole)
     return y
 
@@ -62,3 +66,35 @@ def test_chances() -> None:
     found = drawn("below", len(p), 5, p=p).reshape(-1, 4)
     assert set(np.unique(found)) == {0.0, 1.0}
     np.testing.assert_allclose(found.mean(axis=0), [0, 0.25, 1, 0], atol=0.02)
+
+
+@pytest.mark.parametrize(("key", "stream"), [(0, 0), (7, 1), ((1 << 64) - 3, (1 << 33) + 5)])
+def test_numpy_draws_the_same(key: int, stream: int) -> None:
+    state = np.array([key, stream], np.uint64).view(np.int64)
+    for n in (1, 63, 200):
+        np.testing.assert_array_equal(drawn("uniform", n, key, stream=stream), philox.units(n, state))
+        np.testing.assert_allclose(drawn("normal", n, key, stream=stream), philox.normals(n, state), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "normal"])
+@pytest.mark.parametrize("dtype", [DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16])
+def test_types(kind: str, dtype: DType) -> None:
+    n, form = 333, Form(kind, dtype)
+    y, whole = guarded((n,), dtype.numpy)
+    bounds, state = np.array([1.0, 3.0], form.bounds), np.array([9, 2], np.int64)
+    run(kernel_text(form, host()), [y.ctypes.data, n, state.ctypes.data, bounds.ctypes.data, 0, 0], 2)
+    check_margin(whole)
+    wide = dtype is DType.DOUBLE
+    if kind == "uniform":
+        expected = 1.0 + 2.0 * (philox.wide_units if wide else philox.units)(n, state).astype(np.float64)
+    else:
+        expected = 1.0 + 3.0 * (philox.wide_normals if wide else philox.normals)(n, state)
+    rtol = {DType.DOUBLE: 1e-14, DType.FLOAT16: 1e-3, DType.BFLOAT16: 8e-3}[dtype]
+    np.testing.assert_allclose(y.astype(np.float64), expected, rtol=rtol, atol=rtol)
+    assert wide <= (len(set(y.tolist())) == n)
+
+
+def test_streams_are_counted() -> None:
+    shared, state = np.array([5, 41], np.int64), np.zeros(2, np.int64)
+    run(draw_text(host()), [shared.ctypes.data, state.ctypes.data], 3)
+    assert (shared.tolist(), state.tolist()) == ([5, 42], [5, 42])

@@ -10,6 +10,7 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.ops import philox
 from intarsia.ops.operands import aligned, as_scalar, in_float32
 from intarsia.ops.registry import NodeContext, op
 
@@ -210,7 +211,10 @@ def _drop(
     probability = 0.5 if ratio is None else float(ratio)
     if not 0 <= probability <= 1:
         raise k.DefinitionError(f"ratio is {probability:g}; expected 0 to 1")
-    kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # as ONNX's reference draws
+    if seed is None:
+        kept = philox.units(data.size, philox.state_of(None)).reshape(data.shape) >= np.float32(probability)
+    else:
+        kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # as ONNX's reference draws
     scaled = data.astype(np.float64) * (kept / (1.0 - probability) if probability < 1 else 0.0)
     return scaled.astype(data.dtype), kept
 

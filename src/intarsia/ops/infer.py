@@ -142,6 +142,9 @@ def _types_of_known_rank(result: Inference, node: Node) -> list[ValueType | None
     first = result.types.get(node.inputs[0]) if node.inputs else None
     if node.domain or not isinstance(first, TensorType) or first.shape is None:
         return None
+    if node.op_type == "Dropout":
+        found: list[ValueType | None] = [first, TensorType(DType.BOOL, first.shape)]
+        return found[: len(node.outputs)]
     if node.op_type != "Range" and node.op_type not in _SAME_RANK:
         return None
     rank = 1 if node.op_type == "Range" else len(first.shape)

@@ -137,7 +137,10 @@ class _Grouper:
         if record is not None and record.host:
             return self._templated(node) or Group({}, [node], host=record.reason)
         if key in self.inference.unknown or key not in self.inference.traces:
-            return Group({}, [node], host=self.inference.unknown.get(key, "its input types are known only at run time"))
+            drawn = self._templated(node) if node.op_type == "Dropout" else None
+            return drawn or Group(
+                {}, [node], host=self.inference.unknown.get(key, "its input types are known only at run time")
+            )
         roots = {n: r for n, r in zip(node.outputs, self.inference.traces[key], strict=True) if n and r is not None}
         if self._aliased(node) is not None:
             return None

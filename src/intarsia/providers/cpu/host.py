@@ -1,5 +1,4 @@
-"""Host operators that have a kernel: called from Python, since sizes of their outputs depend on data, or a
-run draws a key for them."""
+"""Host operators that have a kernel: called from Python, since sizes of their outputs depend on data."""
 
 from __future__ import annotations
 
@@ -21,12 +20,6 @@ _KERNELS: Mapping[tuple[str, str], str] = {
     ("", "Compress"): "intarsia.providers.cpu.selection:compress",
     ("", "Unique"): "intarsia.providers.cpu.selection:unique",
     ("", "Range"): "intarsia.providers.cpu.selection:range_of",
-    ("", "RandomNormal"): "intarsia.providers.cpu.random:random_normal",
-    ("", "RandomNormalLike"): "intarsia.providers.cpu.random:random_normal",
-    ("", "RandomUniform"): "intarsia.providers.cpu.random:random_uniform",
-    ("", "RandomUniformLike"): "intarsia.providers.cpu.random:random_uniform",
-    ("", "Dropout"): "intarsia.providers.cpu.random:dropout",
-    ("", "Bernoulli"): "intarsia.providers.cpu.random:bernoulli",
     ("", "NonMaxSuppression"): "intarsia.providers.cpu.suppression:non_max_suppression",
 }
 

@@ -32,6 +32,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
+from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.template import FusedOperand
@@ -62,6 +63,9 @@ def lower_graph(
     wide = widened(inference)
     if wide is not None:
         inference = infer(wide, registry)
+    tables = packed_tables(inference)
+    if tables is not None:
+        inference = infer(tables, registry)
     stored = requantized(inference, registry)
     if stored is not None:
         inference = infer(stored, registry)
