@@ -18,6 +18,7 @@ pytest.importorskip("llvmlite", reason="the executor is native code made with ll
 from intarsia.codegen.engine import emit_assembly, get_engine, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail, InvalidArgument
+from intarsia.runtime import spmd_state
 from intarsia.runtime.executor import OK, TERMINATED, CallBlock, Pool, StepTable, StepTableBuilder, get_pool
 from intarsia.runtime.spmd_text import executor_text
 
@@ -118,7 +119,7 @@ def run_chain(pool: Pool, chain: Chain, block: CallBlock) -> None:
 
 
 @pytest.mark.parametrize("spinning", [True, False])
-@pytest.mark.parametrize("num_threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 5, 19])
 def test_steps_see_what_came_before(num_threads: int, spinning: bool) -> None:
     pool = get_pool(num_threads, spinning=spinning)
     for length in (0, 1, 2, 17):
@@ -126,6 +127,42 @@ def test_steps_see_what_came_before(num_threads: int, spinning: bool) -> None:
         block = CallBlock(chain.builder.build())
         for _ in range(5):
             run_chain(pool, chain, block)
+
+
+def test_shares_of_workers_that_wait_for_a_core_are_done_by_others() -> None:
+    pool = Pool(4, spinning=True)
+    chain = Chain(2)
+    block = CallBlock(chain.builder.build())
+    assert pool.run_block(block.address) == OK  # so that there are workers
+    slow = Slow(rounds=200_000)
+    table = CallBlock(slow.table(*(False,) * 8))
+    original = pool._state[spmd_state.GENERATION]
+    pin = getattr(os, "sched_setaffinity", None)
+    cores = os.sched_getaffinity(0) if pin else set()
+    for thread in pool._threads if pin else ():
+        os.sched_setaffinity(thread.native_id or 0, {min(cores)})
+    for turn in range(1, 6):
+        assert pool.run_block(table.address) == OK
+        assert slow.cell.tolist() == [8 * 4 * turn, 4]
+    assert pool._state[spmd_state.GENERATION] == original + 40
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
+def test_workers_keep_their_affinity() -> None:
+    """A worker that finds itself on the caller's core leaves it, not the cores that it may use."""
+    pool = Pool(2, spinning=True)
+    chain = Chain(40)
+    block = CallBlock(chain.builder.build())
+    run_chain(pool, chain, block)
+    (worker,) = pool._threads
+    assert worker.native_id is not None
+    for _ in range(200):
+        run_chain(pool, chain, block)
+        time.sleep(0.0005)
+    deadline = time.monotonic() + 60
+    while os.sched_getaffinity(worker.native_id) != os.sched_getaffinity(0) and time.monotonic() < deadline:
+        time.sleep(0.001)  # it may be between its two calls
+    assert os.sched_getaffinity(worker.native_id) == os.sched_getaffinity(0)
 
 
 def test_run_by_addresses() -> None:

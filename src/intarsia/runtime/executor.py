@@ -1,4 +1,4 @@
-"""SPMD execution of step tables: threads parked in native code, woken once a run, with native barriers between steps.
+"""SPMD execution of step tables: threads parked in native code share the steps of a run, with native barriers between them.
 
 A run walks a table of rows of four int64: function address, argument address, flags, 0. Every step function has the ABI
 
@@ -8,34 +8,35 @@ raises nothing, and does its share tid of nthreads for *any* nthreads >= 1.
 
 Flags (`SERIAL` 1, `NO_BARRIER` 2):
 
-- A parallel step (flags bit 0 clear) is called by every thread with its tid; a serial step by thread 0 alone, with
-  tid 0 and nthreads 1.
-- After a step all threads meet, unless the step has NO_BARRIER: then no later step up to the next barrier needs its
-  results. Between a serial step and a serial step there is no barrier, since thread 0 runs both; the barrier that the
-  first one owes is taken after the last of them, even if that has NO_BARRIER.
-- Serial steps at the beginning and at the end run on the calling thread alone, and a table of serial steps only wakes
-  nobody. When `run` returns, every thread has finished with the table, its arguments and its buffers.
+- A parallel step (flags bit 0 clear) has a share for each thread of the pool, called once with its tid, by that thread or,
+  where it has not begun, by another that is done with its own: a worker that sleeps or waits for a core holds nobody up. Share
+  0 and serial steps (called with tid 0 and nthreads 1) are the calling thread's.
+- A step begins when the one before it is done, unless both are parallel and the one before has NO_BARRIER: then a share
+  of both is computed in one go, and no later step up to the next barrier may need its results.
+- A table of serial steps only wakes nobody. When `run` returns, every thread has finished with the table, its arguments and its
+  buffers.
 
 A row whose function address is 0 is a jump: its argument is a pair of int64 (address of a byte, value), and the walk goes on
-at the row's fourth word if the byte is that value or the address is 0, else at the next row. All threads decide it alike: in a
-table with any parallel row a jump is parallel too (bit 0 clear, barriers around it), the row before it has no NO_BARRIER,
-and no jump leads out of the rows between the first and the last parallel row.
+at the row's fourth word if the byte is that value or the address is 0, else at the next row. In a table with any
+parallel row a jump is parallel too (bit 0 clear), the row before it has no NO_BARRIER, and no jump leads out of the rows
+between the first and the last parallel row.
 
 Patches are rows of three int64 (address of a slot, index, byte offset): before the first step,
 `*slot = externals[index] + offset`. The flag, an int64 that another thread may set, is looked at between steps; once it
-is not 0 the run returns TERMINATED (1), all threads having left at the same barrier; otherwise OK (0). A step that takes long
+is not 0 the run returns TERMINATED (1), no later step having begun; otherwise OK (0). A step that takes long
 is put into the table as `plan.call.sliced_words` says: then the flag is looked at between its slices too. `times`, if its
 address is not 0, receives nsteps + 1 stamps in nanoseconds of `time.perf_counter_ns`: the start, and after each step
-with its barrier as thread 0 saw it.
+with its barrier as the caller saw it (NO_BARRIER is ignored then).
 
 A pool runs one table at a time. A caller that finds it busy runs its table alone, as thread 0 of 1, or waits its turn
 if it said so: either way nothing can deadlock, and tables with their own arguments do not disturb each other.
 
-Waiting threads spin for about 100 microseconds, then sleep; after 2 microseconds already if another thread of the pool
-was last seen on the same core, which would wait for them to stop (they do not yield: that gives whole time slices to other
-processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on macOS,
-WaitOnAddress on Windows, usleep elsewhere; with spinning=False at once. The threads are Python daemon threads inside a
-ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped at
+Waiting threads spin for about 100 microseconds, then sleep. If another thread of the pool was last seen on the same core,
+which would wait for them to stop, a worker moves to another core first (on Linux, by leaving this one out of its affinity
+for a moment), and where it cannot, or is the caller, sleeps after 2 microseconds (threads do not yield: that gives whole
+time slices to other processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on
+macOS, WaitOnAddress on Windows, usleep elsewhere; with spinning=False at once. The threads are Python daemon threads inside
+a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped at
 interpreter exit.
 
 Signals (Ctrl-C, SIGTERM, SIGALRM) wait until native code returns, unless the call's mode has LONG: then Python's handlers run
@@ -165,7 +166,7 @@ class Pool:
         self.num_threads = num_threads
         self.spinning = spinning
         self._native = _native()
-        self._state = _aligned_words(word.FLAGS + num_threads * word.LINE)
+        self._state = _aligned_words(word.FLAGS + -(-num_threads // 8) * word.LINE)
         self._address = int(self._state.ctypes.data)
         self._run = self._native.run
         self._threads: list[threading.Thread] = []
@@ -414,8 +415,9 @@ def _spins_per_microsecond() -> float:
 
 
 @functools.cache
-def _system_functions() -> tuple[int, int, int, int, int]:
-    """Addresses of the system's wait, wake, core number (0: none) and clock, and the clock's nanoseconds per count."""
+def _system_functions() -> tuple[int, ...]:
+    """Addresses of the system's wait, wake, core number, affinity's get and set (0: none) and clock, and the clock's
+    nanoseconds per count."""
     if sys.platform == "win32":
         sync = ctypes.WinDLL("api-ms-win-core-synch-l1-2-0")
         kernel = ctypes.WinDLL("kernel32")
@@ -424,7 +426,7 @@ def _system_functions() -> tuple[int, int, int, int, int]:
         scale = max(1, 1_000_000_000 // frequency.value)
         names = (sync.WaitOnAddress, sync.WakeByAddressAll, kernel.GetCurrentProcessorNumber, kernel.QueryPerformanceCounter)
         wait, wake, getcpu, clock = (_address_of(function) for function in names)
-        return wait, wake, getcpu, clock, scale
+        return wait, wake, getcpu, 0, 0, clock, scale
     libc = ctypes.CDLL(None)
     if sys.platform == "darwin":
         wait, wake = _address_of(libc["__ulock_wait"]), _address_of(libc["__ulock_wake"])
@@ -433,7 +435,9 @@ def _system_functions() -> tuple[int, int, int, int, int]:
     else:
         wait = wake = _address_of(libc["usleep"])
     getcpu = _address_of(libc["sched_getcpu"]) if hasattr(libc, "sched_getcpu") else 0
-    return wait, wake, getcpu, _address_of(libc["clock_gettime"]), 1
+    affinity = ("sched_getaffinity", "sched_setaffinity") if getcpu and sys.platform == "linux" else ()
+    get, set_ = (_address_of(libc[name]) for name in affinity) if affinity else (0, 0)
+    return wait, wake, getcpu, get, set_, _address_of(libc["clock_gettime"]), 1
 
 
 def _address_of(function: object) -> int:

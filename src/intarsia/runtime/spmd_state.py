@@ -6,19 +6,20 @@ State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the
 from intarsia.plan import call
 
 LINE = 16
-GENERATION = 0 * LINE  # counts parallel runs; idle workers wait for it to change
+GENERATION = 0 * LINE  # the number of the phase; idle workers wait for it to change
 IDLE_SLEEPERS, STOPPING = 1 * LINE, 1 * LINE + 1
-BARRIER_SLEEPERS = 2 * LINE
+PHASE_SLEEPERS = 2 * LINE  # thread 0, waiting for shares that others compute
+GROUPS_DONE = 2 * LINE + 8  # of pools with more than eight threads: eights that have finished, in all phases
 # Fixed while the pool runs: thread count, spin budgets, whether workers exist, and addresses of the system's functions.
-THREADS, SPINS, PATIENCE, STARTED, WAIT, WAKE, GETCPU, CLOCK, CLOCK_SCALE = range(3 * LINE, 3 * LINE + 9)
-# One parallel run, written by thread 0 before it changes GENERATION.
-TABLE, FIRST, END, EPOCH = range(4 * LINE, 4 * LINE + 4)
-STOP_EPOCH = 5 * LINE  # the barrier at which all threads leave because the run was terminated
-LOCK = 6 * LINE  # 0 free, 1 held, 2 held and waited for
-PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 7 * LINE, 7 * LINE + 1, 7 * LINE + 2
+THREADS, SPINS, PATIENCE, STARTED = range(3 * LINE, 3 * LINE + 4)
+WAIT, WAKE, GETCPU, GET_AFFINITY, SET_AFFINITY, CLOCK, CLOCK_SCALE = range(3 * LINE + 4, 3 * LINE + 11)
+FIRST, END = 4 * LINE, 4 * LINE + 1  # addresses of a phase's first row and the one behind its last, written before GENERATION
+LOCK = 5 * LINE  # 0 free, 1 held, 2 held and waited for
+PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 6 * LINE, 6 * LINE + 1, 6 * LINE + 2
 MAX_THREADS = 1024
-CPUS = 8 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
-FLAGS = CPUS + MAX_THREADS  # a line per thread: a word per barrier round; or the count of arrivals in the first word
+CPUS = 7 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
+FLAGS = CPUS + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
+COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
 
 FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words")
 OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
@@ -36,5 +37,4 @@ TRIPPED, MAIN, SELF, GETSIG, SETSIG, HANDLER, GIL_ENSURE, GIL_RELEASE, CHECK_SIG
 SIGNALS = RAISED + 3
 MOST_SIGNALS = 3
 SIGNAL_WORDS = SIGNALS + MOST_SIGNALS
-COUNTED_THREADS = 4
 MOST_SLICED = call.MOST_SLICED

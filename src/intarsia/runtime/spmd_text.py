@@ -1,11 +1,8 @@
-"""The native code of the SPMD executor as LLVM IR text: threads that walk one step table with barriers in between.
+"""The native code of the SPMD executor as LLVM IR text: thread 0 walks a step table, workers take shares of its steps.
 
 `executor_text(target)` is a kernel in the engine's sense; calling it once writes the addresses of its functions
-(`spmd_state.FUNCTIONS`) into its first argument. What they do is told in `intarsia.runtime.executor`.
-
-Barrier: up to COUNTED_THREADS threads count themselves in one word. More take the dissemination barrier (Hensgen, Finkel,
-Manber 1988), where that word would be contended: in round r, thread t publishes the barrier's number in its own
-word and waits for the word of thread t - 2^r (mod n); log2(n) rounds, no atomic read-modify-write, numbers only grow.
+(`spmd_state.FUNCTIONS`) into its first argument. What they do is told in `intarsia.runtime.executor`, how a step is
+shared in `intarsia.runtime.spmd_phases`.
 """
 
 from __future__ import annotations
@@ -14,6 +11,7 @@ from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
+from intarsia.runtime.spmd_phases import PHASE, SHARES, TEAM
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT
 from intarsia.runtime.spmd_system import pause_text, system_text
 
@@ -24,16 +22,17 @@ def executor_text(target: Target) -> KernelText:
         raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
-    system = [wait, wake, clock, SIGNALS_TEXT, _WAITING, _BARRIER]
-    text = "\n".join([_ENTRY, *system, _JUMP, _SOLO, _TEAM, _LOCK, SLICES_TEXT, _RUN, _WORKER, declaration])
+    waiting = [_ENTRY, wait, wake, clock, SIGNALS_TEXT, _WAITING, _PLACES, _AWAIT, SHARES, PHASE]
+    text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, _RUN, _WORKER, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
 
 
 _WORDS = """
-COUNTED_THREADS GENERATION IDLE_SLEEPERS STOPPING BARRIER_SLEEPERS THREADS SPINS PATIENCE STARTED WAIT WAKE GETCPU CLOCK
-CLOCK_SCALE TABLE FIRST END EPOCH STOP_EPOCH LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS WORKERS_MISSING CPUS
+LINE GENERATION IDLE_SLEEPERS STOPPING PHASE_SLEEPERS GROUPS_DONE THREADS SPINS PATIENCE STARTED WAIT WAKE GETCPU
+GET_AFFINITY SET_AFFINITY CLOCK CLOCK_SCALE FIRST END LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS COUNTS WORKERS_MISSING
+CPUS MAX_THREADS
 INTERRUPTED CALL_MODE CALL_FLAG CALL_STOPPED CALL_SIGNALS CALL_WATCHED TRIPPED MAIN SELF GETSIG SETSIG GIL_ENSURE GIL_RELEASE
 CHECK_SIGNALS FETCH RAISED SIGNALS SIGNAL_WORDS HANDLER MOST_SLICED
 """.split()
@@ -89,7 +88,7 @@ out:
   ret i1 %r
 }"""
 
-_BARRIER = """
+_PLACES = """
 ; write down the core that thread %tid is on; returns 1 + its number, 0 where the system does not say
 define internal i64 @locate(ptr %state, i64 %tid) noinline nounwind {
 entry:
@@ -141,9 +140,87 @@ no:
   ret i1 false
 }
 
-; Return when the word at %p has reached %goal: spin a little, spin on unless the core is shared, then sleep, counted in
-; %sleepers, until woken or for %timeout microseconds (-1: for ever) at a time.
-define internal void @await(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) alwaysinline nounwind {
+; Move this thread, a worker, to a core on which no thread of the pool was seen, else to any other than %here, if the system
+; lets it; its affinity is as before afterwards. Schedulers that wake a thread beside its waker, and leave it there, need it.
+define internal void @part(ptr %state, i64 %tid) noinline nounwind {
+entry:
+  %all = alloca [16 x i64]
+  %some = alloca [16 x i64]
+  %getp = getelementptr i64, ptr %state, i64 $GET_AFFINITY$
+  %get = load ptr, ptr %getp
+  %setp = getelementptr i64, ptr %state, i64 $SET_AFFINITY$
+  %set = load ptr, ptr %setp
+  %mute = icmp eq ptr %get, null
+  br i1 %mute, label %out, label %ask
+ask:
+  store [16 x i64] zeroinitializer, ptr %all
+  %failed = call i32 %get(i32 0, i64 128, ptr %all)
+  %no = icmp ne i32 %failed, 0
+  br i1 %no, label %out, label %begin
+begin:
+  %here = call i64 @locate(ptr %state, i64 %tid)
+  %np = getelementptr i64, ptr %state, i64 $THREADS$
+  %n = load i64, ptr %np
+  %cpus = getelementptr i64, ptr %state, i64 $CPUS$
+  br label %copy
+copy:
+  %n0 = phi i64 [ %n, %begin ], [ 1, %again ]
+  %whole = load [16 x i64], ptr %all
+  store [16 x i64] %whole, ptr %some
+  br label %strike
+strike:
+  %t = phi i64 [ 0, %copy ], [ %t1, %struck ]
+  %self = icmp eq i64 %t, %tid
+  %p = getelementptr i64, ptr %cpus, i64 %t
+  %seen = load atomic i64, ptr %p monotonic, align 8
+  %known = select i1 %self, i64 %here, i64 %seen
+  %valid0 = icmp ne i64 %known, 0
+  %valid1 = icmp ule i64 %known, 1024
+  %valid = and i1 %valid0, %valid1
+  br i1 %valid, label %clear, label %struck
+clear:
+  %core = sub i64 %known, 1
+  %word = lshr i64 %core, 6
+  %bit = and i64 %core, 63
+  %mask = shl i64 1, %bit
+  %keep = xor i64 %mask, -1
+  %mp = getelementptr i64, ptr %some, i64 %word
+  %m = load i64, ptr %mp
+  %m1 = and i64 %m, %keep
+  store i64 %m1, ptr %mp
+  br label %struck
+struck:
+  %t1 = add i64 %t, 1
+  %more = icmp ult i64 %t1, %n0
+  br i1 %more, label %strike, label %sum
+sum:
+  %w = phi i64 [ 0, %struck ], [ %w1, %sum ]
+  %or = phi i64 [ 0, %struck ], [ %or1, %sum ]
+  %sp = getelementptr i64, ptr %some, i64 %w
+  %v = load i64, ptr %sp
+  %or1 = or i64 %or, %v
+  %w1 = add i64 %w, 1
+  %words = icmp ult i64 %w1, 16
+  br i1 %words, label %sum, label %chosen
+chosen:
+  %empty = icmp eq i64 %or1, 0
+  br i1 %empty, label %again, label %move
+again:
+  %first = icmp ne i64 %n0, 1
+  br i1 %first, label %copy, label %out
+move:
+  %r0 = call i32 %set(i32 0, i64 128, ptr %some)
+  %r1 = call i32 %set(i32 0, i64 128, ptr %all)
+  %now = call i64 @locate(ptr %state, i64 %tid)
+  br label %out
+out:
+  ret void
+}"""
+
+_AWAIT = """
+; Return when the word at %p has reached %goal: spin a little, spin on unless the core is shared, then sleep until woken;
+; %sleepers is not 0 while someone may sleep.
+define internal void @await(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers) alwaysinline nounwind {
 entry:
   %sp = getelementptr i64, ptr %state, i64 $SPINS$
   %spins = load i64, ptr %sp
@@ -161,20 +238,36 @@ pause:
   $PAUSE$
   br label %spin
 sleep:
-  call void @sleep_until(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout)
+  call void @sleep_until(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers)
   br label %out
 out:
   ret void
 }
 
-define internal void @sleep_until(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers, i64 %timeout) noinline nounwind {
+; true if this thread had better sleep than spin: another one is on its core, from which it, as a worker, could not move
+define internal i1 @hindering(ptr %state, i64 %tid) noinline nounwind {
+entry:
+  %crowd = call i1 @crowded(ptr %state, i64 %tid)
+  %worker = icmp ne i64 %tid, 0
+  %try = and i1 %crowd, %worker
+  br i1 %try, label %move, label %out
+move:
+  call void @part(ptr %state, i64 %tid)
+  %still = call i1 @crowded(ptr %state, i64 %tid)
+  br label %out
+out:
+  %r = phi i1 [ %crowd, %entry ], [ %still, %move ]
+  ret i1 %r
+}
+
+define internal void @sleep_until(ptr %state, i64 %tid, ptr %p, i64 %goal, ptr %sleepers) noinline nounwind {
 entry:
   %pp = getelementptr i64, ptr %state, i64 $PATIENCE$
   %patience = load i64, ptr %pp
   %hasty = icmp eq i64 %patience, 0
   br i1 %hasty, label %asleep, label %ask
 ask:
-  %crowd = call i1 @crowded(ptr %state, i64 %tid)
+  %crowd = call i1 @hindering(ptr %state, i64 %tid)
   br i1 %crowd, label %asleep, label %look
 look:
   %i = phi i64 [ 0, %ask ], [ %i1, %pause ]
@@ -189,100 +282,37 @@ pause:
   $PAUSE$
   br label %look
 asleep:
-  %s0 = atomicrmw add ptr %sleepers, i64 1 seq_cst
+  store atomic i64 1, ptr %sleepers seq_cst, align 8
   %v1 = load atomic i64, ptr %p seq_cst, align 8
   %ok1 = icmp uge i64 %v1, %goal
-  br i1 %ok1, label %awake, label %wait
+  br i1 %ok1, label %out, label %wait
 wait:
   %low = trunc i64 %v1 to i32
-  call void @wait(ptr %state, ptr %p, i32 %low, i64 %timeout)
-  br label %awake
-awake:
-  %s1 = atomicrmw sub ptr %sleepers, i64 1 seq_cst
+  call void @wait(ptr %state, ptr %p, i32 %low, i64 -1)
   %v2 = load atomic i64, ptr %p acquire, align 8
   %ok2 = icmp uge i64 %v2, %goal
-  br i1 %ok2, label %out, label %asleep
+  br i1 %ok2, label %woken, label %asleep
+woken:
+  br i1 %hasty, label %out, label %settle
+settle:
+  %shared = call i1 @hindering(ptr %state, i64 %tid)
+  br label %out
 out:
   ret void
 }
 
-define internal void @barrier(ptr %state, i64 %epoch, i64 %tid, i64 %n) alwaysinline nounwind {
-  %few = icmp sle i64 %n, $COUNTED_THREADS$
-  br i1 %few, label %counted, label %spread
-counted:
-  call void @count(ptr %state, i64 %epoch, i64 %tid, i64 %n)
-  ret void
-spread:
-  call void @disseminate(ptr %state, i64 %epoch, i64 %tid, i64 %n)
-  ret void
-}
-
-; the last of the %n threads to arrive at barrier %epoch brings the count to epoch * n
-define internal void @count(ptr %state, i64 %epoch, i64 %tid, i64 %n) noinline nounwind {
+; wake who sleeps until the word at %p changes, which it did
+define internal void @wake_sleepers(ptr %state, ptr %p, ptr %sleepers) alwaysinline nounwind {
 entry:
-  %sleepers = getelementptr i64, ptr %state, i64 $BARRIER_SLEEPERS$
-  %word = getelementptr i64, ptr %state, i64 $FLAGS$
-  %goal = mul i64 %epoch, %n
-  %before = atomicrmw add ptr %word, i64 1 seq_cst
-  %now = add i64 %before, 1
-  %last = icmp uge i64 %now, %goal
-  br i1 %last, label %look, label %wait
-look:
   %s = load atomic i64, ptr %sleepers seq_cst, align 8
   %quiet = icmp eq i64 %s, 0
-  br i1 %quiet, label %out, label %rouse
+  br i1 %quiet, label %out, label %rouse, !prof !0
 rouse:
-  call void @wake(ptr %state, ptr %word)
+  %old = atomicrmw xchg ptr %sleepers, i64 0 seq_cst
+  %wp = getelementptr i64, ptr %state, i64 $WAKE_CALLS$
+  %w = atomicrmw add ptr %wp, i64 1 monotonic
+  call void @wake(ptr %state, ptr %p)
   br label %out
-wait:
-  call void @await(ptr %state, i64 %tid, ptr %word, i64 %goal, ptr %sleepers, i64 1000)
-  br label %out
-out:
-  ret void
-}
-
-; The sleep in a barrier is bounded to 1 ms, because here an arriving thread that spins looks for sleepers without a fence.
-define internal void @disseminate(ptr %state, i64 %epoch, i64 %tid, i64 %n) noinline nounwind {
-entry:
-  %sp = getelementptr i64, ptr %state, i64 $SPINS$
-  %spins = load i64, ptr %sp
-  %patient = icmp ne i64 %spins, 0
-  %sleepers = getelementptr i64, ptr %state, i64 $BARRIER_SLEEPERS$
-  %flags = getelementptr i64, ptr %state, i64 $FLAGS$
-  %t16 = shl i64 %tid, 4
-  %mine0 = getelementptr i64, ptr %flags, i64 %t16
-  br label %round
-round:
-  %r = phi i64 [ 0, %entry ], [ %r1, %next ]
-  %distance = phi i64 [ 1, %entry ], [ %distance1, %next ]
-  %mine = getelementptr i64, ptr %mine0, i64 %r
-  store atomic i64 %epoch, ptr %mine release, align 8
-  br i1 %patient, label %look, label %fence
-fence:
-  fence seq_cst
-  br label %look
-look:
-  %s = load atomic i64, ptr %sleepers monotonic, align 8
-  %quiet = icmp eq i64 %s, 0
-  br i1 %quiet, label %find, label %rouse
-rouse:
-  call void @wake(ptr %state, ptr %mine)
-  br label %find
-find:
-  %back = sub i64 %tid, %distance
-  %negative = icmp slt i64 %back, 0
-  %around = add i64 %back, %n
-  %partner = select i1 %negative, i64 %around, i64 %back
-  %p16 = shl i64 %partner, 4
-  %theirs0 = getelementptr i64, ptr %flags, i64 %p16
-  %theirs = getelementptr i64, ptr %theirs0, i64 %r
-  call void @await(ptr %state, i64 %tid, ptr %theirs, i64 %epoch, ptr %sleepers, i64 1000)
-  br label %next
-next:
-  %r1 = add i64 %r, 1
-  %distance1 = shl i64 %distance, 1
-  %another = icmp slt i64 %distance1, %n
-  br i1 %another, label %round, label %out
 out:
   ret void
 }
@@ -356,101 +386,6 @@ stopped:
   ret i64 1
 }
 !1 = !{!"branch_weights", i32 1, i32 1000}"""
-
-# team(...): one thread's walk over the rows [first, end) of a parallel run; all threads take the same barriers, because
-# `owed` and the rows' flags are the same for all. Returns the number of the last barrier; thread 0 writes 1 to
-# %result if the run was stopped. %main is a constant after inlining.
-_TEAM = """
-define internal i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch0, i64 %tid, i64 %n,
-                          i1 %main, ptr %call, ptr %times) alwaysinline nounwind {
-entry:
-  %stop_word = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
-  br label %step
-step:
-  %i = phi i64 [ %first, %entry ], [ %to, %onward ]
-  %epoch = phi i64 [ %epoch0, %entry ], [ %epoch2, %onward ]
-  %owed = phi i1 [ false, %entry ], [ %owed2, %onward ]
-  %skip = phi i1 [ false, %entry ], [ %skip2, %onward ]
-  %i4 = shl i64 %i, 2
-  %row = getelementptr i64, ptr %table, i64 %i4
-  %f = load ptr, ptr %row
-  %ap = getelementptr i64, ptr %row, i64 1
-  %a = load ptr, ptr %ap
-  %bp = getelementptr i64, ptr %row, i64 2
-  %bits = load i64, ptr %bp
-  %bit0 = and i64 %bits, 1
-  %serial = icmp ne i64 %bit0, 0
-  %bit1 = and i64 %bits, 2
-  %free = icmp ne i64 %bit1, 0
-  %away = xor i1 %main, true
-  %idle = and i1 %serial, %away
-  %pass = or i1 %idle, %skip
-  %i1 = add i64 %i, 1
-  %branch = icmp eq ptr %f, null
-  br i1 %branch, label %jumping, label %plain, !prof !1
-jumping:
-  %to1 = call i64 @jump(ptr %row, i64 %i)
-  br label %after
-plain:
-  br i1 %pass, label %after, label %perform
-perform:
-  %width = select i1 %serial, i64 1, i64 %n
-  call void %f(ptr %a, i64 %tid, i64 %width)
-  br label %after
-after:
-  %to = phi i64 [ %to1, %jumping ], [ %i1, %plain ], [ %i1, %perform ]
-  %last = icmp eq i64 %to, %end
-  br i1 %last, label %meet, label %middle
-middle:
-  %to4 = shl i64 %to, 2
-  %to4b = add i64 %to4, 2
-  %nbp = getelementptr i64, ptr %table, i64 %to4b
-  %nbits = load i64, ptr %nbp
-  %both = and i64 %nbits, %bits
-  %both0 = and i64 %both, 1
-  %serials = icmp ne i64 %both0, 0
-  %bound = xor i1 %free, true
-  %owed1 = or i1 %owed, %bound
-  %apart = xor i1 %serials, true
-  %need = and i1 %owed1, %apart
-  br i1 %main, label %ask, label %decide
-ask:
-  %asked = call i1 @flagged(ptr %call)
-  %skip1 = or i1 %skip, %asked
-  br label %decide
-decide:
-  %skip3 = phi i1 [ %skip, %middle ], [ %skip1, %ask ]
-  br i1 %need, label %meet, label %mark
-meet:
-  %skip4 = phi i1 [ %skip, %after ], [ %skip3, %decide ]
-  %epoch1 = add i64 %epoch, 1
-  br i1 %skip4, label %call_off, label %arrive
-call_off:
-  store atomic i64 %epoch1, ptr %stop_word monotonic, align 8
-  br label %arrive
-arrive:
-  call void @barrier(ptr %state, i64 %epoch1, i64 %tid, i64 %n)
-  %stop = load atomic i64, ptr %stop_word monotonic, align 8
-  %leave = icmp eq i64 %stop, %epoch1
-  %finished = or i1 %leave, %last
-  br label %mark
-mark:
-  %epoch2 = phi i64 [ %epoch, %decide ], [ %epoch1, %arrive ]
-  %owed2 = phi i1 [ %owed1, %decide ], [ false, %arrive ]
-  %skip2 = phi i1 [ %skip3, %decide ], [ %skip4, %arrive ]
-  %over = phi i1 [ false, %decide ], [ %finished, %arrive ]
-  br i1 %main, label %timing, label %onward
-timing:
-  %untimed = icmp eq ptr %times, null
-  br i1 %untimed, label %onward, label %clock
-clock:
-  call void @stamp(ptr %state, ptr %times, i64 %i1)
-  br label %onward
-onward:
-  br i1 %over, label %out, label %step
-out:
-  ret i64 %epoch2
-}"""
 
 _LOCK = """
 ; 1 if the lock was free and is now held, else 0
@@ -625,40 +560,14 @@ publish:
   %tail = sub i64 %nsteps, 1
   %final = call i64 @parallel_row(ptr %table, i64 %tail, i64 %first, i64 -1)
   %end = add i64 %final, 1
-  %tp = getelementptr i64, ptr %state, i64 $TABLE$
-  store ptr %table, ptr %tp
-  %fp = getelementptr i64, ptr %state, i64 $FIRST$
-  store i64 %first, ptr %fp
-  %ep = getelementptr i64, ptr %state, i64 $END$
-  store i64 %end, ptr %ep
-  %kp = getelementptr i64, ptr %state, i64 $EPOCH$
-  %epoch = load i64, ptr %kp
   %pp = getelementptr i64, ptr %state, i64 $PARALLEL_RUNS$
   %p0 = load i64, ptr %pp
   %p1 = add i64 %p0, 1
   store i64 %p1, ptr %pp
   %cpu = call i64 @locate(ptr %state, i64 0)
-  %gp = getelementptr i64, ptr %state, i64 $GENERATION$
-  %g = atomicrmw add ptr %gp, i64 1 seq_cst
-  %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
-  %idle = load atomic i64, ptr %ip seq_cst, align 8
-  %awake = icmp eq i64 %idle, 0
-  br i1 %awake, label %together, label %rouse
-rouse:
-  %wp = getelementptr i64, ptr %state, i64 $WAKE_CALLS$
-  %w0 = load i64, ptr %wp
-  %w1 = add i64 %w0, 1
-  store i64 %w1, ptr %wp
-  call void @wake(ptr %state, ptr %gp)
-  br label %together
-together:
-  %epoch1 = call i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch, i64 0, i64 %n,
-                           i1 true, ptr %call, ptr %times)
-  store i64 %epoch1, ptr %kp
-  %cp = getelementptr i64, ptr %state, i64 $STOP_EPOCH$
-  %cut = load atomic i64, ptr %cp monotonic, align 8
+  %cut = call i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %n, ptr %call, ptr %times)
   call void @unlock(ptr %state, ptr %lock)
-  %ended = icmp eq i64 %cut, %epoch1
+  %ended = icmp ne i64 %cut, 0
   br i1 %ended, label %short, label %behind
 short:
   ret i64 1
@@ -702,28 +611,22 @@ entry:
   %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
   %hp = getelementptr i64, ptr %state, i64 $STOPPING$
   %np = getelementptr i64, ptr %state, i64 $THREADS$
-  %tp = getelementptr i64, ptr %state, i64 $TABLE$
   %fp = getelementptr i64, ptr %state, i64 $FIRST$
   %ep = getelementptr i64, ptr %state, i64 $END$
-  %kp = getelementptr i64, ptr %state, i64 $EPOCH$
+  %n = load i64, ptr %np
   br label %idle
 idle:
   %seen = phi i64 [ %generation, %entry ], [ %g, %work ]
   %goal = add i64 %seen, 1
-  call void @await(ptr %state, i64 %tid, ptr %gp, i64 %goal, ptr %ip, i64 -1)
+  call void @await(ptr %state, i64 %tid, ptr %gp, i64 %goal, ptr %ip)
   %g = load atomic i64, ptr %gp acquire, align 8
   %halt = load atomic i64, ptr %hp acquire, align 8
   %halted = icmp ne i64 %halt, 0
   br i1 %halted, label %out, label %work
 work:
-  %cpu = call i64 @locate(ptr %state, i64 %tid)
-  %n = load i64, ptr %np
-  %table = load ptr, ptr %tp
-  %first = load i64, ptr %fp
-  %end = load i64, ptr %ep
-  %epoch = load i64, ptr %kp
-  %last = call i64 @team(ptr %state, ptr %table, i64 %first, i64 %end, i64 %epoch, i64 %tid, i64 %n,
-                         i1 false, ptr null, ptr null)
+  %first = load atomic ptr, ptr %fp monotonic, align 8
+  %end = load atomic ptr, ptr %ep monotonic, align 8
+  call void @shares(ptr %state, i64 %g, i64 %tid, i64 %n, ptr %first, ptr %end)
   br label %idle
 out:
   ret i64 0
