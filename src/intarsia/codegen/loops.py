@@ -57,14 +57,17 @@ class LoopKernel:
     sizes: tuple[Expr, ...]
 
 
-def unsupported(roots: Sequence[Tensor]) -> str | None:
-    """Why the roots cannot be compiled to loops, or None."""
+WHOLE = frozenset(("scan", "scatter"))  # primitives that are computed into a buffer, which what is around them reads
+
+
+def unsupported(roots: Sequence[Tensor], nested: bool = False) -> str | None:
+    """Why the roots cannot be compiled to loops, or None. `nested`: primitives in `WHOLE` may be inside larger expressions."""
     for t in walk(roots):
         if t.prim not in _STRUCTURAL and t.prim not in ELEMENTWISE:
             return f"primitive {t.prim!r} has no loop form"
         if t.dtype not in SUPPORTED_DTYPES:
             return f"{t.dtype.onnx_name} is not compiled"
-        if t.prim in ("scan", "scatter") and t is not stripped(roots[0]):
+        if not nested and t.prim in WHOLE and t is not stripped(roots[0]):
             return f"{t.prim!r} inside a larger expression"
     return None
 

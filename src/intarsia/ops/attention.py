@@ -221,7 +221,12 @@ def _linear_attention_types(
     return TensorType(query.dtype, (batch, steps, q_num_heads * dv)), TensorType(kind, (batch, kv_num_heads, dk, dv))
 
 
-@host_op("LinearAttention", since=27, infer=_linear_attention_types, reason="a loop over steps whose state feeds back")
+@host_op(
+    "LinearAttention",
+    since=27,
+    infer=_linear_attention_types,
+    reason="its numbers of heads, or its types, are not those of the kernel",
+)
 @np.errstate(all="ignore")
 def linear_attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None,
@@ -257,4 +262,4 @@ def linear_attention(
 
 
 def _heads_first(x: np.ndarray, heads: int) -> np.ndarray:
-    return x.astype(np.float32).reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return x.astype(np.float32).reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)

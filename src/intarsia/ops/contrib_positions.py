@@ -280,7 +280,13 @@ def _linear_types(
     return out, TensorType(kind, (state_window, *state) if state_window else state)
 
 
-@host_op("LinearAttention", 1, domain=DOMAIN, infer=_linear_types, reason="a loop over steps whose state feeds back")
+@host_op(
+    "LinearAttention",
+    1,
+    domain=DOMAIN,
+    infer=_linear_types,
+    reason="its numbers of heads, or its types, are not those of the kernel",
+)
 @np.errstate(all="ignore")
 def linear_attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None,
@@ -325,4 +331,4 @@ def linear_attention(
 
 def _split(x: np.ndarray, heads: int) -> np.ndarray:
     """[batch, steps, heads * size] -> [batch, steps, heads, size] in float32."""
-    return x.astype(np.float32).reshape(*x.shape[:2], heads, -1)
+    return x.astype(np.float32).reshape(*x.shape[:2], heads, x.shape[2] // heads)

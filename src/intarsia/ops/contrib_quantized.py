@@ -323,7 +323,13 @@ def _lstm_types(X: TensorType, W: TensorType, R: TensorType, *rest: Any) -> tupl
     return TensorType(X.dtype, (steps, directions, batch, hidden)), state, state
 
 
-@host_op("DynamicQuantizeLSTM", since=1, domain=DOMAIN, infer=_lstm_types, reason="a recurrence by 8-bit weights")
+@host_op(
+    "DynamicQuantizeLSTM",
+    since=1,
+    domain=DOMAIN,
+    infer=_lstm_types,
+    reason="its weights, scales or zero points are known only at run time",
+)
 def dynamic_quantize_lstm(
     X: np.ndarray, W: np.ndarray, R: np.ndarray, B: np.ndarray | None = None, sequence_lens: np.ndarray | None = None,
     initial_h: np.ndarray | None = None, initial_c: np.ndarray | None = None, P: np.ndarray | None = None,
@@ -336,13 +342,14 @@ def dynamic_quantize_lstm(
     if W_scale is None or W_zero_point is None or R_scale is None or R_zero_point is None:
         raise k.DefinitionError("DynamicQuantizeLSTM needs scales and zero points of W and R")
     return lstm(
-        X, _weights(W, W_scale, W_zero_point), _weights(R, R_scale, R_zero_point), B, sequence_lens, initial_h, initial_c, P,
+        X, lstm_weights(W, W_scale, W_zero_point), lstm_weights(R, R_scale, R_zero_point), B, sequence_lens, initial_h,
+        initial_c, P,
         activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
         direction=direction, hidden_size=hidden_size, input_forget=input_forget,
     )  # fmt: skip
 
 
-def _weights(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+def lstm_weights(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
     """Numbers from 8-bit ones with a scale per direction, or per direction and column; columns become rows."""
     directions = len(x)
     centred = x.astype(np.float32) - zero.astype(np.float32).reshape(directions, 1, -1)

@@ -13,6 +13,7 @@ from intarsia.graph.dims import Dim, floordiv, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.faults import MATRIX_IS_SINGULAR
 from intarsia.ops.gather import gather_nd_unbatched
 from intarsia.ops.operands import integer, integers, normal_axis, widened
 from intarsia.ops.registry import NodeContext, host_op, op
@@ -174,7 +175,7 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
     return k.select(none, 0, a / k.select(none, 1, b))
 
 
-@host_op("Inverse", 1, domain=DOMAIN, infer=lambda X: X, reason="elimination with pivots: rows are exchanged as data says")
+@host_op("Inverse", 1, domain=DOMAIN, infer=lambda X: X, reason="its matrices are not square, or not of floats")
 def inverse(X: np.ndarray) -> np.ndarray:
     """Inverses of [*, M, M]; float16 is computed in float32."""
     if X.ndim < 2 or X.shape[-1] != X.shape[-2]:
@@ -182,7 +183,7 @@ def inverse(X: np.ndarray) -> np.ndarray:
     try:
         return np.linalg.inv(X.astype(np.promote_types(X.dtype, np.float32))).astype(X.dtype)
     except np.linalg.LinAlgError:
-        raise k.DefinitionError("a matrix of X cannot be inverted: it is singular") from None
+        raise k.DefinitionError(MATRIX_IS_SINGULAR) from None
 
 
 def _rfft_type(X: TensorType, *, signal_ndim: int = 1) -> TensorType:

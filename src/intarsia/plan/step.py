@@ -63,7 +63,7 @@ class Step:
         nodes: first output names of the nodes it computes.
         label: what it does, for people.
         where: the first node, for messages.
-        checked: it reports indices that are out of range, or divisions by 0.
+        checked: it reports indices that are out of range, divisions by 0, or singular matrices.
         divides: the node whose divisions it reports, for messages.
         calls: texts of the kernels that `Code` arguments name.
     """

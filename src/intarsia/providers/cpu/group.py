@@ -22,7 +22,7 @@ from intarsia.kernel.rewrite import as_scalar, inputs_of, substitute
 from intarsia.ops.infer import Inference, resolve_version
 from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.ops.registry import Registry
-from intarsia.providers.cpu.split import split_products
+from intarsia.providers.cpu.split import split_definition
 from intarsia.providers.cpu.template import Template, template_for
 
 _ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast", "scalar", "size", "input", "broadcast", "iota"}
@@ -150,7 +150,7 @@ class _Grouper:
         parts = substitute(list(roots.values()), lambda t: self._leaf(t, node))
         named = dict(zip(roots, with_known_divisors(parts, self._small), strict=True))
         for root in named.values():
-            reason = unsupported([root])
+            reason = unsupported([root], nested=True)
             if reason is not None:
                 return Group({}, [node], host=reason)
         return Group(named, [node], divides=node if divides(list(named.values())) else None)
@@ -279,7 +279,7 @@ class _Grouper:
     def _pieces(self, name: str, root: Tensor, nodes: list[Node], dividing: Node | None) -> list[Group]:
         """Groups that compute one output: matrix products by the template, and what is around them."""
         made = []
-        for piece in split_products(name, root, nodes[0], self.graph, self.inference.types):
+        for piece in split_definition(name, root, nodes[0], self.graph, self.inference.types):
             source = self._stripped_input(piece.root)
             if piece.product is not None:
                 acc = f"%{piece.name}"

@@ -35,6 +35,7 @@ from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
+from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import widened
 
@@ -66,6 +67,9 @@ def lower_graph(
     tables = packed_tables(inference)
     if tables is not None:
         inference = infer(tables, registry)
+    layers = dequantized_layers(inference)
+    if layers is not None:
+        inference = infer(layers, registry)
     stored = requantized(inference, registry)
     if stored is not None:
         inference = infer(stored, registry)

@@ -15,7 +15,13 @@ import numpy as np
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Shape, evaluate, format_shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
-from intarsia.kernel.faults import DIVISION_BY_ZERO, DIVISOR_IS_ZERO, INDEX_IS_OUT_OF_RANGE
+from intarsia.kernel.faults import (
+    DIVISION_BY_ZERO,
+    DIVISOR_IS_ZERO,
+    INDEX_IS_OUT_OF_RANGE,
+    MATRIX_IS_SINGULAR,
+    SINGULAR_MATRIX,
+)
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
@@ -173,12 +179,13 @@ class CpuProgram(Program):
             self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]), nbytes)
 
     def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
-        """Raise InvalidArgument for the first step that found an index out of range, or a divisor that is 0."""
+        """Raise InvalidArgument for the first step that found something wrong with its data."""
         first = int(np.flatnonzero(status)[0])
         step = bound.segment.steps[first]
         if int(status[first]) == DIVISION_BY_ZERO and isinstance(step, Step):
             raise InvalidArgument(f"{step.divides or step.where}: {DIVISOR_IS_ZERO}")
-        raise InvalidArgument(f"{step.where}: {INDEX_IS_OUT_OF_RANGE}")
+        singular = int(status[first]) == SINGULAR_MATRIX
+        raise InvalidArgument(f"{step.where}: {MATRIX_IS_SINGULAR if singular else INDEX_IS_OUT_OF_RANGE}")
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))

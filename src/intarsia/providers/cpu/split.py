@@ -1,8 +1,8 @@
-"""Matrix products inside a definition become calls of the GEMM kernel.
+"""Parts of a definition that are kernels of their own: above all matrix products, which become calls of the GEMM kernel.
 
 An operator whose primitives contain `dot` (Einsum, unfused attention, convolution by run-time weights, products of 16-bit
 floats, ...) is cut there: operands that are not buffers already are computed into one, the product goes to the template, and
-what is left of the definition reads its result.
+what is left of the definition reads its result. So are running sums and scatters, whose loops nothing else fits in.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intarsia.codegen.byte_kernel import SUMS
+from intarsia.codegen.loop_values import stripped
+from intarsia.codegen.loops import WHOLE
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
@@ -32,9 +34,10 @@ class Piece:
     product: MatMul | None = None
 
 
-def split_products(name: str, root: Tensor, node: Node, graph: Graph, types: dict[str, ValueType]) -> list[Piece]:
+def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: dict[str, ValueType]) -> list[Piece]:
     """`root` in pieces, in order of execution; the last one computes `name`. Types of new values are added to `types`."""
-    if not any(t.prim == "dot" for t in walk([root])):
+    last = stripped(root)
+    if not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) for t in walk([root])):
         return [Piece(name, root)]
     splitter = _Splitter(name, node, graph, types)
     made: dict[int, Tensor] = {}
@@ -42,7 +45,11 @@ def split_products(name: str, root: Tensor, node: Node, graph: Graph, types: dic
         args = tuple(made[id(a)] for a in t.args)
         same = all(a is b for a, b in zip(args, t.args, strict=True))
         rebuilt = t if same else simplified(Tensor(t.prim, args, t.attrs, t.dtype, t.shape))
-        made[id(t)] = splitter.product(rebuilt) if t.prim == "dot" else rebuilt
+        if t.prim == "dot":
+            rebuilt = splitter.product(rebuilt)
+        elif t.prim in WHOLE and t is not last:
+            rebuilt = splitter.whole(rebuilt)
+        made[id(t)] = rebuilt
     return [*splitter.pieces, Piece(name, made[id(root)])]
 
 
@@ -71,6 +78,12 @@ class _Splitter:
         out = self._value(dtype, t.shape)
         self.pieces.append(Piece(out.attrs[0], out, made))
         return k.cast(out, t.dtype)
+
+    def whole(self, t: Tensor) -> Tensor:
+        """What takes the place of a primitive that has a loop nest of its own."""
+        value = self._value(t.dtype, t.shape)
+        self.pieces.append(Piece(value.attrs[0], t))
+        return value
 
     def _byte_product(self, t: Tensor) -> Tensor:
         """8-bit integers less zero points, summed in int32."""

@@ -19,7 +19,8 @@ _HEAVY = frozenset(
     "Conv ConvTranspose MatMul Gemm MaxPool AveragePool GlobalAveragePool GlobalMaxPool BatchNormalization LayerNormalization "
     "InstanceNormalization GroupNormalization RMSNormalization Softmax LogSoftmax LSTM GRU RNN Attention Einsum Resize "
     "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization MultiHeadAttention FusedMatMul "
-    "GroupQueryAttention RotaryEmbedding FusedConv FusedGemm FastGelu BiasGelu MoE QMoE DFT STFT Rfft Irfft".split()
+    "GroupQueryAttention RotaryEmbedding FusedConv FusedGemm FastGelu BiasGelu MoE QMoE DFT STFT Rfft Irfft "
+    "LinearAttention Inverse".split()
 )
 _LIGHT = frozenset(
     "Abs Add Sub Mul Div Neg Sqrt Exp Log Erf Tanh Sigmoid Relu LeakyRelu PRelu Elu Selu Celu Gelu QuickGelu HardSigmoid "

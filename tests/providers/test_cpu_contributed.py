@@ -1,0 +1,74 @@
+"""Contributed operators on the CPU provider whose definitions are cut in pieces, or become other operators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+pytest.importorskip("onnx", reason="the models are built with onnx.parser")
+
+from cpu_models import CPU, REFERENCE, check, kinds, normal, session_of
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft": 1]>'
+
+
+def test_sparse_attention_is_compiled() -> None:
+    inputs = "float[1, 5, 32] q, float[1, 5, 16] k, float[1, 5, 16] v, float[1, 2, 64, 8] a, float[1, 2, 64, 8] b"
+    attributes = "num_heads = 4, kv_num_heads = 2, sparse_block_size = 16"
+    node = f"y, c, d = com.microsoft.SparseAttention<{attributes}>(q, k, v, a, b, r, s, t, u)"
+    text = (
+        f"g ({inputs}, int32[1] t, int32[1] u) => (float[1, 5, 32] y, float[1, 2, 64, 8] c, float[1, 2, 64, 8] d) {{ {node} }}"
+    )
+    layouts = {
+        "r": np.array([[0, 1, 3, 4, 7], [0, 1, 2, 4, 6]], np.int32),
+        "s": np.array([[0, 0, 1, 2, 0, 2, 3], [0, 1, 1, 2, 0, 3, -1]], np.int32),
+    }
+    for before in (0, 21):
+        feeds = {
+            n: normal(*shape)
+            for n, shape in zip("qkvab", ((1, 5, 32), (1, 5, 16), (1, 5, 16), *[(1, 2, 64, 8)] * 2), strict=True)
+        }
+        feeds |= {"t": np.array([before + 5], np.int32), "u": np.array([before + 5], np.int32)}
+        session = check(text, feeds, constants=layouts, rtol=2e-5, header=HEADER)
+        assert "host" not in kinds(session).values()
+
+
+@pytest.mark.parametrize("mask_shape", [(2, 3, 9, 11), (1, 1, 9, 11)])
+def test_masked_pooling_is_compiled(mask_shape: tuple[int, ...]) -> None:
+    shape = ", ".join(map(str, mask_shape))
+    node = "y = com.microsoft.MaxpoolWithMask<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1]>(x, m)"
+    mask = (np.random.default_rng(0).random(mask_shape) < 0.8).astype(np.int32)
+    feeds = {"x": normal(2, 3, 9, 11), "m": mask}
+    session = check(f"g (float[2, 3, 9, 11] x, int32[{shape}] m) => (float[p, q, r, s] y) {{ {node} }}", feeds, header=HEADER)
+    assert "host" not in kinds(session).values()
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lstm_of_bytes_is_compiled(per_column: bool, direction: str) -> None:
+    rng, directions = np.random.default_rng(4), 2 if direction == "bidirectional" else 1
+    w, r = (rng.integers(-100, 100, (directions, n, 28)).astype(np.int8) for n in (5, 7))
+    shape = (directions, 28) if per_column else (directions,)
+    constants = {"w": w, "r": r, "bias": normal(directions, 56)}
+    for name in ("ws", "rs"):
+        constants[name] = rng.uniform(0.002, 0.01, shape).astype(np.float32)
+    for name in ("wz", "rz"):
+        constants[name] = rng.integers(-5, 5, shape).astype(np.int8)
+    attributes = f'hidden_size = 7, direction = "{direction}"'
+    node = f"y, h, c = com.microsoft.DynamicQuantizeLSTM<{attributes}>(x, w, r, bias, , , , , ws, wz, rs, rz)"
+    text = f"g (float[t, b, 5] x) => (float[t, d, b, 7] y, float[d, b, 7] h, float[d, b, 7] c) {{ {node} }}"
+    feeds = [{"x": normal(t, b, 5)} for t, b in ((4, 2), (1, 1), (9, 3))]
+    session = check(text, *feeds, constants=constants, rtol=1e-5, header=HEADER)
+    assert "host" not in kinds(session).values()
+
+
+def test_lstm_of_bytes_that_a_run_gives_is_left_to_the_host() -> None:
+    node = "y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 3>(x, w, r, , , , , , s, z, s, z)"
+    inputs = "float[2, 1, 2] x, int8[1, 2, 12] w, int8[1, 3, 12] r, float[1] s, int8[1] z"
+    text = f"g ({inputs}) => (float[2, 1, 1, 3] y) {{ {node} }}"
+    rng = np.random.default_rng(2)
+    feeds = {"x": normal(2, 1, 2), "s": np.array([0.01], np.float32), "z": np.array([3], np.int8)}
+    feeds |= {n: rng.integers(-99, 99, (1, k, 12)).astype(np.int8) for n, k in (("w", 2), ("r", 3))}
+    found = [session_of(text, provider=p, header=HEADER).run(None, feeds)[0] for p in (CPU, REFERENCE)]
+    np.testing.assert_allclose(*found, rtol=1e-5)
