@@ -89,6 +89,44 @@ def test_pooled_features_are_not_transposed_back() -> None:
     assert [n.op_type for n in lowered_graph(text, {"f": normal(4, 3, 1, 1)}).nodes].count("Transpose") == 1
 
 
+FIXED = "g (float[n, 3, 6, 4] x) => (float[{out}] y) {{ c = Conv <pads = [1, 1, 1, 1]> (x, f)  {tail} }}"
+_SHUFFLE = "a = Reshape(c, five)  t = Transpose <perm = [0, 2, 1, 3, 4]> (a)  b = Reshape(t, back)"
+_LAST = "t = Transpose <perm = [0, 2, 3, 1]> (c)"
+_BACK = f"{_LAST}  s = Softmax <axis = -1> (t)  u = Add(s, t)  v = Transpose <perm = [0, 3, 1, 2]> (u)  w = Add(v, c)"
+_THEN = "then_branch = then () => (float[n, 6, 4, 4] p) { p = Neg(t) }"
+_ELSE = "else_branch = other () => (float[n, 6, 4, 4] q) { q = Abs(t) }"
+MOVES = {  # the output's sizes, the nodes, how many transposes are left
+    "split": ("n, 4, 6, 4", "a, b = Split <axis = 1> (c, halves)  t = Concat <axis = 1> (b, a)  y = Conv(t, g)", 2),
+    "slice": ("n, 4, 3, 3", "s = Slice(c, low, high, axes)  t = Slice(s, zero, four, one)  y = Conv(t, g)", 2),
+    "shuffle": ("n, 4, 6, 4", f"{_SHUFFLE}  y = Conv(b, g)", 3),
+    "shuffled_and_used": ("n, 4, 6, 4", f"{_SHUFFLE}  z = Neg(a)  u = Reshape(z, back)  y = Add(u, b)", 3),
+    "pixels": ("n, 4, 24", "a = Reshape(c, flat)  b = Relu(a)  y = Softmax <axis = -1> (b)", 2),
+    "last": ("n, 6, 4, 4", f"{_LAST}  y = Softmax <axis = -1> (t)", 1),
+    "last_is_output": ("n, 6, 4, 4", "y = Transpose <perm = [0, 2, 3, 1]> (c)", 1),
+    "there_and_back": ("n, 4, 6, 4", f"{_BACK}  y = Conv(w, g)", 2),
+    "captured": ("n, 6, 4, 4", f"{_LAST}  y = If (yes) <{_THEN}, {_ELSE}>", 1),
+    "one_pixel": ("n, 4", "p = GlobalMaxPool(c)  y = Reshape(p, pair)", 1),
+    "other_channels": ("n, 2, 48", "y = Reshape(c, other)", 2),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_the_models_own_moves_need_no_transposes(name: str) -> None:
+    out, tail, transposes = MOVES[name]
+    constants = {
+        "f": normal(4, 3, 3, 3), "g": normal(4, 4, 1, 1), "halves": np.array([2, 2]), "low": np.array([1, 0]),
+        "high": np.array([4, 3]), "zero": np.array([0]), "four": np.array([4]), "one": np.array([1]),
+        "five": np.array([0, 2, 2, 6, 4]), "back": np.array([0, 4, 6, 4]), "flat": np.array([0, 4, 24]),
+        "pair": np.array([0, 4]), "other": np.array([0, 2, 48]), "yes": np.array(True), "axes": np.array([2, -1]),
+    }  # fmt: skip
+    words = tail.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    used = {k: v for k, v in constants.items() if k in words or k == "f"}
+    text = FIXED.format(out=out, tail=tail)
+    check(text, {"x": normal(2, 3, 6, 4)}, constants=used, rtol=2e-5)
+    operators = [n.op_type for n in lowered_graph(text, used).nodes]
+    assert operators.count("Transpose") == transposes
+
+
 # --- what is fused -----------------------------------------------------------------------------------------------------
 
 

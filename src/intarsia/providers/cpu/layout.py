@@ -2,7 +2,8 @@
 
 Convolution and pooling nodes are replaced by their channels-last forms, and the transposes that this needs are pushed along:
 a value that has a channels-last twin lends it to every node that can work on it, and is transposed back only where a node
-cannot. So a network of convolutions is transposed once where it begins and once where it ends.
+cannot. So a network of convolutions is transposed once where it begins and once where it ends. Transposes that the model
+itself has from or to channels-last cost nothing: the value behind is the twin, or has the value before as its twin.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.channels_last import DOMAIN, OPERATORS
@@ -77,26 +79,48 @@ class _Rewrite:
         self.nodes: list[Node] = []
         self.twin: dict[str, str] = {}  # value -> its channels-last twin
         self.missing: set[str] = set()  # values that exist only as their twin so far
+        self.same: dict[str, str] = {}  # value -> another that it equals, under whose name it is used
+        self.stored: set[str] = set()  # those of `same` that exist under their own name, too
+        self.done: set[str] = set()  # first outputs of nodes that are part of others already
+        self.consumers = inference.graph.consumers()
         self.serial = 0
 
     def run(self) -> Graph:
+        outputs = self.graph.output_names()
         for node in self.inference.graph.nodes:
+            if node.outputs and node.outputs[0] in self.done:
+                continue
             rule = self._rule(node)
             if rule is None or not rule(node):
                 for name in sorted(node.used_names()):
                     self._restore(name)
+                if any(True for _ in node.subgraphs):
+                    self._materialize(node.used_names())
                 self.nodes.append(node.copy())
-        for name in self.graph.output_names():
+        for name in outputs:
             self._restore(name)
+        self._materialize(set(outputs))
+        for node in self.nodes:
+            node.inputs = [self.same.get(name, name) for name in node.inputs]
         self.graph.nodes = self.nodes
         self.graph.types = {}
         return self.graph
+
+    def _materialize(self, names: set[str]) -> None:
+        """Make sure that values exist under their own names."""
+        for name in sorted((names & self.same.keys()) - self.stored):
+            self._append("Identity", [self.same[name]], name)
+            self.stored.add(name)
 
     def _rule(self, node: Node) -> Callable[[Node], bool] | None:
         if _is_windowed(node, self.inference):
             return self._windowed
         if node.domain == INTEGERS and node.inputs[0] in self.twin:
             return self._elementwise
+        if not node.domain and node.op_type == "Transpose":
+            return self._transpose
+        if not node.domain and node.op_type == "Split" and node.inputs[0] in self.twin:
+            return self._split
         if node.domain or len([o for o in node.outputs if o]) != 1 or not any(n in self.twin for n in node.inputs):
             return None
         if node.op_type in _ELEMENTWISE:
@@ -105,7 +129,11 @@ class _Rewrite:
             return self._reduction
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             return self._quantize
-        return {"Concat": self._concat, "Pad": self._pad, "Resize": self._resize}.get(node.op_type)
+        rules = {
+            "Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "Slice": self._slice, "Reshape": self._reshape,
+            "Flatten": self._flatten,
+        }  # fmt: skip
+        return rules.get(node.op_type)
 
     # --- twins ---
 
@@ -221,6 +249,124 @@ class _Rewrite:
             return False
         attributes = {**node.attributes, "axis": self._axis(int(node.attributes["axis"]), rank)}
         return self._emit(node, [i for i in inputs if i is not None], attributes=attributes)
+
+    def _split(self, node: Node) -> bool:
+        rank = self._rank(node.inputs[0])
+        axis = self._axis(int(node.attributes.get("axis", 0)), rank)
+        outputs = [self._name(o) if o else "" for o in node.outputs]
+        attributes = {**node.attributes, "axis": axis}
+        self.nodes.append(
+            node.copy(inputs=[self.twin[node.inputs[0]], *node.inputs[1:]], outputs=outputs, attributes=attributes)
+        )
+        for output, twin in zip(node.outputs, outputs, strict=True):
+            if output:
+                self.twin[output] = twin
+                self.missing.add(output)
+        return True
+
+    def _slice(self, node: Node) -> bool:
+        axes = self._ints(node, 3, "axes")
+        if node.inputs[0] not in self.twin or axes is None or "axes" in node.attributes:
+            return False
+        moved = self._constant(node.inputs[3], np.array([self._axis(a, self._rank(node.inputs[0])) for a in axes], np.int64))
+        return self._emit(node, [self.twin[node.inputs[0]], *node.inputs[1:3], moved, *node.inputs[4:]])
+
+    def _transpose(self, node: Node) -> bool:
+        """The model's own way from or to channels-last."""
+        (source,), (output,) = node.inputs, node.outputs
+        rank = self._rank(source)
+        perm = [int(p) for p in node.attributes.get("perm", range(rank)[::-1])]
+        if rank < 3:
+            return False
+        if perm == [0, *range(2, rank), 1] and source in self.twin:
+            self.same[output] = self.same.get(self.twin[source], self.twin[source])
+            return True
+        if perm == [0, rank - 1, *range(1, rank - 1)] and self._is_near_convolution(output):
+            self._restore(source)
+            self.twin[output] = self.same.get(source, source)
+            self.missing.add(output)
+            return True
+        return False
+
+    def _is_near_convolution(self, name: str) -> bool:
+        """Whether a node that reads the value, directly or behind element-wise ones, computes channels-last."""
+        seen, names = {name}, [name]
+        while names:
+            for node in self.consumers.get(names.pop(), ()):
+                if _is_windowed(node, self.inference) or any(n in self.twin for n in node.inputs):
+                    return True
+                if not node.domain and node.op_type in _ELEMENTWISE:
+                    fresh = [o for o in node.outputs if o not in seen]
+                    seen.update(fresh)
+                    names += fresh
+        return False
+
+    def _shape(self, name: str) -> tuple[Dim, ...]:
+        kind = self.inference.types.get(name)
+        return kind.shape if isinstance(kind, TensorType) and kind.shape is not None else ()
+
+    def _reshaped(self, node: Node, source: str, output: str, shape: Sequence[int]) -> None:
+        """Append a Reshape to `shape`, whose first number is 0 (the batch stays)."""
+        made = self._constant(node.outputs[0], np.array(shape, np.int64))
+        common = {"name": f"{output} (Reshape)", "origin": node.origin}
+        self.nodes.append(Node("Reshape", [source, made], [output], {}, version=14, **common))  # type: ignore[arg-type]
+
+    def _flatten(self, node: Node) -> bool:
+        """One pixel has the same numbers in both layouts."""
+        before, after = self._shape(node.inputs[0]), self._shape(node.outputs[0])
+        if not before or len(after) != 2 or any(d != 1 for d in before[2:]) or after[0] != before[0] or after[1] != before[1]:
+            return False
+        if not isinstance(after[1], int):
+            return False
+        self._reshaped(node, self.twin[node.inputs[0]], node.outputs[0], (0, after[1]))
+        return True
+
+    def _reshape(self, node: Node) -> bool:
+        """Pixels in another arrangement, one pixel, or channels that are shuffled (by way of two axes, which are exchanged)."""
+        if node.inputs[0] not in self.twin:
+            return False
+        (output,) = node.outputs
+        before, after = self._shape(node.inputs[0]), self._shape(output)
+        if len(after) < 2 or len(before) < 3 or after[0] != before[0]:
+            return False
+        if len(after) == 2:
+            return self._flatten(node)
+        if not all(isinstance(d, int) for d in after[1:]):
+            return False
+        if after[1] == before[1]:
+            twin = self._name(output)
+            self._reshaped(node, self.twin[node.inputs[0]], twin, (0, *after[2:], after[1]))  # type: ignore[arg-type]
+            self.twin[output] = twin
+            self.missing.add(output)
+            return True
+        return self._shuffle(node, before, after)
+
+    def _shuffle(self, node: Node, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> bool:
+        exchange = self._only_consumer(node.outputs[0], "Transpose")
+        joined = self._only_consumer(exchange.outputs[0], "Reshape") if exchange is not None else None
+        rank = len(before)
+        if exchange is None or joined is None or len(after) != rank + 1 or after[3:] != before[2:]:
+            return False
+        perm = [int(p) for p in exchange.attributes.get("perm", ())]
+        if perm != [0, 2, 1, *range(3, rank + 1)] or self._shape(joined.outputs[0]) != before:
+            return False
+        if not isinstance(before[1], int) or not all(isinstance(d, int) for d in before[2:]):
+            return False
+        (output,) = joined.outputs
+        parts, mixed, twin = (self._name(output) for _ in range(3))
+        self._reshaped(node, self.twin[node.inputs[0]], parts, (0, *before[2:], *after[1:3]))  # type: ignore[arg-type]
+        self._append("Transpose", [parts], mixed, perm=[*range(rank - 1), rank, rank - 1])
+        self._reshaped(joined, mixed, twin, (0, *before[2:], before[1]))  # type: ignore[arg-type]
+        self.twin[output] = twin
+        self.missing.add(output)
+        self.done |= {exchange.outputs[0], output}
+        return True
+
+    def _only_consumer(self, name: str, op_type: str) -> Node | None:
+        found = self.consumers.get(name, [])
+        if len(found) != 1 or name in self.graph.output_names():
+            return None
+        return found[0] if found[0].op_type == op_type and not found[0].domain and found[0].inputs[0] == name else None
 
     def _reduction(self, node: Node) -> bool:
         rank = self._rank(node.inputs[0])
