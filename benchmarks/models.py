@@ -34,9 +34,11 @@ def feeds_of(model: Path) -> dict[str, np.ndarray]:
         return {key.removeprefix("in_"): arrays[key] for key in arrays if key.startswith("in_")}
 
 
-def create(runtime: str, model: Path, threads: int) -> Runner:
+def create(runtime: str, model: Path, threads: int, config: Sequence[str] = ()) -> Runner:
     feeds = feeds_of(model)
-    return intarsia_runner(model, feeds, threads) if runtime == "intarsia" else peer_runner(runtime, model, feeds, threads)
+    if runtime == "intarsia":
+        return intarsia_runner(model, feeds, threads, config=config)
+    return peer_runner(runtime, model, feeds, threads)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -65,7 +67,7 @@ def with_ratios(title: str, unit: str, values: dict[str, dict[str, float]], runt
 def measure_run(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
     medians: dict[str, dict[str, float]] = {}
     for model in models:
-        runners = [create(runtime, model, options.threads) for runtime in runtimes]
+        runners = [create(runtime, model, options.threads, options.config) for runtime in runtimes]
         timings = interleave(runners, options.runs, options.seconds)
         medians[model.stem] = {r.name: t.median for r, t in zip(runners, timings, strict=True)}
         reference = runners[-1].run()
@@ -161,6 +163,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=100, help="timed runs of each")
     parser.add_argument("--seconds", type=float, default=30.0, help="per model, about")
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="Intarsia's session configuration (run)"
+    )
     options = parser.parse_args()
     models = [m for m in sorted(options.folder.glob("*.onnx")) if not options.names or m.stem in options.names]
     if not models:

@@ -90,6 +90,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.save_model_format": _text("ONNX or ORT", "ONNX"),
     "session.set_denormal_as_zero": _flag("0", "flush denormal numbers"),
     "session.disable_quant_qdq": _flag("0", "products of dequantised tensors in float32, not in integers", True),
+    "session.disable_winograd": _flag("0", "3x3 convolutions by direct sums only: slower, and rounded less", True),
     "session.disable_qdq_constant_folding": _flag("0", "keep DequantizeLinear of constants"),
     "session.disable_double_qdq_remover": _flag("0", "keep repeated quantize/dequantize pairs"),
     "session.enable_quant_qdq_cleanup": _flag("0", "drop quantize/dequantize pairs that are left"),

@@ -28,6 +28,9 @@ SHAPES = [
     square(1, 28, 30, 33, 70),
     square(2, 12, 12, 16, 16, (0, 0, 0, 0)),
     square(1, 6, 5, 8, 33, (2, 0, 1, 3)),
+    ConvShape(2, (11, 14), 20, 40, (3, 3), (1, 1), (2, 3), (2, 3, 2, 3)),
+    ConvShape(1, (9, 8), 16, 33, (3, 3), (1, 1), (2, 2), (1, 0, 3, 5)),
+    ConvShape(1, (5, 13), 16, 16, (3, 3), (1, 1), (6, 12), (6, 12, 6, 12)),
 ]
 
 
@@ -37,7 +40,8 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
     y = np.zeros((s.batch, height, width, s.filters))
     for i in range(3):
         for j in range(3):
-            y += padded[:, i : i + height, j : j + width] @ w[:, :, i, j].T.astype(np.float64)
+            top, left = i * s.dilations[0], j * s.dilations[1]
+            y += padded[:, top : top + height, left : left + width] @ w[:, :, i, j].T.astype(np.float64)
     return y
 
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-from cpu_models import check, kernels, normal, session_of
+from cpu_models import check, kernels, model_of, normal, session_of
 
 from intarsia.graph.model import Graph
 
@@ -244,6 +244,27 @@ def test_many_channels_of_known_size() -> None:
     text = """g (float[1, 64, 28, 28] x) => (float[1, 64, 28, 28] y) { c = Conv <pads = [1, 1, 1, 1]> (x, f, b)
         r = Relu(c)  y = Add(r, x) }"""
     check(text, {"x": normal(1, 64, 28, 28)}, constants={"f": normal(64, 64, 3, 3) / 24, "b": normal(64)}, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_winograd_can_be_turned_off(dilation: int) -> None:
+    import intarsia as ort
+
+    pads = [dilation] * 4
+    text = f"""g (float[1, 32, 24, 24] x) => (float[1, 32, 24, 24] y) {{
+        y = Conv <pads = {pads}, dilations = [{dilation}, {dilation}]> (x, f) }}"""
+    constants, feeds = {"f": normal(32, 32, 3, 3) / 10}, {"x": normal(1, 32, 24, 24)}
+    session = check(text, feeds, constants=constants, rtol=5e-5)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_winograd", "1")
+    direct = ort.InferenceSession(model_of(text, constants).SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+    def labels(of: ort.InferenceSession) -> str:
+        (program,) = of._model.programs
+        return " ".join(step.label for segment in program.executable.segments() for step in segment.steps)
+
+    assert "winograd" in labels(session) and "winograd" not in labels(direct)
+    np.testing.assert_allclose(direct.run(None, feeds)[0], session.run(None, feeds)[0], atol=1e-4)
 
 
 @pytest.mark.parametrize("scales", [(), (4,)])

@@ -41,13 +41,17 @@ class Timing:
         return self.percentile(50)
 
 
-def intarsia_runner(model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str] = ()) -> Runner:
-    """The model in Intarsia; `threads` 0 leaves the choice to it."""
+def intarsia_runner(
+    model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str] = (), config: Sequence[str] = ()
+) -> Runner:
+    """The model in Intarsia; `threads` 0 leaves the choice to it, `config` are configuration entries, KEY=VALUE."""
     import intarsia
 
     start = time.perf_counter()
     options = intarsia.SessionOptions()
     options.intra_op_num_threads = threads
+    for entry in config:
+        options.add_session_config_entry(*entry.split("=", 1))
     session = intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
     created = time.perf_counter() - start
     arrays = dict(feeds)

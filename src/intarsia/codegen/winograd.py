@@ -1,4 +1,4 @@
-"""3 x 3 convolutions of stride 1 by Winograd's minimal filtering, channels-last: F(4x4, 3x3) and F(2x2, 3x3).
+"""3 x 3 convolutions of stride 1, dilated or not, by Winograd's minimal filtering, channels-last: F(4x4, 3x3) and F(2x2, 3x3).
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with m x m outputs computed at once from an
 (m + 2) x (m + 2) input tile d and the filter g,
@@ -11,11 +11,15 @@ multiplications, 16 for 4 (m = 2) instead of 36.
 A thread takes blocks of tiles: transforms their input (borders are read as zero, nothing is copied), multiplies by all
 matrices, transforms back and applies the epilogue. Where there are fewer blocks than threads, threads share a block's
 output channels.
+
+A convolution with dilation d is d x d convolutions without, each of every d-th pixel in both directions (its *phase*): these
+are more tiles of the same product.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,6 +40,7 @@ from intarsia.kernel.lang import walk
 _LIGHT = 8  # primitives of an epilogue that is unrolled for all outputs of a tile
 _FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
+    "dilation_h dilation_w "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
     "weight_plane_nbytes"
 ).split()
@@ -72,9 +77,18 @@ class WinogradSpec:
 
 
 def is_applicable(shape: ConvShape) -> bool:
-    """Whether the convolution is 3 x 3 with stride and dilation 1 and one group."""
-    ones = (1, 1)
-    return shape.kernel == (3, 3) and shape.strides == ones and shape.dilations == ones and shape.group == 1
+    """Whether the convolution is 3 x 3 with stride 1 and one group."""
+    return shape.kernel == (3, 3) and shape.strides == (1, 1) and shape.group == 1
+
+
+def _tiles(shape: ConvShape, outputs: int) -> tuple[int, int]:
+    """Rows and columns of tiles of one phase."""
+    down, across = (-(-n // (d * outputs)) for n, d in zip(shape.output, shape.dilations, strict=True))
+    return down, across
+
+
+def _tile_count(shape: ConvShape, outputs: int) -> int:
+    return shape.batch * math.prod(shape.dilations) * math.prod(_tiles(shape, outputs))
 
 
 # Measured on AVX-512 cores (3 GHz, 2 MiB of second-level cache); only the ratios decide.
@@ -93,7 +107,7 @@ def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) ->
         sums, depth, weights = shape.batch * height * width, 9 * channels, 9 * channels * filters
         transform = 8 * shape.batch * channels * height * width / _BORDER_BYTES_PER_SECOND
     else:
-        tiles = shape.batch * -(-height // outputs) * -(-width // outputs)
+        tiles = _tile_count(shape, outputs)
         matrices = (outputs + 2) ** 2
         sums, depth, weights = matrices * tiles, channels, matrices * channels * filters
         transform = tiles * (-(-channels // lanes) + -(-filters // lanes)) * _TRANSFORM_SECONDS[outputs]
@@ -140,8 +154,8 @@ _SCRATCH_NBYTES = 24 << 20
 @functools.lru_cache(maxsize=1024)
 def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int) -> _Layout:
     tile = tile_of(spec.dtype, target)
-    down, across = (-(-n // spec.outputs) for n in shape.output)
-    tiles = shape.batch * down * across
+    down, across = _tiles(shape, spec.outputs)
+    tiles = _tile_count(shape, spec.outputs)
     matrices = spec.side**2
     row = _odd_lines(shape.channels * tile.itemsize)
     out_row = -(-shape.filters // tile.width) * tile.width * tile.itemsize
@@ -202,9 +216,10 @@ def winograd_args(
     padded_filters = -(-shape.filters // tile.lanes) * tile.lanes
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, shape.channels, *shape.pads[:2], out_height, out_width,
-        shape.filters, layout.down, layout.across, layout.block, -(-shape.filters // tile.width), x_pixel, x_pixel * width,
-        x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height, scratch, layout.nbytes,
-        layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes, shape.channels * padded_filters * tile.itemsize,
+        shape.filters, layout.down, layout.across, layout.block, -(-shape.filters // tile.width), *shape.dilations, x_pixel,
+        x_pixel * width, x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height, scratch,
+        layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
+        shape.channels * padded_filters * tile.itemsize,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -247,8 +262,9 @@ class _Winograd:
         body.store(body.zero(self.spec.dtype, self.lanes), self.neutral, self.spec.dtype)
         self.transformed = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         self.sums = body.at(self.transformed, body.mul(v["plane_nbytes"], self.side**2))
-        self.map_tiles = body.mul(v["down"], v["across"])
-        tiles = body.mul(v["batch"], self.map_tiles)
+        self.phase_tiles = body.mul(v["down"], v["across"])
+        self.phases = body.mul(v["dilation_h"], v["dilation_w"])
+        tiles = body.mul(body.mul(v["batch"], self.phases), self.phase_tiles)
         blocks = body.div(body.add(tiles, body.sub(v["block"], 1)), v["block"])
         first, last = body.share(body.mul(blocks, v["panels"]), tid, nthreads)
         unit = body.cell(first, "unit")
@@ -267,27 +283,32 @@ class _Winograd:
         return self.module.text(f"winograd{self.m}")
 
     def _place(self, index: Value) -> tuple[Value, Value, Value]:
-        """(image, row of tiles, column of tiles) of a tile."""
+        """(image, first row, first column of outputs) of a tile; the next rows and columns follow in steps of the dilation."""
         body, v = self.body, self.v
-        within = body.rem(index, self.map_tiles)
-        return body.div(index, self.map_tiles), body.div(within, v["across"]), body.rem(within, v["across"])
+        number, within = body.div(index, self.phase_tiles), body.rem(index, self.phase_tiles)
+        image, phase = body.div(number, self.phases), body.rem(number, self.phases)
+        row, column = body.div(within, v["across"]), body.rem(within, v["across"])
+        y = body.add(body.mul(body.mul(row, self.m), v["dilation_h"]), body.div(phase, v["dilation_w"]))
+        x = body.add(body.mul(body.mul(column, self.m), v["dilation_w"]), body.rem(phase, v["dilation_w"]))
+        return image, y, x
 
     # --- input ---
 
     def _input(self, t: Value, index: Value) -> None:
         body, v, side = self.body, self.v, self.side
         image, row, column = self._place(index)
-        y0 = body.sub(body.mul(row, self.m), v["pad_h"])
-        x0 = body.sub(body.mul(column, self.m), v["pad_w"])
+        y0, x0 = body.sub(row, v["pad_h"]), body.sub(column, v["pad_w"])
         origin = body.at(v["x"], body.mul(image, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
         target = body.at(self.transformed, body.mul(t, v["row_nbytes"]))
-        rows = [body.b.icmp_unsigned("<", body.add(y0, i), v["height"]) for i in range(side)]
-        columns = [body.b.icmp_unsigned("<", body.add(x0, i), v["width"]) for i in range(side)]
+        down, across = body.mul(v["dilation_h"], v["x_line"]), body.mul(v["dilation_w"], v["x_pixel"])
+        at = [[body.add(start, body.mul(v[f"dilation_{a}"], i)) for i in range(side)] for start, a in ((y0, "h"), (x0, "w"))]
+        rows = [body.b.icmp_unsigned("<", y, v["height"]) for y in at[0]]
+        columns = [body.b.icmp_unsigned("<", x, v["width"]) for x in at[1]]
         inside = body.b.and_(body.b.and_(rows[0], rows[-1]), body.b.and_(columns[0], columns[-1]))
         whole = body.b.and_(v["channels"], body.i(-self.lanes))
         fast = body.select(inside, whole, 0)
-        lines = [body.at(origin, body.mul(v["x_line"], i)) for i in range(side)]
-        pixels = [[body.at(line, body.mul(v["x_pixel"], i)) for i in range(side)] for line in lines]
+        lines = [body.at(origin, body.mul(down, i)) for i in range(side)]
+        pixels = [[body.at(line, body.mul(across, i)) for i in range(side)] for line in lines]
         with body.loop(0, fast, self.lanes) as c:
             offset = body.mul(c, self.tile.itemsize)
             values = [[body.load(body.at(p, offset), self.spec.dtype, self.lanes) for p in line] for line in pixels]
@@ -378,12 +399,12 @@ class _Winograd:
 
     def _output(self, t: Value, index: Value, panel0: Value, count: Value) -> None:
         body, v, m = self.body, self.v, self.m
-        image, row, column = self._place(index)
-        y0, x0 = body.mul(row, m), body.mul(column, m)
-        rows = body.min(body.sub(v["out_height"], y0), m)
-        columns = body.min(body.sub(v["out_width"], x0), m)
+        image, y0, x0 = self._place(index)
+        rows, columns = self._inside(y0, "h", v["out_height"]), self._inside(x0, "w", v["out_width"])
         complete = body.b.and_(body.equal(rows, m), body.equal(columns, m))
         out = body.at(v["y"], body.mul(image, v["y_image"]), body.mul(y0, v["y_line"]), body.mul(x0, v["y_pixel"]))
+        self.output_steps = body.mul(v["dilation_w"], v["y_pixel"]), body.mul(v["dilation_h"], v["y_line"])
+        self.operand_steps = [(body.mul(v["dilation_w"], o[1]), body.mul(v["dilation_h"], o[2])) for o in self.operands]
         bases = [
             body.at(o[0], body.mul(x0, o[1]), body.mul(y0, o[2]), body.mul(image, o[3])) if kind == "full" else o[0]
             for kind, o in zip(self.finish.kinds, self.operands, strict=True)
@@ -409,6 +430,12 @@ class _Winograd:
                 else:
                     self._store_partial(values, places, to, rows, columns, left)
 
+    def _inside(self, start: Value, axis: str, size: Value) -> Value:
+        """How many of a tile's outputs from `start` on lie inside."""
+        body, dilation = self.body, self.v[f"dilation_{axis}"]
+        left = body.div(body.add(body.sub(size, start), body.sub(dilation, 1)), dilation)
+        return body.min(body.select(body.less(start, size), left, 0), self.m)
+
     def _transform_output(self, source: Value) -> list[Value]:
         """At s A: the m x m outputs of one vector of channels, row by row."""
         body, side = self.body, self.side
@@ -420,31 +447,31 @@ class _Winograd:
         return [value for y in range(self.m) for value in self._at([columns[x][y] for x in range(side)])]
 
     def _store_complete(self, values: list[Value], places: list[Value], to: Value) -> None:
-        body, v, finish = self.body, self.v, self.finish
+        body, finish, steps = self.body, self.finish, self.output_steps
         fixed = {i: finish.operand(i, place) for i, place in enumerate(places) if finish.kinds[i] != "full"}
         for index, value in enumerate(values):
             y, x = divmod(index, self.m)
             operands = []
             for i, place in enumerate(places):
-                o = self.operands[i]
+                across, down = self.operand_steps[i]
                 operands.append(
-                    fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(o[1], x), body.mul(o[2], y)))
+                    fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(across, x), body.mul(down, y)))
                 )
-            finish.store(value, operands, body.at(to, body.mul(v["y_pixel"], x), body.mul(v["y_line"], y)))
+            finish.store(value, operands, body.at(to, body.mul(steps[0], x), body.mul(steps[1], y)))
 
     def _store_partial(
         self, values: list[Value], places: list[Value], to: Value, rows: Value, columns: Value, left: Value
     ) -> None:
-        body, v, finish = self.body, self.v, self.finish
+        body, finish, steps = self.body, self.finish, self.output_steps
         for index, value in enumerate(values):
             body.store(value, body.at(self.outputs, index * self.vector_nbytes), self.spec.dtype)
         mask = body.mask(left, self.lanes)
         with body.loop(0, rows) as y, body.loop(0, columns) as x:
             operands = []
             for i, place in enumerate(places):
-                o, full = self.operands[i], finish.kinds[i] == "full"
-                at = body.at(place, body.mul(o[1], x), body.mul(o[2], y)) if full else place
+                (across, below), full = self.operand_steps[i], finish.kinds[i] == "full"
+                at = body.at(place, body.mul(across, x), body.mul(below, y)) if full else place
                 operands.append(finish.operand(i, at, None if finish.kinds[i] == "scalar" else mask))
             number = body.add(body.mul(y, self.m), x)
             value = body.load(body.at(self.outputs, body.mul(number, self.vector_nbytes)), self.spec.dtype, self.lanes)
-            finish.store(value, operands, body.at(to, body.mul(v["y_pixel"], x), body.mul(v["y_line"], y)), mask)
+            finish.store(value, operands, body.at(to, body.mul(steps[0], x), body.mul(steps[1], y)), mask)

@@ -174,7 +174,7 @@ class Convolution(Windowed):
         group = int(self.node.attributes.get("group", 1))
         if group > 1 and weights.shape[1] == 1 and weights.shape[0] == group:
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
-        outputs = self._winograd_outputs(kernel, target)
+        outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
         if outputs is not None:
             chosen = winograd.WinogradSpec(outputs, epilogue)
             return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]

@@ -95,7 +95,8 @@ def lower_graph(
 class _Workspace:
     """Arrays that kernels read, weights in the form that a kernel wants, and buffers between the steps of a template."""
 
-    def __init__(self, constants: dict[str, Constant]) -> None:
+    def __init__(self, constants: dict[str, Constant], config: Mapping[str, str]) -> None:
+        self.config = config
         self.known, self.used = constants, dict[str, np.ndarray]()
         self.temporaries: dict[str, Buffer] = {}
 
@@ -139,7 +140,7 @@ class _Lowerer:
         self.registry, self.config = registry, config
         self.graph = inference.graph
         self.types = inference.types
-        self.constants = _Workspace(self.graph.constants)
+        self.constants = _Workspace(self.graph.constants, config)
         self.sources: dict[str, tuple[str, int]] = {}
         self.units: list[Segment | HostStep] = []
         self.other_names: dict[str, list[str]] = {}

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 class Workspace(Protocol):
-    """Where templates put weights that they packed, find constant operands, and get buffers between their steps."""
+    """Where templates put weights that they packed, find constant operands, and get buffers between their steps.
+
+    Attributes:
+        config: the session's configuration entries.
+    """
+
+    config: Mapping[str, str]
 
     def array(self, name: str) -> np.ndarray | None:
         """The constant called `name`, or None if it is computed at run time."""
