@@ -14,6 +14,7 @@ import numpy as np
 
 from intarsia.partition.provider import BoundCall
 from intarsia.plan.address import address_of
+from intarsia.plan.results import memory
 from intarsia.plan.segment import BoundSegment, State
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class CpuBoundCall(BoundCall):
             if self._fresh:
                 results = results.copy()
                 for i, slot, shape, dtype in self._fresh:
-                    results[i] = y = np.empty(shape, dtype)
+                    results[i] = y = memory.empty(shape, dtype)
                     self._externals[slot] = address_of(y)
             self._call(self._block)
             if self._bound.checked and self._state.status.tobytes() != self._bound.unset:

@@ -26,6 +26,7 @@ from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.call import SLICED
+from intarsia.plan.results import memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep
@@ -138,7 +139,7 @@ class CpuProgram(Program):
         results: list[Any] = []
         for shape, dtype in bound.outputs:
             try:
-                y = np.empty(shape, dtype)
+                y = memory.empty(shape, dtype)
             except MemoryError:
                 bound.release(state)
                 name = bound.segment.outputs[len(results)]
@@ -354,6 +355,7 @@ class CpuProgram(Program):
         freed = sum(unit.trim() for unit in units if isinstance(unit, BoundSegment))
         cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
+        freed += memory.clear()
         return freed + sum(body.trim() for _, body in tuple(self._bodies.values()))
 
     def describe(self, stage: str = "program") -> str:

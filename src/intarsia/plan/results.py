@@ -1,0 +1,103 @@
+"""Memory of results: large arrays that callers have dropped serve the next runs.
+
+A large block that the C library gives back to the system is made of new pages when it is asked for again, each of which the
+system fills with zeros: for results of some megabytes that takes longer than many kernels. Blocks of `LEAST` bytes and more are
+kept here instead, `MOST_KEPT` bytes at most, and go to the next result of about their size.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from itertools import count
+
+import numpy as np
+
+LEAST = 1 << 18
+MOST_KEPT = 1 << 26
+_STEPS = 8  # sizes of blocks from one power of two to the next: at most an eighth of a block is not used
+
+
+class _Block(np.ndarray):
+    """Memory that is used again and again. A type of its own: NumPy lets a view refer to the array behind its own where
+    that has the view's type, and a result must refer to its lease."""
+
+
+class _Lease(np.ndarray):
+    """The memory of one result while an array of it lives; gives it back at its end."""
+
+    def __del__(self) -> None:
+        block = self.base
+        if type(block) is _Block and _give_back is not None:  # not so where the interpreter ends
+            _give_back(block)
+
+
+class ResultMemory:
+    """Blocks by size; any number of threads may use it."""
+
+    def __init__(self, most_kept: int = MOST_KEPT) -> None:
+        self.most_kept = most_kept
+        self.kept_nbytes = 0
+        self._kept: OrderedDict[int, _Block] = OrderedDict()  # by their number, the one that came first is first
+        self._free: dict[int, list[int]] = {}  # numbers of the kept blocks of each size, in order
+        self._numbers = count()
+        self._lock = threading.RLock()  # a block may come back while the lock is held: the collector runs anywhere
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """As `numpy.empty`; raises MemoryError where there is none."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes < LEAST or dtype.hasobject:
+            return np.empty(shape, dtype)
+        size = block_nbytes(nbytes)
+        block = self._take(size)
+        if block is None:
+            try:
+                block = np.empty(size, np.uint8).view(_Block)
+            except MemoryError:
+                if not self.clear():
+                    raise
+                block = np.empty(size, np.uint8).view(_Block)
+        result: np.ndarray = np.ndarray(shape, dtype, buffer=block.view(_Lease))
+        return result
+
+    def clear(self) -> int:
+        """Free what is kept; returns its bytes."""
+        with self._lock:
+            freed, self.kept_nbytes = self.kept_nbytes, 0
+            self._free.clear()
+            self._kept.clear()
+        return freed
+
+    def give_back(self, block: _Block) -> None:
+        """Keep a block for later, instead of those that came first where they are too many."""
+        size = block.nbytes
+        if size > self.most_kept:
+            return
+        with self._lock:
+            number = next(self._numbers)
+            self._kept[number] = block
+            self._free.setdefault(size, []).append(number)
+            self.kept_nbytes += size
+            while self.kept_nbytes > self.most_kept:
+                _, oldest = self._kept.popitem(last=False)
+                del self._free[oldest.nbytes][0]
+                self.kept_nbytes -= oldest.nbytes
+
+    def _take(self, size: int) -> _Block | None:
+        with self._lock:
+            numbers = self._free.get(size)
+            if not numbers:
+                return None
+            self.kept_nbytes -= size
+            return self._kept.pop(numbers.pop())
+
+
+def block_nbytes(nbytes: int) -> int:
+    """The size of the block for so many bytes: a power of two, or some eighths of one more."""
+    step = max(1, (1 << (nbytes - 1).bit_length()) // (2 * _STEPS))
+    return -(-nbytes // step) * step
+
+
+memory = ResultMemory()
+_give_back = memory.give_back

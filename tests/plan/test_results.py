@@ -1,0 +1,96 @@
+"""Memory of results: what is dropped serves the next one, and nothing that is alive is given away."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+from intarsia.plan import results
+from intarsia.plan.results import LEAST, ResultMemory, block_nbytes
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> ResultMemory:
+    memory = ResultMemory(most_kept=8 * LEAST)
+    monkeypatch.setattr(results, "_give_back", memory.give_back)
+    return memory
+
+
+def test_a_dropped_result_serves_the_next_one_of_about_its_size(memory: ResultMemory) -> None:
+    first = memory.empty((LEAST,), np.dtype(np.float32))
+    assert first.shape == (LEAST,)
+    assert first.flags.writeable
+    assert first.flags.c_contiguous
+    address = first.ctypes.data
+    assert memory.kept_nbytes == 0
+    del first
+    assert memory.kept_nbytes == 4 * LEAST
+    again = memory.empty((2, LEAST // 2 - 1), np.dtype(np.int32))
+    assert again.ctypes.data == address
+    assert memory.kept_nbytes == 0
+
+
+def test_views_keep_a_result_alive(memory: ResultMemory) -> None:
+    whole = memory.empty((LEAST,), np.dtype(np.float32))
+    whole[:] = 7
+    part = whole.reshape(2, -1)[1, 5:9]
+    typed = whole.view(np.int32)[::2]
+    del whole
+    gc.collect()
+    assert memory.kept_nbytes == 0
+    other = memory.empty((LEAST,), np.dtype(np.float32))
+    other[:] = 1
+    assert part.tolist() == [7.0] * 4
+    assert (typed == np.float32(7).view(np.int32)).all()
+    del part, typed
+    gc.collect()
+    assert memory.kept_nbytes == 4 * LEAST
+
+
+def test_small_results_are_those_of_numpy(memory: ResultMemory) -> None:
+    assert memory.empty((3, 0), np.dtype(np.float32)).shape == (3, 0)
+    small = memory.empty((LEAST // 8,), np.dtype(np.float32))
+    assert small.base is None
+    del small
+    assert memory.kept_nbytes == 0
+
+
+def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultMemory) -> None:
+    sizes = [LEAST, 2 * LEAST, 3 * LEAST, 4 * LEAST, 9 * LEAST]
+    arrays = [memory.empty((n,), np.dtype(np.uint8)) for n in sizes]
+    while arrays:
+        del arrays[0]
+        assert memory.kept_nbytes <= memory.most_kept
+    assert memory.kept_nbytes == 7 * LEAST  # the third and the fourth
+    assert memory.clear() == 7 * LEAST
+    assert memory.kept_nbytes == 0
+
+
+def test_blocks_waste_at_most_an_eighth() -> None:
+    for nbytes in (*range(LEAST, LEAST + 5000, 7), 10**6, 10**7 + 1, 1 << 30, (1 << 30) + 1):
+        block = block_nbytes(nbytes)
+        assert nbytes <= block <= nbytes * 9 / 8
+        assert block_nbytes(block) == block
+
+
+def test_threads_do_not_share_what_is_alive(memory: ResultMemory) -> None:
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for turn in range(200):
+            x = memory.empty((LEAST // 4 + turn,), np.dtype(np.int32))
+            x[:] = number
+            y = memory.empty((LEAST // 4,), np.dtype(np.int32))
+            y[:] = -1
+            if (x != number).any():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
