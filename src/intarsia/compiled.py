@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, ModelRequiresCompilation, nearest
+from intarsia.graph import progress
 from intarsia.graph.model import Graph
 from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
@@ -285,6 +286,8 @@ def _compiled(
     for part in parts:
         key = (part.provider.name, part.nodes)
         if key not in done:
+            progress.begin_part(part.index)
+            progress.step("lower", part.index, len(parts))
             try:
                 done[key] = _program(part, context)
             except EPFail as error:
@@ -292,6 +295,8 @@ def _compiled(
             except IntarsiaError:
                 raise
             except Exception as error:
+                if progress.stopped_by(error):
+                    raise
                 where = f"{part.provider.name} crashed while it compiled part {part.index} (first node "
                 where += f"{label(part.graph.nodes[0])!r}): {type(error).__name__}: {error}"
                 raise _CompileFailure(part, EPFail(where)) from error

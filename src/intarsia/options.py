@@ -14,6 +14,7 @@ from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
 
 if TYPE_CHECKING:
+    from intarsia.graph.progress import LoadProgress
     from intarsia.ops.registry import Registry
 
 
@@ -109,10 +110,10 @@ class SessionOptions(Settings):
     def __init__(self) -> None:
         super().__init__()
         self.__dict__.update(_config={}, _dims_by_name={}, _dims_by_denotation={}, _providers=[], _initializers={})
-        self.__dict__.update(_external_files={}, _selection=None, _cancelled=False, _operators=[])
+        self.__dict__.update(_external_files={}, _selection=None, _cancelled=False, _operators=[], _progress=None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {**self.__dict__, "_progress": None}  # who listens is in this process
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -233,6 +234,26 @@ class SessionOptions(Settings):
         if not isinstance(value, bool):
             raise WrongType(f"set_load_cancellation_flag: expected a bool, got {value!r}")
         self.__dict__["_cancelled"] = value
+
+    def set_progress_callback(self, callback: Callable[[LoadProgress], object] | None) -> None:
+        """Call `callback(progress)` while a session is made with these options (None: no more), on the thread that makes it.
+
+        `progress` has `stage` ("load", "optimize", "lower", "compile", "ready"), `done` and `total` within the stage, and
+        `fraction` of the whole. A callback that returns False stops the making with `ModelLoadCanceled`; what it raises is
+        raised to who makes the session. Kernels that were compiled until then are in the cache.
+
+        Raises:
+            WrongType: not a function.
+        """
+        if callback is not None and not callable(callback):
+            raise WrongType(f"set_progress_callback: expected a function or None, got {callback!r}")
+        self.__dict__["_progress"] = callback
+
+    @property
+    def progress_callback(self) -> Callable[[LoadProgress], object] | None:
+        """What `set_progress_callback` was given."""
+        found: Callable[[LoadProgress], object] | None = self.__dict__["_progress"]
+        return found
 
     def check_cancelled(self) -> None:
         """Raise ModelLoadCanceled where `set_load_cancellation_flag(True)` was called."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
 from intarsia.feeds import FeedReader, SizesDiffer
+from intarsia.graph import progress
 from intarsia.log import session_logger
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
@@ -62,13 +63,12 @@ class _Maker:
 
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
         split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
-        with collection_paused(), using(self.operators):
-            self.options.check_cancelled()
+        listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
+        with listened, collection_paused(), using(self.operators):
             start = time.perf_counter_ns()
             ready = prepare.optimised(graph, self.options, self.disabled)
             if self.profile is not None:
                 self.profile.add("Session", "graph_optimization", start)
-            self.options.check_cancelled()
             model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
         return model.with_operators(self.operators)
 
@@ -132,12 +132,14 @@ class InferenceSession(SessionApi, SessionDebug):
             from intarsia.profile import Profile
 
             self._profile = Profile()
-        self._sess_options.check_cancelled()
-        if reads_config(kwargs.get("read_config_from_model")):
-            from intarsia import prepare
+        with progress.reported(self._sess_options.progress_callback, self._sess_options.check_cancelled):
+            progress.step("load")
+            if reads_config(kwargs.get("read_config_from_model")):
+                from intarsia import prepare
 
-            self._sess_options = prepare.configured(self._graph(), self._sess_options)
-        self._create(providers, provider_options)
+                self._sess_options = prepare.configured(self._graph(), self._sess_options)
+            self._create(providers, provider_options)
+            progress.step(progress.READY)
 
     def _create(
         self, providers: Sequence[ProviderArgument] | str | None, provider_options: Sequence[Mapping[str, Any]] | None

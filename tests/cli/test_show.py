@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
 pytest.importorskip("rich", reason="the command line needs the extra cli")
 
+from rich.console import Console
+
+from intarsia import SessionOptions
+from intarsia.cli import show
 from intarsia.cli.show import describe_value, format_value, top_scores
+from intarsia.graph.progress import LoadProgress
 
 
 def test_kinds() -> None:
@@ -32,3 +39,18 @@ def test_top_scores() -> None:
     best = top_scores(scores, 2, ["cat", "dog"])
     assert [[label for label, _ in row] for row in best] == [["dog", "2"], ["cat", "2"]]
     np.testing.assert_allclose([[s for _, s in row] for row in best], [[0.7, 0.2], [0.5, 0.3]], rtol=1e-6)
+
+
+def test_a_bar_shows_how_far_a_session_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(show, "errors", Console(file=stream, force_terminal=True, width=100))
+    options = SessionOptions()
+    with show.compiling(options, "compiling m[1].onnx"):
+        callback = options.progress_callback
+        assert callback is not None
+        callback(LoadProgress("compile", 3, 7, 0.6))
+    assert options.progress_callback is None
+    assert all(part in stream.getvalue() for part in ("compiling m[1].onnx", "compile 3/7", "60%"))
+    monkeypatch.setattr(show, "errors", Console(file=io.StringIO()))
+    with show.compiling(options, "to a file"):
+        assert options.progress_callback is None

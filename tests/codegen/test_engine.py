@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -194,6 +195,20 @@ define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) {
         kernel_symbol("a-b", "@__SYMBOL__")
     with pytest.raises(InvalidArgument, match="does not contain __SYMBOL__"):
         kernel_symbol("ab", "define void @ab()")
+
+
+def test_what_an_error_holds_is_freed_in_any_order(engine: Engine) -> None:
+    kept = []
+    unknown = """declare void @no_such_function()
+define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) { call void @no_such_function() ret void }"""
+    for text in ("define void @__SYMBOL__(", unknown):
+        try:
+            engine.load([kernel_text("bad", text)])
+        except EPFail as error:
+            kept += [error, kept]  # a cycle, which only the collector frees
+    assert len(kept) == 4
+    del kept
+    gc.collect()
 
 
 def test_kernels_are_loaded_after_one_that_cannot_be_linked(engine: Engine) -> None:

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 import intarsia
 from intarsia.cli.feeds import FeedOptions, build_feeds
-from intarsia.cli.show import describe_value, format_value, note, screen, top_scores, working
+from intarsia.cli.show import compiling, describe_value, format_value, note, screen, top_scores, working
 from intarsia.errors import InvalidArgument
 
 
@@ -34,7 +34,7 @@ def open_session(
     options.intra_op_num_threads = threads
     if not from_cache:
         options.add_session_config_entry("session.cache_weights_mib", "0")
-    with working(f"compiling {model.name}"):
+    with compiling(options, f"compiling {model.name}"):
         return intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
 
 

@@ -9,7 +9,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from intarsia.graph.progress import LoadProgress
+from intarsia.options import SessionOptions
 
 screen = Console(soft_wrap=True)
 errors = Console(stderr=True)
@@ -22,6 +26,27 @@ def working(message: str) -> Iterator[None]:
     """A spinner on a terminal's error stream while something takes its time."""
     with errors.status(escape(message)) if errors.is_terminal else contextlib.nullcontext():
         yield
+
+
+@contextlib.contextmanager
+def compiling(options: SessionOptions, message: str) -> Iterator[None]:
+    """A bar on a terminal's error stream that shows how far the sessions made with `options` have come."""
+    if not errors.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[stage]}"))
+    with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
+        task = bar.add_task(escape(message), total=1.0, stage="")
+
+        def show(now: LoadProgress) -> None:
+            counted = f" {now.done}/{now.total}" if now.total else ""
+            bar.update(task, completed=now.fraction, stage=f"{now.stage}{counted}")
+
+        options.set_progress_callback(show)
+        try:
+            yield
+        finally:
+            options.set_progress_callback(None)
 
 
 def note(message: str) -> None:

@@ -20,7 +20,8 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ from intarsia.codegen.soft_half import VERSION as HALF_VERSION
 from intarsia.codegen.soft_half import needs_conversions, with_conversions
 from intarsia.codegen.target import Target, llvm
 from intarsia.errors import EPFail, InvalidArgument
+from intarsia.graph import progress
 
 logger = logging.getLogger("intarsia")
 
@@ -107,10 +109,7 @@ class Engine:
                 self.loaded_from_cache += len(objects)
                 absent = [by_key[key] for key in missing if key not in objects]
                 if absent:
-                    compiled = self._compile(absent, optimize)
-                    for key, code in compiled.items():
-                        self.cache.put(self._entry_key(key, optimize), code)
-                    objects |= compiled
+                    objects |= self._compile(absent, optimize)
                     if len(by_key) > 1:
                         self._write_pack(list(by_key), objects, optimize)
                 self._add(objects, {key: by_key[key].symbol for key in missing})
@@ -144,8 +143,6 @@ class Engine:
         if absent and not (anew and all(kernel.ir for kernel in absent)):
             return None
         made = self._compile(absent, True) if absent else {}
-        for key, code in made.items():
-            self.cache.put(self._entry_key(key, True), code)
         return [code for code in (found | made).values() if code is not None]
 
     def _from_cache(self, keys: list[str], missing: list[str], optimize: bool) -> dict[str, bytes]:
@@ -170,20 +167,20 @@ class Engine:
         self.cache.put(self._pack_key(keys, optimize), _pack({key: have[key] for key in keys if key in have}))
 
     def _compile(self, kernels: list[KernelText], optimize: bool) -> dict[str, bytes]:
+        """Machine code by key; what is done goes into the cache at once, so that nothing is lost where the rest is stopped."""
         start = time.perf_counter()
         ordered = sorted(kernels, key=lambda kernel: -len(kernel.ir))
         job = functools.partial(_compile_kernel, target=self.target, optimize=optimize)
         workers = min(available_cores(), len(ordered))
-        if workers > 1:
-            from concurrent.futures import ThreadPoolExecutor
-
-            with ThreadPoolExecutor(workers, thread_name_prefix="intarsia-compile") as threads:
-                codes = list(threads.map(job, ordered))
-        else:
-            codes = [job(kernel) for kernel in ordered]
-        self.compiled += len(ordered)
+        codes: dict[str, bytes] = {}
+        progress.step("compile", 0, len(ordered))
+        for kernel, code in _mapped(job, ordered, workers):
+            codes[kernel.key] = code
+            self.cache.put(self._entry_key(kernel.key, optimize), code)
+            self.compiled += 1
+            progress.step("compile", len(codes), len(ordered))
         logger.debug("compiled %d kernels in %.2f s on %d threads", len(ordered), time.perf_counter() - start, workers)
-        return {kernel.key: code for kernel, code in zip(ordered, codes, strict=True)}
+        return codes
 
     def _add(self, objects: dict[str, bytes], symbols: dict[str, str]) -> None:
         binding = llvm()
@@ -228,38 +225,66 @@ def get_engine(target: Target | None = None) -> Engine:
 
 def emit_assembly(ir: str, target: Target, optimize: bool = True) -> str:
     """The assembly text of an IR module for any target."""
-    module = _parse("module", ir, llvm().create_context())
     machine = target.target_machine()
-    if optimize:
-        _optimize(module, machine)
-    return str(machine.emit_assembly(module))
+    with _parsed("module", ir) as module:
+        if optimize:
+            _optimize(module, machine)
+        return str(machine.emit_assembly(module))
 
 
 def emit_object(ir: str, target: Target, optimize: bool = True) -> bytes:
     """The object file of an IR module for any target."""
-    module = _parse("module", ir, llvm().create_context())
     machine = target.target_machine()
-    if optimize:
-        _optimize(module, machine)
-    return _emit(machine, module)
+    with _parsed("module", ir) as module:
+        if optimize:
+            _optimize(module, machine)
+        return _emit(machine, module)
+
+
+def _mapped(
+    job: Callable[[KernelText], bytes], kernels: Sequence[KernelText], workers: int
+) -> Iterator[tuple[KernelText, bytes]]:
+    """Each kernel with what `job` makes of it, as they are done. Who stops asking waits for none that has not begun."""
+    from concurrent.futures import ThreadPoolExecutor, as_completed
+
+    threads = ThreadPoolExecutor(max(1, workers), thread_name_prefix="intarsia-compile")
+    try:
+        jobs = {threads.submit(job, kernel): kernel for kernel in kernels}
+        for done in as_completed(jobs):
+            yield jobs[done], done.result()
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _compile_kernel(kernel: KernelText, target: Target, optimize: bool) -> bytes:
-    module = _parse(kernel.symbol, with_conversions(kernel.ir, target), llvm().create_context())
-    _check_symbols(kernel, module)
-    machine = target.target_machine()
-    if optimize and not kernel.final:
-        _optimize(module, machine)
-    return _emit(machine, module)
+    with _parsed(kernel.symbol, with_conversions(kernel.ir, target)) as module:
+        _check_symbols(kernel, module)
+        machine = target.target_machine()
+        if optimize and not kernel.final:
+            _optimize(module, machine)
+        return _emit(machine, module)
 
 
-def _parse(name: str, ir: str, context: Any) -> Any:
+@contextmanager
+def _parsed(name: str, ir: str) -> Iterator[Any]:
+    """The text as a module in a context of its own.
+
+    Both are freed here, in this order: an error keeps the frames that hold them, and a garbage collector would free them in
+    any order, which crashes.
+    """
+    context = llvm().create_context()
+    module = None
     try:
-        module = llvm().parse_assembly(ir, context)
-        module.verify()
-    except RuntimeError as error:
-        raise EPFail(f"LLVM rejects the text of kernel {name!r}: {str(error).strip()}") from error
-    return module
+        try:
+            module = llvm().parse_assembly(ir, context)
+            module.verify()
+        except RuntimeError as error:
+            raise EPFail(f"LLVM rejects the text of kernel {name!r}: {str(error).strip()}") from error
+        yield module
+    finally:
+        if module is not None:
+            module.close()
+        context.close()
 
 
 def _check_symbols(kernel: KernelText, module: Any) -> None:

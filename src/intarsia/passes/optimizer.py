@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
+from intarsia.graph import progress
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.graph.verify import verify
 from intarsia.ops.infer import Inference, infer
@@ -121,7 +122,9 @@ class _Session:
             graph = inline.inline_functions(graph, self.registry)
         rewriter = Rewriter(self._infer(graph, outer), self.registry, outer)
         rewriter.log, rewriter.budget = self.log, self.budget
-        for (by_op, always), (new, _) in _phases(self.level, self.disabled, self.enabled):
+        phases = _phases(self.level, self.disabled, self.enabled)
+        for number, ((by_op, always), (new, _)) in enumerate(phases):
+            progress.step("optimize", number if outer is None else 0, len(phases))
             for scan in range(_MAX_SCANS):
                 if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
                     break

@@ -15,6 +15,7 @@ import numpy as np
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
+from intarsia.graph import progress
 from intarsia.graph.dims import Dim, Expr, Shape, is_nonnegative, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
@@ -157,7 +158,8 @@ class _Lowerer:
             self._define(value.name)
         for name in self.graph.constants:
             self._define(name)
-        for g in self.grouping.groups:
+        for number, g in enumerate(self.grouping.groups):
+            progress.step("lower", number, len(self.grouping.groups))
             if not g.host and not self._symbols(g) <= self.defined:
                 self._close()
                 missing = self._symbols(g) - self.defined
