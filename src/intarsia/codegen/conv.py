@@ -160,13 +160,14 @@ def conv_args(
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
     parts: int = 1,
+    threads: int = 1,
 ) -> list[int]:
     """The arguments of the product's kernel for a convolution.
 
     `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
     result, `taps` is what `displacements` gave. `x_pixel_nbytes` and `y_pixel_nbytes` are the bytes between pixels where
     input or output are slices of channels of wider images; `parts` is what `displacements`
-    was given. For `operands` see `conv_operand`.
+    was given; `threads` is how many are expected. For `operands` see `conv_operand`.
     """
     s = shape.as_3d()
     tile, size = tile_of(spec.dtype, target), factor_nbytes(spec.dtype)
@@ -183,7 +184,7 @@ def conv_args(
     packed = byte_packed_nbytes(row, each, tile) * ntaps if spec.dtype is SUMS else packed_nbytes(row * ntaps, each, tile)
     call = functools.partial(
         general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps.ctypes.data,
-        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed),
+        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), threads=threads,
     )  # fmt: skip
     a_group, c_group = depth * size, each * out_size
     if s.is_pointwise:

@@ -148,12 +148,14 @@ def general_args(
     operands: Sequence[Operand] = (),
     scratch: int = 0,
     a_nbytes: int | None = None,
+    threads: int = 1,
 ) -> list[int]:
     """As `matrix_args`, for rows on three levels and several taps.
 
     `a_outer` and `c_outer` are the bytes between lines and between images, `taps` the address of `ntaps` int64
     displacements of A in bytes. B has `ntaps * k` rows. `a_nbytes`: the memory that A covers in one batch, where its rows
-    overlap.
+    overlap. With `threads` given, each gets rows of its own where A and C are larger than B (what a thread wrote is then in
+    its own cache when it computes the same rows of the next layer), else panels of B.
     """
     tile = tile_of(spec.dtype, target)
     a_row = k * factor_nbytes(spec.dtype)
@@ -165,6 +167,9 @@ def general_args(
     if panels > 1 and m > 0:
         covered = a_nbytes if a_nbytes is not None else a_row * m * lines * images
         chunks = min(all_tiles, max(1, -(-covered // A_RESIDENT_NBYTES)))
+        larger = covered + ldc * m * lines * images > k * ntaps * n * tile.itemsize
+        if larger and spec.b_layout == "packed" and all_tiles >= 2 * threads:
+            chunks = -(-chunks // threads) * threads
         chunk = -(-all_tiles // chunks) if chunks else 1
     if spec.b_layout == "packed":
         panel_nbytes = k * ntaps * tile.width * tile.itemsize

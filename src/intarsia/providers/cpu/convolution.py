@@ -270,7 +270,7 @@ class _Call:
         made: list[Argument] = list(
             conv.conv_args(
                 self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-                taps=taps, operands=self._given(shape, dtype),
+                taps=taps, operands=self._given(shape, dtype), threads=threads,
             )
         )  # fmt: skip
         made[made.index(taps.ctypes.data)] = taps
