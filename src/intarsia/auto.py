@@ -104,6 +104,7 @@ def choose(
         InvalidArgument: `shapes` has another form or does not fit the inputs.
     """
     names = [n for n in get_available_providers() if n not in (CPU, REFERENCE)]
+    names = [n for n in names if not all(device.software for device in load_provider(n).devices())]
     inputs = example_inputs(graph.inputs, shapes)
     sizes = {v.name: list(np.shape(x)) for v, x in zip(graph.inputs, inputs, strict=True)}
     cache, key = get_cache(), ""

@@ -478,7 +478,7 @@ class Emitter:
         return self._odd_rational(x, 9.8, _TANH)
 
     def _erf(self, x: ir.Value) -> ir.Value:
-        return self._odd_rational(x, 4.2, _ERF)
+        return self._odd_rational(x, 4.2, ERF)
 
     def _odd_rational(self, x: ir.Value, limit: float, table: tuple[tuple[float, ...], tuple[float, ...]]) -> ir.Value:
         """x P(x^2) / Q(x^2), whose rounded value reaches 1 at `limit`: +-1 from there on."""
@@ -524,7 +524,7 @@ _TANH = (
     (1.0, 0.1409921944141388, 0.0044259619899094105, 4.2274052248103544e-05, 1.1117769105339903e-07, 3.6745228387813356e-11),
     (1.0, 0.4743255376815796, 0.029201138764619827, 0.000500836584251374, 2.6038826490548672e-06, 2.9512325916414284e-09),
 )
-_ERF = (
+ERF = (
     (
         1.1283791065216064, 0.190770223736763, 0.05278827250003815, 0.0037789710331708193, 0.00028478537569753826,
         2.041957259280025e-06,

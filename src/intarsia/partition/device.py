@@ -26,6 +26,7 @@ class Device:
         host: whether the memory is the host's own, so that tensors are NumPy arrays and need no copies.
         vendor: maker of the hardware, where known.
         description: the device's full name, for people.
+        software: whether the host's processor does the work of a device that has memory of its own: for tests, not for speed.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Device:
     host: bool = False
     vendor: str = ""
     description: str = ""
+    software: bool = False
 
     def shares_memory_with(self, other: Device) -> bool:
         """Whether a program of `other` can read this device's tensors as they are."""

@@ -242,6 +242,8 @@ class ExecutionProvider:
             their copies.
         part_microseconds: what calling one part costs by itself: a part in host memory that has less work than this is left to
             the next provider in host memory.
+        evaluates_shapes: integer shape arithmetic may be given to it although its memory is not the host's: it evaluates that
+            on the host, before a run.
     """
 
     name: ClassVar[str]
@@ -250,6 +252,7 @@ class ExecutionProvider:
     copy_gbyte_per_s: float = 10.0
     gflop_per_s: float = 2000.0
     part_microseconds: float = 0.0
+    evaluates_shapes: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()

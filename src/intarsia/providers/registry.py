@@ -23,10 +23,14 @@ __all__ = ["ProviderChoice", "ProviderWarning", "get_all_providers", "get_availa
 
 ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
+WEBGPU = "WebGpuExecutionProvider"
+DML = "DmlExecutionProvider"
 OPENVINO = "OpenVINOExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
+    WEBGPU: "intarsia.providers.webgpu:WebGpuExecutionProvider",
+    DML: "intarsia.providers.webgpu:DmlExecutionProvider",
     OPENVINO: "intarsia.providers.openvino:OpenVINOExecutionProvider",
     CPU: "intarsia.providers.cpu:CPUExecutionProvider",
     REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",
@@ -191,7 +195,8 @@ def get_available_providers() -> list[str]:
         except EPFail as error:
             missing = str(error)
         if missing:
-            _logger.warning("%s is not available: %s", name, missing)
+            level = logging.INFO if name in BUILTIN else logging.WARNING  # what was installed for its own sake should work
+            _logger.log(level, "%s is not available: %s", name, missing)
         else:
             names.append(name)
     return names

@@ -1,0 +1,14 @@
+"""Kernels of the kernel language as text in C-like languages: WGSL, CUDA C, HIP C, OpenCL C.
+
+`cut.Cut` divides a graph of primitives into kernels, `schedules` print each of them, `dialect.Dialect` says how a language
+writes what they are made of. Sizes are numbers when kernels are printed, and parameters in the text, so that
+kernels that differ in sizes only are one text.
+"""
+
+from intarsia.codegen.clike.cut import Cut, Job, unsupported
+from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.schedules import Kernel
+from intarsia.codegen.clike.wgsl import Wgsl
+
+__all__ = ["KINDS", "Cut", "Dialect", "Job", "Kernel", "KernelParts", "Kind", "Limits", "Wgsl", "unsupported"]

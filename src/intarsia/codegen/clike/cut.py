@@ -1,0 +1,286 @@
+"""From primitive graphs to kernels: which values are stored, and which are computed where they are read.
+
+Nodes are given one after the other. An expression stays open - it is written into the kernel that reads it - while one
+kernel can compute it without doing anything many times over: element-wise primitives and gathers behind one another,
+behind reductions (as rows), behind one matrix product. Everything else is stored: results, what is read twice, operands
+of products that are not mere gathers, what a sort or a scan makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from intarsia.codegen.argreduce import in_reductions
+from intarsia.codegen.clike import element, schedules
+from intarsia.codegen.clike.dialect import Dialect
+from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.schedules import Kernel
+from intarsia.codegen.loop_index import ELEMENTWISE
+from intarsia.codegen.loop_values import stripped
+from intarsia.graph.dims import product
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.rewrite import inputs_of
+
+MAX_PRIMITIVES = 96
+_VIEWS = frozenset("input scalar iota broadcast reshape transpose slice pad concat windows take index cast table".split())
+_CHEAP = frozenset((*_VIEWS, *"add sub mul neg abs min max select eq ne lt le and or xor not".split()))
+_PASSES = ELEMENTWISE | {"broadcast", "reshape", "transpose"}  # through which a reduction or product stays open
+_LIGHT = 8  # cheap primitives that the operand of a matrix product may have besides views
+_SMALL = 4096  # elements times terms: so much may be computed many times over
+_SHORT = 32  # a reduction of fewer terms is no work for a group of threads
+STRUCTURAL = frozenset((*_VIEWS, "reduce", "argreduce", "dot", "scan", "scatter", "sort", "argsort", "size"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One launch: a kernel, the values it reads (constants included) in its operands' order, and those it writes.
+
+    `node`: what it belongs to, for people.
+    """
+
+    kernel: Kernel
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    node: str
+    schedule: str
+
+
+@dataclass
+class Cut:
+    """Kernels in order, as they are found.
+
+    Attributes:
+        dialect: what they are printed in.
+        jobs: the launches.
+        stored: values that have buffers: name -> element type and shape.
+        tables: constants that definitions brought along.
+        node: name of the node that is being worked on.
+    """
+
+    dialect: Dialect
+    jobs: list[Job] = field(default_factory=list)
+    stored: dict[str, tuple[DType, tuple[int, ...]]] = field(default_factory=dict)
+    tables: dict[str, np.ndarray] = field(default_factory=dict)
+    node: str = ""
+    _settled: dict[int, Tensor] = field(default_factory=dict)  # expressions that are made of settled parts only
+    _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
+    _open: dict[int, bool] = field(default_factory=dict)
+    _kept: list[Tensor] = field(default_factory=list)  # whose ids are in use
+
+    # --- expressions ---
+
+    def settle(self, root: Tensor) -> Tensor:
+        """`root` in a form that one kernel computes; what has to be stored before has been."""
+        (root,) = in_reductions([root])
+        made: dict[int, Tensor] = {}
+        for t in walk([root]):
+            done = self._settled.get(id(t))
+            if done is None:
+                done = self._step(t, [self._leaves.get(id(made[id(a)]), made[id(a)]) for a in t.args])
+                self._settled[id(done)] = done
+                self._kept.append(t)
+            made[id(t)] = done
+        return made[id(root)]
+
+    def _step(self, t: Tensor, args: list[Tensor]) -> Tensor:
+        if t.prim == "table":
+            return self._table(t)
+        if t.prim in ("scan", "sort", "argsort", "dot") and self.dialect.packed(t.dtype) > 1:
+            return self._widened(t, args)
+        if t.prim in ("scan", "scatter", "sort", "argsort"):
+            return self._ordered(t, [self._closed(a) for a in args])
+        if t.prim == "dot":
+            return self._rebuilt(t, [self._operand(a) for a in args])
+        if t.prim == "windows":
+            return self._rebuilt(t, [a if _is_light(a) and not self.is_open(a) else self.store(a) for a in args])
+        if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]):
+            return self._rebuilt(t, [self.store(args[0])])
+        if t.prim not in _PASSES and t.prim != "reduce":
+            args = [self._closed(a) for a in args]
+        made = self._rebuilt(t, args)
+        if self._fits(made):
+            return made
+        return self._rebuilt(t, [self._closed(a, large=True) for a in args])
+
+    def _rebuilt(self, t: Tensor, args: list[Tensor]) -> Tensor:
+        same = all(a is b for a, b in zip(args, t.args, strict=True))
+        return t if same else Tensor(t.prim, tuple(args), t.attrs, t.dtype, t.shape)
+
+    def _table(self, t: Tensor) -> Tensor:
+        name = f"%table{len(self.tables)}"
+        self.tables[name] = np.frombuffer(t.attrs[0], t.dtype.numpy).reshape(t.attrs[1])
+        return Tensor("input", (), (name,), t.dtype, t.shape)
+
+    def _widened(self, t: Tensor, args: list[Tensor]) -> Tensor:
+        """The same in a type of 32 bits."""
+        wide = wide_type(t.dtype)
+        if t.prim == "dot":
+            made = self._step(Tensor("dot", (), (), wide, t.shape), []) if not args else self._step(
+                Tensor("dot", tuple(args), (), wide, t.shape), args
+            )  # fmt: skip
+        else:
+            made = self._step(Tensor(t.prim, (k.cast(args[0], wide),), t.attrs, wide, t.shape), [k.cast(args[0], wide)])
+        return k.cast(made, t.dtype)
+
+    def _closed(self, t: Tensor, large: bool = False) -> Tensor:
+        """`t`, stored where it is open; with `large` also where it is an expression at all."""
+        if t.prim == "input" or not (self.is_open(t) or large and len(walk([t])) > 4):
+            return t
+        return self.store(t)
+
+    def _operand(self, t: Tensor) -> Tensor:
+        return self.store(t) if self.is_open(t) or not _is_light(t) else t
+
+    def is_open(self, t: Tensor) -> bool:
+        """Whether a reduction or a product in it has not been stored."""
+        found = self._open.get(id(t))
+        if found is None:
+            found = t.prim in ("reduce", "dot") or any(self.is_open(a) for a in t.args)
+            self._open[id(t)] = found
+            self._kept.append(t)
+        return found
+
+    # --- which kernel ---
+
+    def _fits(self, t: Tensor) -> bool:
+        """Whether one kernel computes `t`, without repeating much."""
+        order = walk([t])
+        if len(order) > MAX_PRIMITIVES or len(inputs_of([t])) > self.dialect.limits.buffers - 4:
+            return False
+        if not self.is_open(t):
+            return True
+        dots = open_products(order)
+        if dots:
+            return len(dots) == 1 and not any(x.prim == "reduce" for x in order) and self._product_fits(t, dots[0])
+        return _map_fits(t) or schedules.rows_of(t) is not None
+
+    def _product_fits(self, t: Tensor, dot: Tensor) -> bool:
+        batch = product(dot.shape[:-2])
+        assert isinstance(batch, int)
+        return (t is dot or schedules.sum_indices(t, dot) is not None) and batch <= self.dialect.limits.groups
+
+    # --- storing ---
+
+    def store(self, t: Tensor, name: str = "") -> Tensor:
+        """`t` (settled) as a value in memory of its own; the leaf that reads it."""
+        root = stripped(t)
+        if not name and (root.prim == "input" or id(t) in self._leaves):
+            return self._leaves.get(id(t), t)
+        name = name or f"%{len(self.stored)}"
+        shape = _numbers(t.shape)
+        self.stored[name] = (t.dtype, shape)
+        if 0 not in shape:
+            self._launch(root, name)
+        self._kept.append(t)
+        self._leaves[id(t)] = Tensor("input", (), (name,), t.dtype, shape)
+        return self._leaves[id(t)]
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a stored value another name."""
+        for i, job in enumerate(self.jobs):
+            reads, writes = (tuple(new if n == old else n for n in names) for names in (job.reads, job.writes))
+            self.jobs[i] = Job(job.kernel, reads, writes, job.node, job.schedule)
+        self.stored[new] = self.stored.pop(old)
+        for key, t in self._leaves.items():
+            if t.attrs[0] == old:
+                self._leaves[key] = Tensor("input", (), (new,), t.dtype, t.shape)
+
+    def _launch(self, root: Tensor, name: str) -> None:
+        d, order = self.dialect, walk([root])
+        dots = open_products(order)
+        rows = None if dots or not self.is_open(root) else schedules.rows_of(root)
+        by_rows = rows is not None and (rows.length >= _SHORT or not _map_fits(root))
+        by_tiles = bool(dots) and self._product_fits(root, dots[0])
+        if (by_rows or by_tiles) and d.packed(root.dtype) > 1:
+            wide = wide_type(root.dtype)
+            inner = self.store(root.args[0] if root.prim == "cast" and root.args[0].dtype is wide else k.cast(root, wide))
+            root, by_rows, by_tiles = k.cast(inner, root.dtype), False, False
+        if by_tiles:
+            self._add(schedules.product_kernel(d, root, dots[0]), (name,), "product")
+        elif by_rows:
+            assert rows is not None
+            self._add(schedules.row_kernel(d, rows), (name,), "rows")
+        else:
+            self._add(schedules.map_kernel(d, [root]), (name,), "map")
+
+    def _ordered(self, t: Tensor, args: list[Tensor]) -> Tensor:
+        """A primitive that works in an order of its own, stored."""
+        t = self._rebuilt(t, args)
+        if 0 in t.shape or t.prim == "scatter" and 0 in args[1].shape:
+            return self.store(args[0] if t.prim == "scatter" else k.full(t.shape, 0, t.dtype))
+        if t.prim == "scatter":
+            name = f"%{len(self.stored)}"
+            leaf = self.store(args[0], name)
+            del self._leaves[id(args[0])]  # it is about to be something else
+            self._add(schedules.scatter_kernel(self.dialect, t), (name,), "scatter")
+            return leaf
+        name = f"%{len(self.stored)}"
+        self.stored[name] = (t.dtype, _numbers(t.shape))
+        if t.prim == "scan":
+            self._add(schedules.scan_kernel(self.dialect, t), (name,), "scan")
+        else:
+            pair = (t, None) if t.prim == "sort" else (None, t)
+            self._add(schedules.sort_kernel(self.dialect, *pair), (name,), "sort")
+        return Tensor("input", (), (name,), t.dtype, t.shape)
+
+    def _add(self, kernel: Kernel, writes: tuple[str, ...], schedule: str) -> None:
+        self.jobs.append(Job(kernel, tuple(str(n) for n in kernel.operands), writes, self.node, schedule))
+
+
+def wide_type(dtype: DType) -> DType:
+    """A type of at least 32 bits that has all values of `dtype`."""
+    return {Kind.F32: DType.FLOAT, Kind.I32: DType.INT32, Kind.U32: DType.UINT32, Kind.BOOL: DType.INT32}.get(
+        KINDS[dtype], dtype
+    )
+
+
+def open_products(order: Sequence[Tensor]) -> list[Tensor]:
+    return [t for t in order if t.prim == "dot"]
+
+
+def unsupported(roots: Sequence[Tensor], dialect: Dialect) -> str:
+    """Why kernels of these primitives cannot be printed; "" where they can. Sizes may be symbolic."""
+    for t in walk(roots):
+        if t.prim not in STRUCTURAL and t.prim not in ELEMENTWISE:
+            return f"primitive {t.prim!r} has no kernel"
+        if why := dialect.missing(t.dtype):
+            return why
+        if t.prim in ELEMENTWISE and (why := element.unsupported(t.prim, t.args[-1].dtype, dialect)):
+            return why
+        if t.prim == "bitcast" and (t.dtype.bits < 8 or KINDS[t.dtype].bits == 64):
+            return f"bits of {t.dtype.onnx_name} have no form in {dialect.name}"
+    return ""
+
+
+def _is_light(t: Tensor) -> bool:
+    order = walk([t])
+    return is_cheap(t) and sum(x.prim not in _VIEWS for x in order) <= _LIGHT
+
+
+def is_cheap(t: Tensor) -> bool:
+    return all(x.prim in _CHEAP for x in walk([t])) or product(t.shape) == 1
+
+
+def _map_fits(t: Tensor) -> bool:
+    """Whether threads that each reduce by themselves do little twice."""
+    total = product(t.shape)
+    assert isinstance(total, int)
+    for reduction, deps, nested in schedules.reductions(t):
+        if reduction.prim == "dot":
+            return False
+        terms = product(reduction.args[0].shape[a] for a in reduction.attrs[1])
+        needed = product(t.shape[int(n[1:])] for n in deps)
+        assert isinstance(terms, int) and isinstance(needed, int)
+        if (nested or needed < total) and total * terms > _SMALL:
+            return False
+    return True
+
+
+def _numbers(shape: Sequence[object]) -> tuple[int, ...]:
+    assert all(isinstance(d, int) for d in shape), shape
+    return tuple(shape)  # type: ignore[arg-type]

@@ -1,0 +1,223 @@
+"""How a language writes what every C-like language has, and which types, functions and memory it has.
+
+The printer (`values`, `schedules`) knows no language; it asks a `Dialect`. The base class writes C as CUDA and HIP have it,
+so a new dialect is a subclass that overrides what is different:
+
+- `name`, `kinds` (compute types; one that is missing here is refused with a reason), `storage` (types that buffers may have as
+  elements; narrower ones are then packed into words of 32 bits), `functions` (what is called for a primitive; one that
+  is missing is written out in arithmetic, or refused);
+- `group`, `local`, `barrier`, and the statements `let`, `variable`, `loop`, `shared`, `source`;
+- for a device without some types (no 64-bit integers, say), an instance with fewer `kinds`: see `Wgsl.for_features`.
+
+Then: a golden test per schedule (tests/codegen/clike), and a compile test where the compiler can be had.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from intarsia.codegen.clike.kinds import KINDS, Kind, is_narrow, stored_bits
+from intarsia.graph.dtypes import DType
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one kernel may use.
+
+    Attributes:
+        buffers: bound at once, those of sizes and of the status included.
+        threads: of one group.
+        shared_nbytes: memory that a group shares.
+        groups: along one dimension of the grid.
+    """
+
+    buffers: int = 8
+    threads: int = 256
+    shared_nbytes: int = 16384
+    groups: int = 65535
+
+
+class Dialect:
+    """C for CUDA and HIP, but for the names of threads. Immutable; equal texts come from equal dialects."""
+
+    name: ClassVar[str] = "C"
+    kinds: Mapping[Kind, str] = {
+        Kind.BOOL: "bool", Kind.I32: "int", Kind.U32: "unsigned int", Kind.I64: "long long", Kind.U64: "unsigned long long",
+        Kind.F32: "float", Kind.F64: "double",
+    }  # fmt: skip
+    storage: Mapping[DType, str] = {
+        DType.FLOAT: "float", DType.DOUBLE: "double", DType.INT32: "int", DType.UINT32: "unsigned int",
+        DType.INT64: "long long",
+        DType.UINT64: "unsigned long long", DType.INT16: "short", DType.UINT16: "unsigned short", DType.INT8: "signed char",
+        DType.UINT8: "unsigned char", DType.BOOL: "unsigned char", DType.FLOAT16: "unsigned short",
+        DType.BFLOAT16: "unsigned short", DType.INT2: "unsigned char", DType.INT4: "unsigned char",
+        DType.UINT2: "unsigned char",
+        DType.UINT4: "unsigned char", DType.FLOAT8E4M3FN: "unsigned char", DType.FLOAT8E4M3FNUZ: "unsigned char",
+        DType.FLOAT8E5M2: "unsigned char", DType.FLOAT8E5M2FNUZ: "unsigned char", DType.FLOAT4E2M1: "unsigned char",
+    }  # fmt: skip
+    functions: Mapping[tuple[str, Kind], str] = {
+        **{(op, Kind.F32): f"{name}f" for op, name in [
+            *((n, n) for n in "floor ceil sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()),
+            ("erf", "erf"), ("abs", "fabs"), ("round", "rint"), ("trunc", "trunc"), ("pow", "pow"), ("fmod", "fmod"),
+            ("atan2", "atan2"),
+        ]},
+        **{(op, Kind.F64): name for op, name in [
+            *((n, n) for n in "floor ceil sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()),
+            ("erf", "erf"), ("abs", "fabs"), ("round", "rint"), ("trunc", "trunc"), ("pow", "pow"), ("fmod", "fmod"),
+            ("atan2", "atan2"),
+        ]},
+    }  # fmt: skip
+    loses_nan: ClassVar[frozenset[str]] = frozenset()  # functions that may give a number for NaN
+    group: ClassVar[tuple[str, str, str]] = ("(int)blockIdx.x", "(int)blockIdx.y", "(int)blockIdx.z")
+    groups_across: ClassVar[str] = "(int)gridDim.x"
+    local: ClassVar[str] = "(int)threadIdx.x"
+    barrier: ClassVar[str] = "__syncthreads();"
+    limits: Limits = Limits(buffers=64, threads=1024, shared_nbytes=49152, groups=65535)
+
+    # --- what is there ---
+
+    def missing(self, dtype: DType) -> str:
+        """Why elements of `dtype` cannot be computed with; "" where they can."""
+        kind = KINDS.get(dtype)
+        if kind is None:
+            return f"{dtype.onnx_name} has no form in {self.name}"
+        return "" if kind in self.kinds else f"{dtype.onnx_name} is not a type of {self.name} on this device"
+
+    def packed(self, dtype: DType) -> int:
+        """How many elements of a buffer share one word of 32 bits; 1 where each has its own place."""
+        return 1 if dtype in self.storage or not is_narrow(dtype) else 32 // stored_bits(dtype)
+
+    # --- expressions ---
+
+    def literal(self, value: float | int | bool, kind: Kind) -> str:
+        if kind is Kind.BOOL:
+            return "true" if value else "false"
+        if kind.is_float:
+            return self._float(float(value), kind)
+        return self._integer(int(value), kind)
+
+    def _float(self, value: float, kind: Kind) -> str:
+        if kind is Kind.F32:
+            value = rounded_to_float32(value)
+        if math.isnan(value) or math.isinf(value):
+            return self.special(value, kind)
+        text = repr(value) if kind is Kind.F64 else _short_float32(value)
+        return (text if "." in text or "e" in text else text + ".0") + ("f" if kind is Kind.F32 else "")
+
+    def special(self, value: float, kind: Kind) -> str:
+        """A NaN or an infinity."""
+        if kind is Kind.F32:
+            (bits,) = struct.unpack("<I", struct.pack("<f", value))
+            return f"__uint_as_float(0x{bits:08x}u)"
+        (bits,) = struct.unpack("<Q", struct.pack("<d", value))
+        return f"__longlong_as_double(0x{bits:016x}ll)"
+
+    _suffix: ClassVar[Mapping[Kind, str]] = {Kind.I32: "", Kind.U32: "u", Kind.I64: "ll", Kind.U64: "ull"}
+
+    def _integer(self, value: int, kind: Kind) -> str:
+        suffix = self._suffix[kind]
+        if kind.is_signed and value == -(1 << (kind.bits - 1)):
+            return f"(-{-value - 1}{suffix} - 1{suffix})"  # the number without its sign is too large
+        if not kind.is_signed:
+            value &= (1 << kind.bits) - 1
+        return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+    def select(self, condition: str, yes: str, no: str) -> str:
+        return f"({condition} ? {yes} : {no})"
+
+    def convert(self, value: str, source: Kind, target: Kind) -> str:
+        """A number of one kind as another, both other than BOOL: towards zero, modulo 2^bits between integers."""
+        return f"({self.kinds[target]})({value})"
+
+    def bitcast(self, value: str, source: Kind, target: Kind) -> str:
+        """The same bits, of two kinds of one size."""
+        named = {
+            (Kind.F32, Kind.U32): "__float_as_uint", (Kind.F32, Kind.I32): "__float_as_int",
+            (Kind.U32, Kind.F32): "__uint_as_float", (Kind.I32, Kind.F32): "__int_as_float",
+            (Kind.F64, Kind.I64): "__double_as_longlong", (Kind.I64, Kind.F64): "__longlong_as_double",
+        }  # fmt: skip
+        if (source, target) in named:
+            return f"{named[source, target]}({value})"
+        if Kind.F64 in (source, target):  # by way of signed integers
+            return self.bitcast(self.bitcast(value, source, Kind.I64), Kind.I64, target)
+        return self.convert(value, source, target)
+
+    def shift(self, amount: str, kind: Kind) -> str:
+        """The right operand of a shift, from a number of `kind`."""
+        return amount
+
+    def decode_half(self, bits: str) -> str | None:
+        """float32 of the lower 16 bits of a U32, where the language has that; None: by arithmetic."""
+        return None
+
+    def parameter(self, position: int) -> str:
+        """A size of the kernel's, an I32."""
+        return f"P[{position}]"
+
+    # --- statements ---
+
+    def let(self, name: str, kind: Kind, value: str) -> str:
+        return f"const {self.kinds[kind]} {name} = {value};"
+
+    def variable(self, name: str, kind: Kind, value: str) -> str:
+        return f"{self.kinds[kind]} {name} = {value};"
+
+    def loop(self, name: str, start: str, stop: str, step: str = "1") -> str:
+        """The head of a loop whose variable is an I32."""
+        return f"for (int {name} = {start}; {name} < {stop}; {name} += {step}) {{"
+
+    # --- memory ---
+
+    def element(self, dtype: DType) -> str:
+        """The type of a buffer's elements."""
+        return self.storage.get(dtype, self.kinds[Kind.U32])
+
+    def source(self, kernel: KernelParts) -> str:
+        """The whole text, with one entry point "main_kernel"."""
+        arguments = [f"const {self.element(d)}* __restrict__ {n}" for n, d in kernel.operands]
+        arguments += [f"{self.element(d)}* __restrict__ {n}" for n, d in kernel.outputs]
+        arguments += ["const int* __restrict__ P"] if kernel.parameters else []
+        arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
+        lines = [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
+        lines += [f"  __shared__ {self.kinds[k]} {n}[{c}];" for n, k, c in kernel.shared]
+        return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"
+
+
+@dataclass(frozen=True)
+class KernelParts:
+    """What `Dialect.source` puts together.
+
+    Attributes:
+        operands, outputs: (name, element type), in the order in which they are bound.
+        parameters: how many sizes follow, as one buffer.
+        checked: whether the status word follows.
+        shared: (name, kind, count) of arrays that a group shares.
+        threads: of one group, along x.
+        body: lines.
+    """
+
+    operands: Sequence[tuple[str, DType]]
+    outputs: Sequence[tuple[str, DType]]
+    parameters: int
+    checked: bool
+    shared: Sequence[tuple[str, Kind, int]]
+    threads: int
+    body: Sequence[str]
+
+
+def rounded_to_float32(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def _short_float32(value: float) -> str:
+    """The shortest decimal that is this float32."""
+    return str(np.float32(value))

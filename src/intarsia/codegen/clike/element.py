@@ -1,0 +1,410 @@
+"""Element-wise primitives as text: one element at a time, the same arithmetic in every dialect.
+
+Results follow `kernel.interpret`: minimum and maximum keep NaN, integer division by zero gives 0, narrow integers wrap.
+NaN is looked for in the bits, since drivers may take `x != x` for false.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+from intarsia.codegen.clike import narrow
+from intarsia.codegen.clike.dialect import Dialect
+from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.writer import Block
+from intarsia.codegen.emit import ERF, UnsupportedPrimitive
+from intarsia.graph.dtypes import DType
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*"}
+_BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
+_COMPARE = {"eq": "==", "lt": "<", "le": "<="}
+_BOOLEAN = {
+    "and": "&&", "mul": "&&", "min": "&&", "bitand": "&&", "or": "||", "add": "||", "max": "||", "bitor": "||", "xor": "!=",
+    "ne": "!=", "bitxor": "!=", "eq": "==",
+}  # fmt: skip
+UNSIGNED = {Kind.I32: Kind.U32, Kind.I64: Kind.U64, Kind.U32: Kind.U32, Kind.U64: Kind.U64, Kind.F32: Kind.U32}
+
+
+def unsupported(op: str, dtype: DType, dialect: Dialect) -> str:
+    """Why a primitive on `dtype` has no text, "" where it has one."""
+    kind = KINDS.get(dtype)
+    if kind is Kind.F64 and op not in _DOUBLE and (op, kind) not in dialect.functions:
+        return f"{op} of double has no form in {dialect.name}"
+    return ""
+
+
+_DOUBLE = frozenset(
+    "add sub mul div neg abs sign floor ceil round sqrt min max eq ne lt le isnan isinf select cast bitcast mod fmod".split()
+)
+
+
+class Elements:
+    """Writes primitives into the block that is given with each call."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self._serial = itertools.count()
+        self._known_bits: dict[tuple[str, DType], str] = {}
+
+    # --- statements ---
+
+    def let(self, block: Block, text: str, kind: Kind) -> str:
+        name = f"v{next(self._serial)}"
+        block.write(self.dialect.let(name, kind, text))
+        return name
+
+    def variable(self, block: Block, text: str, kind: Kind, name: str = "") -> str:
+        name = name or f"v{next(self._serial)}"
+        block.write(self.dialect.variable(name, kind, text))
+        return name
+
+    def fresh(self, prefix: str) -> str:
+        return f"{prefix}{next(self._serial)}"
+
+    def literal(self, value: float | int | bool, kind: Kind) -> str:
+        return self.dialect.literal(value, kind)
+
+    def one_of(self, block: Block, condition: str, yes: str, no: str, kind: Kind) -> str:
+        return self.let(block, self.dialect.select(condition, yes, no), kind)
+
+    # --- primitives ---
+
+    def primitive(self, op: str, args: Sequence[str], dtype: DType, out: DType, block: Block) -> str:
+        """One primitive on operands of `dtype`, giving a value of the kind of `out`."""
+        if args and all(_is_literal(a) for a in args):  # constant expressions that overflow are errors in some languages
+            args = [self.variable(block, args[0], Kind.BOOL if op == "select" else KINDS[dtype]), *args[1:]]
+        if op == "cast":
+            return self.cast(args[0], dtype, out, block)
+        if op == "bitcast":
+            return self.from_bits(self.to_bits(args[0], dtype, block), out, block)
+        if op == "select":
+            return self.one_of(block, args[0], args[1], args[2], KINDS[out])
+        if dtype is DType.BOOL:
+            return self._boolean(op, args, block)
+        if KINDS[dtype].is_float:
+            return self._float(op, args, dtype, block)
+        return self.wrapped(self._integer(op, args, dtype, block), out, block)
+
+    def _boolean(self, op: str, args: Sequence[str], block: Block) -> str:
+        if op == "not":
+            return self.let(block, f"!({args[0]})", Kind.BOOL)
+        if op in _BOOLEAN:
+            return self.let(block, f"({args[0]} {_BOOLEAN[op]} {args[1]})", Kind.BOOL)
+        if op in ("lt", "le"):
+            return self.let(block, f"(!{args[0]} && {args[1]})" if op == "lt" else f"(!{args[0]} || {args[1]})", Kind.BOOL)
+        raise UnsupportedPrimitive(f"{op} of booleans")
+
+    def wrapped(self, value: str, dtype: DType, block: Block) -> str:
+        """A narrow integer back in the range of its type."""
+        if not dtype.is_integer or dtype.bits >= 32:
+            return value
+        spare = 32 - dtype.bits
+        if dtype.is_signed_integer:
+            return self.let(block, f"(({value} << {spare}u) >> {spare}u)", Kind.I32)
+        return self.let(block, f"({value} & {(1 << dtype.bits) - 1}u)", Kind.U32)
+
+    # --- integers ---
+
+    def _integer(self, op: str, args: Sequence[str], dtype: DType, block: Block) -> str:
+        kind = KINDS[dtype]
+        zero, one = self.literal(0, kind), self.literal(1, kind)
+        if op in _INFIX or op in _BITS:
+            return self.let(block, f"({args[0]} {_INFIX.get(op) or _BITS[op]} {args[1]})", kind)
+        if op in _COMPARE or op == "ne":
+            return self.let(block, f"({args[0]} {_COMPARE.get(op, '!=')} {args[1]})", Kind.BOOL)
+        if op == "neg":
+            return self.let(block, f"({zero} - {args[0]})", kind)
+        if op == "bitnot":
+            return self.let(block, f"(~{args[0]})", kind)
+        if op in ("floor", "ceil", "round"):
+            return args[0]
+        if op in ("isnan", "isinf"):
+            return self.literal(False, Kind.BOOL)
+        if op in ("min", "max"):
+            return self.one_of(block, f"({args[0]} {'<' if op == 'min' else '>'} {args[1]})", args[0], args[1], kind)
+        if op == "abs":
+            return (
+                self.one_of(block, f"({args[0]} < {zero})", f"({zero} - {args[0]})", args[0], kind)
+                if kind.is_signed
+                else args[0]
+            )
+        if op == "sign":
+            positive = self.one_of(block, f"({args[0]} > {zero})", one, zero, kind)
+            if not kind.is_signed:
+                return positive
+            return self.one_of(block, f"({args[0]} < {zero})", self.literal(-1, kind), positive, kind)
+        if op in ("shl", "shr"):
+            return self._shift(op, args[0], args[1], dtype, block)
+        if op in ("div", "mod", "fmod"):
+            return self._division(op, args[0], args[1], kind, block)
+        if op == "pow":
+            return self._integer_power(args[0], args[1], kind, block)
+        raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
+
+    def _shift(self, op: str, x: str, y: str, dtype: DType, block: Block) -> str:
+        """By less than 0, or by all bits or more: 0."""
+        kind = KINDS[dtype]
+        amount = self.let(block, f"({y} & {self.literal(kind.bits - 1, kind)})", kind)
+        shifted = f"({x} {'<<' if op == 'shl' else '>>'} {self.dialect.shift(amount, kind)})"
+        zero, width = self.literal(0, kind), self.literal(dtype.bits, kind)
+        inside = f"({y} >= {zero} && {y} < {width})" if kind.is_signed else f"({y} < {width})"
+        return self.one_of(block, inside, shifted, zero, kind)
+
+    def _division(self, op: str, x: str, y: str, kind: Kind, block: Block) -> str:
+        zero = self.literal(0, kind)
+        none = self.let(block, f"({y} == {zero})", Kind.BOOL)
+        divisor = self.one_of(block, none, self.literal(1, kind), y, kind)
+        quotient = self.let(block, f"({x} / {divisor})", kind)
+        if op == "div":
+            return self.one_of(block, none, zero, quotient, kind)
+        rest = self.let(block, f"({x} - {quotient} * {divisor})", kind)
+        if kind.is_signed and op == "mod":
+            wrong = f"({rest} != {zero} && (({rest} < {zero}) != ({y} < {zero})))"
+            rest = self.one_of(block, wrong, f"({rest} + {y})", rest, kind)
+        return self.one_of(block, none, zero, rest, kind)
+
+    def _integer_power(self, x: str, y: str, kind: Kind, block: Block) -> str:
+        """By squaring, wrapping around; for y < 0 the truncated quotient 1 / x^-y."""
+        zero, one = self.literal(0, kind), self.literal(1, kind)
+        out = self.variable(block, one, kind)
+        square, left = self.variable(block, x, kind), self.variable(block, y, kind)
+        shift = "1u"
+        inner = Block(block)
+        inner.write(
+            f"{out} = {self.dialect.select(f'(({left} & {one}) != {zero})', f'({out} * {square})', out)};",
+            f"{square} = {square} * {square};", f"{left} = {left} >> {shift};",
+        )  # fmt: skip
+        block.nest(self.dialect.loop(self.fresh("p"), "0", str(kind.bits)), inner)
+        if not kind.is_signed:
+            return out
+        minus = self.literal(-1, kind)
+        odd = self.one_of(block, f"(({y} & {one}) != {zero})", x, one, kind)
+        unit = self.one_of(block, f"({x} == {one} || {x} == {minus})", odd, zero, kind)
+        return self.one_of(block, f"({y} < {zero})", unit, out, kind)
+
+    # --- floats ---
+
+    def bits(self, x: str, block: Block) -> str:
+        """The bits of a float32, without its sign."""
+        return self.let(block, f"({self.dialect.bitcast(x, Kind.F32, Kind.U32)} & 0x7fffffffu)", Kind.U32)
+
+    def is_nan(self, x: str, kind: Kind, block: Block) -> str:
+        if kind is Kind.F32:
+            return self.let(block, f"({self.bits(x, block)} > 0x7f800000u)", Kind.BOOL)
+        return self.let(block, f"!({x} == {x})", Kind.BOOL)
+
+    def _float(self, op: str, args: Sequence[str], dtype: DType, block: Block) -> str:
+        kind = KINDS[dtype]
+        if why := unsupported(op, dtype, self.dialect):
+            raise UnsupportedPrimitive(why)
+        if op in _INFIX or op == "div":
+            return self.let(block, f"({args[0]} {_INFIX.get(op, '/')} {args[1]})", kind)
+        if op in _COMPARE:
+            return self.let(block, f"({args[0]} {_COMPARE[op]} {args[1]})", Kind.BOOL)
+        if op == "ne":
+            return self.let(block, f"!({args[0]} == {args[1]})", Kind.BOOL)
+        if op in ("min", "max"):
+            return self.extremum(op, args[0], args[1], kind, block)
+        if op == "neg":
+            return self.let(block, f"(-{args[0]})", kind)
+        if op == "isnan":
+            return self.is_nan(args[0], kind, block)
+        if op == "isinf":
+            if kind is Kind.F32:
+                return self.let(block, f"({self.bits(args[0], block)} == 0x7f800000u)", Kind.BOOL)
+            infinity, minus = (self.literal(v, kind) for v in (float("inf"), float("-inf")))
+            return self.let(block, f"({args[0]} == {infinity} || {args[0]} == {minus})", Kind.BOOL)
+        if op == "sign":
+            positive = self.one_of(block, f"({args[0]} > {self.literal(0, kind)})", self.literal(1, kind), args[0], kind)
+            return self.one_of(block, f"({args[0]} < {self.literal(0, kind)})", self.literal(-1, kind), positive, kind)
+        if op == "mod":
+            return self._modulus(args[0], args[1], dtype, block)
+        function = self.dialect.functions.get((op, kind))
+        if function is not None:
+            value = self.let(block, f"{function}({', '.join(args)})", kind)
+            if op not in self.dialect.loses_nan:
+                return value
+            return self.one_of(block, self.is_nan(args[0], kind, block), args[0], value, kind)
+        written: Callable[..., str] | None = _WRITTEN.get(op)
+        if written is None:
+            raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name} has no form in {self.dialect.name}")
+        return written(self, *args, kind, block)
+
+    def extremum(self, op: str, x: str, y: str, kind: Kind, block: Block) -> str:
+        """min or max that is NaN where either is."""
+        picked = self.one_of(block, f"({x} {'<' if op == 'min' else '>'} {y})", x, y, kind)
+        return picked if _is_literal(x) else self.one_of(block, self.is_nan(x, kind, block), x, picked, kind)
+
+    def _modulus(self, x: str, y: str, dtype: DType, block: Block) -> str:
+        """The remainder with the divisor's sign."""
+        kind = KINDS[dtype]
+        rest, zero = self._float("fmod", [x, y], dtype, block), self.literal(0, kind)
+        wrong = f"(!({rest} == {zero}) && (({rest} < {zero}) != ({y} < {zero})))"
+        return self.one_of(block, wrong, f"({rest} + {y})", rest, kind)
+
+    def fmod(self, x: str, y: str, kind: Kind, block: Block) -> str:
+        whole = f"{self.dialect.functions['trunc', kind]}({x} / {y})"
+        return self.let(block, f"({x} - {y} * {whole})", kind)
+
+    def tanh(self, x: str, kind: Kind, block: Block) -> str:
+        """(e^2x - 1) / (e^2x + 1), by its series where that loses digits; +-1 beyond 10."""
+        kept = self.one_of(block, f"({x} > {self.literal(10, kind)})", self.literal(10, kind), x, kind)
+        kept = self.one_of(block, f"({kept} < {self.literal(-10, kind)})", self.literal(-10, kind), kept, kind)
+        power = self.let(block, f"exp({kept} + {kept})", kind)
+        one = self.literal(1, kind)
+        quotient = self.let(block, f"(({power} - {one}) / ({power} + {one}))", kind)
+        square = self.let(block, f"({x} * {x})", kind)
+        series = self.polynomial(square, (1.0, -1 / 3, 2 / 15, -17 / 315), kind, block)
+        limit = self.literal(0.15, kind)
+        return self.one_of(block, f"({x} < {limit} && {x} > -{limit})", f"({x} * {series})", quotient, kind)
+
+    def erf(self, x: str, kind: Kind, block: Block) -> str:
+        """x P(x^2) / Q(x^2), +-1 beyond 4.2."""
+        kept = x
+        for sign, limit in ((">", 4.2), ("<", -4.2)):
+            kept = self.one_of(block, f"({kept} {sign} {self.literal(limit, kind)})", self.literal(limit, kind), kept, kind)
+        square = self.let(block, f"({kept} * {kept})", kind)
+        above, below = (self.polynomial(square, table, kind, block) for table in ERF)
+        return self.let(block, f"({kept} * {above} / {below})", kind)
+
+    def polynomial(self, x: str, coefficients: Sequence[float], kind: Kind, block: Block) -> str:
+        text = self.literal(coefficients[-1], kind)
+        for c in reversed(coefficients[:-1]):
+            text = f"({text} * {x} + {self.literal(c, kind)})"
+        return self.let(block, text, kind)
+
+    def power(self, x: str, y: str, kind: Kind, block: Block) -> str:
+        """x^y = +-2^(y log2 |x|); a negative x has powers for whole y only; x^0 is 1."""
+        zero, one = self.literal(0, kind), self.literal(1, kind)
+        size = self.let(block, f"exp2({y} * log2(abs({x})))", kind)
+        whole = self.let(block, f"(floor({y}) == {y})", Kind.BOOL)
+        half = self.let(block, f"({y} * {self.literal(0.5, kind)})", kind)
+        odd = self.let(block, f"({whole} && !(floor({half}) == {half}))", Kind.BOOL)
+        size = self.one_of(block, f"(abs({x}) == {one})", one, size, kind)
+        at_zero = self.one_of(block, f"({y} > {zero})", zero, self.literal(float("inf"), kind), kind)
+        size = self.one_of(block, f"({x} == {zero})", at_zero, size, kind)
+        signed = self.one_of(block, odd, f"(-{size})", size, kind)
+        nan = self.literal(float("nan"), kind)
+        negative = self.one_of(block, whole, signed, nan, kind)
+        out = self.one_of(block, f"({x} < {zero})", negative, size, kind)
+        out = self.one_of(block, self.is_nan(x, kind, block), x, out, kind)
+        return self.one_of(block, f"({y} == {zero})", one, out, kind)
+
+    def _adjacent(self, x: str, kind: Kind, block: Block) -> str:
+        """sqrt(1 - x^2), NaN where that is not a number."""
+        one = self.literal(1, kind)
+        square = self.let(block, f"(({one} - {x}) * ({one} + {x}))", kind)
+        inside = f"({square} >= {self.literal(0, kind)})"
+        return self.one_of(block, inside, f"sqrt({square})", self.literal(float("nan"), kind), kind)
+
+    def _angle(self, above: str, below: str, kind: Kind, block: Block, root: str) -> str:
+        angle = self.let(block, f"atan2({above}, {below})", kind)
+        return self.one_of(block, self.is_nan(root, kind, block), root, angle, kind)
+
+    def arcsine(self, x: str, kind: Kind, block: Block) -> str:
+        root = self._adjacent(x, kind, block)
+        return self._angle(x, root, kind, block, root)
+
+    def arccosine(self, x: str, kind: Kind, block: Block) -> str:
+        root = self._adjacent(x, kind, block)
+        return self._angle(root, x, kind, block, root)
+
+    def area_sine(self, x: str, kind: Kind, block: Block) -> str:
+        """asinh(x) = sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = |x|."""
+        a = self.let(block, f"abs({x})", kind)
+        one = self.literal(1, kind)
+        z = self.let(block, f"({a} + {a} * ({a} / ({one} + sqrt({a} * {a} + {one}))))", kind)
+        far = f"(log({a}) + {self.literal(0.6931471805599453, kind)})"
+        out = self.one_of(block, f"({a} > {self.literal(1e18, kind)})", far, self._log1p(z, kind, block), kind)
+        return self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)
+
+    def area_cosine(self, x: str, kind: Kind, block: Block) -> str:
+        """acosh(x) = log1p(t + sqrt(t (x + 1))), t = x - 1."""
+        one = self.literal(1, kind)
+        t = self.let(block, f"({x} - {one})", kind)
+        near = self._log1p(self.let(block, f"({t} + sqrt({t} * ({x} + {one})))", kind), kind, block)
+        far = f"(log({x}) + {self.literal(0.6931471805599453, kind)})"
+        return self.one_of(block, f"({x} > {self.literal(1e18, kind)})", far, near, kind)
+
+    def area_tangent(self, x: str, kind: Kind, block: Block) -> str:
+        """atanh(x) = log1p(2 x / (1 - x)) / 2."""
+        one = self.literal(1, kind)
+        z = self.let(block, f"({x} + {x}) / ({one} - {x})", kind)
+        return self.let(block, f"({self._log1p(z, kind, block)} * {self.literal(0.5, kind)})", kind)
+
+    def _log1p(self, z: str, kind: Kind, block: Block) -> str:
+        """log(1 + z), by z log(u) / (u - 1) with u = 1 + z rounded."""
+        one = self.literal(1, kind)
+        u = self.let(block, f"({one} + {z})", kind)
+        exact = self.let(block, f"({u} == {one})", Kind.BOOL)
+        below = self.one_of(block, exact, one, f"({u} - {one})", kind)
+        scaled = self.let(block, f"({z} * (log({u}) / {below}))", kind)
+        large = self.one_of(block, f"({z} > {self.literal(1e7, kind)})", f"log({u})", scaled, kind)
+        return self.one_of(block, exact, z, large, kind)
+
+    # --- casts ---
+
+    def cast(self, x: str, source: DType, target: DType, block: Block, saturate: bool = True) -> str:
+        """As ONNX's Cast; `saturate` counts for 8-bit floats."""
+        have, want = KINDS[source], KINDS[target]
+        if want is Kind.BOOL:
+            return x if have is Kind.BOOL else self.let(block, f"!({x} == {self.literal(0, have)})", Kind.BOOL)
+        if have is Kind.BOOL:
+            return self.one_of(block, x, self.literal(1, want), self.literal(0, want), want)
+        if have is not want:
+            if _is_literal(x):
+                x = self.variable(block, x, have)
+            x = self.let(block, self._number(x, have, want, block), want)
+        if target.is_floating and want is Kind.F32 and target is not DType.FLOAT:
+            bits = narrow.encode(self, x, target, block, saturate)
+            value = narrow.decode(self, bits, target, block)
+            self._known_bits[value, target] = bits
+            return value
+        return self.wrapped(x, target, block) if source.bits > target.bits or have is not want or source.is_floating else x
+
+    def _number(self, x: str, have: Kind, want: Kind, block: Block) -> str:
+        if have.is_float and not want.is_float and want is not Kind.I64 and Kind.I64 in self.dialect.kinds:
+            if want is Kind.U64:
+                return self.dialect.convert(x, have, want)
+            x, have = (
+                self.let(block, self.dialect.convert(x, have, Kind.I64), Kind.I64),
+                Kind.I64,
+            )  # narrower integers take its lower bits
+        elif have.is_float and want is Kind.U32:
+            x, have = self.let(block, self.dialect.convert(x, have, Kind.I32), Kind.I32), Kind.I32
+        return self.dialect.convert(x, have, want)
+
+    # --- bits ---
+
+    def to_bits(self, x: str, dtype: DType, block: Block) -> str:
+        """The bits of an element, as U32 or (64 bits) U64."""
+        kind = KINDS[dtype]
+        if kind is Kind.BOOL:
+            return self.one_of(block, x, "1u", "0u", Kind.U32)
+        if dtype.is_floating and kind is Kind.F32 and dtype is not DType.FLOAT:
+            return self._known_bits.get((x, dtype)) or narrow.encode(self, x, dtype, block)
+        wide = Kind.U64 if kind.bits == 64 else Kind.U32
+        text = x if kind is wide else self.let(block, self.dialect.bitcast(x, kind, wide), wide)
+        return text if dtype.bits >= 32 else self.let(block, f"({text} & {(1 << dtype.bits) - 1}u)", Kind.U32)
+
+    def from_bits(self, bits: str, dtype: DType, block: Block) -> str:
+        """The element that has these bits; those above the type's own are ignored."""
+        kind = KINDS[dtype]
+        if kind is Kind.BOOL:
+            return self.let(block, f"(({bits} & 0xffu) != 0u)", Kind.BOOL)
+        if dtype.is_floating and kind is Kind.F32 and dtype is not DType.FLOAT:
+            return narrow.decode(self, bits, dtype, block)
+        wide = Kind.U64 if kind.bits == 64 else Kind.U32
+        text = bits if kind is wide else self.let(block, self.dialect.bitcast(bits, wide, kind), kind)
+        return self.wrapped(text, dtype, block)
+
+
+def _is_literal(text: str) -> bool:
+    return not any(c in text for c in "vX") and text[:1] in "0123456789(-tf" and "bitcast" not in text
+
+
+_WRITTEN: Mapping[str, Callable[..., str]] = {
+    "fmod": Elements.fmod, "tanh": Elements.tanh, "erf": Elements.erf, "pow": Elements.power, "asinh": Elements.area_sine,
+    "acosh": Elements.area_cosine, "atanh": Elements.area_tangent, "asin": Elements.arcsine, "acos": Elements.arccosine,
+}  # fmt: skip

@@ -1,0 +1,486 @@
+"""Kernels from primitive graphs: how the work of one result is divided among threads.
+
+- `map_kernel`: a thread per element of the result (per word, where elements are packed).
+- `row_kernel`: a group of threads per row: reductions by all of them, then the elements of the row (softmax, normalisation).
+- `product_kernel`: matrix products in tiles, kept in shared memory and registers; operands may be any gather
+  (a convolution's windows), and element-wise primitives behind the sum are computed in the same kernel.
+- `scan_kernel`, `scatter_kernel`, `sort_kernel`: what their names say.
+
+Leaves are `input(name)` with any hashable name; every size is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from intarsia.codegen.clike.dialect import Dialect
+from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.values import Values
+from intarsia.codegen.clike.writer import Block
+from intarsia.codegen.collapse import collapse
+from intarsia.codegen.loop_index import Index, linear, operand_indices, regroup
+from intarsia.codegen.loop_values import stripped
+from intarsia.graph.dims import product
+from intarsia.kernel.lang import Tensor, walk
+
+THREADS = 64
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A printed kernel and how it is launched.
+
+    Attributes:
+        source: the text; equal for kernels that differ in sizes only. Entry point "main_kernel".
+        operands: names of the leaves, in the order of their buffers; then come the outputs, the sizes (int32) where there are
+            any, and the status word (uint32, set to 1 where an index is out of range) where `checked`.
+        outputs: how many results.
+        sizes: values of the parameters.
+        groups: the grid.
+        threads: of one group.
+        updates: the output's former content is read: the kernel works in place.
+    """
+
+    source: str
+    operands: tuple[object, ...]
+    outputs: int
+    sizes: tuple[int, ...]
+    groups: tuple[int, int, int]
+    threads: int
+    checked: bool
+    updates: bool = False
+
+
+def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bool = False) -> Kernel:
+    if v.unfinished is not None:
+        v.top.nest(*v.unfinished)
+    return Kernel(v.source(threads), tuple(v.operands), len(v.outputs), tuple(v.sizes), groups, threads, v.checked, updates)
+
+
+def _extent(*shape: object) -> int:
+    total = product(shape)  # type: ignore[arg-type]
+    assert isinstance(total, int), "sizes are numbers where kernels are printed"
+    return total
+
+
+def _grid(dialect: Dialect, groups: int) -> tuple[int, int, int]:
+    """So many groups, in two dimensions where one is not enough."""
+    most = dialect.limits.groups
+    return (groups, 1, 1) if groups <= most else (most, -(-groups // most), 1)
+
+
+def _flat(v: Values, name: str, threads: int, total: int, block: Block) -> Block:
+    """A block in which `name` counts up to `total`, one for each thread of the grid (`threads` of 1: each group)."""
+    d = v.dialect
+    group = f"({d.group[1]} * {d.groups_across} + {d.group[0]})"
+    start = f"({group} * {threads} + {d.local})" if threads > 1 else group
+    block.write(d.let(name, Kind.I32, start))
+    limit = v.number(total)
+    inner = Block(block, (name,))
+    v.unfinished = (f"if ({name} < {limit}) {{", inner)  # what depends on no index is written before it
+    return inner
+
+
+def _coordinates(v: Values, flat: str, shape: Sequence[int], block: Block) -> list[Index]:
+    """Indices into `shape` of the element number `flat`."""
+    at = regroup([("v", flat)], [_extent(*shape)], shape)
+    block.memo["index", linear(at, shape)] = flat
+    return at
+
+
+def map_kernel(dialect: Dialect, roots: Sequence[Tensor]) -> Kernel:
+    """Roots of one shape; reductions in them run in the thread."""
+    roots = collapse([stripped(r) for r in roots])
+    v = Values(dialect)
+    shape = roots[0].shape
+    total = _extent(*shape)
+    many = max(dialect.packed(r.dtype) for r in roots)
+    outputs = [v.output(r.dtype) for r in roots]
+    words = -(-total // many)
+    block = _flat(v, "i" if many == 1 else "w", THREADS, words, v.top)
+    if many == 1:
+        at = _coordinates(v, "i", shape, block)  # type: ignore[arg-type]
+        for root, out in zip(roots, outputs, strict=True):
+            v.store(out, root.dtype, "i", v.value(root, at, block), block)
+    else:
+        assert len(roots) == 1, "packed results are written by kernels of their own"
+        _packed_word(v, roots[0], outputs[0], many, total, block)
+    return _finished(v, _grid(dialect, -(-words // THREADS)), THREADS)
+
+
+def _packed_word(v: Values, root: Tensor, out: str, many: int, total: int, block: Block) -> None:
+    """`many` neighbouring elements as one word; behind the last element it is repeated."""
+    e, width = v.elements, 32 // many
+    word = e.variable(block, "0u", Kind.U32)
+    inner = Block(block, ("i",))
+    last = v.number(total - 1)
+    inner.write(v.dialect.variable("i", Kind.I32, f"(w * {many} + e)"), f"if (i > {last}) {{ i = {last}; }}")
+    at = _coordinates(v, "i", root.shape, inner)  # type: ignore[arg-type]
+    bits = e.to_bits(v.value(root, at, inner), root.dtype, inner)
+    inner.write(f"{word} = {word} | ({bits} << {v.dialect.shift(f'(e * {width})', Kind.I32)});")
+    block.nest(v.dialect.loop("e", "0", str(many)), inner)
+    block.write(f"{out}[w] = {word};")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which axes of a root count rows, and which run along a row; all reductions are of whole rows."""
+
+    root: Tensor
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    length: int  # of the longest reduction
+
+
+def reductions(root: Tensor) -> list[tuple[Tensor, frozenset[str], bool]]:
+    """Reductions that an element of `root` needs: with the axes ("v0", "v1", ...) that each depends on, and whether it is
+    inside another one and depends on what that one runs over."""
+    v = Values(Dialect())
+    found: list[tuple[Tensor, frozenset[str], bool]] = []
+    seen: set[object] = set()
+
+    def visit(t: Tensor, at: list[Index]) -> None:
+        key = (id(t), tuple(at))
+        if key in seen:
+            return
+        seen.add(key)
+        for i in at:
+            look(i)
+        if t.prim in ("reduce", "dot"):
+            names = frozenset[str]().union(*(v.names(i) for i in at))
+            found.append((t, frozenset(n for n in names if n[0] == "v"), any(n[0] == "r" for n in names)))
+            if t.prim == "reduce":
+                kept = iter(at)
+                visit(t.args[0], [("v", f"r{i}") if i in t.attrs[1] else next(kept) for i in range(t.args[0].rank)])
+            return
+        for operand, where in operand_indices(t, at):
+            visit(operand, where)
+
+    def look(index: Index) -> None:
+        """Reductions in tensors of indices."""
+        if index[0] == "at":
+            visit(index[1], list(index[2]))
+        else:
+            for part in index[1:]:
+                if isinstance(part, tuple):
+                    look(part)
+
+    visit(root, [("v", f"v{i}") for i in range(root.rank)])
+    return found
+
+
+def rows_of(root: Tensor) -> Rows | None:
+    """How `root` is computed row by row; None where its reductions are not all of one kind of row."""
+    (root,) = collapse([stripped(root)])
+    found = reductions(root)
+    if not found or any(nested or t.prim != "reduce" for t, _, nested in found):
+        return None
+    names = frozenset[str]().union(*(deps for _, deps, _ in found))
+    sizes = [_extent(d) for d in root.shape]
+    outer = tuple(i for i, d in enumerate(sizes) if d != 1 and f"v{i}" in names)
+    inner = tuple(i for i, d in enumerate(sizes) if d != 1 and f"v{i}" not in names)
+    length = max(_extent(*(t.args[0].shape[a] for a in t.attrs[1])) for t, _, _ in found)
+    return Rows(root, outer, inner, length)
+
+
+def row_kernel(dialect: Dialect, rows: Rows) -> Kernel:
+    """A group per row. The root must not be packed."""
+    root, v = rows.root, Values(dialect)
+    sizes = [_extent(d) for d in root.shape]
+    out = v.output(root.dtype)
+    count, length = (_extent(*(sizes[i] for i in axes)) for axes in (rows.outer, rows.inner))
+    threads = 32 if max(rows.length, length) <= 256 else min(256, dialect.limits.threads)
+    d = dialect
+    v.top.write(d.let("row", Kind.I32, f"({d.group[1]} * {d.groups_across} + {d.group[0]})"))
+    body = Block(v.top, ("row",))
+    v.cooperative = (body, lambda *given: _together(v, threads, *given))
+    outer = regroup([("v", "row")], [count], [sizes[i] for i in rows.outer])
+    inner = regroup([("v", "j")], [length], [sizes[i] for i in rows.inner])
+    at: list[Index] = [("c", 0)] * root.rank
+    for axes, indices in ((rows.outer, outer), (rows.inner, inner)):
+        for axis, index in zip(axes, indices, strict=True):
+            at[axis] = index
+    along = Block(body, ("j",))
+    value = v.value(root, at, along)
+    place = v.index(linear(at, root.shape), along)
+    v.store(out, root.dtype, place, value, along)
+    body.nest(d.loop("j", d.local, v.number(length), str(threads)), along)
+    v.top.nest("{", body)
+    return _finished(v, _grid(dialect, count), threads)
+
+
+def _together(
+    v: Values, threads: int, t: Tensor, op: str, extents: list[int], element: Callable[[list[Index], Block], str], block: Block
+) -> str:
+    """A reduction by all threads of the group: each its share, then halves upon halves through shared memory."""
+    kind, d = KINDS[t.dtype], v.dialect
+    partial = v.elements.variable(block, v.identity(op, t.dtype), kind)
+    name, total = v.elements.fresh("k"), _extent(*extents)
+    inner = Block(block, (name,))
+    value = element(regroup([("v", name)], [total], extents), inner)
+    inner.write(f"{partial} = {v.combined(op, partial, value, t.dtype, inner)};")
+    block.nest(d.loop(name, d.local, v.number(total), str(threads)), inner)
+    held = Kind.U32 if kind is Kind.BOOL else kind
+    shared = next((n for n, k, _ in v.shared if k is held), None) or v.share(held, threads)
+
+    def stored(x: str) -> str:
+        return d.select(x, "1u", "0u") if kind is Kind.BOOL else x
+
+    def loaded(at: str, inside: Block) -> str:
+        return v.elements.let(inside, f"({shared}[{at}] != 0u)" if kind is Kind.BOOL else f"{shared}[{at}]", kind)
+
+    block.write(d.barrier, f"{shared}[{d.local}] = {stored(partial)};", d.barrier)
+    halves = Block(block)
+    halves.write(d.let("half", Kind.I32, f"{threads // 2} >> {d.shift('h', Kind.I32)}"))
+    step = Block(halves)
+    both = v.combined(op, loaded(d.local, step), loaded(f"{d.local} + half", step), t.dtype, step)
+    step.write(f"{shared}[{d.local}] = {stored(both)};")
+    halves.nest(f"if ({d.local} < half) {{", step)
+    halves.write(d.barrier)
+    block.nest(d.loop("h", "0", str(threads.bit_length() - 1)), halves)
+    return loaded("0", block)
+
+
+# --- matrix products --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Threads of a group and elements of a thread, along rows and columns of the result; and terms of the sum at a time."""
+
+    threads: tuple[int, int]
+    each: tuple[int, int]
+    depth: int
+
+    @property
+    def rows(self) -> int:
+        return self.threads[0] * self.each[0]
+
+    @property
+    def columns(self) -> int:
+        return self.threads[1] * self.each[1]
+
+
+LARGE, SMALL = Tile((16, 16), (4, 4), 16), Tile((8, 8), (2, 2), 16)
+FLAT = Tile((2, 64), (2, 1), 32)  # for few rows
+
+
+def tile_for(m: int, n: int) -> Tile:
+    if m <= 4:
+        return FLAT
+    return LARGE if m >= 64 and n >= 64 else SMALL
+
+
+def sum_indices(root: Tensor, product_: Tensor) -> tuple[list[Index], frozenset[int]] | None:
+    """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and gn goes, and the ids of all tensors
+    between; None where the product is not used element by element."""
+    shape = [_extent(d) for d in product_.shape]
+    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
+    places: dict[int, list[Index]] = {id(product_): [*batch, ("v", "gm"), ("v", "gn")]}
+    for t in walk([root]):
+        from_sum = [a for a in t.args if id(a) in places]
+        if not from_sum or id(t) in places:
+            continue
+        at = places[id(from_sum[0])]
+        if any(places[id(a)] != at for a in from_sum):
+            return None
+        if t.prim == "reshape":
+            places[id(t)] = regroup(at, t.args[0].shape, t.shape)
+        elif t.prim == "transpose":
+            places[id(t)] = [at[p] for p in t.attrs]
+        elif t.prim in _PASSED and all(a.shape == t.shape for a in t.args):
+            places[id(t)] = at
+        else:
+            return None
+    if id(root) not in places:
+        return None
+    return places[id(root)], frozenset(places)
+
+
+def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
+    """`root` with the matrix product in it (see `sum_indices`). Neither may be packed."""
+    found = sum_indices(root, product_)
+    assert found is not None
+    at, over = found
+    shape = [_extent(d) for d in product_.shape]
+    batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
+    tile = tile_for(m, n)
+    v = Values(dialect)
+    out = v.output(root.dtype)
+    sums = _tile_sums(v, product_, tile)
+    v.over_pin = over
+    for i in range(tile.each[0]):
+        for j in range(tile.each[1]):
+            inner = Block(v.top)
+            inner.write(v.dialect.let("gm", Kind.I32, f"row + {i}"), v.dialect.let("gn", Kind.I32, f"column + {j}"))
+            element = Block(inner, ("gm", "gn", "pin"))
+            v.pinned = {id(product_): sums[i * tile.each[1] + j]}
+            value = v.value(root, at, element)
+            v.store(out, root.dtype, v.index(linear(at, root.shape), element), value, element)
+            inner.nest(f"if (gm < {v.number(m)} && gn < {v.number(n)}) {{", element)
+            v.top.nest("{", inner)
+    groups = (-(-n // tile.columns), -(-m // tile.rows), batch)
+    return _finished(v, groups, tile.threads[0] * tile.threads[1])
+
+
+def _tile_sums(v: Values, t: Tensor, tile: Tile) -> list[str]:
+    """The sums of this thread's elements, row by row; "row" and "column" say where they are."""
+    d, top, e, kind = v.dialect, v.top, v.elements, KINDS[t.dtype]
+    shape = [_extent(s) for s in t.shape]
+    depth = _extent(t.args[0].shape[-1])
+    (m, n), threads = shape[-2:], tile.threads[0] * tile.threads[1]
+    top.names.add("z")
+    top.write(
+        d.let("z", Kind.I32, d.group[2]),
+        d.let("m0", Kind.I32, f"{d.group[1]} * {tile.rows}"), d.let("n0", Kind.I32, f"{d.group[0]} * {tile.columns}"),
+        d.let("r0", Kind.I32, f"({d.local} / {tile.threads[1]}) * {tile.each[0]}"),
+        d.let("c0", Kind.I32, f"({d.local} % {tile.threads[1]}) * {tile.each[1]}"),
+        d.let("row", Kind.I32, "m0 + r0"), d.let("column", Kind.I32, "n0 + c0"),
+    )  # fmt: skip
+    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
+    left, right = v.share(kind, tile.depth * tile.rows), v.share(kind, tile.depth * tile.columns)
+    sums = [e.variable(top, e.literal(0, kind), kind) for _ in range(tile.each[0] * tile.each[1])]
+    steps = Block(top, ("k0",))
+    for shared, x, count, rows in ((left, t.args[0], tile.rows, True), (right, t.args[1], tile.columns, False)):
+        fill = Block(steps, ("s",))
+        if rows:  # neighbouring threads read along the sum, and beside it for the right operand
+            fill.write(d.let("gk", Kind.I32, f"k0 + s % {tile.depth}"), d.let("gm", Kind.I32, f"m0 + s / {tile.depth}"))
+            size, name, place = m, "gm", f"(s % {tile.depth}) * {count} + s / {tile.depth}"
+        else:
+            fill.write(d.let("gk", Kind.I32, f"k0 + s / {count}"), d.let("gn", Kind.I32, f"n0 + s % {count}"))
+            size, name, place = n, "gn", "s"
+        fill.names |= {"gk", name}
+        k, other = ("clamp", ("v", "gk"), depth), ("clamp", ("v", name), size)
+        value = v.factor(t, x, batch, [other, k] if rows else [k, other], fill)
+        inside = f"(gk < {v.number(depth)} && {name} < {v.number(size)})"
+        fill.write(f"{shared}[{place}] = {d.select(inside, value, e.literal(0, kind))};")
+        steps.nest(d.loop("s", d.local, str(tile.depth * count), str(threads)), fill)
+    steps.write(d.barrier)
+    terms = Block(steps, ("k",))
+    xs = [e.let(terms, f"{left}[k * {tile.rows} + r0 + {i}]", kind) for i in range(tile.each[0])]
+    ys = [e.let(terms, f"{right}[k * {tile.columns} + c0 + {j}]", kind) for j in range(tile.each[1])]
+    for i, left_value in enumerate(xs):
+        for j, right_value in enumerate(ys):
+            total = sums[i * tile.each[1] + j]
+            terms.write(f"{total} = {total} + {left_value} * {right_value};")
+    steps.nest(d.loop("k", "0", str(tile.depth)), terms)
+    steps.write(d.barrier)
+    top.nest(d.loop("k0", "0", v.number(depth), str(tile.depth)), steps)
+    return sums
+
+
+# --- in order ---------------------------------------------------------------------------------------------------------
+
+
+def scan_kernel(dialect: Dialect, root: Tensor) -> Kernel:
+    """A thread per line along the scanned axis. The root must not be packed."""
+    op, axis, exclusive, reverse = root.attrs
+    v, sizes = Values(dialect), [_extent(d) for d in root.shape]
+    out = v.output(root.dtype)
+    others = [i for i in range(root.rank) if i != axis]
+    count = _extent(*(sizes[i] for i in others))
+    block = _flat(v, "line", THREADS, count, v.top)
+    places = iter(regroup([("v", "line")], [count], [sizes[i] for i in others]))
+    at: list[Index] = [("v", "j") if i == axis else next(places) for i in range(root.rank)]
+    running = v.elements.variable(block, v.identity(op, root.dtype), KINDS[root.dtype])
+    step = Block(block, ("j",))
+    step.write(v.dialect.let("j", Kind.I32, f"{v.number(sizes[axis])} - 1 - s" if reverse else "s"))
+    value = v.value(root.args[0], at, step)
+    place = v.index(linear(at, root.shape), step)
+    if exclusive:
+        v.store(out, root.dtype, place, running, step)
+    step.write(f"{running} = {v.combined(op, running, value, root.dtype, step)};")
+    if not exclusive:
+        v.store(out, root.dtype, place, running, step)
+    block.nest(v.dialect.loop("s", "0", v.number(sizes[axis])), step)
+    return _finished(v, _grid(dialect, -(-count // THREADS)), THREADS)
+
+
+def scatter_kernel(dialect: Dialect, root: Tensor) -> Kernel:
+    """The updates of a scatter, in place on a copy of its first operand.
+
+    A thread per update where none reads what another wrote and elements are not packed; else one thread, in order.
+    """
+    _, updates, *indices = root.args
+    v, many = Values(dialect), dialect.packed(root.dtype)
+    out = v.output(root.dtype)
+    sizes = [_extent(d) for d in updates.shape]
+    count, alone = _extent(*sizes), root.attrs[0] != "none" or many > 1
+    if alone:
+        block = Block(v.top, ("i",))
+    else:
+        block = _flat(v, "i", THREADS, count, v.top)
+    at = _coordinates(v, "i", sizes, block)
+    where: list[Index] = [("checked", ("at", x, tuple(at)), d) for x, d in zip(indices, root.shape, strict=True)]
+    place = v.index(linear(where, root.shape), block)
+    value = v.value(updates, at, block)
+    if root.attrs[0] != "none":
+        before = v.load(out, root.dtype, place, block)
+        value = v.elements.primitive(root.attrs[0], [before, value], root.dtype, root.dtype, block)
+    if many == 1:
+        v.store(out, root.dtype, place, value, block)
+    else:
+        _store_packed(v, root, out, place, value, many, block)
+    if not alone:
+        return _finished(v, _grid(dialect, -(-count // THREADS)), THREADS, updates=True)
+    v.top.nest(v.dialect.loop("i", "0", v.number(count)), block)
+    return _finished(v, (1, 1, 1), 1, updates=True)
+
+
+def _store_packed(v: Values, root: Tensor, out: str, place: str, value: str, many: int, block: Block) -> None:
+    """One element of a word, by the only thread that writes."""
+    width, log, e = 32 // many, many.bit_length() - 1, v.elements
+    bits = e.to_bits(value, root.dtype, block)
+    shift = e.let(block, v.dialect.shift(f"(({place} & {many - 1}) * {width})", Kind.I32), Kind.U32)
+    mask = f"({(1 << width) - 1}u << {shift})"
+    block.write(f"{out}[{place} >> {log}u] = ({out}[{place} >> {log}u] & ~{mask}) | ({bits} << {shift});")
+
+
+def sort_kernel(dialect: Dialect, values: Tensor | None, indices: Tensor | None) -> Kernel:
+    """`sort` and `argsort` of one operand, or one of them: each thread counts what comes before its element.
+
+    NaN comes after all numbers; equal elements keep their order. Results must not be packed.
+    """
+    root = values if values is not None else indices
+    assert root is not None
+    (x,), (axis, descending) = root.args, root.attrs
+    v, sizes = Values(dialect), [_extent(d) for d in root.shape]
+    e = v.elements
+    outputs = [v.output(t.dtype) for t in (values, indices) if t is not None]
+    total, kind = _extent(*sizes), KINDS[x.dtype]
+    block = _flat(v, "i", THREADS, total, v.top)
+    at = _coordinates(v, "i", sizes, block)
+    mine, here = v.value(x, at, block), v.index(at[axis], block)
+    rank = e.variable(block, "0", Kind.I32)
+    loop = Block(block, ("j",))
+    other = v.value(x, [*at[:axis], ("v", "j"), *at[axis + 1 :]], loop)
+    first, second = (mine, other) if descending else (other, mine)
+    below, above = f"({first} < {second})", f"({second} < {first})"
+    if kind is Kind.BOOL:
+        below, above = f"(!{first} && {second})", f"(!{second} && {first})"
+    if kind.is_float:
+        nans = [e.is_nan(y, kind, loop) for y in (first, second)]
+        below, above = f"({below} || ({nans[1]} && !{nans[0]}))", f"({above} || ({nans[0]} && !{nans[1]}))"
+    before = f"({below} || (!{above} && j < {here}))"
+    loop.write(f"if {before} {{ {rank} = {rank} + 1; }}")
+    block.nest(v.dialect.loop("j", "0", v.number(sizes[axis])), loop)
+    block.names.add("rank")
+    block.write(v.dialect.let("rank", Kind.I32, rank))
+    place = v.index(linear([*at[:axis], ("v", "rank"), *at[axis + 1 :]], root.shape), block)
+    names = iter(outputs)
+    if values is not None:
+        v.store(next(names), values.dtype, place, mine, block)
+    if indices is not None:
+        v.store(next(names), indices.dtype, place, v.dialect.convert(here, Kind.I32, KINDS[indices.dtype]), block)
+    return _finished(v, _grid(dialect, -(-total // THREADS)), THREADS)
+
+
+_PASSED = frozenset(
+    "neg abs sign floor ceil round sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf not bitnot "
+    "isnan isinf add sub mul div mod fmod pow min max and or xor bitand bitor bitxor shl shr eq ne lt le atan2 select cast "
+    "bitcast".split()
+)

@@ -1,0 +1,345 @@
+"""Values of tensors at indices, as text: what a schedule asks for where it needs an element.
+
+Index expressions are those of `codegen.loop_index`. Sizes are numbers here; those above 4 become parameters of the
+kernel, so that kernels which differ in sizes only are one text. A value is written in the outermost block that knows
+the variables it depends on, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from intarsia.codegen.clike.dialect import Dialect, KernelParts
+from intarsia.codegen.clike.element import Elements
+from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.writer import Block
+from intarsia.codegen.emit import UnsupportedPrimitive
+from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
+from intarsia.codegen.loop_values import stripped
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.interpret import highest, lowest
+from intarsia.kernel.lang import Tensor
+
+_LITERAL = 4  # sizes up to this one are written as they are: windows, strides, dilations and the like
+Cooperative = Callable[[Tensor, str, list[int], Callable[[list[Index], Block], str], Block], str]
+
+
+class Values:
+    """The text of one kernel, as it grows.
+
+    Attributes:
+        top: the kernel's body.
+        unfinished: head and block of what comes last in it.
+        pinned: tensors (by id) whose value is known whatever the index: the sum of a matrix product, in its epilogue.
+        cooperative: writes a reduction that belongs to a whole group of threads; None: each thread reduces by itself.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect, self.elements = dialect, Elements(dialect)
+        self.top = Block()
+        self.unfinished: tuple[str, Block] | None = None
+        self.pinned: dict[int, str] = {}
+        self.cooperative: tuple[Block, Cooperative] | None = None
+        self.operands: dict[object, tuple[str, DType]] = {}
+        self.outputs: list[tuple[str, DType]] = []
+        self.sizes: list[int] = []
+        self.shared: list[tuple[str, Kind, int]] = []
+        self.checked = False
+        self._names: dict[Index, frozenset[str]] = {}
+        self._numbers: dict[int, str] = {}
+        self._prologue: list[str] = []
+
+    # --- the kernel around it ---
+
+    def operand(self, name: object, dtype: DType) -> str:
+        if name not in self.operands:
+            self.operands[name] = (f"X{len(self.operands)}", dtype)
+        return self.operands[name][0]
+
+    def output(self, dtype: DType) -> str:
+        self.outputs.append((f"Y{len(self.outputs)}", dtype))
+        return self.outputs[-1][0]
+
+    def share(self, kind: Kind, count: int) -> str:
+        """An array that the threads of a group share."""
+        self.shared.append((f"shared{len(self.shared)}", kind, count))
+        return self.shared[-1][0]
+
+    def source(self, threads: int) -> str:
+        parts = KernelParts(
+            tuple(self.operands.values()), self.outputs, len(self.sizes), self.checked, self.shared, threads,
+            (*self._prologue, *self.top.lines()),
+        )  # fmt: skip
+        return self.dialect.source(parts)
+
+    # --- indices ---
+
+    def names(self, index: Index) -> frozenset[str]:
+        """Variables that an index depends on."""
+        found = self._names.get(index)
+        if found is None:
+            if index[0] == "v":
+                found = frozenset((index[1],))
+            else:
+                parts = index[2] if index[0] == "at" else [i for i in index[1:] if isinstance(i, tuple)]
+                found = frozenset[str]().union(*(self.names(i) for i in parts))
+            self._names[index] = found
+        return found
+
+    def number(self, value: Dim) -> str:
+        """A size, or an amount that follows from sizes."""
+        assert isinstance(value, int), value
+        if abs(value) <= _LITERAL:
+            return self.dialect.literal(value, Kind.I32)
+        if not -(1 << 31) < value < 1 << 31:
+            raise UnsupportedPrimitive("a tensor has more than 2^31 elements")
+        name = self._numbers.get(value)
+        if name is None:
+            name = self._numbers[value] = f"p{len(self.sizes)}"
+            self._prologue.append(self.dialect.let(name, Kind.I32, self.dialect.parameter(len(self.sizes))))
+            self.sizes.append(value)
+        return name
+
+    def wide_number(self, value: int, kind: Kind) -> str:
+        """A size as an integer of `kind`."""
+        if kind is Kind.I32:
+            return self.number(value)
+        if abs(value) <= _LITERAL:
+            return self.dialect.literal(value, kind)
+        return self.dialect.convert(self.number(value), Kind.I32, kind)
+
+    def index(self, index: Index, block: Block) -> str:
+        """The text of an index, an I32."""
+        if index[0] == "c":
+            return self.number(index[1])
+        place = block.place(self.names(index))
+        key = ("index", index)
+        known = place.memo.get(key)
+        if known is None:
+            known = place.memo[key] = index[1] if index[0] == "v" else self._index(index, place)
+        return known
+
+    def _index(self, index: Index, block: Block) -> str:
+        kind, let = index[0], self.elements.let
+        if kind == "at":
+            value = self.value(index[1], list(index[2]), block)
+            return self.elements.cast(value, index[1].dtype, DType.INT32, block)
+        if kind == "checked":
+            return self._checked(index, block)
+        first = self.index(index[1], block)
+        if kind == "+":
+            return let(block, f"({first} + {self.index(index[2], block)})", Kind.I32)
+        if kind == "*":
+            return let(block, f"({first} * {self.number(index[2])})", Kind.I32)
+        if kind in ("/", "%"):
+            return let(block, f"({first} {kind} {self.number(max(int(index[2]), 1))})", Kind.I32)
+        assert kind == "clamp", kind  # sizes are numbers: ("1", ...) does not occur
+        return self._clamped(first, Kind.I32, int(index[2]), block)
+
+    def _clamped(self, first: str, kind: Kind, size: int, block: Block) -> str:
+        e = self.elements
+        top, zero = self.number(max(size - 1, 0)), e.literal(0, kind)
+        if kind is not Kind.I32:
+            top = self.wide_number(max(size - 1, 0), kind)
+        low = e.one_of(block, f"({first} > {top})", top, first, kind)
+        return e.one_of(block, f"({low} < {zero})", zero, low, kind)
+
+    def _checked(self, index: Index, block: Block) -> str:
+        """An element of an index tensor, kept in range; the status word is set where it was not."""
+        _, tensor, where = index[1]
+        if (place := _counted(tensor, where)) is not None:
+            return self.index(place, block)
+        value = self.value(tensor, list(where), block)
+        kind, e, size = KINDS[tensor.dtype], self.elements, int(index[2])
+        if not kind.is_signed:
+            value, kind = self.elements.let(block, self.dialect.convert(value, kind, Kind.I32), Kind.I32), Kind.I32
+        if not (any(may_miss(i) for i in where) and product(tensor.shape) == 0):
+            self.checked = True
+            limit = self.wide_number(size, kind)
+            block.write(f"if ({value} < {e.literal(0, kind)} || {value} >= {limit}) {{ S[0] = 1u; }}")
+        kept = self._clamped(value, kind, size, block)
+        return kept if kind is Kind.I32 else e.let(block, self.dialect.convert(kept, kind, Kind.I32), Kind.I32)
+
+    # --- memory ---
+
+    def load(self, buffer: str, dtype: DType, at: str, block: Block) -> str:
+        """An element of a buffer."""
+        e, kind = self.elements, KINDS[dtype]
+        many = self.dialect.packed(dtype)
+        if many == 1:
+            if dtype in _AS_THEY_ARE:
+                return e.let(block, f"{buffer}[{at}]", kind)
+            raw = self.dialect.convert(f"{buffer}[{at}]", kind if kind is Kind.I32 else Kind.U32, Kind.U32)
+            return e.from_bits(e.let(block, raw, Kind.U32), dtype, block)
+        width, log = 32 // many, many.bit_length() - 1
+        shift = self.dialect.shift(f"({at} & {many - 1}) * {width}", Kind.I32)
+        word = e.let(block, f"({buffer}[{at} >> {log}u] >> ({shift}))", Kind.U32)
+        return e.from_bits(word, dtype, block)
+
+    def store(self, buffer: str, dtype: DType, at: str, value: str, block: Block) -> None:
+        """Write an element of a buffer that is not packed."""
+        assert self.dialect.packed(dtype) == 1
+        if dtype not in _AS_THEY_ARE:
+            value = f"({self.dialect.element(dtype)})({self.elements.to_bits(value, dtype, block)})"
+        block.write(f"{buffer}[{at}] = {value};")
+
+    # --- values ---
+
+    def value(self, t: Tensor, at: Sequence[Index], block: Block) -> str:
+        """The element of `t` at these indices."""
+        if id(t) in self.pinned:
+            return self.pinned[id(t)]
+        names = frozenset[str]().union(*(self.names(i) for i in at)) | self._pinned_names(t)
+        place = block.place(names)
+        key = (id(t), tuple(at))
+        known = place.memo.get(key)
+        if known is None:
+            known = self._write(t, list(at), place)
+            place.memo[key] = known
+        return known
+
+    def _pinned_names(self, t: Tensor) -> frozenset[str]:
+        """A value with a pinned tensor in it belongs to the block that the pin is for."""
+        if not self.pinned:
+            return frozenset()
+        return frozenset(("pin",)) if id(t) in self.over_pin else frozenset()
+
+    over_pin: frozenset[int] = frozenset()
+
+    def _write(self, t: Tensor, at: list[Index], block: Block) -> str:
+        rule: Callable[[Tensor, list[Index], Block], str] | None = getattr(self, "_write_" + t.prim, None)
+        if rule is not None:
+            return rule(t, at, block)
+        pairs = operand_indices(t, at)
+        if t.prim in ELEMENTWISE:
+            values = [self.value(a, i, block) for a, i in pairs]
+            if t.prim == "cast":
+                return self.elements.cast(values[0], t.args[0].dtype, t.dtype, block, *t.attrs)
+            dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
+            return self.elements.primitive(t.prim, values, dtype, t.dtype, block)
+        if not pairs:
+            raise UnsupportedPrimitive(f"primitive {t.prim!r} inside a larger expression")
+        ((operand, where),) = pairs
+        return self.value(operand, where, block)
+
+    def _write_input(self, t: Tensor, at: list[Index], block: Block) -> str:
+        offset = linear(at, t.shape)
+        if may_miss(offset):
+            offset = ("clamp", offset, max(int(product(t.shape)), 1))  # type: ignore[arg-type]
+        return self.load(self.operand(t.attrs[0], t.dtype), t.dtype, self.index(offset, block), block)
+
+    def _write_reshape(self, t: Tensor, at: list[Index], block: Block) -> str:
+        source = stripped(t)
+        if source.prim == "input":  # a dense buffer has no shape of its own
+            return self._write_input(Tensor("input", (), source.attrs, t.dtype, t.shape), at, block)
+        return self.value(t.args[0], regroup(at, t.shape, t.args[0].shape), block)
+
+    def _write_scalar(self, t: Tensor, at: list[Index], block: Block) -> str:
+        return self.elements.literal(t.attrs[0], KINDS[t.dtype])
+
+    def _write_iota(self, t: Tensor, at: list[Index], block: Block) -> str:
+        return self.elements.cast(self.index(at[t.attrs[0]], block), DType.INT32, t.dtype, block)
+
+    def _write_pad(self, t: Tensor, at: list[Index], block: Block) -> str:
+        (x, where), (fill, _) = operand_indices(t, at)
+        value, outside = self.value(x, where, block), self.value(fill, [], block)
+        inside = []
+        for i, d, low, high in zip(at, x.shape, *t.attrs, strict=True):
+            if low == high == 0:
+                continue
+            moved = self.index(add(i, of_dim(-low)), block)
+            inside.append(f"{moved} >= 0 && {moved} < {self.number(d)}")
+        return self.elements.one_of(block, f"({' && '.join(inside)})", value, outside, KINDS[t.dtype])
+
+    def _write_concat(self, t: Tensor, at: list[Index], block: Block) -> str:
+        axis, end = t.attrs[0], 0
+        parts = []
+        for a, where in operand_indices(t, at):
+            end += int(a.shape[axis])
+            if a.shape[axis] != 0:
+                parts.append((self.value(a, where, block), end))
+        value = parts[-1][0] if parts else self.value(t.args[0], at, block)
+        for part, limit in reversed(parts[:-1]):
+            below = f"({self.index(at[axis], block)} < {self.number(limit)})"
+            value = self.elements.one_of(block, below, part, value, KINDS[t.dtype])
+        return value
+
+    # --- reductions ---
+
+    def _write_dot(self, t: Tensor, at: list[Index], block: Block) -> str:
+        depth = int(t.args[0].shape[-1])  # type: ignore[arg-type]
+
+        def term(ks: list[Index], inner: Block) -> str:
+            x, y = self.factors(t, at[:-2], at[-2], at[-1], ks[0], inner)
+            return self.elements.primitive("mul", [x, y], t.dtype, t.dtype, inner)
+
+        return self._reduction(t, "sum", [depth], term, at, block)
+
+    def factors(self, t: Tensor, batch: list[Index], m: Index, n: Index, k: Index, block: Block) -> tuple[str, str]:
+        """What one term of the sum of a matrix product multiplies."""
+        a, b = t.args
+        return self.factor(t, a, batch, [m, k], block), self.factor(t, b, batch, [k, n], block)
+
+    def factor(self, t: Tensor, x: Tensor, batch: list[Index], last: list[Index], block: Block) -> str:
+        shift = t.rank - x.rank
+        where = [follow(d, t.shape[i + shift], batch[i + shift]) for i, d in enumerate(x.shape[:-2])]
+        return self.elements.cast(self.value(x, [*where, *last], block), x.dtype, t.dtype, block)
+
+    def _write_reduce(self, t: Tensor, at: list[Index], block: Block) -> str:
+        op, axes = t.attrs
+        x = t.args[0]
+
+        def element(ks: list[Index], inner: Block) -> str:
+            kept, reduced = iter(at), iter(ks)
+            return self.value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
+
+        return self._reduction(t, op, [int(x.shape[i]) for i in axes], element, at, block)
+
+    def _reduction(
+        self,
+        t: Tensor,
+        op: str,
+        extents: list[int],
+        element: Callable[[list[Index], Block], str],
+        at: list[Index],
+        block: Block,
+    ) -> str:
+        if self.cooperative is not None and block is self.cooperative[0]:
+            return self.cooperative[1](t, op, extents, element, block)
+        total = self.elements.variable(block, self.identity(op, t.dtype), KINDS[t.dtype])
+        names = [self.elements.fresh("k") for _ in extents]
+        blocks = [block]
+        for name in names:
+            blocks.append(Block(blocks[-1], (name,)))
+        inner = blocks[-1]
+        value = element([("v", n) for n in names], inner)
+        inner.write(f"{total} = {self.combined(op, total, value, t.dtype, inner)};")
+        for name, extent, outside, inside in reversed(list(zip(names, extents, blocks, blocks[1:], strict=False))):
+            outside.nest(self.dialect.loop(name, "0", self.number(extent)), inside)
+        return total
+
+    def identity(self, op: str, dtype: DType) -> str:
+        value = {"sum": 0, "prod": 1, "any": False, "all": True}.get(op)
+        if value is None:
+            value = lowest(dtype) if op == "max" else highest(dtype)
+        return self.elements.literal(value, KINDS[dtype])
+
+    def combined(self, op: str, total: str, value: str, dtype: DType, block: Block) -> str:
+        """A running result and one more value: rounded to `dtype` only when all is done."""
+        wide = DType.FLOAT if KINDS[dtype] is Kind.F32 else dtype
+        primitive = {"sum": "add", "prod": "mul", "any": "or", "all": "and"}.get(op, op)
+        return self.elements.primitive(primitive, [total, value], wide, wide, block)
+
+
+def _counted(t: Tensor, at: Sequence[Index]) -> Index | None:
+    """The index that an element of an index tensor is, where it counts along an axis."""
+    while t.prim in ("broadcast", "cast"):
+        ((t, at),) = operand_indices(t, list(at))
+    return at[t.attrs[0]] if t.prim == "iota" else None
+
+
+_AS_THEY_ARE = frozenset(
+    (DType.FLOAT, DType.DOUBLE, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT32, DType.UINT64,
+     DType.UINT8, DType.UINT16)
+)  # fmt: skip

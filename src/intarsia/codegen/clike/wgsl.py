@@ -1,0 +1,107 @@
+"""WGSL, the language of WebGPU, as the naga compiler takes it (64-bit types where the device has them)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.kinds import Kind
+from intarsia.graph.dtypes import DType
+
+_FUNCTIONS = "abs floor ceil round trunc sqrt exp log sin cos tan atan sinh cosh atan2"
+_BASE = {Kind.BOOL: "bool", Kind.I32: "i32", Kind.U32: "u32", Kind.F32: "f32"}
+_INT64 = {Kind.I64: "i64", Kind.U64: "u64"}
+_STORED = {
+    DType.FLOAT: "f32", DType.INT32: "i32", DType.UINT32: "u32", DType.INT64: "i64", DType.UINT64: "u64", DType.DOUBLE: "f64",
+}  # fmt: skip
+
+
+class Wgsl(Dialect):
+    """WGSL. Types of 8 and 16 bits are packed into words; floats of 16 bits need no feature of the device.
+
+    Args:
+        features: of the device: "shader-int64" and "shader-f64" count.
+        limits: of the device.
+    """
+
+    name: ClassVar[str] = "WGSL"
+    storage: Mapping[DType, str] = _STORED
+    functions: Mapping[tuple[str, Kind], str] = {
+        **{(op, Kind.F32): op for op in _FUNCTIONS.split()},
+        **{(op, Kind.F64): op for op in "abs floor ceil round trunc sqrt".split()},
+    }  # fmt: skip
+    loses_nan: ClassVar[frozenset[str]] = frozenset(("atan",))
+    group: ClassVar[tuple[str, str, str]] = ("i32(group.x)", "i32(group.y)", "i32(group.z)")
+    groups_across: ClassVar[str] = "i32(grid.x)"
+    local: ClassVar[str] = "i32(thread)"
+    barrier: ClassVar[str] = "workgroupBarrier();"
+    _suffix: ClassVar[Mapping[Kind, str]] = {Kind.I32: "", Kind.U32: "u", Kind.I64: "li", Kind.U64: "lu"}
+
+    def __init__(self, features: Collection[str] = ("shader-int64", "shader-f64"), limits: Limits | None = None) -> None:
+        self.kinds = {**_BASE, **(_INT64 if "shader-int64" in features else {})}
+        if "shader-f64" in features:
+            self.kinds[Kind.F64] = "f64"
+        self.limits = limits or Limits()
+
+    def _float(self, value: float, kind: Kind) -> str:
+        text = super()._float(value, kind)
+        text = text if kind is Kind.F32 or text.startswith("bitcast") else text + "lf"
+        return f"({text})" if text.startswith("-") else text
+
+    def special(self, value: float, kind: Kind) -> str:
+        if kind is Kind.F32:  # a constant expression must be finite: `zero` is none
+            (bits,) = struct.unpack("<I", struct.pack("<f", value))
+            return f"bitcast<f32>(0x{bits:08x}u | zero)"
+        (low, high) = struct.unpack("<II", struct.pack("<d", value))
+        return f"bitcast<f64>((u64(0x{high:08x}u | zero) << 32u) | u64(0x{low:08x}u))"
+
+    def select(self, condition: str, yes: str, no: str) -> str:
+        return f"select({no}, {yes}, {condition})"
+
+    def convert(self, value: str, source: Kind, target: Kind) -> str:
+        if (source, target) == (Kind.I32, Kind.I64):  # Mesa 22 compares what i64(i32) gives wrongly
+            return f"(i64(u64(bitcast<u32>({value}) ^ 0x80000000u)) - 2147483648li)"
+        return f"{self.kinds[target]}({value})"
+
+    def bitcast(self, value: str, source: Kind, target: Kind) -> str:
+        return f"bitcast<{self.kinds[target]}>({value})"
+
+    def shift(self, amount: str, kind: Kind) -> str:
+        return amount if kind is Kind.U32 else f"u32({amount})"
+
+    def decode_half(self, bits: str) -> str | None:
+        return f"unpack2x16float({bits}).x"
+
+    def parameter(self, position: int) -> str:
+        return f"P[{position // 4}].{'xyzw'[position % 4]}"
+
+    def let(self, name: str, kind: Kind, value: str) -> str:
+        return f"let {name}: {self.kinds[kind]} = {value};"
+
+    def variable(self, name: str, kind: Kind, value: str) -> str:
+        return f"var {name}: {self.kinds[kind]} = {value};"
+
+    def loop(self, name: str, start: str, stop: str, step: str = "1") -> str:
+        return f"for (var {name}: i32 = {start}; {name} < {stop}; {name} += {step}) {{"
+
+    def source(self, kernel: KernelParts) -> str:
+        """Every buffer is read_write: one buffer may then hold operands and results of the same kernel."""
+        lines = []
+        for position, (name, dtype) in enumerate((*kernel.operands, *kernel.outputs)):
+            lines.append(f"@group(0) @binding({position}) var<storage, read_write> {name}: array<{self.element(dtype)}>;")
+        position = len(kernel.operands) + len(kernel.outputs)
+        if kernel.parameters:
+            count = -(-kernel.parameters // 4)
+            lines.append(f"@group(0) @binding({position}) var<uniform> P: array<vec4<i32>, {count}>;")
+            position += 1
+        if kernel.checked:
+            lines.append(f"@group(0) @binding({position}) var<storage, read_write> S: array<u32>;")
+        lines += [f"var<workgroup> {n}: array<{self.kinds[k]}, {c}>;" for n, k, c in kernel.shared]
+        body = ["let zero = thread >> 31u;"] if any("zero" in line for line in kernel.body) else []
+        head = (
+            f"@compute @workgroup_size({kernel.threads})\nfn main_kernel(@builtin(workgroup_id) group: vec3<u32>, "
+            "@builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {"
+        )
+        return "\n".join([*lines, head, *("  " + line for line in (*body, *kernel.body)), "}"]) + "\n"

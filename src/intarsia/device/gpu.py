@@ -1,0 +1,242 @@
+"""A device that runs printed kernels: memory, copies, launches, and counters that tell what crossed the border."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.clike.dialect import Dialect
+from intarsia.codegen.clike.schedules import Kernel
+from intarsia.errors import EPFail, OutOfMemory
+from intarsia.graph.dtypes import DType
+from intarsia.partition.device import DataTransfer, Device, DeviceTensor
+
+ALIGNMENT = 256
+"""Where values may begin in a buffer, on every device."""
+_POOLED_NBYTES = 256 << 20  # of freed buffers that are kept for the next ones of their size
+
+
+def aligned(nbytes: int) -> int:
+    return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+
+
+@dataclass
+class Counters:
+    """What has happened on a device since it was opened: copies, in number and bytes, launches and compiled kernels."""
+
+    copies_in: int = 0
+    copied_in_nbytes: int = 0
+    copies_out: int = 0
+    copied_out_nbytes: int = 0
+    launches: int = 0
+    compiled: int = 0
+    allocated_nbytes: int = 0
+    peak_nbytes: int = 0
+
+
+class Memory:
+    """One buffer of a device. It goes back to the device's pool with its last reference."""
+
+    __slots__ = ("buffer", "gpu", "nbytes")
+
+    def __init__(self, gpu: Gpu, buffer: Any, nbytes: int) -> None:
+        self.gpu, self.buffer, self.nbytes = gpu, buffer, nbytes
+
+    def __del__(self) -> None:
+        self.gpu.recycle(self)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Some bytes of a buffer: what a `DeviceTensor` of these devices has as its handle."""
+
+    memory: Memory
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel on memory: operands, outputs, sizes and status in the order of its text's bindings."""
+
+    kernel: Kernel
+    program: Any
+    bindings: tuple[Slice, ...]
+
+
+@dataclass(frozen=True)
+class DeviceLimits:
+    """What a device can hold and bind."""
+
+    buffer_nbytes: int
+    binding_nbytes: int
+
+
+class Gpu:
+    """Base of all devices. Subclasses implement what raises NotImplementedError; all methods may be called by any thread."""
+
+    def __init__(self, device: Device, dialect: Dialect, limits: DeviceLimits, memory_limit: int = 0) -> None:
+        self.device, self.dialect, self.limits, self.memory_limit = device, dialect, limits, memory_limit
+        self.counters = Counters()
+        self.lock = threading.RLock()
+        self._programs: dict[str, Any] = {}
+        self._pool: dict[int, list[Any]] = {}
+        self._lent: dict[int, Any] = {}  # buffers of living `Memory`: a buffer may not die with it in one garbage collection
+        self._pooled_nbytes = 0
+
+    # --- what a device implements ---
+
+    def _create(self, nbytes: int) -> Any:
+        """A buffer. Raises OutOfMemory."""
+        raise NotImplementedError
+
+    def _destroy(self, buffer: Any) -> None:
+        raise NotImplementedError
+
+    def _write(self, buffer: Any, offset: int, data: memoryview) -> None:
+        """Write bytes (a multiple of 4), ordered with launches."""
+        raise NotImplementedError
+
+    def _read(self, buffer: Any, offset: int, nbytes: int) -> memoryview:
+        """Wait for what was launched before, and read bytes (a multiple of 4)."""
+        raise NotImplementedError
+
+    def _compile(self, kernel: Kernel) -> Any:
+        raise NotImplementedError
+
+    def bind(self, launch: Launch) -> Any:
+        """A launch tied to its memory, which `run` may be given many times."""
+        return launch
+
+    def run(self, bound: Sequence[Any]) -> None:
+        """Start launches, one after the other: each sees what those before it wrote."""
+        raise NotImplementedError
+
+    # --- memory ---
+
+    def allocate(self, nbytes: int) -> Memory:
+        """A buffer of at least `nbytes` bytes, its content undefined.
+
+        Raises:
+            OutOfMemory: more than one buffer may have, than the limit of the options allows, or than the device has.
+        """
+        nbytes = aligned(nbytes)
+        if nbytes > self.limits.buffer_nbytes:
+            raise OutOfMemory(
+                f"{self.device}: a buffer of {nbytes:,} bytes was asked for; this device allows {self.limits.buffer_nbytes:,}: "
+                "use a smaller batch or a shorter input"
+            )
+        with self.lock:
+            kept = self._pool.get(nbytes)
+            if kept:
+                self._pooled_nbytes -= nbytes
+                buffer = kept.pop()
+            else:
+                self._require(nbytes)
+                buffer = self._create(nbytes)
+            self._lent[id(buffer)] = buffer
+            self.counters.allocated_nbytes += nbytes
+            self.counters.peak_nbytes = max(self.counters.peak_nbytes, self.counters.allocated_nbytes)
+        return Memory(self, buffer, nbytes)
+
+    def _require(self, nbytes: int) -> None:
+        held = self.counters.allocated_nbytes + self._pooled_nbytes
+        if self.memory_limit and held + nbytes > self.memory_limit:
+            self.trim()
+            if self.counters.allocated_nbytes + nbytes > self.memory_limit:
+                raise OutOfMemory(
+                    f"{self.device}: {nbytes:,} more bytes were asked for, {self.counters.allocated_nbytes:,} are in use and "
+                    f"the limit is {self.memory_limit:,}: raise the limit, or use a smaller batch"
+                )
+
+    def recycle(self, memory: Memory) -> None:
+        """Keep the buffer of memory that nobody uses for the next one of its size."""
+        with self.lock:
+            self._lent.pop(id(memory.buffer))
+            self.counters.allocated_nbytes -= memory.nbytes
+            if self._pooled_nbytes + memory.nbytes > _POOLED_NBYTES:
+                self._destroy(memory.buffer)
+                return
+            self._pooled_nbytes += memory.nbytes
+            self._pool.setdefault(memory.nbytes, []).append(memory.buffer)
+
+    def trim(self) -> int:
+        """Give back pooled buffers; returns bytes freed."""
+        with self.lock:
+            freed, self._pooled_nbytes = self._pooled_nbytes, 0
+            for buffers in self._pool.values():
+                for buffer in buffers:
+                    self._destroy(buffer)
+            self._pool.clear()
+            return freed
+
+    # --- copies ---
+
+    def write(self, array: np.ndarray) -> Slice:
+        """The bytes of a C-contiguous array, on the device."""
+        place = Slice(self.allocate(array.nbytes), 0, array.nbytes)
+        self.fill(place, array)
+        return place
+
+    def fill(self, place: Slice, array: np.ndarray) -> None:
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if data.nbytes % 4:
+            data = np.concatenate([data, np.zeros(-data.nbytes % 4, np.uint8)])
+        with self.lock:
+            if data.nbytes:
+                self._write(place.memory.buffer, place.offset, data.data)
+            self.counters.copies_in += 1
+            self.counters.copied_in_nbytes += array.nbytes
+
+    def read(self, place: Slice, nbytes: int) -> bytes | memoryview:
+        """Bytes from the device, once everything launched before is done."""
+        with self.lock:
+            self.counters.copies_out += 1
+            self.counters.copied_out_nbytes += nbytes
+            return self._read(place.memory.buffer, place.offset, -(-nbytes // 4) * 4)[:nbytes] if nbytes else b""
+
+    # --- kernels ---
+
+    def program(self, kernel: Kernel) -> Any:
+        """The compiled text of a kernel, compiled once."""
+        with self.lock:
+            found = self._programs.get(kernel.source)
+            if found is None:
+                found = self._programs[kernel.source] = self._compile(kernel)
+                self.counters.compiled += 1
+            return found
+
+
+@dataclass(frozen=True)
+class GpuTransfer(DataTransfer):
+    """Copies between the host and a `Gpu`. Elements lie on the device as NumPy has them."""
+
+    gpu: Gpu = field(repr=False)
+
+    def copy_in(self, array: np.ndarray, device: Device) -> DeviceTensor:
+        if array.dtype == object:
+            raise EPFail(f"{device}: a tensor of strings cannot be copied to the device; its nodes run on the host")
+        return DeviceTensor(DType.of(array.dtype), array.shape, device, self.gpu.write(array))
+
+    def copy_out(self, tensor: DeviceTensor) -> np.ndarray:
+        data = self.gpu.read(tensor.handle, tensor.nbytes)
+        return np.frombuffer(bytearray(data), tensor.dtype.numpy).reshape(tensor.shape)
+
+
+class GpuAllocator:
+    """Whole buffers of a `Gpu`."""
+
+    divisible = True
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu, self.device = gpu, gpu.device
+
+    def allocate(self, nbytes: int) -> Slice:
+        return Slice(self.gpu.allocate(nbytes), 0, nbytes)
+
+    def free(self, buffer: Slice) -> None:
+        """Nothing to do: the memory goes back with its last reference."""

@@ -1,0 +1,192 @@
+"""WebGPU by the package wgpu: Vulkan, Metal or Direct3D 12 under it. Imported when a provider asks for a device."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from intarsia.codegen.clike import Kernel, Limits, Wgsl
+from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
+from intarsia.errors import DeviceLost, EPFail, OutOfMemory
+from intarsia.partition.device import Device
+
+_FEATURES = ("shader-int64", "shader-f64", "timestamp-query")
+_LIMITS = (
+    "max-storage-buffers-per-shader-stage", "max-storage-buffer-binding-size", "max-buffer-size",
+    "max-compute-invocations-per-workgroup", "max-compute-workgroup-size-x", "max-compute-workgroup-storage-size",
+    "max-compute-workgroups-per-dimension",
+)  # fmt: skip
+_PASS_LAUNCHES = 256  # of one submission: a driver may watch how long one takes
+INSTALL = "install the package wgpu: pip install 'intarsia[webgpu]'"
+
+
+@functools.cache
+def adapters(backend: str = "") -> tuple[Any, ...]:
+    """Adapters (wgpu.GPUAdapter) with compute shaders, of one backend ("Vulkan", "D3D12", "Metal") where it is given.
+
+    Hardware comes before software; OpenGL is not among them.
+    """
+    if importlib.util.find_spec("wgpu") is None:
+        return ()
+    os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")  # noqa: S108 # wgpu looks for displays there, and complains
+    import wgpu
+
+    found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
+    found = [a for a in found if not backend or a.info["backend_type"] == backend]
+    ranks = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 4}
+    return tuple(sorted(found, key=lambda a: ranks.get(a.info["adapter_type"], 3)))
+
+
+def missing(backend: str = "") -> str:
+    """What is missing for a device; "" where nothing is."""
+    if importlib.util.find_spec("wgpu") is None:
+        return f"the package wgpu is not installed: {INSTALL}"
+    if not adapters(backend):
+        if backend == "D3D12":
+            return (
+                "wgpu finds no D3D12 adapter: that is for Windows with a driver for Direct3D 12; elsewhere use WebGPU's Vulkan"
+            )
+        driver = "a Vulkan driver (Debian: mesa-vulkan-drivers has one that needs no GPU)"
+        return f"wgpu finds no {backend or 'Vulkan, Metal or Direct3D 12'} adapter: install {driver}"
+    return ""
+
+
+def described(index: int, adapter: Any) -> Device:
+    info = adapter.info
+    name, software = f"{info['device']} ({info['backend_type']})", info["adapter_type"] == "CPU"
+    return Device("webgpu", index, vendor=info["vendor"] or "", description=name, software=software)
+
+
+_opened: dict[tuple[str, int, int], WebGpu] = {}
+_lock = threading.Lock()
+
+
+def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> WebGpu:
+    """The device of an adapter: one for all sessions of the process, opened again where it was lost.
+
+    Raises:
+        EPFail: there is no such adapter, or it gives no device.
+    """
+    key = (backend, index, memory_limit)
+    with _lock:
+        found = _opened.get(key)
+        if found is None or found.lost:
+            if why := missing(backend):
+                raise EPFail(f"WebGPU: no device: {why}")
+            known = adapters(backend)
+            if index >= len(known):
+                names = ", ".join(str(described(i, a).description) for i, a in enumerate(known))
+                raise EPFail(f"WebGPU: device_id {index} was asked for; there are {len(known)}: {names}")
+            found = _opened[key] = WebGpu(index, known[index], memory_limit)
+        return found
+
+
+class WebGpu(Gpu):
+    """One logical device of wgpu."""
+
+    def __init__(self, index: int, adapter: Any, memory_limit: int = 0) -> None:
+        import wgpu
+
+        self._wgpu = wgpu
+        self.lost = ""
+        features = [f for f in _FEATURES if f in adapter.features]
+        try:
+            self._device = adapter.request_device_sync(
+                required_features=features, required_limits={n: adapter.limits[n] for n in _LIMITS}
+            )
+        except Exception as error:
+            raise EPFail(f"WebGPU: {described(index, adapter).description} gives no device: {error}") from error
+        limits = adapter.limits
+        dialect = Wgsl(
+            features,
+            Limits(
+                min(limits["max-storage-buffers-per-shader-stage"], 32),
+                min(limits["max-compute-invocations-per-workgroup"], 256),
+                limits["max-compute-workgroup-storage-size"], limits["max-compute-workgroups-per-dimension"],
+            ),
+        )  # fmt: skip
+        self.binding_alignment = max(
+            limits["min-storage-buffer-offset-alignment"], limits["min-uniform-buffer-offset-alignment"]
+        )
+        assert ALIGNMENT % self.binding_alignment == 0, self.binding_alignment
+        sizes = DeviceLimits(limits["max-buffer-size"] // ALIGNMENT * ALIGNMENT, limits["max-storage-buffer-binding-size"])
+        super().__init__(described(index, adapter), dialect, sizes, memory_limit)
+
+    def _create(self, nbytes: int) -> Any:
+        usage = self._wgpu.BufferUsage
+        flags = usage.STORAGE | usage.UNIFORM | usage.COPY_SRC | usage.COPY_DST
+        try:
+            return self._device.create_buffer(size=nbytes, usage=flags)
+        except self._wgpu.GPUOutOfMemoryError as error:
+            raise OutOfMemory(f"{self.device}: {nbytes:,} bytes could not be had: {error}") from error
+        except self._wgpu.GPUError as error:
+            raise self._failure("could not make a buffer", error) from error
+
+    def _destroy(self, buffer: Any) -> None:
+        buffer.destroy()
+
+    def _write(self, buffer: Any, offset: int, data: memoryview) -> None:
+        self._device.queue.write_buffer(buffer, offset, data)
+
+    def _read(self, buffer: Any, offset: int, nbytes: int) -> memoryview:
+        try:
+            found: memoryview = self._device.queue.read_buffer(buffer, offset, nbytes)
+        except (self._wgpu.GPUError, RuntimeError) as error:
+            raise self._failure("could not read a buffer", error) from error
+        return found
+
+    def _compile(self, kernel: Kernel) -> Any:
+        try:
+            module = self._device.create_shader_module(code=kernel.source)
+            return self._device.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main_kernel"})
+        except self._wgpu.GPUError as error:
+            raise EPFail(f"{self.device}: a kernel was not accepted: {_first_lines(error)}\n{kernel.source}") from error
+
+    def bind(self, launch: Launch) -> tuple[Launch, Any]:
+        entries = [
+            {"binding": i, "resource": {"buffer": s.memory.buffer, "offset": s.offset, "size": _bound_nbytes(s)}}
+            for i, s in enumerate(launch.bindings)
+        ]
+        try:
+            return launch, self._device.create_bind_group(layout=launch.program.get_bind_group_layout(0), entries=entries)
+        except self._wgpu.GPUError as error:
+            raise self._failure("could not bind buffers", error) from error
+
+    def run(self, bound: Sequence[tuple[Launch, Any]]) -> None:
+        with self.lock:
+            try:
+                for start in range(0, len(bound), _PASS_LAUNCHES):
+                    encoder = self._device.create_command_encoder()
+                    compute = encoder.begin_compute_pass()
+                    for launch, group in bound[start : start + _PASS_LAUNCHES]:
+                        compute.set_pipeline(launch.program)
+                        compute.set_bind_group(0, group)
+                        compute.dispatch_workgroups(*launch.kernel.groups)
+                    compute.end()
+                    self._device.queue.submit([encoder.finish()])
+            except self._wgpu.GPUError as error:
+                raise self._failure("could not start kernels", error) from error
+            self.counters.launches += len(bound)
+
+    def _failure(self, what: str, error: Exception) -> EPFail | OutOfMemory:
+        """An error of wgpu as one of ours."""
+        text = f"{self.device} {what}: {_first_lines(error)}"
+        if "lost" in str(error).lower():
+            self.lost = str(error)
+            return DeviceLost(f"{text}; what was in its memory is gone: make the session again")
+        if isinstance(error, self._wgpu.GPUOutOfMemoryError) or "memory" in str(error).lower() and "out" in str(error).lower():
+            return OutOfMemory(f"{text}: use a smaller batch or a shorter input")
+        return EPFail(text)
+
+
+def _bound_nbytes(place: Slice) -> int:
+    """Bytes to bind: whole groups of 16, as arrays of vectors need."""
+    return max(-(-place.nbytes // 16) * 16, 16)
+
+
+def _first_lines(error: Exception) -> str:
+    return " ".join(str(error).split()[:60])

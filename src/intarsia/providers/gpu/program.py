@@ -1,0 +1,104 @@
+"""A part of a graph on a device: plans by the sizes of its inputs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.device.gpu import Gpu, GpuTransfer
+from intarsia.errors import EPFail
+from intarsia.graph.model import Graph
+from intarsia.ops import registry
+from intarsia.ops.infer import resolve_version
+from intarsia.partition.device import DeviceTensor
+from intarsia.partition.provider import NodeReport, Program, RunContext
+from intarsia.providers.gpu.plan import Constants, Plan, bind, described
+from intarsia.providers.gpu.survey import numbers_behind
+
+_KEPT_PLANS = 16
+
+
+class GpuProgram(Program):
+    """Runs one part. Inputs that definitions need as numbers (shapes, axes) come from the host; all others are device tensors.
+
+    A plan is made for each combination of input shapes and of such numbers, and the latest are kept.
+    """
+
+    def __init__(self, graph: Graph, gpu: Gpu) -> None:
+        self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
+        self.graph, self.gpu = graph, gpu
+        self._numbers = _read_as_numbers(graph)
+        self._constants = Constants(gpu)
+        self._plans: OrderedDict[object, Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        if run is not None:
+            run.check()
+        numbers: dict[str, np.ndarray] = {}
+        tensors: dict[str, DeviceTensor] = {}
+        for name, value in zip(self.inputs, inputs, strict=True):
+            if name in self._numbers:
+                numbers[name] = value if isinstance(value, np.ndarray) else GpuTransfer(self.gpu).copy_out(value)
+            elif isinstance(value, DeviceTensor):
+                tensors[name] = value
+            else:
+                raise EPFail(f"{self.gpu.device}: input {name!r} came as {type(value).__name__}; expected a device tensor")
+        plan = self._plan(tensors, numbers)
+        return list(plan.run({n: t.handle for n, t in tensors.items()}, run))
+
+    def _plan(self, tensors: dict[str, DeviceTensor], numbers: dict[str, np.ndarray]) -> Plan:
+        shapes = {n: tuple(t.shape) for n, t in tensors.items()}
+        key = (tuple(shapes.values()), tuple((a.shape, a.tobytes()) for a in numbers.values()))
+        with self._lock:
+            plan = self._plans.get(key)
+            if plan is None:
+                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants)
+                if len(self._plans) > _KEPT_PLANS:
+                    self._plans.popitem(last=False)
+            else:
+                self._plans.move_to_end(key)
+            return plan
+
+    @property
+    def plans(self) -> list[Plan]:
+        return list(self._plans.values())
+
+    def trim(self) -> int:
+        with self._lock:
+            self._plans.clear()
+        return self.gpu.trim()
+
+    def describe(self, stage: str = "program") -> str:
+        plans = self.plans
+        if stage == "program":
+            return f"{self.gpu.device} ({self.gpu.device.description}), {len(self.graph.nodes)} nodes"
+        if stage == "plan":
+            return "\n\n".join("\n".join(p.lines()) for p in plans)
+        if stage in ("kernels", "source"):
+            return "\n".join(dict.fromkeys(job.kernel.source for plan in plans for job in plan.jobs))
+        return ""
+
+    def nodes(self) -> list[NodeReport]:
+        schedules = {job.node: job.schedule for plan in self.plans for job in plan.jobs}
+        reports = []
+        for node in self.graph.nodes:
+            schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
+            reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule))
+        return reports
+
+
+def _read_as_numbers(graph: Graph) -> frozenset[str]:
+    """Inputs whose elements some definition needs."""
+    found: set[str] = set()
+    names = set(graph.input_names())
+    for node in graph.nodes:
+        record = resolve_version(graph, node, registry())
+        for i in record.value_indices if record is not None else ():
+            name = node.inputs[i] if i < len(node.inputs) else ""
+            found |= {name} & names or numbers_behind(graph, name) or frozenset()
+    return frozenset(found)

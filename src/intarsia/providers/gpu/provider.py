@@ -1,0 +1,57 @@
+"""The base of providers that print kernels: everything but which device it is."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer
+from intarsia.graph.model import Graph, Node
+from intarsia.ops import registry
+from intarsia.ops.infer import resolve_version
+from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
+from intarsia.partition.device import Allocator, DataTransfer, Device
+from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
+from intarsia.providers.gpu.program import GpuProgram
+from intarsia.providers.gpu.survey import Survey
+
+
+class GpuExecutionProvider(ExecutionProvider):
+    """Takes every node whose definition can be printed for the device; subclasses say which device that is."""
+
+    evaluates_shapes: ClassVar[bool] = True
+
+    def __init__(self, options: object = None) -> None:
+        super().__init__(options)
+        self._survey: Survey | None = None
+
+    @property
+    def gpu(self) -> Gpu:
+        """The device. Raises EPFail where there is none."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> Device:
+        return self.gpu.device
+
+    def supports(self, node: Node, graph: Graph) -> Support:
+        survey = self._survey
+        if survey is None or survey.graph is not graph:
+            survey = self._survey = Survey(graph, self.gpu.dialect, self.gpu.limits)
+        return survey.answer(node)
+
+    def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
+        self._survey = None  # the graph may have changed since it was last asked about
+        return super().get_capability(graph, kernel_lookup)
+
+    def reads_on_host(self, node: Node, index: int) -> bool:
+        record = resolve_version(Graph(name="", opset_imports={}), node, registry())
+        return record is not None and index in record.value_indices
+
+    def get_data_transfer(self) -> DataTransfer:
+        return GpuTransfer(self.gpu)
+
+    def get_allocator(self) -> Allocator:
+        return GpuAllocator(self.gpu)
+
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        return GpuProgram(graph, self.gpu)

@@ -1,0 +1,108 @@
+"""WebGpuExecutionProvider and DmlExecutionProvider: kernels in WGSL, run by the package wgpu."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from intarsia.device.gpu import Gpu
+from intarsia.errors import EPFail
+from intarsia.partition.device import Device
+from intarsia.providers.field import looked_for
+from intarsia.providers.gpu.provider import GpuExecutionProvider
+
+
+@dataclass(frozen=True)
+class WebGpuOptions:
+    device_id: int = 0  # number of the adapter: hardware first (see `WebGpuExecutionProvider.devices`)
+    backend: str = ""  # "Vulkan", "Metal" or "D3D12"; "": any
+    gpu_mem_limit: int = 0  # bytes that all sessions with these options may use together; 0: no limit
+
+
+class WebGpuExecutionProvider(GpuExecutionProvider):
+    """Every operator that has a definition in primitives, on any device with Vulkan, Metal or Direct3D 12."""
+
+    name: ClassVar[str] = "WebGpuExecutionProvider"
+    Options: ClassVar[type[Any]] = WebGpuOptions
+    copy_latency_us = 100.0
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        if why := self.unavailable() or self.missing_for(self.options):
+            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+
+    @property
+    def gpu(self) -> Gpu:
+        from intarsia.device.webgpu import open_device
+
+        return open_device(self.options.device_id, self._backend(self.options), self.options.gpu_mem_limit)
+
+    @classmethod
+    def _backend(cls, options: Any) -> str:
+        return str(options.backend)
+
+    @classmethod
+    def unavailable(cls) -> str:
+        from intarsia.device.webgpu import missing
+
+        return missing()
+
+    @classmethod
+    def missing_for(cls, options: Any) -> str:
+        from intarsia.device.webgpu import adapters, missing
+
+        backend = cls._backend(options)
+        if why := missing(backend):
+            return why
+        count = len(adapters(backend))
+        return "" if options.device_id < count else f"device_id is {options.device_id}; there are {count} devices"
+
+    @classmethod
+    def library_version(cls) -> str:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("wgpu")
+        except PackageNotFoundError:
+            return ""
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        from intarsia.device.webgpu import adapters, described
+
+        return [described(i, a) for i, a in enumerate(adapters())]
+
+
+@dataclass(frozen=True)
+class DmlOptions:
+    device_id: int = 0  # number of the adapter: hardware first
+
+
+class DmlExecutionProvider(WebGpuExecutionProvider):
+    """WebGPU held to Direct3D 12: what onnxruntime's DirectML provider is chosen for, on Windows."""
+
+    name: ClassVar[str] = "DmlExecutionProvider"
+    Options: ClassVar[type[Any]] = DmlOptions
+
+    @property
+    def gpu(self) -> Gpu:
+        from intarsia.device.webgpu import open_device
+
+        return open_device(self.options.device_id, "D3D12")
+
+    @classmethod
+    def _backend(cls, options: Any) -> str:
+        return "D3D12"
+
+    @classmethod
+    def unavailable(cls) -> str:
+        from intarsia.device.webgpu import missing
+
+        why = missing("D3D12")
+        return f"{why}. {looked_for(cls.name)}".strip() if why else ""
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        from intarsia.device.webgpu import adapters, described
+
+        return [described(i, a) for i, a in enumerate(adapters("D3D12"))]

@@ -1,0 +1,77 @@
+"""The text of one kernel per schedule, in each dialect: a change of the printer is seen in a diff of these files.
+
+Write them anew with `INTARSIA_WRITE_GOLDEN=1 pytest tests/codegen/clike`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from intarsia.codegen.clike import Cut, Dialect, Wgsl
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+
+GOLDEN = Path(__file__).parent / "golden"
+F = DType.FLOAT
+DIALECTS = {"wgsl": Wgsl(), "c": Dialect()}
+
+
+def softmax() -> k.Tensor:
+    x = k.input("x", F, (6, 100))
+    e = k.exp(x - k.reduce_max(x, [1], True))
+    return e / k.reduce_sum(e, [1], True)
+
+
+def convolution() -> k.Tensor:
+    x, w = k.input("x", F, (1, 3, 8, 8)), k.input("w", F, (5, 27))
+    view = k.windows(k.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), 0.0), (2, 3), (3, 3), (1, 1), (1, 1))
+    columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (1, 27, 64))
+    return k.maximum(k.dot(w, columns), 0.0)
+
+
+KERNELS = {
+    "add_relu": lambda: k.maximum(k.input("x", F, (6, 100)) + k.input("b", F, (100,)), 0.0),
+    "float16": lambda: k.cast(k.input("x", F, (6, 100)), DType.FLOAT16),
+    "softmax": softmax,
+    "convolution": convolution,
+    "cumulative_sum": lambda: k.scan(k.input("x", DType.INT32, (5, 30)), "sum", 1),
+    "sorted": lambda: k.sort(k.input("x", F, (5, 30)), 1)[0],
+    "gather": lambda: k.take(k.input("x", F, (50, 30)), k.input("i", DType.INT64, (7,)), 0),
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_text(name: str, dialect: str) -> None:
+    cut = Cut(DIALECTS[dialect])
+    cut.store(cut.settle(KERNELS[name]()), "y")
+    text = "\n".join(job.kernel.source for job in cut.jobs)
+    file = GOLDEN / f"{name}.{dialect}"
+    if os.environ.get("INTARSIA_WRITE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_sizes_are_parameters_of_one_text() -> None:
+    texts, sizes = set(), set()
+    for rows, columns in ((60, 100), (70, 1000)):
+        cut = Cut(DIALECTS["wgsl"])
+        cut.store(cut.settle(k.input("x", F, (rows, columns)) + k.input("b", F, (columns,))), "y")
+        (job,) = cut.jobs
+        texts.add(job.kernel.source)
+        sizes.add(job.kernel.sizes)
+    assert len(texts) == 1
+    assert sizes == {(6000, 100), (70000, 1000)}
+
+
+def test_a_type_that_the_device_lacks_is_refused_with_a_reason() -> None:
+    plain = Wgsl(features=())
+    from intarsia.codegen.clike import unsupported
+
+    assert unsupported([k.input("x", DType.INT64, (3,)) + 1], plain) == "int64 is not a type of WGSL on this device"
+    assert unsupported([k.exp(k.input("x", DType.DOUBLE, (3,)))], Wgsl()) == "exp of double has no form in WGSL"
+    assert unsupported([k.input("x", DType.COMPLEX64, (3,))], Wgsl()) == "complex64 has no form in WGSL"

@@ -1,0 +1,216 @@
+"""WebGPU for real: on a software Vulkan driver where there is no GPU (Debian: mesa-vulkan-drivers)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.device.webgpu import missing, open_device
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import interpret
+from intarsia.partition.device import DeviceTensor
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no WebGPU device: {missing()}")
+ONLY = ["WebGpuExecutionProvider"]
+
+
+def session(nodes: Sequence[object], inputs: dict[str, tuple[int, list[object]]], outputs: Sequence[str],
+            constants: dict[str, np.ndarray] | None = None) -> intarsia.InferenceSession:  # fmt: skip
+    """A model of these nodes, every node on the device."""
+    from onnx import helper, numpy_helper
+
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(n, kind, shape) for n, (kind, shape) in inputs.items()],
+        [helper.make_empty_tensor_value_info(n) for n in outputs],
+        [numpy_helper.from_array(a, n) for n, a in (constants or {}).items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return intarsia.InferenceSession(model.SerializeToString(), options, ONLY, enable_fallback=False)
+
+
+def on_device(roots: Sequence[k.Tensor], operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Values of primitive graphs over `input(i)`, by kernels."""
+    from intarsia.codegen.clike import Cut
+    from intarsia.device.gpu import GpuTransfer
+    from intarsia.kernel.rewrite import substitute
+    from intarsia.providers.gpu.plan import Plan
+
+    gpu = open_device()
+    cut = Cut(gpu.dialect)
+    names = [f"x{i}" for i in range(len(operands))]
+    for name, array in zip(names, operands, strict=True):
+        cut.stored[name] = (DType.of(array.dtype), array.shape)
+    named = substitute(roots, lambda t: k.input(names[t.attrs[0]], t.dtype, t.shape))  # type: ignore[arg-type]
+    outputs = []
+    for i, root in enumerate(named):
+        cut.store(cut.settle(root), f"y{i}")
+        outputs.append((f"y{i}", *cut.stored[f"y{i}"]))
+    tables = {n: gpu.write(a) for n, a in cut.tables.items()}
+    plan = Plan(gpu, tuple(names), cut.jobs, cut.stored, tables, outputs)
+    transfer = GpuTransfer(gpu)
+    given = {n: transfer.copy_in(a, gpu.device).handle for n, a in zip(names, operands, strict=True)}
+    return [transfer.copy_out(t) for t in plan.run(given)]
+
+
+def check(roots: Sequence[k.Tensor], *operands: np.ndarray, tolerance: float = 1e-5) -> None:
+    for found, wanted in zip(on_device(roots, operands), interpret(roots, operands), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.5, 2.5, 3.5, -7.25, 1e-3, 0.4, 88.0, np.nan, np.inf, -np.inf], np.float32)
+FLOAT_UNARY = sorted(k.UNARY - {"not", "bitnot"})
+
+
+def test_float_functions() -> None:
+    """All in one submission: half a minute on a software driver otherwise."""
+    roots = [k.unary(op, k.input(0, DType.FLOAT, SPECIAL.shape)) for op in FLOAT_UNARY]
+    found = on_device(roots, [SPECIAL])
+    for op, value, wanted in zip(FLOAT_UNARY, found, interpret(roots, [SPECIAL]), strict=True):
+        np.testing.assert_allclose(value.astype(np.float64), wanted.astype(np.float64), rtol=1e-4, atol=1e-6, err_msg=op)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.int64, np.uint8, np.int8], ids=lambda d: np.dtype(d).name)
+def test_arithmetic(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    low = 0 if np.dtype(dtype).kind == "u" else -9
+    a, b = (rng.integers(low, 9, (4, 5)).astype(dtype) for _ in range(2))
+    ops = ["add", "sub", "mul", "div", "min", "max", "eq", "ne", "lt", "le"] + (
+        [] if dtype is np.float32 else ["mod", "fmod", "bitand"]
+    )
+    if dtype is np.float32:
+        a[0, 0] = np.nan
+    x, y = (k.input(i, DType.of(dtype), (4, 5)) for i in range(2))
+    check([k.binary(op, x, y) for op in ops], a, b)
+
+
+@pytest.mark.parametrize("to", [
+    DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2FNUZ,
+    DType.INT8, DType.UINT8, DType.INT64, DType.BOOL, DType.INT4,
+], ids=lambda d: d.onnx_name)  # fmt: skip
+def test_casts_and_back(to: DType) -> None:
+    x = np.array([0.0, -0.0, 1.0, -2.5, 3.3, 0.06, 1e-6, -7.0, 6.0, 5e-8], np.float32)
+    if to is DType.BOOL or to.is_floating:
+        x = np.concatenate([x, [500.0, -70000.0, np.nan, np.inf, -np.inf]]).astype(np.float32)
+    t = k.cast(k.input(0, DType.FLOAT, x.shape), to)
+    (found,), (wanted,) = on_device([t], [x]), interpret([t], [x])
+    np.testing.assert_array_equal(found.view(np.uint8), wanted.view(np.uint8))
+    check([k.cast(k.input(0, to, x.shape), DType.FLOAT)], wanted)
+
+
+def test_rows_products_and_convolutions() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((7, 300)).astype(np.float32)
+    t = k.input(0, DType.FLOAT, x.shape)
+    e = k.exp(t - k.reduce_max(t, [1], True))
+    check([e / k.reduce_sum(e, [1], True), k.reduce_mean(t, [0]), k.reduce(t, "prod", [0, 1])], x)
+    a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((2, 70, 33), (33, 90), (90,)))
+    ts = [k.input(i, DType.FLOAT, y.shape) for i, y in enumerate((a, b, c))]
+    check([k.tanh(k.dot(ts[0], ts[1]) + ts[2])], a, b, c)
+    image, w = (rng.standard_normal(s).astype(np.float32) for s in ((2, 3, 9, 8), (5, 27)))
+    view = k.windows(
+        k.pad(k.input(0, DType.FLOAT, image.shape), (0, 0, 1, 1), (0, 0, 1, 1), 0.0), (2, 3), (3, 3), (2, 1), (1, 1)
+    )
+    columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (2, 27, 40))
+    check([k.dot(k.input(1, DType.FLOAT, w.shape), columns)], image, w)
+
+
+def test_order() -> None:
+    x = np.array([[3, 1, np.nan, 1, -2], [0, 0, 5, -np.inf, 2]], np.float32)
+    t = k.input(0, DType.FLOAT, x.shape)
+    roots = [
+        *k.sort(t, 1),
+        *k.sort(t, 1, True),
+        k.arg_reduce(k.maximum(t, -9.0), "min", 1),
+        k.scan(k.unary("floor", t), "sum", 0),
+    ]
+    check(roots, x)
+    updates = k.scatter(t, [k.input(1, DType.INT64, (3,)), k.input(2, DType.INT64, (3,))], k.input(3, DType.FLOAT, (3,)), "add")
+    check([updates], np.nan_to_num(x), np.array([0, 0, 1]), np.array([4, 4, 2]), np.array([1, 2, 4], np.float32))
+
+
+def test_every_node_stays_on_the_device() -> None:
+    from onnx import helper
+
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((8, 16)).astype(np.float32), "b": rng.standard_normal(16).astype(np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "b"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["p"]), helper.make_node("Transpose", ["p"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["t", "x"], ["y"]),
+    ]  # fmt: skip
+    made = session(nodes, {"x": (1, ["N", 8])}, ["y"], weights)
+    gpu = open_device()
+    for rows in (3, 5, 3):
+        x = rng.standard_normal((rows, 8)).astype(np.float32)
+        before = (gpu.counters.copies_in, gpu.counters.copies_out)
+        (found,) = made.run(None, {"x": x})
+        h = x @ weights["w"] + weights["b"]
+        p = np.exp(h - h.max(1, keepdims=True))
+        np.testing.assert_allclose(found, (p / p.sum(1, keepdims=True)).T @ x, rtol=1e-4, atol=1e-5)
+    after = (gpu.counters.copies_in, gpu.counters.copies_out)
+    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)  # the input and the output, and nothing between
+    assert made.explain().counts == {"WebGpuExecutionProvider": 5}
+
+
+def test_memory_is_reused() -> None:
+    from onnx import helper
+
+    nodes = [helper.make_node("Softmax", [f"x{i}" if i else "x"], [f"x{i + 1}"], axis=i % 2) for i in range(12)]
+    made = session(nodes, {"x": (1, [64, 64])}, ["x12"])
+    made.run(None, {"x": np.ones((64, 64), np.float32)})
+    (plan,) = made._model.programs[0].plans
+    assert plan.unshared_nbytes == 11 * 64 * 64 * 4
+    assert plan.arena_nbytes == 2 * 64 * 64 * 4
+
+
+def test_an_index_out_of_range_names_its_node() -> None:
+    from onnx import helper
+
+    made = session([helper.make_node("Gather", ["x", "i"], ["y"], name="look")], {"x": (1, [4]), "i": (7, [2])}, ["y"])
+    feed = {"x": np.arange(4, dtype=np.float32), "i": np.array([3, -1])}
+    np.testing.assert_array_equal(made.run(None, feed)[0], [3, 3])
+    with pytest.raises(intarsia.InvalidArgument, match=r"node 'look' \(Gather\): an index is out of range"):
+        made.run(None, {**feed, "i": np.array([4, 0])})
+
+
+def test_what_is_refused_says_why() -> None:
+    from onnx import helper
+
+    with pytest.raises(intarsia.NotImplemented, match="exp of double has no form in WGSL"):
+        session([helper.make_node("Exp", ["x"], ["y"])], {"x": (11, [3])}, ["y"])
+
+
+def test_a_limit_of_memory() -> None:
+    gpu = open_device(memory_limit=1 << 20)
+    with pytest.raises(intarsia.OutOfMemory, match="the limit is 1,048,576: raise the limit"):
+        gpu.allocate(2 << 20)
+    with pytest.raises(intarsia.OutOfMemory, match="this device allows"):
+        gpu.allocate(gpu.limits.buffer_nbytes + 1)
+
+
+def test_direct3d_elsewhere_is_refused() -> None:
+    import sys
+
+    if sys.platform == "win32":
+        pytest.skip("Direct3D 12 is there")
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("session.provider_fallback", "error")
+    with pytest.raises(intarsia.EPFail, match="wgpu finds no D3D12 adapter"):
+        intarsia.InferenceSession(b"", options, ["DmlExecutionProvider"])
+
+
+def test_device_tensors_do_not_pass_for_arrays() -> None:
+    from intarsia.device.gpu import GpuTransfer
+
+    gpu = open_device()
+    tensor = GpuTransfer(gpu).copy_in(np.ones(3, np.float32), gpu.device)
+    assert isinstance(tensor, DeviceTensor)
+    with pytest.raises(intarsia.EPFail, match="was read as a NumPy array"):
+        np.asarray(tensor)
