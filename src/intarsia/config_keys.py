@@ -85,7 +85,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.record_ep_graph_assignment_info": _flag("0", "placements are always recorded: see InferenceSession.explain", True),
     "optimization.disable_specified_optimizers": _text("names of rewrite rules to leave out, separated by ;", effect=True),
     "session.disable_prepacking": _flag("0", "no prepacked weights"),
-    "session.use_env_allocators": _flag("0", "allocators of the environment"),
+    "session.use_env_allocators": _flag("0", "take memory from the arena of create_and_register_allocator", True),
     "session.load_model_format": _text("ONNX or ORT", "ONNX"),
     "session.save_model_format": _text("ONNX or ORT", "ONNX"),
     "session.set_denormal_as_zero": _flag("0", "flush denormal numbers"),

@@ -12,6 +12,7 @@ from intarsia.direct import DirectModel
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.graph.dims import Expr, symbols_of
 from intarsia.graph.model import TensorType, Value, ValueType
+from intarsia.partition.arena import ArenaStatistics
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import Program
 from intarsia.partition.table import format_table
@@ -54,15 +55,19 @@ class Prediction:
 
 @dataclass(frozen=True)
 class MemoryReport:
-    """Prints itself as tables; `to_dict` gives the same as data."""
+    """Prints itself as tables; `to_dict` gives the same as data.
+
+    `arena`: of the memory of intermediate tensors on the host, which several sessions may share.
+    """
 
     providers: tuple[ProviderMemory, ...]
     prediction: Prediction | None = None
+    arena: ArenaStatistics | None = None
 
     @classmethod
     def of(
         cls, models: Sequence[CompiledModel | DirectModel], providers: Sequence[str], inputs: Sequence[Value],
-        shapes: Mapping[str, Sequence[int]] | None,
+        shapes: Mapping[str, Sequence[int]] | None, arena: ArenaStatistics | None = None,
     ) -> MemoryReport:  # fmt: skip
         """Of a session's model (first) and those made from it for taps or overridden initializers."""
         found: dict[str, list[ProgramMemory | None]] = {}
@@ -70,7 +75,7 @@ class MemoryReport:
             for name, program in _programs(model, providers):
                 found.setdefault(name, []).append(program.memory())
         rows = tuple(_together(name, memories) for name, memories in found.items())
-        return cls(rows, None if shapes is None else _predicted(models[0], providers, inputs, shapes))
+        return cls(rows, None if shapes is None else _predicted(models[0], providers, inputs, shapes), arena)
 
     def __str__(self) -> str:
         header = ("provider", "weights mapped", "in the model's bytes", "packed or computed", "intermediate", "of it idle")
@@ -84,6 +89,8 @@ class MemoryReport:
         columns = ("inputs", "intermediate", "workspace in it", "outputs")
         if plans:
             lines += ["", format_table(("provider", *columns, "times", "idle"), plans)]
+        if self.arena is not None and self.arena.leases:
+            lines += ["", _arena_text(self.arena)]
         if self.prediction is not None:
             shapes = ", ".join(f"{name} {list(shape)}" for name, shape in self.prediction.shapes.items())
             lines += [
@@ -105,6 +112,15 @@ class MemoryReport:
 
     def to_json(self, indent: int | None = None) -> str:
         return json.dumps(self.to_dict(), indent=indent)
+
+
+def _arena_text(arena: ArenaStatistics) -> str:
+    limit = f", limit {_mib(arena.limit_nbytes)}" if arena.limit_nbytes else ""
+    return (
+        f"arena of host memory: {_mib(arena.in_use_nbytes)} in use (at most {_mib(arena.peak_in_use_nbytes)}), "
+        f"{_mib(arena.reserved_nbytes)} reserved (at most {_mib(arena.peak_reserved_nbytes)}{limit}), {arena.strategy}, "
+        f"extended {arena.extensions} times, {arena.shrinkages} regions given back"
+    )
 
 
 def shrink(model: CompiledModel | DirectModel, devices: str) -> int:

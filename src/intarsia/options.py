@@ -89,7 +89,7 @@ class SessionOptions(Settings):
     use_per_session_threads: bool
 
     PROPERTIES: ClassVar[Mapping[str, Property]] = {
-        "enable_cpu_mem_arena": Property(True, "no effect: memory is planned before the run"),
+        "enable_cpu_mem_arena": Property(True, "False: the memory of intermediate tensors is given back after each run"),
         "enable_mem_pattern": Property(True, "no effect: memory is planned before the run"),
         "enable_mem_reuse": Property(True, "no effect: memory is planned before the run"),
         "enable_profiling": Property(False, "record what runs when; end_profiling() writes the file"),

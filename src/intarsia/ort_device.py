@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from intarsia.enums import OrtAllocatorType, OrtDeviceMemoryType, OrtDeviceVendorId, OrtMemoryInfoDeviceType, OrtMemType
 from intarsia.errors import EPFail, InvalidArgument, NotImplemented, WrongType, nearest
+from intarsia.partition.arena import FIRST_NBYTES, MOST_EXTENSION_NBYTES, STRATEGIES, Arena
 
 CPU, GPU, FPGA, NPU = 0, 1, 2, 3
 
@@ -34,6 +35,8 @@ def check_device_type(device_type: Any) -> str:
     """
     name = device_type.lower() if isinstance(device_type, str) else device_type
     if name not in _KINDS:
+        if isinstance(name, str) and name.endswith("pinned"):
+            raise InvalidArgument(no_pinned_memory(device_type))
         raise InvalidArgument(f"Unsupported device type: {device_type}; {nearest(str(device_type), DEVICE_TYPES)}")
     return str(name)
 
@@ -245,6 +248,7 @@ class RegisteredAllocator:
     memory: OrtMemoryInfo
     arena: OrtArenaCfg | None
     options: Mapping[str, str]
+    memory_arena: Arena
 
 
 _allocators: dict[tuple[str, str, int], RegisteredAllocator] = {}
@@ -257,13 +261,15 @@ def registered_allocators() -> list[RegisteredAllocator]:
 
 
 def create_and_register_allocator(mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None = None) -> None:
-    """Ask for one allocator of host memory for all sessions.
+    """One arena of host memory for the intermediate tensors of all sessions that have "session.use_env_allocators" = "1".
 
-    Host memory is the process's own here, so sessions share it without being asked: the arguments are checked and kept (see
-    `registered_allocators`), and "session.use_env_allocators" changes nothing.
+    A second call gives sessions made from then on another arena. `arena_cfg`: `max_mem` is a hard limit (0: none),
+    `arena_extend_strategy` 0 grows by powers of two and 1 by what is asked for, beginning with `initial_chunk_size_bytes`, by
+    at most `max_power_of_two_extend_bytes` at a time. `max_dead_bytes_per_chunk` and `initial_growth_chunk_size_bytes` have
+    no effect.
 
     Raises:
-        InvalidArgument: not host memory.
+        InvalidArgument: not host memory, or a strategy that does not exist.
         WrongType: arguments of other types.
     """
     create_and_register_allocator_v2("CPUExecutionProvider", mem_info, {}, arena_cfg)
@@ -284,11 +290,45 @@ def create_and_register_allocator_v2(
         raise NotImplemented(
             f"{provider_type} is not implemented in CreateAndRegisterAllocatorV2(): only host memory is shared"
         )
+    if mem_info.device_mem_type is OrtDeviceMemoryType.HOST_ACCESSIBLE:
+        raise InvalidArgument(f"create_and_register_allocator: {no_pinned_memory(mem_info.name)}")
     if mem_info.device_type is not OrtMemoryInfoDeviceType.CPU:
         raise InvalidArgument(f"create_and_register_allocator: expected host memory (named 'Cpu'), got {mem_info}")
     with _lock:
-        made = RegisteredAllocator(provider_type, mem_info, arena_cfg, dict(options))
+        made = RegisteredAllocator(provider_type, mem_info, arena_cfg, dict(options), _arena(mem_info, arena_cfg))
+        _allocators.pop((provider_type, mem_info.name, mem_info.device_id), None)
         _allocators[provider_type, mem_info.name, mem_info.device_id] = made
+
+
+def no_pinned_memory(name: str) -> str:
+    """Why there is no pinned host memory of this name."""
+    return (
+        f"{name} is host memory that a device's driver pins, and no provider here has such a device: use ordinary host memory "
+        "('Cpu', or device_type 'cpu')"
+    )
+
+
+def shared_arena() -> Arena | None:
+    """The arena of host memory that was registered last; None where none was."""
+    found = [a for a in _allocators.values() if a.provider == "CPUExecutionProvider"]
+    return found[-1].memory_arena if found else None
+
+
+def _arena(mem_info: OrtMemoryInfo, config: OrtArenaCfg | None) -> Arena:
+    keep = mem_info.allocator_type is not OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+    if config is None:
+        return Arena(keep=keep)
+    if config.arena_extend_strategy not in (-1, 0, 1):
+        raise InvalidArgument(
+            "OrtArenaCfg.arena_extend_strategy: expected 0 (kNextPowerOfTwo), 1 (kSameAsRequested) or -1 (the default), "
+            f"got {config.arena_extend_strategy}"
+        )
+    strategy = None if config.arena_extend_strategy < 0 else STRATEGIES[config.arena_extend_strategy]
+    first, most = config.initial_chunk_size_bytes, config.max_power_of_two_extend_bytes
+    return Arena(
+        max(0, config.max_mem), f"OrtArenaCfg.max_mem = {config.max_mem}", strategy, first if first > 0 else FIRST_NBYTES,
+        most if most > 0 else MOST_EXTENSION_NBYTES, keep=keep,
+    )  # fmt: skip
 
 
 class OrtSyncStream:

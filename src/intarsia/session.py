@@ -23,7 +23,7 @@ from intarsia.providers.options import option_texts
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
 from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.session_debug import SessionDebug
-from intarsia.session_reports import MEMORY_LIMIT, SHRINKAGE, budget
+from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from intarsia.explain import Explanation
     from intarsia.graph.model import Graph
     from intarsia.ops.registry import Registry
+    from intarsia.partition.arena import Arena
     from intarsia.profile import Profile
 
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
@@ -205,11 +206,12 @@ class InferenceSession(SessionApi, SessionDebug):
     def _maker_for(self, choices: Sequence[ProviderChoice], keep_islands: bool, profile: Profile | None) -> _Maker:
         options = self._sess_options
         log = session_logger(options.log_severity_level, options.logid)
+        instances = tuple(choice.create() for choice in choices)
+        strategy = next((getattr(p.options, "arena_extend_strategy", None) for p in instances if p.device.host), None)
         context = CompileContext(
             options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
-            options.use_deterministic_compute, options.config_entries(), memory=budget(options.config(MEMORY_LIMIT)),
+            options.use_deterministic_compute, options.config_entries(), memory=arena_of(options, strategy),
         )  # fmt: skip
-        instances = tuple(choice.create() for choice in choices)
         return _Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
 
     def _measured(self, provider_options: Sequence[Mapping[str, Any]] | None) -> Choice:
@@ -277,6 +279,10 @@ class InferenceSession(SessionApi, SessionDebug):
         whole = node.inputs == graph.input_names() and node.outputs == graph.output_names() and not graph.overridable
         written = options.optimized_model_filepath or options.config("ep.context_enable") == "1"
         return asked and whole and not written and self._profile is None and self._operators is None
+
+    def _arena(self) -> Arena:
+        """Where intermediate tensors in host memory lie."""
+        return self._maker.context.memory
 
     def _whole_model(self) -> CompiledModel:
         """The model with its partition, which a session that began from the cache does not have."""

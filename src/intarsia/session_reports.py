@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import InvalidArgument
-from intarsia.partition.memory import MemoryBudget
+from intarsia.partition.arena import Arena
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
@@ -20,13 +20,31 @@ if TYPE_CHECKING:
 
 MEMORY_LIMIT = "session.memory_limit_mib"
 SHRINKAGE = "memory.enable_memory_arena_shrinkage"
+SHARED_ARENA = "session.use_env_allocators"
 
 
-def budget(limit_mib: str) -> MemoryBudget:
-    """The account of a session's intermediate tensors. Raises InvalidArgument for a negative limit."""
-    if int(limit_mib) < 0:
-        raise InvalidArgument(f"{MEMORY_LIMIT!r}: expected mebibytes, or 0 for no limit; got {limit_mib}")
-    return MemoryBudget(int(limit_mib) << 20, f"{MEMORY_LIMIT!r} = {limit_mib!r}")
+def arena_of(options: SessionOptions, strategy: str | None) -> Arena:
+    """The arena of a session: one of its own, or the process's where the session asks for that and one is registered.
+
+    Raises:
+        InvalidArgument: a negative limit; a limit or strategy for an arena that is shared.
+    """
+    text = options.config(MEMORY_LIMIT)
+    limit = int(text)
+    if limit < 0:
+        raise InvalidArgument(f"{MEMORY_LIMIT!r}: expected mebibytes, or 0 for no limit; got {text}")
+    if options.config(SHARED_ARENA) == "1":
+        from intarsia.ort_device import shared_arena
+
+        shared = shared_arena()
+        if shared is not None:
+            if limit or strategy:
+                what = f"{MEMORY_LIMIT!r} is {text!r}" if limit else f"'arena_extend_strategy' is {strategy!r}"
+                raise InvalidArgument(
+                    f"{what}, but {SHARED_ARENA!r} is '1': give it to create_and_register_allocator by an OrtArenaCfg"
+                )
+            return shared
+    return Arena(limit << 20, f"{MEMORY_LIMIT!r} = {text!r}", strategy, keep=options.enable_cpu_mem_arena)
 
 
 class SessionReports:
@@ -38,6 +56,7 @@ class SessionReports:
     _reader: Any
     _sess_options: SessionOptions
     _model: CompiledModel | DirectModel
+    _arena: Callable[[], Arena]
     _variants: dict[Any, Any]
     _providers: list[str]
 
@@ -87,7 +106,7 @@ class SessionReports:
         from intarsia.memory_report import MemoryReport
 
         models = [self._model, *(model for model, _ in tuple(self._variants.values()))]
-        return MemoryReport.of(models, self._providers, self._signature.inputs, shapes)
+        return MemoryReport.of(models, self._providers, self._signature.inputs, shapes, self._arena().statistics())
 
     def _shrink(self, model: CompiledModel | DirectModel, devices: str) -> None:
         """Give back what no run uses on the devices that a run names: "cpu:0;gpu:0"."""

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from intarsia import dlpack
+from intarsia.enums import OrtDeviceMemoryType
 from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
-from intarsia.ort_device import DEVICE_TYPES, OrtDevice, OrtMemoryInfo
+from intarsia.ort_device import DEVICE_TYPES, OrtDevice, OrtMemoryInfo, no_pinned_memory
 from intarsia.partition.device import DeviceTensor
 from intarsia.sparse import SparseTensor
 
@@ -36,11 +37,15 @@ def check_device(device: Any, device_id: int = 0) -> None:
     `device` is a name, an `OrtDevice` or an `OrtMemoryInfo`.
     """
     if isinstance(device, OrtMemoryInfo):
+        if device.device_mem_type is OrtDeviceMemoryType.HOST_ACCESSIBLE:
+            raise InvalidArgument(no_pinned_memory(device.name))
         device = device.device
     if isinstance(device, OrtDevice):
         device, device_id = device.kind, device.device_id()
     name = device.lower() if isinstance(device, str) else device
     if name not in DEVICE_TYPES:
+        if isinstance(device, str) and device.lower().endswith("pinned"):
+            raise InvalidArgument(no_pinned_memory(device))
         raise InvalidArgument(f"Unsupported device type: {device!r}; {nearest(str(device), DEVICE_TYPES)}")
     if name != "cpu":
         raise InvalidArgument(f"device {name}:{device_id}: no provider keeps values there; expected 'cpu'")

@@ -111,7 +111,7 @@ class TestArenas:
         from intarsia.ort_device import registered_allocators
 
         info = ort.OrtMemoryInfo("Cpu", ARENA, 0, DEFAULT)
-        ort.create_and_register_allocator(info, ort.OrtArenaCfg(8, 0, 4, 2))
+        ort.create_and_register_allocator(info, ort.OrtArenaCfg(1 << 20, 0, 4, 2))
         ort.create_and_register_allocator(info, None)
         assert [a.memory for a in registered_allocators()] == [info]
         options = ort.SessionOptions()
@@ -123,6 +123,16 @@ class TestArenas:
             ort.create_and_register_allocator_v2("CUDAExecutionProvider", info, {}, None)
         with pytest.raises(InvalidArgument, match="expected host memory"):
             ort.create_and_register_allocator(ort.OrtMemoryInfo("Cuda", ARENA, 0, DEFAULT))
+        pinned = ort.OrtMemoryInfo("CudaPinned", ARENA, 0, DEFAULT)
+        with pytest.raises(
+            InvalidArgument, match="CudaPinned is host memory that a device's driver pins, and no provider here"
+        ):
+            ort.create_and_register_allocator(pinned)
+        for place in (pinned, "cuda_pinned", "CudaPinned"):
+            with pytest.raises(InvalidArgument, match="is host memory that a device's driver pins"):
+                ort.OrtValue.ortvalue_from_numpy(np.ones(3, np.float32), place, 0)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match=r"expected 0 \(kNextPowerOfTwo\), 1 \(kSameAsRequested\) or -1 .*, got 7"):
+            ort.create_and_register_allocator(info, ort.OrtArenaCfg({"arena_extend_strategy": 7}))
         with pytest.raises(WrongType, match="arena_cfg: expected OrtArenaCfg, got 5"):
             ort.create_and_register_allocator(info, 5)  # type: ignore[arg-type]
 

@@ -12,7 +12,6 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
-from intarsia.partition.memory import MemoryBudget
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 
 CPU = "CPUExecutionProvider"
@@ -156,31 +155,6 @@ def test_idle_memory_makes_room() -> None:
     assert held.arena_nbytes <= limited._maker.context.memory.limit
 
 
-def test_the_limit_says_who_holds_what() -> None:
-    class Fake:
-        def __init__(self, nbytes: int, blocks: int, purpose: str) -> None:
-            self.block_nbytes, self.blocks, self.purpose, self.trimmed = nbytes, blocks, purpose, 0
-
-        def trim(self) -> int:
-            self.trimmed += 1
-            return 0
-
-    import weakref
-
-    budget = MemoryBudget(10 << 20, "the limit")
-    busy, small, new = Fake(4 << 20, 2, "x [1]"), Fake(1 << 20, 1, "x [2]"), Fake(3 << 20, 0, "x [3]")
-    count: weakref.WeakSet[object] = weakref.WeakSet()
-    for holder in (small, busy):
-        budget._holders.add(holder)
-    message = r"for x \[3\] need 3.00 MiB.*9.00 MiB are held by runs that are going on: 2 x 4.00 MiB for x \[1\]; 1 x 1.00 MiB"
-    with pytest.raises(ort.OutOfMemory, match=message):
-        budget.admit(new, count, new)
-    assert (busy.trimmed, small.trimmed, len(count)) == (1, 1, 0)
-    busy.blocks = 1
-    budget.admit(new, count, new)
-    assert len(count) == 1
-
-
 def test_runs_at_the_same_time_keep_to_the_limit() -> None:
     need = session_of().memory_report({"x": [128, 1024]}).prediction
     assert need is not None
@@ -230,6 +204,78 @@ def test_bindings_share_limited_memory() -> None:
 def test_a_negative_limit_is_an_error() -> None:
     with pytest.raises(ort.InvalidArgument, match=r"'session.memory_limit_mib': expected mebibytes, .* got -1"):
         session_of(limit_mib=-1)
+
+
+@pytest.mark.parametrize("strategy", ["kNextPowerOfTwo", "kSameAsRequested"])
+def test_the_strategy_of_the_provider_is_seen_in_the_report(strategy: str) -> None:
+    session = ort.InferenceSession(MODEL, providers=[(CPU, {"arena_extend_strategy": strategy})])
+    session.run(None, feed(300, 1024))
+    found = session.memory_report()
+    assert found.arena is not None
+    (plan,) = found.providers[0].plans
+    assert found.arena.strategy == strategy
+    assert (found.arena.in_use_nbytes, found.arena.extensions) == (plan.arena_nbytes, 1)
+    reserved = found.arena.reserved_nbytes
+    if strategy == "kSameAsRequested":
+        assert reserved == plan.arena_nbytes
+    else:
+        assert reserved == 1 << (plan.arena_nbytes - 1).bit_length() > plan.arena_nbytes
+    assert f"reserved (at most {reserved / 2**20:.3f}), {strategy}, extended 1 times" in str(found)
+
+
+def test_without_an_arena_a_run_keeps_nothing() -> None:
+    options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = False
+    session = ort.InferenceSession(MODEL, options)
+    expected = session_of().run(None, feed(300, 1024))[0]
+    for _ in range(3):
+        np.testing.assert_array_equal(session.run(None, feed(300, 1024))[0], expected)
+        found = session.memory_report().arena
+        assert found is not None
+        assert (found.in_use_nbytes, found.reserved_nbytes) == (0, 0)
+    assert found.extensions == found.shrinkages == 3
+
+
+def test_shapes_share_memory_above_what_is_kept() -> None:
+    session = session_of()
+    sizes = [2048 * n for n in range(1, 6)]  # 16 MiB and more each
+    for _ in range(2):
+        for n in sizes:
+            x = feed(n, 1024)
+            (y,) = session.run(None, x)
+            np.testing.assert_allclose(y[:2], ort.InferenceSession(MODEL).run(None, {"x": x["x"][:2]})[0], rtol=1e-5)
+    found = session.memory_report()
+    assert found.arena is not None
+    largest = max(plan.arena_nbytes for plan in found.providers[0].plans)
+    assert found.arena.largest_nbytes == largest
+    assert found.arena.reserved_nbytes <= max(64 << 20, 2 * largest)
+    assert sum(plan.arena_nbytes for plan in found.providers[0].plans) > 2 * largest
+
+
+def test_sessions_share_an_arena() -> None:
+    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    need = session_of().memory_report({"x": [256, 1024]}).prediction
+    assert need is not None
+    limit = need.nbytes + (1 << 16)
+    ort.create_and_register_allocator(info, ort.OrtArenaCfg({"max_mem": limit, "arena_extend_strategy": 1}))
+    try:
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        one, two = (ort.InferenceSession(MODEL, options) for _ in range(2))
+        expected = session_of().run(None, feed(256, 1024))[0]
+        for session in (one, two, one):
+            np.testing.assert_array_equal(session.run(None, feed(256, 1024))[0], expected)
+        assert one.memory_report().arena == two.memory_report().arena
+        assert one.memory_report().arena.reserved_nbytes <= limit  # type: ignore[union-attr]
+        with pytest.raises(ort.OutOfMemory, match=rf"OrtArenaCfg.max_mem = {limit} allows"):
+            two.run(None, feed(2560, 1024))
+        options.add_session_config_entry("session.memory_limit_mib", "5")
+        with pytest.raises(
+            ort.InvalidArgument, match=r"'session.memory_limit_mib' is '5', but 'session.use_env_allocators' is '1'"
+        ):
+            ort.InferenceSession(MODEL, options)
+    finally:
+        ort.create_and_register_allocator(info, None)
 
 
 def run_options(devices: str) -> ort.RunOptions:

@@ -17,6 +17,7 @@ import numpy as np
 
 from intarsia.errors import EPFail, Fail, RunTimeout
 from intarsia.graph.model import Graph, Node
+from intarsia.partition.arena import Arena
 from intarsia.partition.capability import (
     ComputeCapability,
     Kernel,
@@ -26,7 +27,7 @@ from intarsia.partition.capability import (
     Support,
 )
 from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
-from intarsia.partition.memory import MemoryBudget, PlanMemory, ProgramMemory
+from intarsia.partition.memory import PlanMemory, ProgramMemory
 
 __all__ = [
     "CURRENT_RUN",
@@ -71,7 +72,7 @@ class CompileContext:
         config: session configuration entries (`SessionOptions.add_session_config_entry`).
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
             when it began and ended (`time.perf_counter_ns`), and where known the bytes it read and wrote.
-        memory: the session's account of intermediate tensors, with its limit.
+        memory: where intermediate tensors lie: the session's arena, with its limit.
     """
 
     intra_op_num_threads: int = 0
@@ -79,7 +80,7 @@ class CompileContext:
     deterministic: bool = False
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     on_step: StepObserver | None = None
-    memory: MemoryBudget = field(default_factory=MemoryBudget, compare=False, repr=False)
+    memory: Arena = field(default_factory=Arena, compare=False, repr=False)
 
 
 class RunContext:

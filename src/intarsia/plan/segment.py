@@ -21,14 +21,14 @@ from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.kernel.faults import DIVISOR_IS_ZERO
-from intarsia.partition.memory import MemoryBudget
+from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
-from intarsia.plan.arena import ALIGNMENT, align, place
+from intarsia.plan.arena import place
 from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
-_OF_A_PROCESS = frozenset(("steps", "addresses", "budget", "_bound", "_lock"))
+_OF_A_PROCESS = frozenset(("steps", "addresses", "arena", "_bound", "_lock"))
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
 
@@ -89,7 +89,7 @@ class Segment:
     constants: dict[str, np.ndarray]
     constraints: list[Constraint] = field(default_factory=list)
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
-    budget: MemoryBudget = field(default_factory=MemoryBudget, repr=False)  # the session's, once it is in one
+    arena: Arena = field(default_factory=Arena, repr=False)  # the session's, once it is in one
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -99,7 +99,7 @@ class Segment:
         return {**kept, "constants": dict.fromkeys(self.constants), "_pickled_steps": pickle.dumps(self.steps, 5)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, addresses={}, budget=MemoryBudget(), _bound={}, _lock=threading.Lock())
+        vars(self).update(state, addresses={}, arena=Arena(), _bound={}, _lock=threading.Lock())
 
     def __getattr__(self, name: str) -> Any:
         if name != "steps" or "_pickled_steps" not in vars(self):
@@ -224,23 +224,25 @@ class BoundSegment:
         self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
         self.long = False  # a run may take more than a millisecond
         self.sliced: dict[int, tuple[int, int]] = {}  # step -> slices for each thread, bytes of scratch of each thread
+        self._keep = segment.arena.keep
         self._free: list[State] = []
-        self._states: weakref.WeakSet[object] = weakref.WeakSet()
+        self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
     @property
     def block_nbytes(self) -> int:
-        """Bytes of one state's arena."""
+        """Bytes of one state's memory."""
         return self.arena_nbytes
 
     @property
     def blocks(self) -> int:
-        """States that exist, one for each run that went on at the same time."""
-        return len(self._states)
+        """States that have memory, one for each run that went on at the same time."""
+        with self.segment._lock:
+            return sum(state.lease is not None for state in self._states)
 
     @property
     def idle(self) -> int:
-        """States that no run uses."""
-        return len(self._free)
+        """Of these, states that no run uses."""
+        return sum(state.lease is not None for state in tuple(self._free))
 
     @property
     def purpose(self) -> str:
@@ -258,35 +260,60 @@ class BoundSegment:
         return known + sum(math.prod(self.shapes[n]) * segment.buffers[n].dtype.numpy.itemsize for n in sized)
 
     def acquire(self, timed: bool = False) -> State:
-        """A state that nobody else uses; `timed`: one that notes when each step ended."""
+        """A state that nobody else uses; `timed`: one that notes when each step ended.
+
+        Raises:
+            OutOfMemory: there is no memory for its tensors.
+        """
         try:
-            return self._free.pop()
+            state = self._free.pop()
         except IndexError:
             return State(self, timed)
+        if state.lease is None:
+            state.settle(self.segment.arena.lease(self, self.arena_nbytes))
+        return state
 
     def release(self, state: State) -> None:
+        if not self._keep:
+            state.lease = None
         self._free.append(state)
 
+    def strip(self) -> int:
+        """Give back the memory of idle states, which get other memory when they are used again; returns bytes."""
+        freed, kept = 0, []
+        while True:
+            try:
+                state = self._free.pop()  # another thread may take the last one
+            except IndexError:
+                break
+            freed += self.arena_nbytes * (state.lease is not None)
+            state.lease = None
+            kept.append(state)
+        self._free += kept
+        return freed
+
     def trim(self) -> int:
-        """Free the memory of idle states; returns bytes freed."""
+        """Forget idle states; returns bytes of their memory."""
         freed = 0
         while True:
             try:
-                self._free.pop()  # another thread may take the last one
+                freed += self.arena_nbytes * (self._free.pop().lease is not None)
             except IndexError:
                 return freed
-            freed += self.arena_nbytes
 
 
 class State:
-    """One caller's memory for a bound segment: arena, argument blocks, step table."""
+    """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table."""
 
     def __init__(self, bound: BoundSegment, timed: bool = False) -> None:
         segment = bound.segment
-        segment.budget.admit(bound, bound._states, self)
+        self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes)
+        self._base = base = self.lease.address
+        with segment._lock:
+            bound._states.add(self)
+        leased: list[int] = []
         self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
         words = [len(a) for a in bound.arguments]
-        self.arena, base = _aligned(bound.arena_nbytes)
         self.status = np.zeros(len(segment.steps), np.int64)
         self.args = np.zeros(sum(words) + call.SLICE_WORDS * len(bound.sliced) or 1, np.int64)
         self.table = np.zeros((len(segment.steps), _ROW), np.int64)
@@ -308,12 +335,15 @@ class State:
                 elif name in constants:
                     values.append(constants[name] + offset)
                 elif name == SCRATCH:
+                    leased.append(len(values))
                     values.append(base + bound.offsets.get(f"{SCRATCH}{i}", 0) + offset)
                 elif name == STATUS:
                     values.append(status_address + 8 * i + offset)
                 else:
+                    leased.append(len(values))
                     values.append(base + bound.offsets[name] + offset)
         self.args[: len(values)] = values
+        self._leased = np.array(leased, np.intp)
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
         self.externals = (ctypes.c_int64 * max(1, len(bound.external)))()
         self.block = call.call_words(
@@ -335,6 +365,13 @@ class State:
             self.args[at : at + call.SLICE_WORDS] = words
             self.table[i, :2] = (bound.segment.addresses[call.SLICED], self.args.ctypes.data + 8 * at)
             at += call.SLICE_WORDS
+
+    def settle(self, lease: Lease) -> None:
+        """Use other memory."""
+        self.lease = lease
+        if lease.address != self._base:
+            self.args[self._leased] += lease.address - self._base
+            self._base = lease.address
 
     def watch(self, flag: int) -> None:
         """Let the executor look at the int64 at address `flag` between steps (0: at none)."""
@@ -366,18 +403,6 @@ def too_large(name: str, shape: tuple[int, ...], nbytes: int) -> OutOfMemory:
         f"value {name!r} of shape {list(shape)} needs {nbytes / 2**20:,.0f} MiB, which the system does not give: "
         "use a smaller batch or a shorter input, or free memory"
     )
-
-
-def _aligned(nbytes: int) -> tuple[np.ndarray, int]:
-    try:
-        raw = np.empty(align(nbytes) + ALIGNMENT, np.uint8)
-    except (MemoryError, ValueError):
-        raise OutOfMemory(
-            f"the intermediate tensors of a run need {nbytes / 2**20:,.0f} MiB, which the system does not give: "
-            "use a smaller batch or a shorter input, or free memory"
-        ) from None
-    address = raw.ctypes.data
-    return raw, address + -address % ALIGNMENT
 
 
 def _size(d: Dim, env: Mapping[str, int]) -> int:

@@ -13,10 +13,11 @@ from intarsia.partition.provider import CompileContext, ExecutionProvider, Progr
 
 @dataclass(frozen=True)
 class CpuOptions:
-    """Options that programs give to onnxruntime's CPU provider, which does not look at them.
+    """Options of the CPU provider.
 
     Attributes:
-        arena_extend_strategy: no effect: memory is planned before the run.
+        arena_extend_strategy: how the memory of intermediate tensors grows where it has to: by powers of two, or by what is
+            asked for. By default the first; the second where "session.memory_limit_mib" is set.
     """
 
     arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] | None = None

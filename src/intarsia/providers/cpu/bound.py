@@ -130,7 +130,8 @@ def bound_call(
         return None
     if any(_overlaps(t, [*inputs, *arrays[:i]]) for i, t in enumerate(arrays)):
         return None
-    if bound.segment.budget.limit:  # a binding's memory is its own as long as it lives: others would run short of it
+    arena = bound.segment.arena
+    if arena.limit or not arena.keep:  # a binding's memory is its own as long as it lives: others would run short of it
         return None
     return CpuBoundCall(program, bound, inputs, targets)
 

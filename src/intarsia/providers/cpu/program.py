@@ -65,7 +65,7 @@ class CpuProgram(Program):
         self.pool: Pool = get_pool(context.intra_op_num_threads, spinning=context.allow_spinning)
         addresses = {**addresses, SLICED: sliced_step()}
         for segment in executable.segments():
-            segment.addresses, segment.budget = addresses, context.memory
+            segment.addresses, segment.arena = addresses, context.memory
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
@@ -356,7 +356,9 @@ class CpuProgram(Program):
         cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
         freed += memory.clear()
-        return freed + sum(body.trim() for _, body in tuple(self._bodies.values()))
+        freed += sum(body.trim() for _, body in tuple(self._bodies.values()))
+        self.context.memory.trim()
+        return freed
 
     def describe(self, stage: str = "program") -> str:
         from intarsia.providers.cpu.text import describe
