@@ -144,7 +144,7 @@ class OrtDeviceEpIncompatibilityReason(NumberedEnum):
     DRIVER_INCOMPATIBLE = 1
     DEVICE_INCOMPATIBLE = 2
     MISSING_DEPENDENCY = 4
-    UNKNOWN = 0x80000000
+    UNKNOWN = -0x80000000  # the top bit of 32, as a signed number
 
 
 class OrtSparseFormat(NumberedEnum):

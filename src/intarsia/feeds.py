@@ -230,7 +230,7 @@ def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
 
 
 def strings(value: Any, where: str) -> np.ndarray:
-    """An object array of `str`; bytes (and elements of NumPy's void type) are decoded as UTF-8 without the zeros at their end.
+    """An object array of `str`; bytes are decoded as UTF-8, elements of NumPy's void type with the zeros at their end.
 
     Raises:
         InvalidArgument: other elements, or bytes that are not UTF-8.
@@ -238,8 +238,10 @@ def strings(value: Any, where: str) -> np.ndarray:
     array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
     if array.dtype.kind in "UT":
         return np.array(array, dtype=object, order="C")
-    if array.dtype.kind == "V" and array.dtype.names is None:
-        array = np.ascontiguousarray(array).view(f"S{array.dtype.itemsize}") if array.dtype.itemsize else array
+    if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize:
+        whole = np.empty(array.shape, dtype=object)
+        whole.reshape(-1)[:] = [element.tobytes() for element in array.reshape(-1)]  # tolist() drops zeros at their ends
+        array = whole
     if array.dtype.kind not in "SO":
         raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")
     items = array.reshape(-1).tolist()

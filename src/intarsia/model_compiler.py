@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from intarsia.context_model import context_model
+import numpy as np
+
+from intarsia.context_model import ContextModel, context_model
 from intarsia.enums import GraphOptimizationLevel, OrtCompileApiFlags, OrtCompiledModelCompatibility
 from intarsia.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented, WrongType
 from intarsia.graph.model import Graph
 from intarsia.graph.save import replace_file
 from intarsia.options import SessionOptions
+from intarsia.providers.fallback import as_onnxruntime
 from intarsia.values import OrtValue
 
 if TYPE_CHECKING:
@@ -94,7 +97,8 @@ class ModelCompiler:
     """Compiles one model as the module's text says.
 
     Args:
-        sess_options: providers (`add_provider`; by default the CPU), optimiser settings and dimension overrides.
+        sess_options: providers (`add_provider`; by default the CPU), optimiser settings and dimension overrides. Where Intarsia
+            stands in for onnxruntime (`install_as`) and no provider is named, nothing is compiled, as there.
         input_model_path_or_bytes: a path or bytes.
         embed_compiled_data_into_model: put compiled parts into the model, not into files beside it. Bytes and streams always
             have them inside.
@@ -103,8 +107,8 @@ class ModelCompiler:
         flags: what to refuse (`OrtCompileApiFlags`).
         graph_optimization_level: which rewrites a model without compiled parts has got; parts are compiled at the level of
             `sess_options`.
-        get_initializer_location_func: called with each constant's name, value and None; may return where a program keeps its
-            data, which is then not written.
+        get_initializer_location_func: called with each constant's name, value and where the input model keeps its data outside
+            (None: inside, or rewritten); may return where a program keeps its data, which is then not written.
 
     Raises:
         WrongType: options or a model of another type.
@@ -150,7 +154,7 @@ class ModelCompiler:
         if path.is_dir() or not path.name:
             raise InvalidArgument(f"compile_to_file: expected the name of a file, got {str(output_model_path)!r}")
         if path.exists() and OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS in self._flags:
-            raise Fail(f"Output file already exists: {path}; remove it, or leave out ERROR_IF_OUTPUT_FILE_EXISTS")
+            raise Fail(f"Output model file exists already: {path}; remove it, or leave out ERROR_IF_OUTPUT_FILE_EXISTS")
         data = self._compiled(path.parent, path.stem)
         replace_file(path, lambda file: file.write(data))
 
@@ -189,9 +193,12 @@ class ModelCompiler:
         """The compiled model's bytes; parts outside it become files in `folder` that `stem` begins (None: all inside)."""
         from intarsia.graph.save import to_model_proto
 
-        session = self._session()
-        prefix = self._options.config("ep.context_node_name_prefix")
-        made = context_model(session._whole_model(), session._maker.context, self._embed, stem, prefix)
+        if as_onnxruntime(self._options.config("session.provider_fallback")) and not self._options.has_providers():
+            made = ContextModel(Graph(), refused=["no provider is named (SessionOptions.add_provider)"])
+        else:
+            session = self._session()
+            prefix = self._options.config("ep.context_node_name_prefix")
+            made = context_model(session._whole_model(), session._maker.context, self._embed, stem, prefix)
         if not made.compiled and OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED in self._flags:
             raise Fail(
                 "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one "
@@ -238,9 +245,12 @@ class ModelCompiler:
         import onnx.numpy_helper
 
         assert self._locate is not None
+        outside = self._outside()
         for tensor in proto.graph.initializer:
+            array = onnx.numpy_helper.to_array(tensor)
+            known = outside.get(tensor.name)
             try:
-                info = self._locate(tensor.name, OrtValue(onnx.numpy_helper.to_array(tensor)), None)
+                info = self._locate(tensor.name, OrtValue(array), known if known and self._same(known, array) else None)
             except Exception as error:
                 raise Fail(f"get_initializer_location_func failed for {tensor.name!r}: {error}") from error
             if info is not None and not isinstance(info, OrtExternalInitializerInfo):
@@ -249,6 +259,31 @@ class ModelCompiler:
                 )
             if info is not None:
                 _refer(tensor, info)
+
+
+    def _outside(self) -> dict[str, OrtExternalInitializerInfo]:
+        """Where the input model keeps its initializers in files, by name."""
+        import onnx
+
+        if isinstance(self._source, bytes):
+            return {}
+        found = {}
+        for tensor in onnx.load(os.fspath(self._source), load_external_data=False).graph.initializer:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            if tensor.data_location == _EXTERNAL and entries.get("length"):
+                place = (entries["location"], int(entries.get("offset", 0)), int(entries["length"]))
+                found[tensor.name] = OrtExternalInitializerInfo(*place)
+        return found
+
+    def _same(self, info: OrtExternalInitializerInfo, array: np.ndarray) -> bool:
+        """Whether the bytes of an input model's file still are this array: a rewrite may have changed it."""
+        assert not isinstance(self._source, bytes)
+        folder = self._options.config("session.model_external_initializers_file_folder_path")
+        path = Path(folder or Path(self._source).parent) / info.filepath
+        if info.byte_size != array.nbytes or not path.is_file() or array.dtype.hasobject:
+            return False
+        stored = np.memmap(path, np.uint8, "r", info.file_offset, (info.byte_size,))
+        return bool(np.array_equal(stored, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
 
 
 def _refer(tensor: onnx.TensorProto, info: OrtExternalInitializerInfo) -> None:
@@ -305,6 +340,8 @@ def get_model_compatibility_for_ep_devices(ep_devices: Any, compatibility_info: 
     from intarsia.ep_devices import provider_of
     from intarsia.providers.registry import resolve
 
+    if not isinstance(compatibility_info, str):
+        raise WrongType(f"compatibility_info: expected text, got {compatibility_info!r}")
     if not ep_devices:
         raise InvalidArgument("Invalid argument provided to GetModelCompatibilityForEpDevices: expected devices")
     name, chosen = provider_of(ep_devices)

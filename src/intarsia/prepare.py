@@ -169,8 +169,8 @@ def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
     """A graph in which these overridable initializers are inputs, after the others."""
     opened = graph.clone()
     for name in names:
-        constant = opened.constants.pop(name)
-        opened.inputs.append(Value(name, constant.type))
+        opened.inputs.append(Value(name, graph.overridable_type(name)))
+        del opened.constants[name]
     opened.overridable = [n for n in graph.overridable if n not in names]
     return opened
 

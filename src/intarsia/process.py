@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from intarsia import __version__
-from intarsia.errors import InvalidArgument, WrongType
+from intarsia.errors import Fail, InvalidArgument, WrongType
 
 package_name = "intarsia"
 version = __version__
@@ -56,8 +56,14 @@ def has_collective_ops() -> bool:
     return False
 
 
+_pools_are_global = False
+
+
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
     """How many threads sessions use that set none themselves: pools are the process's in any case.
+
+    Where Intarsia stands in for onnxruntime (`install_as`), sessions made later must say `use_per_session_threads = False`, as
+    there.
 
     Args:
         intra_op_num_threads: threads of one run; 0: one per core this process may use.
@@ -71,7 +77,18 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_thr
             raise InvalidArgument(f"set_global_thread_pool_sizes: expected {name} from 0, got {count!r}")
     from intarsia.runtime.executor import set_default_threads
 
+    global _pools_are_global  # noqa: PLW0603 # it concerns the whole process
+    _pools_are_global = True
     set_default_threads(intra_op_num_threads)
+
+
+def check_threads(per_session: bool) -> None:
+    """Raise Fail for a session that asks for threads of its own after `set_global_thread_pool_sizes`."""
+    if per_session and _pools_are_global:
+        raise Fail(
+            "set_global_thread_pool_sizes was called, and use_per_session_threads is True: expected a session that shares the "
+            "process's threads; set SessionOptions.use_per_session_threads = False"
+        )
 
 
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:

@@ -28,8 +28,9 @@ class Span:
 class Profile:
     """Collects events in memory; `save` writes them as trace events (times in microseconds since the start)."""
 
-    def __init__(self) -> None:
-        self.start_ns = time.perf_counter_ns()
+    def __init__(self, start_ns: int | None = None) -> None:
+        """`start_ns`: when it began (`time.perf_counter_ns`), if that was not now."""
+        self.start_ns = time.perf_counter_ns() if start_ns is None else start_ns
         self.spans: list[Span] = []
 
     def add(self, category: str, name: str, start_ns: int, args: dict[str, Any] | None = None) -> None:

@@ -15,6 +15,7 @@ from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
 from intarsia.feeds import FeedReader, SizesDiffer
 from intarsia.graph import progress
+from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
@@ -129,16 +130,17 @@ class InferenceSession(SessionApi, SessionDebug):
         self._arguments = (providers, provider_options, kwargs)
         self._loaded: Graph | None = None
         self._profile: Profile | None = None
-        if self._sess_options.enable_profiling:
-            from intarsia.profile import Profile
-
-            self._profile = Profile()
+        start_ns = time.perf_counter_ns()
         with progress.reported(self._sess_options.progress_callback, self._sess_options.check_cancelled):
             progress.step("load")
             if reads_config(kwargs.get("read_config_from_model")):
                 from intarsia import prepare
 
                 self._sess_options = prepare.configured(self._graph(), self._sess_options)
+            if self._sess_options.enable_profiling:
+                from intarsia.profile import Profile
+
+                self._profile = Profile(start_ns)
             self._create(providers, provider_options)
             progress.step(progress.READY)
 
@@ -162,6 +164,10 @@ class InferenceSession(SessionApi, SessionDebug):
                 f"'session.disable_cpu_ep_fallback' is '1', but {CPU} is among the providers (or none is named): name others"
             )
         mode = fallback_mode(options.config("session.provider_fallback"))
+        if mode == "warn":
+            from intarsia.process import check_threads
+
+            check_threads(options.use_per_session_threads)
         choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
         maker = self._maker_for(choices, auto is not None and auto.winner.keep_islands, self._profile)
         instances, log = maker.providers, maker.log
@@ -192,7 +198,8 @@ class InferenceSession(SessionApi, SessionDebug):
         self._reader = FeedReader(signature.inputs)
         guard = options.config("session.nonfinite")
         self._guard = "" if guard == "ignore" else guard
-        self._watched = bool(self._guard or self._hooks)
+        self._sparse = frozenset(v.name for v in signature.outputs if isinstance(v.type, SparseTensorType))
+        self._watched = bool(self._guard or self._hooks or self._sparse)
         self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
         self._lock = threading.Lock()
@@ -327,7 +334,8 @@ class InferenceSession(SessionApi, SessionDebug):
                 outputs with the intermediate tensors by name in its `taps`.
 
         Returns:
-            A list of arrays (lists for sequences, dicts for maps, None for empty optionals) that belong to the caller.
+            A list of arrays (lists for sequences, dicts for maps, None for empty optionals, `SparseTensor`s for sparse outputs)
+            that belong to the caller.
 
         Raises:
             InvalidArgument: an input is missing, unknown, or of another type, rank or size; an output is unknown.
@@ -353,6 +361,8 @@ class InferenceSession(SessionApi, SessionDebug):
                 results = self._run_some(model, inputs, output_names, context_of(run_options))
             if self._guard:
                 self._check_finite(results, input_feed)
+            if self._sparse:
+                results = self._with_sparse(results, output_names or self._output_names)
             return results if framework is None else self._delivered(results, framework)
         except EPFail as error:
             self._fall_back(error, model)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import numpy as np
+
 from intarsia.config_keys import check_dynamic_option
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented, WrongType
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import RunContext
+from intarsia.providers.registry import CPU
 from intarsia.session_reports import SessionReports
 
 if TYPE_CHECKING:
@@ -109,6 +112,7 @@ class SessionApi(SessionReports):
     _source: Any
     _arguments: tuple[Any, ...]
     _reader: Any
+    _sparse: frozenset[str]
     _variants: dict[Any, Any]
     run: Callable[..., list[Any]]
     get_inputs: Callable[[], list[Any]]
@@ -258,6 +262,15 @@ class SessionApi(SessionReports):
             if options is not None:
                 options.unfollow(flag)
 
+    def _with_sparse(self, results: list[Any], names: Sequence[str]) -> list[Any]:
+        """Results whose type in the model is a sparse tensor as `SparseTensor`s."""
+        from intarsia.sparse import SparseTensor
+
+        return [
+            SparseTensor.from_dense(value) if name in self._sparse and isinstance(value, np.ndarray) else value
+            for name, value in zip(names, results, strict=True)
+        ]
+
     def _delivered(self, results: list[Any], framework: str) -> list[Any]:
         from intarsia.interop import delivered
 
@@ -284,7 +297,8 @@ class SessionApi(SessionReports):
             raise NotImplemented(f"Invalid TuningResults: {names}: no provider of this session supports TunableOp")
 
     def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
-        """The parts of the optimised graph, in execution order, with their providers and nodes.
+        """The parts of the optimised graph, in execution order, with their providers and nodes; the nodes of the CPU provider
+        one by one, as in onnxruntime.
 
         Raises:
             Fail: "session.record_ep_graph_assignment_info" was not set to "1".
@@ -299,8 +313,9 @@ class SessionApi(SessionReports):
         found = []
         for part in split.parts:
             nodes = [split.graph.nodes[i] for i in part.nodes]
-            listed = tuple(OrtEpAssignedNode(n.name, "" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes)
-            found.append(OrtEpAssignedSubgraph(part.provider.name, listed))
+            listed = [OrtEpAssignedNode(n.name, "" if n.domain == "ai.onnx" else n.domain, n.op_type) for n in nodes]
+            groups = [(node,) for node in listed] if part.provider.name == CPU else [tuple(listed)]
+            found += [OrtEpAssignedSubgraph(part.provider.name, group) for group in groups]
         return found
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:

@@ -38,6 +38,7 @@ class SessionDebug:
     _log: logging.Logger | logging.LoggerAdapter[Any]
     _guard: str
     _watched: bool
+    _sparse: frozenset[str]
 
     def add_hook(self, patterns: Sequence[str], function: Callable[[str, Any], object]) -> Callable[[], None]:
         """Call `function(name, value)` after each run for every value or node that `patterns` names, in execution order.
@@ -57,7 +58,7 @@ class SessionDebug:
         def remove() -> None:
             if hook in self._hooks:
                 self._hooks.remove(hook)
-            self._watched = bool(self._guard or self._hooks)
+            self._watched = bool(self._guard or self._hooks or self._sparse)
 
         return remove
 

@@ -95,6 +95,13 @@ class SparseTensor:
         return cls(shape, values.reshape(-1), (indices,), _COO)
 
     @classmethod
+    def from_dense(cls, array: np.ndarray) -> SparseTensor:
+        """The elements of a dense tensor that are not zero (not empty, of strings), as row-major positions."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        places = np.flatnonzero(flat != ("" if flat.dtype == object else 0)).astype(np.int64)
+        return cls(array.shape, flat[places], (places,), _COO)
+
+    @classmethod
     def sparse_csr_from_numpy(
         cls,
         dense_shape: Sequence[int],

@@ -59,7 +59,7 @@ class Signature:
     def of(cls, graph: Graph, inferred: Graph) -> Signature:
         """From a graph as loaded and as optimised, which knows more types."""
         outputs = (v if v.type is not None else Value(v.name, inferred.type_of(v.name)) for v in graph.outputs)
-        overridable = (Value(n, graph.constants[n].type) for n in graph.overridable)
+        overridable = (Value(n, graph.overridable_type(n)) for n in graph.overridable)
         return cls(tuple(graph.inputs), tuple(outputs), tuple(overridable), graph.metadata, graph.name)
 
 

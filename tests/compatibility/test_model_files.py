@@ -126,7 +126,7 @@ class TestModelCompiler:
         ort.ModelCompiler(ort.SessionOptions(), path).compile_to_file()
         made = tmp_path / "m_ctx.onnx"
         np.testing.assert_array_equal(ort.InferenceSession(made).run(None, {"X": X})[0], W)
-        with pytest.raises(Fail, match=r"Output file already exists: .*m_ctx.onnx"):
+        with pytest.raises(Fail, match=r"Output model file exists already: .*m_ctx.onnx"):
             ort.ModelCompiler(ort.SessionOptions(), path, flags=self.Flags.ERROR_IF_OUTPUT_FILE_EXISTS).compile_to_file()
         with pytest.raises(InvalidArgument, match="compile_to_file: expected the name of a file"):
             ort.ModelCompiler(ort.SessionOptions(), path).compile_to_file(tmp_path)

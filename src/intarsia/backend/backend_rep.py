@@ -25,7 +25,8 @@ class IntarsiaBackendRep(BackendRep):  # type: ignore[misc] # onnx has no types
         """All outputs.
 
         Args:
-            inputs: a list (or dict) of values, one per model input; a single value for a model of one input.
+            inputs: a list (or dict) of values, one per model input; a single value for a model of one input. A dict is a
+                feed by name, but for a model whose one input is a map it is that map.
             kwargs: those of `RUN_OPTIONS` are set; others that `RunOptions` has are errors; unknown ones are not for this call.
 
         Raises:
@@ -39,8 +40,11 @@ class IntarsiaBackendRep(BackendRep):  # type: ignore[misc] # onnx has no types
                 raise InvalidArgument(
                     f"RunOptions attribute '{name}' is not permitted via the backend API. Allowed: {sorted(RUN_OPTIONS)}"
                 )
-        names = [a.name for a in self._session.get_inputs()]
-        if isinstance(inputs, Mapping):
+        taken = self._session.get_inputs()
+        names = [a.name for a in taken]
+        if isinstance(inputs, Mapping) and len(taken) == 1 and taken[0].type.startswith("map("):
+            feed = {names[0]: inputs}
+        elif isinstance(inputs, Mapping):
             feed = dict(inputs)
         elif isinstance(inputs, Sequence) and not isinstance(inputs, (str, bytes)):
             if len(inputs) < len(names):

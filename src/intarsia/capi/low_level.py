@@ -73,9 +73,9 @@ class LowLevelSession:
 
     def run_with_ort_values(
         self, feeds: Mapping[str, OrtValue], output_names: Sequence[str], run_options: RunOptions | None = None
-    ) -> list[OrtValue]:
+    ) -> OrtValueVector:
         """As the session's method, with the feed first."""
-        return self._session.run_with_ort_values(list(output_names), feeds, run_options)
+        return OrtValueVector(self._session.run_with_ort_values(list(output_names), feeds, run_options))
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         self._session.run_with_iobinding(iobinding, run_options)

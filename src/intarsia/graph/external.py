@@ -124,7 +124,7 @@ class ExternalFiles:
         absolute = Path(location).is_absolute() or location.startswith(("/", "\\"))
         if absolute or not any(path.is_relative_to(root) for root in self._roots):
             raise ExternalDataError(
-                f"{where}: location {location!r} leads out of the model's folder {str(self.folder)!r}; "
-                "for safety only files in that folder are read"
+                f"External data path validation failed for {where}: location {location!r} leads out of the model's folder "
+                f"{str(self.folder)!r}; for safety only files in that folder are read"
             )
         return path

@@ -16,7 +16,7 @@ from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf
 from intarsia.graph.attribute import AttributeReader
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
-from intarsia.graph.model import DEFAULT_DOMAIN, Constant, Function, Graph, Metadata, Node, SparseTensor
+from intarsia.graph.model import DEFAULT_DOMAIN, Constant, Function, Graph, Metadata, Node, SparseTensor, TensorType, ValueType
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.source import ModelSource, Source, is_model_proto, open_source, recognise
 from intarsia.graph.tensor import StoredTensor, densified, read_entry, read_sparse, read_tensor
@@ -263,6 +263,9 @@ class _Reader:
         graph.overridable = [v.name for v in inputs if v.name in constants]
         if graph.overridable:
             graph.inputs = [v for v in inputs if v.name not in constants]
+            for value in inputs:
+                if value.name in constants and value.type is not None and _holds(value.type, constants[value.name].type):
+                    graph.types[value.name] = value.type
         graph.nodes = sorted_nodes(nodes, f"{label}: graph {graph.name!r}")
         return graph
 
@@ -380,6 +383,16 @@ _CONSTANT_DTYPES = {
     "value_float": DType.FLOAT, "value_floats": DType.FLOAT, "value_int": DType.INT64, "value_ints": DType.INT64,
     "value_string": DType.STRING, "value_strings": DType.STRING,
 }  # fmt: skip
+
+
+def _holds(declared: ValueType, given: TensorType) -> bool:
+    """Whether an overridable initializer's declared type says less than its default's, so that values of other sizes fit."""
+    if not isinstance(declared, TensorType) or declared.dtype is not given.dtype or declared == given:
+        return False
+    if declared.shape is None or given.shape is None:
+        return True
+    pairs = zip(declared.shape, given.shape, strict=False)
+    return len(declared.shape) == len(given.shape) and all(d == g or not isinstance(d, int) for d, g in pairs)
 
 
 def _default(domain: str) -> str:

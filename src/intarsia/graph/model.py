@@ -327,6 +327,10 @@ class Graph:
             return found
         return next((v.type for v in (*self.inputs, *self.outputs) if v.name == name), None)
 
+    def overridable_type(self, name: str) -> ValueType:
+        """What may replace an overridable initializer: the model's declared type, which may have sizes that it leaves open."""
+        return self.types.get(name) or self.constants[name].type
+
     def input_names(self) -> list[str]:
         return [v.name for v in self.inputs]
 

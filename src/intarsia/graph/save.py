@@ -202,10 +202,12 @@ class _Writer:
         for value in graph.inputs:
             out.message(11, self.value_info(value))
         for name in graph.overridable:
-            out.message(11, self.value_info(Value(name, graph.constants[name].type)))
+            out.message(11, self.value_info(Value(name, graph.overridable_type(name))))
         for value in graph.outputs:
             out.message(12, self.value_info(value))
         for name, type_ in graph.types.items():
+            if name in graph.constants:
+                continue
             out.message(13, self.value_info(Value(name, type_)))
         return out
 

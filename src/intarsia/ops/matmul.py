@@ -147,6 +147,12 @@ def _transposed(x: Tensor, last_two: int, batch: int) -> Tensor:
     return k.transpose(x, perm)
 
 
+@op("SparseToDenseMatMul", 1, domain="com.microsoft")
+def sparse_to_dense_matmul(A: Tensor, B: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:
+    """`A` is a sparse tensor to the model's callers; a run has its dense form."""
+    return fused_matmul(A, B, alpha=alpha, transA=transA, transB=transB)
+
+
 @op("FusedMatMul", 1, domain="com.microsoft")
 def fused_matmul(
     A: Tensor, B: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0, transBatchB: int = 0

@@ -159,7 +159,8 @@ class _Session:
         if graph.overridable:
             given = graph.clone()
             for name in graph.overridable:
-                given.inputs.append(Value(name, given.constants.pop(name).type))
+                given.inputs.append(Value(name, graph.overridable_type(name)))
+                del given.constants[name]
         found = infer(given, self.registry, outer.types if outer else None, outer.values if outer else None, strict=False)
         if graph.overridable:
             found.graph.inputs = list(graph.inputs)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from intarsia.graph.dims import Shape, is_static
+from intarsia.graph.dtypes import DType
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Rule, RuleSet, Var, op
 
 _COMPARED_ELEMENTS = 1 << 18  # larger constants are not read to find out that they are all zeros or ones
+_FIRST_CAST_LIKE = 15  # the operator's first version, when Cast was at version 13
 VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
@@ -186,6 +188,15 @@ def _all_equal(m: Match, value: float) -> bool:
     return bool(array.flat[0] == value) and bool((array == value).all())
 
 
+def _cast_like(m: Match) -> Patch | None:
+    """CastLike needs the other value's type alone, which is known: Cast does not keep that value alive."""
+    node, dtype = m.root, m.rewriter.dtype(m.root.outputs[0])
+    if dtype is None or dtype is DType.UNDEFINED:
+        return None
+    version = 13 if node.version == _FIRST_CAST_LIKE else node.version
+    return m.replace("Cast", [node.inputs[0]], version=version, to=int(dtype), **node.attributes)
+
+
 def _neutral(value: float, dtypes: str = "fiu") -> Callable[[Match], bool]:
     def check(m: Match) -> bool:
         dtype = m.rewriter.dtype(m["x"])
@@ -231,6 +242,7 @@ RULES = RuleSet(
         Rule("remove_dropout", op("Dropout"), _gives_first, _dropout_keeps, shared=True),
         # cast(x, type of x) = x
         Rule("remove_cast", op("Cast|CastLike", _X), _gives_first, _cast_changes_nothing, shared=True),
+        Rule("cast_like_to_cast", op("CastLike"), _cast_like),
         # cast(cast(x, a), b) = cast(x, b) where a holds every value of x
         Rule(
             "merge_casts",

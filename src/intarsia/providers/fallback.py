@@ -54,6 +54,12 @@ def fallback_mode(entry: str = "") -> str:
     return _default
 
 
+def as_onnxruntime(entry: str = "") -> bool:
+    """Whether a session with this entry (see `fallback_mode`) does as onnxruntime does where Intarsia would rather not: the mode
+    is "warn", which `install_as` sets."""
+    return fallback_mode(entry) == "warn"
+
+
 def _checked(mode: str, where: str) -> str:
     if mode not in MODES:
         raise InvalidArgument(f"{where}: {mode!r} is not a value; {nearest(str(mode), MODES)}")
