@@ -22,7 +22,7 @@ from intarsia.ops.registry import Registry
 from intarsia.partition.device import HOST, DeviceTensor, detached
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
 from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
-from intarsia.profile import Profile
+from intarsia.profile import Profile, ProfiledNode
 
 _Run = Callable[[Sequence[Any], RunContext | None], list[Any]]
 
@@ -72,6 +72,11 @@ class CompiledModel:
         steps = [self._copy_step(s) if isinstance(s, Copy) else self._program_step(s, next(by_part)) for s in split.steps]
         self._steps = steps
         self._selected: dict[tuple[str, ...], tuple[_Step, ...]] = {}
+        if profile is not None:
+            for part in split.parts:
+                nodes = [split.graph.nodes[i] for i in part.nodes]
+                found = {n.outputs[0]: ProfiledNode(label(n), n.op_type, part.provider.name) for n in nodes if n.outputs}
+                profile.nodes.update(found)
         direct = profile is None and self._is_direct()
         self.run = self.programs[0].run if direct else self._run_all
         self._direct = self.programs[0] if direct else None

@@ -12,6 +12,7 @@ from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.interop import host_array, named_feed
+from intarsia.providers.fallback import as_onnxruntime
 
 _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
 
@@ -230,7 +231,8 @@ def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
 
 
 def strings(value: Any, where: str) -> np.ndarray:
-    """An object array of `str`; bytes are decoded as UTF-8, elements of NumPy's void type with the zeros at their end.
+    """An object array of `str`; bytes are decoded as UTF-8, elements of NumPy's void type with the zeros at their end. Other
+    objects become their `str` only where Intarsia stands in for onnxruntime, which does that.
 
     Raises:
         InvalidArgument: other elements, or bytes that are not UTF-8.
@@ -260,7 +262,11 @@ def strings(value: Any, where: str) -> np.ndarray:
             except UnicodeDecodeError as error:
                 raise InvalidArgument(f"{where}: element {i} is not UTF-8: {error}") from error
         if not isinstance(element, str):
-            raise InvalidArgument(f"{where}: expected strings for tensor(string), got {type(element).__name__} at element {i}")
+            if not as_onnxruntime():
+                raise InvalidArgument(
+                    f"{where}: expected strings for tensor(string), got {type(element).__name__} at element {i}"
+                )
+            element = str(element)
         flat[i] = element
     return out
 

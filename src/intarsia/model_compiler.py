@@ -260,7 +260,6 @@ class ModelCompiler:
             if info is not None:
                 _refer(tensor, info)
 
-
     def _outside(self) -> dict[str, OrtExternalInitializerInfo]:
         """Where the input model keeps its initializers in files, by name."""
         import onnx

@@ -25,13 +25,28 @@ class Span:
     args: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class ProfiledNode:
+    """A node of the model that is profiled, by its first output in `Profile.nodes`."""
+
+    name: str
+    op_type: str
+    provider: str
+
+
 class Profile:
-    """Collects events in memory; `save` writes them as trace events (times in microseconds since the start)."""
+    """Collects events in memory; `save` writes them as trace events (times in microseconds since the start).
+
+    In the file they have onnxruntime's form, so that its tools read them: a kernel is an event of category "Node" whose name is
+    its first node's with "_kernel_time" behind, and whose arguments are `op_name` (its nodes' operators), `provider`, and of
+    Intarsia's own `kernel`, `nodes` and `bytes`. A call of a provider, which encloses kernels, has the category "Part".
+    """
 
     def __init__(self, start_ns: int | None = None) -> None:
         """`start_ns`: when it began (`time.perf_counter_ns`), if that was not now."""
         self.start_ns = time.perf_counter_ns() if start_ns is None else start_ns
         self.spans: list[Span] = []
+        self.nodes: dict[str, ProfiledNode] = {}
 
     def add(self, category: str, name: str, start_ns: int, args: dict[str, Any] | None = None) -> None:
         """An event that began at `start_ns` (`time.perf_counter_ns`) and ends now."""
@@ -49,17 +64,28 @@ class Profile:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The trace events."""
-        return [
-            {
-                "cat": s.category, "name": s.name, "ph": "X", "pid": os.getpid(), "tid": s.thread,
-                "ts": (s.start_ns - self.start_ns) / 1e3, "dur": (s.end_ns - s.start_ns) / 1e3, "args": s.args,
-            }
-            for s in tuple(self.spans)
-        ]  # fmt: skip
+        return [self._event(span) for span in tuple(self.spans)]
+
+    def _event(self, s: Span) -> dict[str, Any]:
+        category, name, args = s.category, s.name, s.args
+        if category == "Kernel":
+            category, known = "Node", [self.nodes[n] for n in s.nodes if n in self.nodes]
+            first = known[0].name if known else next(iter(s.nodes), s.name)
+            operators = "+".join(dict.fromkeys(node.op_type for node in known)) or s.name
+            name = f"{first}_kernel_time"
+            args = {"op_name": operators, "provider": known[0].provider if known else "", "kernel": s.name, **args}
+        elif category == "Node":
+            category = "Part"
+        return {
+            "cat": category, "name": name, "ph": "X", "pid": os.getpid(), "tid": s.thread,
+            "ts": (s.start_ns - self.start_ns) / 1e3, "dur": (s.end_ns - s.start_ns) / 1e3, "args": args,
+        }  # fmt: skip
 
     def save(self, prefix: str) -> str:
-        """Write `<prefix>_<date>_<time>.json` and return its name."""
-        path = Path(f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json")
+        """Write `<prefix>_<date>_<time>_<milliseconds>.json` and return its name."""
+        now = time.time()
+        stamp = f"{time.strftime('%Y-%m-%d_%H-%M-%S', time.localtime(now))}_{int(now % 1 * 1000):03}"
+        path = Path(f"{prefix}_{stamp}.json")
         self.write(path)
         return str(path)
 

@@ -253,7 +253,7 @@ class InferenceSession(SessionApi, SessionDebug):
             self._loaded = prepare.load_model(self._source, self._sess_options)
             if not isinstance(self._source, (str, bytes, os.PathLike)):
                 self._source = None
-            self._note("model_loading", start)
+            self._note("model_loading_uri" if self._model_path is not None else "model_loading_array", start)
         return self._loaded
 
     def _warm_start(self, instances: tuple[ExecutionProvider, ...]) -> WarmStart | None:

@@ -4,6 +4,7 @@ import pytest
 from onnx import helper, numpy_helper
 from pass_models import BASIC, build, counts, fired, optimized
 
+import intarsia as ort
 from intarsia.errors import InvalidGraph, UnknownOption
 from intarsia.graph.load import load
 from intarsia.passes import GraphOptimizationLevel, optimize, rule_names
@@ -343,3 +344,52 @@ def test_identities_of_constants_are_constants():
     assert counts(optimized(model, BASIC).graph) == {"Add": 1}
     alone = build([("Identity", "c", "y")], {"x": [2]}, ["y"], {"c": 3.0})
     assert counts(optimized(alone, BASIC).graph) == {"Identity": 1}
+
+
+def test_names_inside_a_function_may_be_those_of_a_call():
+    """Names of the call and of the function's own values are different ones, in subgraphs of the function too."""
+    r, q = (helper.make_tensor_value_info(n, 1, None) for n in "rq")
+    nodes = [helper.make_node("Neg", ["p"], ["z"]), helper.make_node("Add", ["z", "m"], ["r"])]
+    then = helper.make_graph(nodes, "then", [], [r])
+    other = helper.make_graph([helper.make_node("Identity", ["p"], ["q"])], "else", [], [q])
+    body = helper.make_function(
+        "f",
+        "twisted",
+        ["p", "c"],
+        ["o"],
+        [
+            helper.make_node("Identity", ["p"], ["k"]),
+            helper.make_node("Mul", ["p", "k"], ["m"]),  # the caller's value is called m too
+            helper.make_node("Add", ["m", "p"], ["t"]),
+            helper.make_node("If", ["c"], ["i"], then_branch=then, else_branch=other),
+            helper.make_node("Mul", ["i", "t"], ["o"]),
+        ],
+        [helper.make_opsetid("", 12)],
+    )
+    model = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Relu", ["x"], ["m"]),
+                helper.make_node("twisted", ["m", "b"], ["z"], domain="f"),  # a value of the branch is called z too
+                helper.make_node("twisted", ["z", "b"], ["y"], domain="f"),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", 1, [2]), helper.make_tensor_value_info("b", 9, [])],
+            [helper.make_tensor_value_info("y", 1, [2])],
+        ),
+        functions=[body],
+        opset_imports=[helper.make_opsetid("", 12), helper.make_opsetid("f", 1)],
+        ir_version=8,
+    )
+
+    def twisted(p, c):
+        return (-p + p * p if c else p) * (p * p + p)
+
+    x = np.float32([1.5, -2])
+    for level in (GraphOptimizationLevel.ORT_DISABLE_ALL, BASIC):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        session = ort.InferenceSession(model.SerializeToString(), options, ["ReferenceExecutionProvider"])
+        for c in (True, False):
+            expected = twisted(twisted(np.maximum(x, 0), c), c)
+            np.testing.assert_allclose(session.run(None, {"x": x, "b": np.array(c)})[0], expected, rtol=1e-6)

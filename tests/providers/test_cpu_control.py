@@ -172,6 +172,18 @@ def test_bodies_that_python_runs_take_views() -> None:
     np.testing.assert_array_equal(session(text).run(None, {"x": x})[0], -x)
 
 
+def test_bodies_that_python_runs_capture_views() -> None:
+    """`flat` is the memory of x under another shape, also for a branch whose sizes only a run knows."""
+    text = """g (int64[1,4] x, int32[4] m, bool c) => (int64[K] y) {
+        neg = Constant<value = int64[1] {-1}>()  flat = Reshape(x, neg)
+        y = If(c) <then_branch = t () => (int64[J] a) { n = NonZero(m)  i = Reshape(n, neg)  a = Gather(flat, i) },
+                   else_branch = e () => (int64[4] b) { b = Neg(flat) }> }"""
+    x = np.int64([[7, 5, 3, 2]])
+    masks = ([0, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1])
+    feeds = [{"x": x, "m": np.int32(mask), "c": np.array(c)} for mask in masks for c in (True, False)]
+    check(text, *feeds, native=False)
+
+
 def test_sizes_that_only_a_run_knows_end_the_segment_before_the_loop() -> None:
     text = f"""g (float[N] x, int64 n) => (float[M] y) {{ {TRUE}
         i = NonZero(x)  zero = Constant<value = int64[1] {{0}}>()  j = Squeeze(i, zero)  v = Gather(x, j)

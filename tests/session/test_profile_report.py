@@ -79,7 +79,7 @@ def test_it_prints_and_is_data(mlp: ort.InferenceSession, tmp_path: Path) -> Non
     found.save_trace(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
     assert sum(event["name"] == "model_run" for event in events) == 2
-    assert sum(event["cat"] == "Kernel" for event in events) >= 2
+    assert sum(event["cat"] == "Node" for event in events) >= 2
 
 
 def test_copies_between_memories_stand_apart(make_session) -> None:

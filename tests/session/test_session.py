@@ -529,7 +529,7 @@ def test_profile(make_session, tmp_path: Path) -> None:
     session = make_session(AFFINE, options)
     session.run(None, {"x": X})
     events = json.loads(Path(session.end_profiling()).read_text())
-    assert {"model_loading", "session_initialization", "model_run", "part 0"} <= {e["name"] for e in events}
+    assert {"model_loading_array", "session_initialization", "model_run", "part 0"} <= {e["name"] for e in events}
     assert all(e["ph"] == "X" and e["dur"] >= 0 for e in events)
     assert make_session(AFFINE).end_profiling() == ""
 

@@ -6,6 +6,7 @@ and return another (`clone` is shallow: nodes are copied, constant data is share
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -378,12 +379,34 @@ class Graph:
         return format_graph(self)
 
 
+def _own_names_changed(graph: Graph, taken: set[str]) -> Graph:
+    """A copy of a subgraph in which no value of its own has one of the names `taken`: it would hide the value outside."""
+    out = graph.clone()
+    own = {v.name for v in out.inputs} | out.constants.keys() | {o for node in out.nodes for o in node.outputs if o}
+    used = own | taken | {n for node in out.nodes for n in node.used_names()}
+    renames: dict[str, str] = {}
+    for name in sorted(own & taken):
+        fresh = next(n for k in itertools.count(1) if (n := f"{name}.{k}") not in used)
+        used.add(fresh)
+        renames[name] = fresh
+    if renames:
+        out.replace_uses(renames)
+        out.inputs = [Value(renames.get(v.name, v.name), v.type, v.doc) for v in out.inputs]
+        out.outputs = [Value(renames.get(v.name, v.name), v.type, v.doc) for v in out.outputs]
+        out.constants = {renames.get(n, n): c.renamed(renames[n]) if n in renames else c for n, c in out.constants.items()}
+        out.types = {renames.get(n, n): kind for n, kind in out.types.items()}
+        out.overridable = [renames.get(n, n) for n in out.overridable]
+        for node in out.nodes:
+            node.outputs = [renames.get(o, o) for o in node.outputs]
+    return out
+
+
 def _captures_renamed(graph: Graph, renames: Mapping[str, str]) -> Graph:
     captured = graph.captured_names()
     inner = {a: b for a, b in renames.items() if a in captured}
     if not inner:
         return graph
-    out = graph.clone()
+    out = _own_names_changed(graph, set(inner.values()))
     out.replace_uses(inner)
     out.outputs = [Value(inner.get(v.name, v.name), v.type, v.doc) for v in out.outputs]
     return out

@@ -273,7 +273,10 @@ def call(
     extra = set() if record.takes_any_attribute else set(attributes) - set(record.attributes)
     for name in extra:
         if not name.startswith("_"):
-            raise k.DefinitionError(f"attribute {name!r} is not known to version {record.since} of the operator")
+            raise k.DefinitionError(
+                f"Unrecognized attribute: {name} for operator {node.op_type}: "
+                f"attribute {name!r} is not known to version {record.since} of the operator"
+            )
         del attributes[name]
     if record.wants_context:
         wanted = tuple(bool(o) for o in node.outputs)

@@ -165,20 +165,17 @@ class _Inliner:
         names.update(zip(function.inputs, given, strict=False))
         attributes = {**function.attributes, **call.attributes}
         body = Graph()
+        passed: list[Node] = []
         for node in function.nodes:
             for name in node.outputs:
                 names.setdefault(name, prefix + name)
         for name, outer in zip(function.outputs, call.outputs, strict=False):
             if outer and (name in function.inputs):  # an input handed through
-                body.nodes.append(Node("Identity", [names[name]], [outer], version=1, origin=call.origin))
+                passed.append(Node("Identity", [names[name]], [outer], version=1, origin=call.origin))
             elif outer:
                 names[name] = outer
         for node in function.nodes:
             self._instantiate(body, node, function, call, names, attributes)
-        passed, body.nodes = (
-            [n for n in body.nodes if n.version == 1 and n.op_type == "Identity"],
-            [n for n in body.nodes if not (n.version == 1 and n.op_type == "Identity")],
-        )
         body.nodes += passed
         return body
 
@@ -187,10 +184,9 @@ class _Inliner:
     ) -> None:
         made = node.copy(name="", origin=call.origin or ((call.name,) if call.name else ()))
         made.attributes = _resolved(node.attributes, attributes)
-        made.inputs = [names.get(n, n) for n in node.inputs]
+        Graph(nodes=[made]).replace_uses({a: b for a, b in names.items() if a != b})  # all at once: names are both old and new
         made.outputs = [names[n] if n else "" for n in node.outputs]
         made.name = f"{call.name or call.op_type}/{node.name or made.outputs[0]}"
-        Graph(nodes=[made]).replace_uses({a: b for a, b in names.items() if a and a != b and a not in node.inputs})
         imported = function.opset_imports.get(node.domain, 0)
         if imported and not made.version:
             record = self.registry.find(node.domain, node.op_type, imported)

@@ -55,8 +55,10 @@ def fallback_mode(entry: str = "") -> str:
 
 
 def as_onnxruntime(entry: str = "") -> bool:
-    """Whether a session with this entry (see `fallback_mode`) does as onnxruntime does where Intarsia would rather not: the mode
-    is "warn", which `install_as` sets."""
+    """Whether a session with this entry (see `fallback_mode`) does as onnxruntime does where Intarsia would rather not.
+
+    That is in mode "warn", which `install_as` sets.
+    """
     return fallback_mode(entry) == "warn"
 
 

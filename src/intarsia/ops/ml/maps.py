@@ -17,6 +17,7 @@ from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.scores import Classes
 from intarsia.ops.registry import host_op
 
+_VECTOR_VALUES = (DType.INT64, DType.FLOAT, DType.DOUBLE, DType.STRING)
 _REASON = "maps are dicts on the host"
 _TYPES = {"TO_FLOAT": DType.FLOAT, "TO_STRING": DType.STRING, "TO_INT64": DType.INT64}
 
@@ -63,6 +64,8 @@ def _vector_type(
         rows, kind = fresh_symbol("maps"), kind.element
     value = kind.value if isinstance(kind, MapType) else None
     dtype = value.dtype if isinstance(value, TensorType) else DType.FLOAT
+    if isinstance(kind, MapType) and dtype not in _VECTOR_VALUES:
+        raise k.DefinitionError(f"X is {kind.onnx_name}; expected a map to int64, float, double or string")
     return TensorType(dtype, (rows, len(int64_vocabulary or string_vocabulary or ())))
 
 

@@ -18,7 +18,7 @@ class HostStep:
     Attributes:
         reads: buffers of the node's inputs, then of what its subgraphs capture.
         captured: names of what its subgraphs capture.
-        views: per input its shape, where the buffer is known under another one.
+        views: per input and captured value its shape, where the buffer is known under another one.
         reason: why it is not compiled.
     """
 

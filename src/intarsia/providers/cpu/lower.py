@@ -250,7 +250,8 @@ class _Lowerer:
         for node in g.nodes:
             captured = tuple(sorted(node.used_names() - set(node.inputs)))
             reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
-            self.units.append(HostStep(node, reads, captured, tuple(self._view(n) for n in node.inputs), g.host))
+            views = tuple(self._view(n) for n in (*node.inputs, *captured))
+            self.units.append(HostStep(node, reads, captured, views, g.host))
             for name in node.outputs:
                 self._define(name)
             for name in reads:

@@ -269,10 +269,11 @@ class CpuProgram(Program):
     def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
         node = step.node
         operands = [self._value(n, values) for n in step.reads]
-        inputs = [
+        operands = [
             _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x
-            for name, x, view in zip(node.inputs, operands, step.views, strict=False)
+            for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
         ]
+        inputs = operands[: len(node.inputs)]
         kernel = host_kernel(node)
         results = self._by_kernel(kernel, node, inputs) if kernel else None
         if results is None:
