@@ -45,10 +45,11 @@ class ResultMemory:
         self._lock = threading.RLock()  # a block may come back while the lock is held: the collector runs anywhere
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """As `numpy.empty`; raises MemoryError where there is none."""
+        """As `numpy.empty`, but always a view: programs look at `base` to see that a result was not copied. Raises MemoryError
+        where there is none."""
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes < LEAST or dtype.hasobject:
-            return np.empty(shape, dtype)
+            return np.empty(shape, dtype)[...]
         size = block_nbytes(nbytes)
         block = self._take(size)
         if block is None:

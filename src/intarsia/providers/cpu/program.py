@@ -139,7 +139,7 @@ class CpuProgram(Program):
         results: list[Any] = []
         for shape, dtype in bound.outputs:
             try:
-                y = memory.empty(shape, dtype)[...]  # a view: programs ask for `base` to see that a result was not copied
+                y = memory.empty(shape, dtype)
             except MemoryError:
                 bound.release(state)
                 name = bound.segment.outputs[len(results)]
