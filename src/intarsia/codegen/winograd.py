@@ -10,7 +10,8 @@ multiplications, 16 for 4 (m = 2) instead of 36.
 
 A thread takes blocks of tiles: transforms their input (borders are read as zero, nothing is copied), multiplies by all
 matrices, transforms back and applies the epilogue. Where there are fewer blocks than threads, threads share a block's
-output channels.
+output channels. The share of an expected thread is not cut further, even if the kernel is called in smaller shares: each
+would transform its block's input.
 
 A convolution with dilation d is d x d convolutions without, each of every d-th pixel in both directions (its *phase*): these
 are more tiles of the same product.
@@ -21,11 +22,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
@@ -40,7 +42,7 @@ from intarsia.kernel.lang import walk
 _LIGHT = 8  # primitives of an epilogue that is unrolled for all outputs of a tile
 _FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
-    "dilation_h dilation_w "
+    "dilation_h dilation_w grain "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
     "weight_plane_nbytes"
 ).split()
@@ -213,10 +215,12 @@ def winograd_args(
     (height, width), (out_height, out_width) = shape.spatial, shape.output
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
     x_pixel, y_pixel = x_pixel_nbytes or shape.channels * tile.itemsize, y_pixel_nbytes or shape.filters * out_size
-    padded_filters = -(-shape.filters // tile.lanes) * tile.lanes
+    padded_filters, panels = -(-shape.filters // tile.lanes) * tile.lanes, -(-shape.filters // tile.width)
+    blocks = -(-_tile_count(shape, spec.outputs) // layout.block)
+    grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, shape.channels, *shape.pads[:2], out_height, out_width,
-        shape.filters, layout.down, layout.across, layout.block, -(-shape.filters // tile.width), *shape.dilations, x_pixel,
+        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, x_pixel,
         x_pixel * width, x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height, scratch,
         layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
         shape.channels * padded_filters * tile.itemsize,
@@ -243,6 +247,7 @@ class _Winograd:
         self.lanes = self.tile.lanes
         self.vector_nbytes = self.lanes * self.tile.itemsize
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
+        self.place: dict[str, Cell] = {}
         self.light = spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT
 
     def text(self) -> KernelText:
@@ -266,37 +271,66 @@ class _Winograd:
         self.phases = body.mul(v["dilation_h"], v["dilation_w"])
         tiles = body.mul(body.mul(v["batch"], self.phases), self.phase_tiles)
         blocks = body.div(body.add(tiles, body.sub(v["block"], 1)), v["block"])
-        first, last = body.share(body.mul(blocks, v["panels"]), tid, nthreads)
-        unit = body.cell(first, "unit")
+        units = body.mul(blocks, v["panels"])
+        first, last = body.share(body.div(body.add(units, body.sub(v["grain"], 1)), v["grain"]), tid, nthreads)
+        last = body.min(body.mul(last, v["grain"]), units)
+        unit = body.cell(body.mul(first, v["grain"]), "unit")
         with body.repeat_while(lambda: body.less(unit.get(), last)):
             block, panel = body.div(unit.get(), v["panels"]), body.rem(unit.get(), v["panels"])
             count = body.min(body.sub(v["panels"], panel), body.sub(last, unit.get()))
             tile0 = body.mul(block, v["block"])
             number = body.min(v["block"], body.sub(tiles, tile0))
+            self._start(tile0)
             with body.loop(0, number) as t:
-                self._input(t, body.add(tile0, t))
+                self._input(t)
+                self._advance()
             self._multiply(number, panel, count)
+            self._start(tile0)
             with body.loop(0, number) as t:
-                self._output(t, body.add(tile0, t), panel, count)
+                self._output(t, panel, count)
+                self._advance()
             unit.add(count)
         body.b.ret_void()
         return self.module.text(f"winograd{self.m}")
 
-    def _place(self, index: Value) -> tuple[Value, Value, Value]:
-        """(image, first row, first column of outputs) of a tile; the next rows and columns follow in steps of the dilation."""
+    def _start(self, index: Value) -> None:
+        """Stand at a tile: its image, phase (two numbers), row and column."""
         body, v = self.body, self.v
         number, within = body.div(index, self.phase_tiles), body.rem(index, self.phase_tiles)
         image, phase = body.div(number, self.phases), body.rem(number, self.phases)
-        row, column = body.div(within, v["across"]), body.rem(within, v["across"])
-        y = body.add(body.mul(body.mul(row, self.m), v["dilation_h"]), body.div(phase, v["dilation_w"]))
-        x = body.add(body.mul(body.mul(column, self.m), v["dilation_w"]), body.rem(phase, v["dilation_w"]))
-        return image, y, x
+        places = {
+            "image": image, "phase_y": body.div(phase, v["dilation_w"]), "phase_x": body.rem(phase, v["dilation_w"]),
+            "row": body.div(within, v["across"]), "column": body.rem(within, v["across"]),
+        }  # fmt: skip
+        for name, value in places.items():
+            if name in self.place:
+                self.place[name].set(value)
+            else:
+                self.place[name] = body.cell(value, name)
+
+    def _advance(self) -> None:
+        """Go on to the next tile."""
+        body, v, place = self.body, self.v, self.place
+        limits = {"column": v["across"], "row": v["down"], "phase_x": v["dilation_w"], "phase_y": v["dilation_h"]}
+        place["column"].add(1)
+        with ExitStack() as nested:
+            for (name, limit), outer in zip(limits.items(), ("row", "phase_x", "phase_y", "image"), strict=True):
+                nested.enter_context(body.when(body.equal(place[name].get(), limit)))
+                place[name].set(0)
+                place[outer].add(1)
+
+    def _standing(self) -> tuple[Value, Value, Value]:
+        """(image, first row, first column of outputs) of the tile; the others follow in steps of the dilation."""
+        body, v = self.body, self.v
+        image, phase_y, phase_x, row, column = (self.place[n].get() for n in ("image", "phase_y", "phase_x", "row", "column"))
+        y = body.add(body.mul(body.mul(row, self.m), v["dilation_h"]), phase_y)
+        return image, y, body.add(body.mul(body.mul(column, self.m), v["dilation_w"]), phase_x)
 
     # --- input ---
 
-    def _input(self, t: Value, index: Value) -> None:
+    def _input(self, t: Value) -> None:
         body, v, side = self.body, self.v, self.side
-        image, row, column = self._place(index)
+        image, row, column = self._standing()
         y0, x0 = body.sub(row, v["pad_h"]), body.sub(column, v["pad_w"])
         origin = body.at(v["x"], body.mul(image, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
         target = body.at(self.transformed, body.mul(t, v["row_nbytes"]))
@@ -397,9 +431,9 @@ class _Winograd:
 
     # --- output ---
 
-    def _output(self, t: Value, index: Value, panel0: Value, count: Value) -> None:
+    def _output(self, t: Value, panel0: Value, count: Value) -> None:
         body, v, m = self.body, self.v, self.m
-        image, y0, x0 = self._place(index)
+        image, y0, x0 = self._standing()
         rows, columns = self._inside(y0, "h", v["out_height"]), self._inside(x0, "w", v["out_width"])
         complete = body.b.and_(body.equal(rows, m), body.equal(columns, m))
         out = body.at(v["y"], body.mul(image, v["y_image"]), body.mul(y0, v["y_line"]), body.mul(x0, v["y_pixel"]))
