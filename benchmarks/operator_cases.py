@@ -446,6 +446,10 @@ def images() -> Iterator[Case]:
         yield Case("AffineGrid", f"float32 1x3x{side}x{side}", (normal(1, 2, 3), ints(1, 3, side, side)), opset=20)
 
 
+MICROSOFT = "com.microsoft"
+_PLAIN = {"onesided": 1, "normalized": 0}
+
+
 def sequences() -> Iterator[Case]:
     for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         for steps, size in ((10, 32), (50, 256)):
@@ -453,6 +457,11 @@ def sequences() -> Iterator[Case]:
             given = (normal(steps, 1, size), *weights, Weight(normal(1, 2 * gates * size)))
             outputs = 3 if op == "LSTM" else 2
             yield Case(op, f"float32 {steps} steps of {size}", given, {"hidden_size": size}, outputs, quick=True)
+    for steps, size in ((10, 32), (50, 256)):
+        stored = [Weight(integers(-127, 127, 1, size, 4 * size).astype(np.int8)) for _ in range(2)]
+        scale, zero = Weight(np.full(1, 0.001, np.float32)), Weight(np.zeros(1, np.int8))
+        given = (normal(steps, 1, size), *stored, Weight(normal(1, 8 * size)), *(None,) * 4, scale, zero, scale, zero)
+        yield Case("DynamicQuantizeLSTM", f"int8 {steps} steps of {size}", given, {"hidden_size": size}, 3, MICROSOFT)
     for n, batch in ((256, 4), (1000, 8), (4096, 8)):
         yield Case("DFT", f"float32 {batch}x{n} real", (normal(batch, n, 1), None, number(1, np.int64)), opset=20, quick=True)
         given = (normal(batch, n, 2), None, number(1, np.int64))
@@ -464,6 +473,12 @@ def sequences() -> Iterator[Case]:
     window = Weight(np.hanning(512).astype(np.float32))
     stft = (normal(1, 16000, 1), number(128, np.int64), window)
     yield Case("STFT", "float32 1x16000 frames of 512", stft, {"onesided": 1}, quick=True)
+    for batch, n in ((1, 16000), (1, 65536), (64, 1009)):
+        given = (normal(batch, n, 1), None, number(1, np.int64))
+        yield Case("DFT", f"float32 {batch}x{n} onesided", given, {"onesided": 1}, opset=20)
+    for n in (512, 4000):
+        yield Case("Rfft", f"float32 32x{n}", (normal(32, n),), {"signal_ndim": 1, **_PLAIN}, domain=MICROSOFT)
+        yield Case("Irfft", f"float32 32x{n}", (normal(32, n // 2 + 1, 2),), {"signal_ndim": 1, **_PLAIN}, domain=MICROSOFT)
     mel = (number(80, np.int64), number(400, np.int64), number(16000, np.int64), number(0.0), number(8000.0))
     yield Case("MelWeightMatrix", "float32 80 of 400", tuple(m.array for m in mel))
 
@@ -516,6 +531,11 @@ def makers() -> Iterator[Case]:
 
 
 def attention() -> Iterator[Case]:
+    for steps in (1, 128):
+        given = (*(normal(1, steps, 1024) * 0.3 for _ in range(3)), normal(1, 8, 128, 128))
+        given += (-between(0, 1, 1, steps, 1024), between(0, 1, 1, steps, 8))
+        heads = {"q_num_heads": 8, "kv_num_heads": 8, "update_rule": "gated_delta"}
+        yield Case("LinearAttention", f"float32 {steps} steps of 8x128", given, heads, 2, MICROSOFT)
     for batch, heads, rows, size in ((1, 12, 128, 64), (1, 12, 512, 64)):
         shape = (batch, heads, rows, size)
         label = f"float32 {'x'.join(map(str, shape))}"

@@ -32,6 +32,7 @@ from intarsia.ops import builtin
 from intarsia.ops.missing import KNOWN_OPSETS
 from intarsia.ops.registry import OpRecord
 from intarsia.partition.provider import CompileContext, NodeReport
+from intarsia.providers.cpu.host import NATIVE
 from intarsia.providers.cpu.lower import lower_graph
 from intarsia.providers.cpu.program import CpuProgram
 from intarsia.providers.reference import ReferenceExecutionProvider
@@ -61,10 +62,10 @@ _GROUPS = (  # types that are listed by one word
 
 LEGEND = """
 - *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer.
-- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **host**: a Python
-  function between compiled kernels, with NumPy or a kernel of its own (NonZero, NonMaxSuppression, random numbers). Shapes,
-  axes and the like are constants in the examples, as in exported models; where a run computes them, some operators run on
-  the host (`intarsia explain MODEL` says which, and why).
+- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **called**: a native
+  kernel that Python calls between compiled segments, since only its data say how large its output is; **host**: a Python
+  function there, with NumPy. Shapes, axes and the like are constants in the examples, as in exported models; where a run
+  computes them, some operators run on the host (`intarsia explain MODEL` says which, and why).
 - *compiled for*: element types of the main input for which the CPU provider compiles; *on the host*: the others that ONNX
   allows, with the reason. A type without a reason is one that the compiler does not compute with.
 - *Reference*: **yes** where the NumPy interpreter runs it.
@@ -200,7 +201,8 @@ def ask_reference(graph: Graph) -> list[NodeReport]:
 
 @dataclass(frozen=True)
 class Answer:
-    """How a provider runs a node: "compiled", "view" (its output is its input's memory), "host" or "unsupported"."""
+    """How a provider runs a node: "compiled", "view" (its output is its input's memory), "called" (a native kernel between
+    segments), "host" or "unsupported"."""
 
     kind: str
     reason: str = ""
@@ -217,7 +219,7 @@ def answer(
         return Answer("fails", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
     host = next((r for r in reports if r.kind == "host"), None)
     if host is not None:
-        return Answer("host", host.reason)
+        return Answer("called" if host.kernel.endswith(NATIVE) else "host", host.reason)
     kinds = {r.kind for r in reports}
     return Answer("compiled" if "compiled" in kinds else "view" if "view" in kinds else "compiled")
 
@@ -241,7 +243,7 @@ def row_of(domain: str, name: str, records: Sequence[OpRecord], *, types: bool =
     record = records[-1]
     known = examples().get(f"{domain}::{name}" if domain else name)
     if known is None:
-        known = [g for g in guesses() if answer(ask_cpu, record, g).kind in ("compiled", "view", "host")][:1]
+        known = [g for g in guesses() if answer(ask_cpu, record, g).kind in ("compiled", "view", "called", "host")][:1]
     versions = tuple(r.since for r in records)
     if not known:
         cpu = Answer("host", record.reason) if record.host else Answer("not asked", f"no example in scripts/{EXAMPLES.name}")
@@ -259,7 +261,7 @@ def _ask_types(row: Row, record: OpRecord, example: Example) -> None:
         found = answer(ask_cpu, record, example, (inputs, dtype))
         if found.kind in ("compiled", "view") and dtype not in row.compiled:
             row.compiled.append(dtype)
-        elif found.kind in ("host", "fails"):
+        elif found.kind in ("called", "host", "fails"):
             row.on_host.setdefault(found.reason, []).append(dtype)
 
 
@@ -310,13 +312,13 @@ def document() -> str:
 
 def render(table: Sequence[Row]) -> str:
     """A document of the operators in `table`, by domain."""
-    by_kind = {kind: sum(r.cpu.kind == kind for r in table) for kind in ("compiled", "view", "host")}
+    by_kind = {kind: sum(r.cpu.kind == kind for r in table) for kind in ("compiled", "view", "called", "host")}
     native = by_kind["compiled"] + by_kind["view"]
     refused = sum(r.reference.kind == "unsupported" for r in table)
     head = (
         f"**{len(table)} operators. {native} are compiled by the CPU provider** ({by_kind['view']} of them only give their "
-        f"input's memory another shape), {by_kind['host']} run on the host, {len(table) - native - by_kind['host']} are "
-        f"unsupported. The reference provider interprets {len(table) - refused}."
+        f"input's memory another shape), {by_kind['called']} are native kernels that Python calls, {by_kind['host']} run on the "
+        f"host, {len(table) - native - by_kind['called'] - by_kind['host']} are unsupported. The reference provider interprets {len(table) - refused}."
     )
     written = f"Written by `{COMMAND}`, which asks the providers about an example of every operator; do not edit."
     lines = ["# Operators", "", written, "", head, "", *LEGEND.strip().splitlines()]

@@ -17,6 +17,7 @@ from intarsia.ops.operands import dim
 from intarsia.ops.registry import host_op, op
 
 _REASON = "its axis, step or length is known only at run time, or its operands do not fit"
+_TABLE = "a table of its operands, made when the model is loaded where they are constants"
 
 
 def _first(values: Any) -> Any:
@@ -178,7 +179,7 @@ def _mel_type(num_mel_bins: Any, dft_length: Any, *others: Any, output_datatype:
     return TensorType(DType(output_datatype), (rows, fresh_symbol("mel") if bins is None else bins))
 
 
-@host_op("MelWeightMatrix", since=17, infer=_mel_type, values=("num_mel_bins", "dft_length"), reason="a table, made once")
+@host_op("MelWeightMatrix", since=17, infer=_mel_type, values=("num_mel_bins", "dft_length"), reason=_TABLE)
 def mel_weight_matrix(
     num_mel_bins: Any,
     dft_length: Any,

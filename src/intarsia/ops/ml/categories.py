@@ -236,7 +236,7 @@ def _places(strings: Sequence[str] | None, default_string: str, default_int64: i
     return _both_ways(strings or [], range(len(strings or [])), default_string, default_int64)
 
 
-@host_op("CategoryMapper", 1, domain=DOMAIN, infer=_other_type, reason=_REASON)
+@host_op("CategoryMapper", 1, domain=DOMAIN, infer=_other_type, reason="words are Python objects on the host")
 def category_mapper(
     X: np.ndarray, *, cats_int64s: Sequence[int] | None = None, cats_strings: Sequence[str] | None = None,
     default_int64: int = -1, default_string: str = "_Unused",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Answers None where the operands are not what it is made for: the definition then computes them.
 HostKernel = Callable[[Node, Sequence[Any], "Target"], list[Any] | None]
 
+NATIVE = " (native kernel)"  # behind an operator's name, in reports
+
 _KERNELS: Mapping[tuple[str, str], str] = {
     ("", "NonZero"): "intarsia.providers.cpu.selection:non_zero",
     ("", "Compress"): "intarsia.providers.cpu.selection:compress",
@@ -22,6 +24,14 @@ _KERNELS: Mapping[tuple[str, str], str] = {
     ("", "Range"): "intarsia.providers.cpu.selection:range_of",
     ("", "NonMaxSuppression"): "intarsia.providers.cpu.suppression:non_max_suppression",
 }
+
+
+_MACHINE_CODE = frozenset((("", "NonZero"), ("", "NonMaxSuppression")))  # the others are NumPy's functions without detours
+
+
+def native_kernel(node: Node) -> bool:
+    """Whether machine code computes `node`, although Python calls it."""
+    return (node.domain, node.op_type) in _MACHINE_CODE
 
 
 def host_kernel(node: Node) -> HostKernel | None:

@@ -30,7 +30,7 @@ from intarsia.plan.results import memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep
-from intarsia.providers.cpu.host import HostKernel, host_kernel
+from intarsia.providers.cpu.host import NATIVE, HostKernel, host_kernel, native_kernel
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
 
 if TYPE_CHECKING:
@@ -333,7 +333,8 @@ class CpuProgram(Program):
             label = "+".join(n.op_type for n in g.nodes)
             for node in g.nodes:
                 first = original_name(next(n for n in node.outputs if n))
-                report = NodeReport(first, "host", node.op_type, g.host) if g.host else NodeReport(first, "compiled", label)
+                called = f"{node.op_type}{NATIVE}" if native_kernel(node) else node.op_type
+                report = NodeReport(first, "host", called, g.host) if g.host else NodeReport(first, "compiled", label)
                 reports.setdefault(first, report)  # a transpose that layout put behind a node has the same original name
         for first, reason in self.lowered.grouping.folded.items():
             first = original_name(first)
