@@ -315,10 +315,11 @@ def render(table: Sequence[Row]) -> str:
     by_kind = {kind: sum(r.cpu.kind == kind for r in table) for kind in ("compiled", "view", "called", "host")}
     native = by_kind["compiled"] + by_kind["view"]
     refused = sum(r.reference.kind == "unsupported" for r in table)
+    called, host = by_kind["called"], by_kind["host"]
     head = (
         f"**{len(table)} operators. {native} are compiled by the CPU provider** ({by_kind['view']} of them only give their "
-        f"input's memory another shape), {by_kind['called']} are native kernels that Python calls, {by_kind['host']} run on the "
-        f"host, {len(table) - native - by_kind['called'] - by_kind['host']} are unsupported. The reference provider interprets {len(table) - refused}."
+        f"input's memory another shape), {called} are native kernels that Python calls, {host} run on the host, "
+        f"{len(table) - native - called - host} are unsupported. The reference provider interprets {len(table) - refused}."
     )
     written = f"Written by `{COMMAND}`, which asks the providers about an example of every operator; do not edit."
     lines = ["# Operators", "", written, "", head, "", *LEGEND.strip().splitlines()]

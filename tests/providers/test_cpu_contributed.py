@@ -45,22 +45,52 @@ def test_masked_pooling_is_compiled(mask_shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("per_column", [False, True])
-@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-def test_lstm_of_bytes_is_compiled(per_column: bool, direction: str) -> None:
-    rng, directions = np.random.default_rng(4), 2 if direction == "bidirectional" else 1
-    w, r = (rng.integers(-100, 100, (directions, n, 28)).astype(np.int8) for n in (5, 7))
-    shape = (directions, 28) if per_column else (directions,)
-    constants = {"w": w, "r": r, "bias": normal(directions, 56)}
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(("hidden", "dtype"), [(7, np.int8), (7, np.uint8), (70, np.int8), (33, np.uint8)])
+def test_lstm_of_bytes_is_compiled(per_column: bool, direction: str, hidden: int, dtype: type) -> None:
+    rng, directions, low = np.random.default_rng(4), 2 if direction == "bidirectional" else 1, 0 if dtype is np.uint8 else -127
+    columns = 4 * hidden
+    w, r = (rng.integers(low, low + 255, (directions, n, columns)).astype(dtype) for n in (5, hidden))
+    shape = (directions, columns) if per_column else (directions,)
+    constants = {"w": w, "r": r, "bias": normal(directions, 2 * columns)}
     for name in ("ws", "rs"):
-        constants[name] = rng.uniform(0.002, 0.01, shape).astype(np.float32)
+        constants[name] = (rng.uniform(0.2, 1, shape) / (hidden * 20)).astype(np.float32)  # no chaos of many large weights
     for name in ("wz", "rz"):
-        constants[name] = rng.integers(-5, 5, shape).astype(np.int8)
-    attributes = f'hidden_size = 7, direction = "{direction}"'
-    node = f"y, h, c = com.microsoft.DynamicQuantizeLSTM<{attributes}>(x, w, r, bias, , , , , ws, wz, rs, rz)"
-    text = f"g (float[t, b, 5] x) => (float[t, d, b, 7] y, float[d, b, 7] h, float[d, b, 7] c) {{ {node} }}"
-    feeds = [{"x": normal(t, b, 5)} for t, b in ((4, 2), (1, 1), (9, 3))]
-    session = check(text, *feeds, constants=constants, rtol=1e-5, header=HEADER)
+        constants[name] = (rng.integers(-5, 5, shape) + (128 if dtype is np.uint8 else 0)).astype(dtype)
+    attributes = f'hidden_size = {hidden}, direction = "{direction}"'
+    node = f"y, h, c = com.microsoft.DynamicQuantizeLSTM<{attributes}>(x, w, r, bias, n, , , , ws, wz, rs, rz)"
+    outputs = f"float[t, d, b, {hidden}] y, float[d, b, {hidden}] h, float[d, b, {hidden}] c"
+    text = f"g (float[t, b, 5] x, int32[b] n) => ({outputs}) {{ {node} }}"
+    feeds = [{"x": normal(t, b, 5), "n": np.arange(t, t - b, -1, np.int32)} for t, b in ((4, 2), (1, 1), (9, 3), (30, 17))]
+    session = check(text, *feeds, constants=constants, rtol=2e-4, header=HEADER)  # 16 bits of the state
     assert "host" not in kinds(session).values()
+
+
+def test_lstm_of_bytes_with_other_activations_keeps_all_digits() -> None:
+    rng = np.random.default_rng(5)
+    constants = {n: rng.integers(-99, 99, (1, k, 28)).astype(np.int8) for n, k in (("w", 5), ("r", 7))}
+    constants |= {"s": np.array([0.01], np.float32), "z": np.array([3], np.int8)}
+    attributes = 'hidden_size = 7, activations = ["HardSigmoid", "Tanh", "Softsign"]'
+    node = f"y = com.microsoft.DynamicQuantizeLSTM<{attributes}>(x, w, r, , , , , , s, z, s, z)"
+    check(
+        f"g (float[t, b, 5] x) => (float[t, d, b, 7] y) {{ {node} }}",
+        {"x": normal(6, 2, 5)},
+        constants=constants,
+        header=HEADER,
+    )
+
+
+def test_lstm_of_bytes_keeps_nan() -> None:
+    constants = {n: np.ones((1, k, 28), np.int8) for n, k in (("w", 5), ("r", 7))}
+    constants |= {"s": np.array([0.01], np.float32), "z": np.array([0], np.int8)}
+    node = "y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 7>(x, w, r, , , , , , s, z, s, z)"
+    x = normal(4, 2, 5)
+    x[1, 0, 0] = np.nan
+    session = session_of(f"g (float[t, b, 5] x) => (float[t, d, b, 7] y) {{ {node} }}", constants, header=HEADER)
+    (y,) = session.run(None, {"x": x})
+    assert np.isnan(y[1:, 0, 0]).all()
+    assert np.isfinite(y[:, 0, 1]).all()
+    assert np.isfinite(y[0]).all()
 
 
 def test_lstm_of_bytes_that_a_run_gives_is_left_to_the_host() -> None:

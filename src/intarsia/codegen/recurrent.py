@@ -24,6 +24,7 @@ from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
+from intarsia.codegen.recurrent_bytes import byte_row_product, packed_words, spare_nbytes
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -55,6 +56,7 @@ class RecurrentSpec:
         peepholes: whether an LSTM has them.
         input_forget: whether an LSTM's forget gate is 1 - i.
         linear_before_reset: whether a GRU's reset gate applies to the recurrent product, not to its operand.
+        stored: whether R is of 8 bits, as `recurrent_bytes` packs it (of float; not of a GRU that resets first).
     """
 
     cell: str
@@ -64,6 +66,7 @@ class RecurrentSpec:
     peepholes: bool = False
     input_forget: bool = False
     linear_before_reset: bool = False
+    stored: bool = False
 
     def __post_init__(self) -> None:
         if self.cell not in GATES:
@@ -175,7 +178,8 @@ def scratch_nbytes(spec: RecurrentSpec, target: Target, hidden: int) -> int:
     tile = tile_of(spec.dtype, target)
     state, first, second = _widths(spec, hidden, tile)
     states = STATES[spec.cell] + (2 if spec.reset_first else 0)
-    return -(-tile.rows * (states * state + max(first, second) * tile.itemsize) // _LINE) * _LINE
+    spare = spare_nbytes(blocks_of(hidden, tile) * tile.lanes) if spec.stored else 0
+    return -(-tile.rows * (states * state + max(first, second) * tile.itemsize) // _LINE) * _LINE + spare
 
 
 def recurrent_args(
@@ -218,7 +222,7 @@ def recurrent_args(
         y_step, y_direction, y_row = shape.batch * y_pixel, shape.batch * hidden_nbytes, hidden_nbytes
         h_direction, h_row = y_direction, hidden_nbytes
     chunks = chunks_of(shape, threads, tile)
-    weights_direction = shape.hidden * (first + second) * item
+    weights_direction = packed_words(shape.hidden, first) * 4 if spec.stored else shape.hidden * (first + second) * item
     initials, ends = (*initial, 0)[:2], (*finals, 0)[:2]
     return [
         micro, x, x_step, x_row, row, weights, weights_direction, shape.hidden * first * item, extra, extra_row, taps,
@@ -246,7 +250,10 @@ class _Recurrent:
         self.vector_bytes = self.tile.lanes * self.tile.itemsize
         self.panel_row = self.tile.width * self.tile.itemsize
         self.gates = GATES[spec.cell]
-        self.product = _row_product(self.module, spec.dtype, self.tile)
+        if spec.stored:
+            self.product = byte_row_product(self.module, target, self.tile)
+        else:
+            self.product = _row_product(self.module, spec.dtype, self.tile)
         self.body: Body = self.module.kernel()
         self.emitter = Emitter(self.body.b, self.tile.lanes)
 
@@ -325,6 +332,13 @@ class _Recurrent:
         per_panel = self.tile.vectors
         panels = body.div(body.add(body.mul(v["blocks"], gates), per_panel - 1), per_panel)
         panel_nbytes = body.mul(v["hidden"], self.panel_row)
+        if self.spec.stored:
+            spare = body.at(self.sums, body.mul(body.mul(panels, self.panel_row), self.tile.rows))
+            with body.loop(0, self.rows) as i:
+                row, sums = body.at(a, body.mul(i, v["state_nbytes"])), body.at(self.sums, body.mul(i, self.panel_row))
+                place = [v["hidden"], v["blocks"], panels, self.sum_area, sums, spare]
+                body.b.call(self.product, [row, weights, *place])
+            return
         with body.either(body.equal(self.rows, 1)) as (single, several):
             with single:
                 body.b.call(self.product, [a, weights, v["hidden"], panels, panel_nbytes, self.sums])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.recurrent import resolve_activations
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.quantized_recurrent import StoredWeights
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def recurrent_layer(node: Node, inference: Inference) -> Template | None:
         return None
     reads = tuple(names[i] for i in (_X, _LENGTHS, _INITIAL_H, _INITIAL_C))
     weights = tuple(names[i] for i in (_W, _R, _B, _P))
-    made = Recurrent(node, reads, types, out, takes_epilogue=False, spec=spec, weights=weights)
+    r = constants[names[_R]]
+    usual = tuple(name.lower() for name, _, _ in spec.activations) == ("sigmoid", "tanh", "tanh")
+    stored = r if isinstance(r, StoredWeights) and usual and spec.dtype is DType.FLOAT else None
+    spec = replace(spec, stored=stored is not None)
+    made = Recurrent(node, reads, types, out, takes_epilogue=False, spec=spec, weights=weights, stored=stored)
     known = all(isinstance(n, TensorType) and n.shape is not None for n in map(inference.types.get, made.outputs))
     return made if known and made.fits() else None
 
@@ -83,6 +88,7 @@ class Recurrent(Template):
 
     spec: RecurrentSpec = field(kw_only=True)
     weights: tuple[str, ...] = field(kw_only=True)
+    stored: StoredWeights | None = field(default=None, kw_only=True)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -125,13 +131,14 @@ class Recurrent(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         spec, tile = self.spec, tile_of(self.spec.dtype, target)
-        x, r = self.types[_X], workspace.array(self.weights[1])
-        assert x is not None and x.shape is not None and r is not None
-        columns = len(r) * recurrent.columns_of(r.shape[2], GATES[spec.cell], tile)
+        x, r = self.types[_X], self.types[_R]
+        assert x is not None and x.shape is not None and r is not None and r.shape is not None
+        directions, hidden = int(r.shape[0]), int(r.shape[2])  # type: ignore[arg-type] # of a constant
+        columns = directions * recurrent.columns_of(hidden, GATES[spec.cell], tile)
         products = workspace.temporary(f"{out}%products", spec.dtype, (x.shape[0], x.shape[1], columns))
         return [
             self._project(target, workspace, products, columns),
-            self._walk(target, workspace, products, len(r), r.shape[2]),
+            self._walk(target, workspace, products, directions, hidden),
         ]
 
     def _project(self, target: Target, workspace: Workspace, products: str, columns: int) -> Step:
@@ -190,13 +197,21 @@ class Recurrent(Template):
             return workspace.add("", key, lambda: aligned_zeros((directions, width), spec.dtype.numpy))
         return workspace.add(self.weights[2], f"inner{tile.lanes}", lambda: recurrent.arrange(b[:, 5 * hidden :], 1, tile))
 
+    def _packed(self, workspace: Workspace, tile: Tile) -> np.ndarray:
+        """R for the kernel."""
+        if self.stored is not None:
+            return self.stored.packed(lambda x: recurrent.arrange(x, GATES[self.spec.cell], tile), tile)
+        r = workspace.array(self.weights[1])
+        assert r is not None
+        return recurrent.pack_recurrent(r, self.spec, tile)
+
     def _walk(self, target: Target, workspace: Workspace, products: str, directions: int, hidden: int) -> Step:
         """The kernel that walks the sequence."""
         spec, tile, a = self.spec, tile_of(self.spec.dtype, target), self.node.attributes
-        x, r = self.types[_X], workspace.array(self.weights[1])
-        assert x is not None and x.shape is not None and r is not None
-        key = f"recurrent{tile.width}x{GATES[spec.cell]}{'i' * spec.reset_first}"
-        packed = workspace.add(self.weights[1], key, lambda: recurrent.pack_recurrent(r, spec, tile))
+        x = self.types[_X]
+        assert x is not None and x.shape is not None
+        key = f"recurrent{tile.width}x{GATES[spec.cell]}{'i' * spec.reset_first}{'b' * spec.stored}"
+        packed = workspace.add(self.weights[1], key, lambda: self._packed(workspace, tile))
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         extra = self._extra(workspace, tile, directions, hidden)
         batch_first = bool(a.get("layout", 0))
