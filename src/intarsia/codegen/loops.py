@@ -382,26 +382,49 @@ class _Lowering(ValueEmitter):
         return following
 
     def _scatter(self, top: Scope, root: Tensor) -> None:
-        """Copy, then update in order: by one thread, since indices may repeat."""
+        """Copy, then update in order, since indices may repeat: by one thread, or, where the last index is an update's own
+        place and no other depends on it, each thread its part of the last axis."""
         x, updates, *indices = root.args
         b = top.builder
+        at: list[Index] = [("v", f"s{n}") for n in range(updates.rank)]
+        where: list[Index] = [
+            at[i.attrs[0]] if i.prim == "iota" and updates.shape[i.attrs[0]] == d else ("checked", ("at", i, tuple(at)), d)
+            for i, d in zip(indices, root.shape, strict=True)
+        ]
+        apart = bool(where) and where[-1] == at[-1] and not any(self._names(at[-1]) & self._names(i) for i in where[:-1])
         mine = b.icmp_unsigned("==", self.tid, I64(0))
 
-        def element(scope: Scope, shape: Sequence[Dim]) -> list[Index]:
-            position = self.loop_variable
-            for n in reversed(range(len(shape))):
-                size = self._dim(top, shape[n])
-                scope.variables[f"s{n}"] = scope.builder.urem(position, size)
-                position = scope.builder.udiv(position, size)
-            return [("v", f"s{n}") for n in range(len(shape))]
+        def walk(shape: Sequence[Dim], prefix: str, element: Callable[[Scope], None]) -> None:
+            rows = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape[:-1])])
+            low, high = I64(0), self._dim(top, shape[-1]) if shape else I64(1)
+            if apart:
+                width = high
+                low = b.udiv(b.mul(width, self.tid), self.nthreads)
+                high = b.udiv(b.mul(width, b.add(self.tid, I64(1))), self.nthreads)
+            else:
+                rows = b.select(mine, rows, I64(0))
+
+            def row(scope: Scope) -> None:
+                position = self.loop_variable
+                for n in reversed(range(1, len(shape) - 1)):
+                    size = self._dim(top, shape[n])
+                    scope.variables[f"{prefix}{n}"] = scope.builder.urem(position, size)
+                    position = scope.builder.udiv(position, size)
+                if len(shape) > 1:
+                    scope.variables[f"{prefix}0"] = position
+                self._loop(scope, low, high, inner, "scatter")
+
+            def inner(scope: Scope) -> None:
+                if shape:
+                    scope.variables[f"{prefix}{len(shape) - 1}"] = self.loop_variable
+                element(scope)
+
+            self._loop(top, I64(0), rows, row, "rows")
 
         def copy(scope: Scope) -> None:
-            at = element(scope, root.shape)
-            self._store(scope, [x], at, [0] * root.rank, root.shape)
+            self._store(scope, [x], [("v", f"c{n}") for n in range(root.rank)], [0] * root.rank, root.shape)
 
         def update(scope: Scope) -> None:
-            at = element(scope, updates.shape)
-            where: list[Index] = [("checked", ("at", i, tuple(at)), d) for i, d in zip(indices, root.shape, strict=True)]
             value = self._value(updates, at, scope)
             place = self._pointer(self.results[0], where, root.shape, root.dtype, scope)
             e = Emitter(scope.builder)
@@ -409,9 +432,8 @@ class _Lowering(ValueEmitter):
                 value = e.primitive(root.attrs[0], [e.load(place, root.dtype), value], root.dtype, root.dtype)
             e.store(value, place, root.dtype)
 
-        for shape, body in ((root.shape, copy), (updates.shape, update)):
-            total = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape)])
-            self._loop(top, I64(0), top.builder.select(mine, total, I64(0)), body, "scatter")
+        walk(root.shape, "c", copy)
+        walk(updates.shape, "s", update)
 
 
 def _exact(t: Tensor) -> tuple[object, ...]:
