@@ -26,8 +26,13 @@ Tensor = k.Tensor
 
 
 def _quantized(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> Tensor:
-    """`y` by scale and zero point; the element type is the zero point's or that of `like`."""
-    return quantize_linear(y, scale, zero if zero is not None else k.full((), 0, like.dtype))
+    """`y` by scale and zero point; the element type is the zero point's or that of `like`.
+
+    It is multiplied by the scale's reciprocal, as onnxruntime's kernels do: what lies between two steps by less than float32's
+    rounding may fall to the other one.
+    """
+    one = k.full((), 1.0, scale.dtype)
+    return quantize_linear(y * (one / scale), one, zero if zero is not None else k.full((), 0, like.dtype))
 
 
 def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
