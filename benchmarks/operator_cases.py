@@ -2,98 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from contrib_cases import fused, narrow, tiny, weights_of_few_bits
+from operator_case import LARGE, SMALL, Case, Weight, between, booleans, integers, ints, normal, number
 
-Operand = "np.ndarray | Weight | None"
-
-
-@dataclass(frozen=True)
-class Weight:
-    """An operand that is an initializer, as shapes, axes, weights and scales are in exported models."""
-
-    array: np.ndarray
-
-
-@dataclass(frozen=True)
-class Case:
-    """One node: operands in order (None: omitted), number of outputs, and the opset it is written for."""
-
-    op: str
-    label: str
-    operands: tuple[Any, ...]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    outputs: int = 1
-    domain: str = ""
-    opset: int = 21
-    quick: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"{self.op} {self.label}"
-
-    def feeds(self) -> dict[str, Any]:
-        return {f"x{i}": x for i, x in enumerate(self.operands) if x is not None and not isinstance(x, Weight)}
-
-    def model(self) -> Any:
-        """The model, an `onnx.ModelProto`."""
-        import onnx
-        from onnx import helper, numpy_helper
-
-        inputs, weights = [], []
-        for i, x in enumerate(self.operands):
-            if isinstance(x, Weight):
-                weights.append(numpy_helper.from_array(np.asarray(x.array, order="C"), f"x{i}"))
-            elif x is not None:
-                kind = helper.np_dtype_to_tensor_dtype(x.dtype) if x.dtype != object else onnx.TensorProto.STRING
-                inputs.append(helper.make_tensor_value_info(f"x{i}", kind, x.shape))
-        outputs = [f"y{i}" for i in range(self.outputs)]
-        names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.operands)]
-        node = helper.make_node(self.op, names, outputs, name="node", domain=self.domain, **self.attributes)
-        values = [helper.make_empty_tensor_value_info(n) for n in outputs]
-        graph = helper.make_graph([node], self.op, inputs, values, weights)
-        opsets = [helper.make_opsetid("", self.opset)]
-        if self.domain:
-            opsets.append(helper.make_opsetid(self.domain, 3 if self.domain == "ai.onnx.ml" else 1))
-        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-_rng = np.random.default_rng(7)
-SMALL, LARGE = (32, 32), (1024, 1024)
-
-
-def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
-    return _rng.standard_normal(shape, np.float32).astype(dtype)
-
-
-def between(low: float, high: float, *shape: int, dtype: Any = np.float32) -> np.ndarray:
-    return (low + (high - low) * _rng.random(shape, np.float32)).astype(dtype)
-
-
-def integers(low: int, high: int, *shape: int, dtype: Any = np.int64) -> np.ndarray:
-    return _rng.integers(low, high, shape).astype(dtype)
-
-
-def booleans(*shape: int) -> np.ndarray:
-    return _rng.random(shape) < 0.5
-
-
-def ints(*values: int) -> Weight:
-    return Weight(np.array(values, np.int64))
-
-
-def number(value: float, dtype: Any = np.float32) -> Weight:
-    return Weight(np.array(value, dtype))
+__all__ = ["Case", "cases"]
 
 
 def cases() -> Iterator[Case]:
     """Every case, family by family."""
     for family in (
         elementwise, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts, gathers,
-        scatters, selections, images, sequences, quantized, makers, attention, classical,
+        scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow,
+        fused, weights_of_few_bits,
     ):  # fmt: skip
         yield from family()
 
@@ -394,7 +318,7 @@ def selections() -> Iterator[Case]:
         size = "x".join(map(str, shape))
         yield Case("NonZero", f"bool {size} half", (booleans(*shape),), quick=True)
         yield Case(
-            "NonZero", f"float32 {size} few", (np.where(_rng.random(shape) < 0.01, 1, 0).astype(np.float32),), quick=True
+            "NonZero", f"float32 {size} few", (np.where(between(0, 1, *shape) < 0.01, 1, 0).astype(np.float32),), quick=True
         )
         yield Case("NonZero", f"int64 {size}", (integers(0, 3, *shape),))
         flat = shape[0] * shape[1]

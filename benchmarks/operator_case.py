@@ -1,0 +1,89 @@
+"""One case of `operators.py`: a model of one node and its inputs; and arrays of random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Operand = "np.ndarray | Weight | None"
+
+
+@dataclass(frozen=True)
+class Weight:
+    """An operand that is an initializer, as shapes, axes, weights and scales are in exported models."""
+
+    array: np.ndarray
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node: operands in order (None: omitted), number of outputs, and the opset it is written for."""
+
+    op: str
+    label: str
+    operands: tuple[Any, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    outputs: int = 1
+    domain: str = ""
+    opset: int = 21
+    quick: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.op} {self.label}"
+
+    def feeds(self) -> dict[str, Any]:
+        return {f"x{i}": x for i, x in enumerate(self.operands) if x is not None and not isinstance(x, Weight)}
+
+    def model(self) -> Any:
+        """The model, an `onnx.ModelProto`."""
+        import onnx
+        from onnx import helper, numpy_helper
+
+        inputs, weights = [], []
+        for i, x in enumerate(self.operands):
+            if isinstance(x, Weight):
+                weights.append(numpy_helper.from_array(np.asarray(x.array, order="C"), f"x{i}"))
+            elif x is not None:
+                kind = helper.np_dtype_to_tensor_dtype(x.dtype) if x.dtype != object else onnx.TensorProto.STRING
+                inputs.append(helper.make_tensor_value_info(f"x{i}", kind, x.shape))
+        outputs = [f"y{i}" for i in range(self.outputs)]
+        names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.operands)]
+        node = helper.make_node(self.op, names, outputs, name="node", domain=self.domain, **self.attributes)
+        values = [helper.make_empty_tensor_value_info(n) for n in outputs]
+        graph = helper.make_graph([node], self.op, inputs, values, weights)
+        opsets = [helper.make_opsetid("", self.opset)]
+        if self.domain:
+            opsets.append(helper.make_opsetid(self.domain, 3 if self.domain == "ai.onnx.ml" else 1))
+        return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+_rng = np.random.default_rng(7)
+SMALL, LARGE = (32, 32), (1024, 1024)
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return _rng.standard_normal(shape, np.float32).astype(dtype)
+
+
+def between(low: float, high: float, *shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return (low + (high - low) * _rng.random(shape, np.float32)).astype(dtype)
+
+
+def integers(low: int, high: int, *shape: int, dtype: Any = np.int64) -> np.ndarray:
+    return _rng.integers(low, high, shape).astype(dtype)
+
+
+def booleans(*shape: int) -> np.ndarray:
+    return _rng.random(shape) < 0.5
+
+
+def ints(*values: int) -> Weight:
+    return Weight(np.array(values, np.int64))
+
+
+def number(value: float, dtype: Any = np.float32) -> Weight:
+    return Weight(np.array(value, dtype))
