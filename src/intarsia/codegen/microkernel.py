@@ -12,6 +12,9 @@ place (its rows must be contiguous along p), B along vectors. Every step fetches
 them), which then moves by `pace` bytes: what is to be multiplied next, from memory into the second-level cache. The
 products are accumulated in registers. Kernels take the function's address as an argument, so it is compiled once and every
 product, convolution and Winograd kernel stays small.
+
+`tiled_micro_text` is the same for an A that was packed (`codegen.pack_tiles`): a[p][i] dense, `lda` ignored. One stream of
+addresses instead of `rows`, and no two lines of A in one set of the cache, whatever the distance between rows was.
 """
 
 from __future__ import annotations
@@ -63,22 +66,59 @@ def tile_of(dtype: DType, target: Target) -> Tile:
     return Tile(rows, 2, lanes, dtype.bits // 8)
 
 
+def product_tile(n: int, dtype: DType, target: Target) -> Tile:
+    """The tile for a matrix product with `n` columns.
+
+    8 x 3 vectors need 11 loads for 24 multiply-adds where 14 x 2 need 16 for 28; it is taken unless what is left of `n`
+    in its last panel is worse off (a single vector: about a third more time).
+    """
+    tile = tile_of(dtype, target)
+    if tile.rows != 14:
+        return tile
+    wide = Tile(8, 3, tile.lanes, tile.itemsize)
+    vectors = -(-n // tile.lanes)
+    cost = [0.0, 1.35, 2.1][vectors % 3] + vectors // 3 * 3
+    other = 1.06 * (vectors // 2 * 2) + 1.35 * (vectors % 2)
+    return wide if cost <= other else tile
+
+
 @functools.cache
-def micro_text(dtype: DType, target: Target) -> KernelText:
-    """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature."""
+def micro_text(dtype: DType, target: Target, tile: Tile | None = None) -> KernelText:
+    """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature.
+
+    Args:
+        tile: where it is not `tile_of(dtype, target)`.
+    """
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         Micro(body, dtype, tile.lanes, rows, vectors).emit()
 
-    return dispatched(f"micro_{dtype.name.lower()}", tile_of(dtype, target), target, variant)
+    return dispatched(f"micro_{dtype.name.lower()}", tile or tile_of(dtype, target), target, variant)
 
 
-def dispatched(prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None]) -> KernelText:
-    """One function of all variants that `emit` writes, for every number of rows and vectors up to the tile's."""
+def tiled_rows(tile: Tile) -> int:
+    """Fewest rows of a tile where 4 * tile.rows rows or more are cut into even tiles: those that `tiled_micro_text` takes."""
+    return tile.rows * 4 // 5
+
+
+@functools.cache
+def tiled_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
+    """As `micro_text` for packed A, of `tiled_rows(tile)` rows and more, one tap."""
+
+    def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
+        TiledMicro(body, dtype, tile.lanes, rows, vectors).emit()
+
+    return dispatched(f"micro_tiles_{dtype.name.lower()}", tile, target, variant, tiled_rows(tile))
+
+
+def dispatched(
+    prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], least: int = 1
+) -> KernelText:
+    """One function of all variants that `emit` writes, for every number of rows (from `least`) and vectors up to the tile's."""
     module = Module(target)
     variants = {}
     for vectors in range(1, tile.vectors + 1):
-        for rows in range(1, tile.rows + 1):
+        for rows in range(least, tile.rows + 1):
             body = module.function(f"tile_{rows}x{vectors}", _VARIANT_PARAMETERS)
             emit(body, tile, rows, vectors)
             variants[rows, vectors] = body.function
@@ -169,3 +209,27 @@ class Micro:
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
+
+
+class TiledMicro(Micro):
+    """One variant for packed A: two steps a round, which fetch one line at `ahead`."""
+
+    def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
+        super().__init__(body, dtype, lanes, rows, vectors)
+        self.unroll, self.sets = 2, 1
+
+    def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
+        body = self.body
+        ahead, pb, a = state[-3:]
+        row_nbytes, vector_bytes = self.rows * self.itemsize, self.lanes * self.itemsize
+        for u in range(count):
+            columns = [body.load(body.at(pb, j * vector_bytes), self.dtype, self.lanes) for j in range(self.vectors)]
+            for i in range(self.rows):
+                scalar = body.broadcast(body.at(a, u * row_nbytes + i * self.itemsize), self.dtype, self.lanes)
+                for j in range(self.vectors):
+                    at = i * self.vectors + j
+                    state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
+            if u == 0:
+                body.prefetch(ahead, 2)
+            pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
+        state[-3:] = [ahead, pb, body.at(a, count * row_nbytes)]
