@@ -112,3 +112,14 @@ def test_float16_chain_and_product(level: str) -> None:
     expected = np.tanh(x.astype(np.float64)).astype(np.float16).astype(np.float64) @ w.astype(np.float64)
     actual = run(nodes, {"x": x}, {"w": w}, np.dtype(np.float16))
     np.testing.assert_allclose(actual, expected, rtol=2e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("k", [70, 1500])
+def test_matmul_with_packed_rows(level: str, k: int) -> None:
+    """Rows enough that the first operand is packed, and not."""
+    rng = np.random.default_rng(k)
+    w = rng.standard_normal((k, 200)).astype(np.float32)
+    for rows in (3, 61):
+        a = rng.standard_normal((rows, k)).astype(np.float32)
+        y = run([helper.make_node("MatMul", ["a", "w"], ["y"])], {"a": a}, {"w": w}, np.dtype(np.float32))
+        np.testing.assert_allclose(y, a.astype(np.float64) @ w, rtol=0, atol=1e-5 * k**0.5)

@@ -51,12 +51,14 @@ class GemmSpec:
             (`block_kernel.pack_blocks`, of FLOAT).
         epilogue: applied to every element before it is stored; None stores the sums.
         blocks: how the layout "blocks" stores numbers.
+        tile: the register tile where it is not `tile_of(dtype, target)`.
     """
 
     dtype: DType = DType.FLOAT
     b_layout: str = "packed"
     epilogue: Epilogue | None = None
     blocks: BlockFormat | None = None
+    tile: Tile | None = None
 
     def __post_init__(self) -> None:
         if self.b_layout not in (*B_LAYOUTS, "blocks"):
@@ -157,7 +159,7 @@ def general_args(
     overlap. With `threads` given, each gets rows of its own where A and C are larger than B (what a thread wrote is then in
     its own cache when it computes the same rows of the next layer), else panels of B.
     """
-    tile = tile_of(spec.dtype, target)
+    tile = spec.tile or tile_of(spec.dtype, target)
     a_row = k * factor_nbytes(spec.dtype)
     k = groups(k) if spec.dtype is SUMS else k
     tiles = -(-m // tile.rows)
@@ -200,7 +202,7 @@ def factor_nbytes(dtype: DType) -> int:
 
 def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
     """Bytes of scratch a thread needs: a packed panel where B is not packed already."""
-    tile = tile_of(spec.dtype, target)
+    tile = spec.tile or tile_of(spec.dtype, target)
     rows = k + (spec.blocks.each if spec.blocks is not None else 0)
     return 0 if spec.b_layout == "packed" else -(-rows * tile.width * tile.itemsize // 64) * 64
 
@@ -208,16 +210,19 @@ def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
 @functools.lru_cache(maxsize=1024)
 def kernel_text(spec: GemmSpec, target: Target) -> KernelText:
     """The kernel of a spec; it takes the arguments that `matrix_args` or `general_args` lists."""
-    return _Gemm(spec, target).text()
+    return Gemm(spec, target).text()
 
 
-class _Gemm:
+class Gemm:
     """Writes one kernel; `v[name]` is the argument of that name."""
+
+    fields: Sequence[str] = _FIELDS
+    pointers: Sequence[str] = ("micro", "a", "b", "c", "taps", "scratch")
 
     def __init__(self, spec: GemmSpec, target: Target) -> None:
         self.spec = spec
         self.module = Module(target)
-        self.tile: Tile = tile_of(spec.dtype, target)
+        self.tile: Tile = spec.tile or tile_of(spec.dtype, target)
         self.pack: Any = None
         self.direct: dict[tuple[int, int], Body] = {}
         if spec.blocks is not None:
@@ -229,17 +234,21 @@ class _Gemm:
         self.body = self.module.kernel()
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.tile.lanes)
 
-    def text(self) -> KernelText:
-        body = self.body
-        args, tid, nthreads = body.args
+    def read_arguments(self) -> None:
+        """Load all of `v`, and the places of the epilogue's operands."""
+        body, args = self.body, self.body.args[0]
         self.v: dict[str, Value] = {}
-        for name, index in ARGUMENTS.items():
-            pointer = name in ("micro", "a", "b", "c", "taps", "scratch")
-            self.v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
+        for index, name in enumerate(self.fields):
+            self.v[name] = body.load_pointer(args, index) if name in self.pointers else body.load_i64(args, index)
         self.operands = [
             [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, _OPERAND_FIELDS))]
-            for at in range(len(_FIELDS), len(_FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
+            for at in range(len(self.fields), len(self.fields) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
         ]
+
+    def text(self) -> KernelText:
+        body = self.body
+        _, tid, nthreads = body.args
+        self.read_arguments()
         v = self.v
         self.buffer = body.alloca(self.tile.nbytes)
         self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))

@@ -66,6 +66,7 @@ class Step:
         checked: it reports indices that are out of range, divisions by 0, or singular matrices.
         divides: the node whose divisions it reports, for messages.
         calls: texts of the kernels that `Code` arguments name.
+        shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
     """
 
     kernel: KernelText
@@ -81,6 +82,7 @@ class Step:
     divides: str = ""
     calls: tuple[KernelText, ...] = ()
     work: Callable[[Sizes], float] | None = None
+    shared: bool = False
 
     @property
     def kernels(self) -> tuple[KernelText, ...]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.codegen import gemm as template
+from intarsia.codegen import gemm_tiles as tiled
 from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.microkernel import Tile, micro_text, tile_of
+from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, evaluate, product
 from intarsia.graph.dtypes import DType
@@ -89,8 +92,10 @@ class MatMul(Template):
         found = self.batches()
         assert a is not None and b is not None and a.shape is not None and b.shape is not None and found is not None
         batch = found.sizes
-        tile = tile_of(a.dtype, target)
-        right, layout, blocks = self._right(workspace, batch == (1, 1), tile)
+        tile, single = tile_of(a.dtype, target), batch == (1, 1)
+        if single and self._tiled(target, workspace):
+            return self._tiled_steps(target, workspace, epilogue, operands, out, found)
+        right, layout, blocks = self._right(workspace, single, tile)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         spec = template.GemmSpec(a.dtype, layout, epilogue, blocks)
         micro = micro_text(a.dtype, target)
@@ -106,6 +111,59 @@ class MatMul(Template):
                 label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,),
             )
         ]  # fmt: skip
+
+    def _tiled(self, target: Target, workspace: Workspace) -> bool:
+        """Whether A is packed where it has many rows: the second operand is a large enough constant."""
+        a, b = self.types[0], self.types[1]
+        assert a is not None and a.shape is not None and b is not None and b.shape is not None
+        k, n, rows = a.shape[-1], b.shape[-2 if self.transposed else -1], product(a.shape[:-1])
+        if workspace.array(self.reads[1]) is None or not isinstance(k, int) or not isinstance(n, int):
+            return False
+        spec = template.GemmSpec(a.dtype)
+        few = isinstance(rows, int) and not tiled.packs(rows, product_tile(n, a.dtype, target))
+        return not few and tiled.tiles_pay(n, k, spec, target)
+
+    def _tiled_steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        found: Batches,
+    ) -> list[Step]:  # fmt: skip
+        """A packed by tiles, then a step for each part of K."""
+        a, b = self.types[0], self.types[1]
+        assert a is not None and a.shape is not None and b is not None and b.shape is not None
+        dtype, k, n, m = a.dtype, a.shape[-1], b.shape[-2 if self.transposed else -1], found.rows
+        assert isinstance(k, int) and isinstance(n, int)
+        tile = product_tile(n, dtype, target)
+        right, layout, _ = self._right(workspace, True, tile)
+        assert layout == "packed", layout
+        spec = template.GemmSpec(dtype, "packed", epilogue, tile=tile)
+        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+        packed = workspace.temporary(f"{self.reads[0]}%tiles{tile.rows}", dtype, (m, k))
+        parts, sums = tiled.parts(k, tile), ""
+        if len(parts) > 1:
+            sums = workspace.temporary(f"{out}%sums", dtype, (tiled.partial_elements(m, n, tile),))
+        micros = micro_text(dtype, target, tile), tiled_micro_text(dtype, target, tile)
+        few = Below(m, 4 * tile.rows)
+        made = _TiledProduct(
+            spec, target, (micros[0].symbol, micros[1].symbol), (self.reads[0], packed), right, out, zero, sums, m, k, n,
+            tuple(operands),
+        )  # fmt: skip
+        steps = [
+            Step(
+                pack_tiles_text(dtype, tile, target), (self.reads[0],), (packed,), made.packing, serial=few,
+                label=f"pack {m}x{k}", shared=True,
+            )
+        ]  # fmt: skip
+        between = (sums,) if sums else ()
+        for number, part in enumerate(parts):
+            reads = (self.reads[0], packed, right, zero, *(o.name for o in operands), *between)
+            steps.append(
+                Step(
+                    tiled.tiled_text(spec, target), reads, (out, *between), partial(made.arguments, part),
+                    scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
+                    serial=few if number else Below(m * n * k, _SERIAL_PRODUCTS), calls=micros,
+                )
+            )  # fmt: skip
+        return steps
 
     def _right(self, workspace: Workspace, single: bool, tile: Tile) -> tuple[str, str, BlockFormat | None]:
         """The second operand's buffer and layout; packed if it is a constant matrix (`single`: no batch axes)."""
@@ -158,6 +216,48 @@ class _Product:
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * template.scratch_nbytes(self.spec, self.target, size(self.k))
+
+
+@dataclass(frozen=True)
+class _TiledProduct:
+    """The arguments of the steps of one product with packed A, once its sizes are known."""
+
+    spec: template.GemmSpec
+    target: Target
+    micros: tuple[str, str]  # for A in rows, and for packed A
+    a: tuple[str, str]  # A, and where it is packed
+    b: str
+    c: str
+    taps: str
+    partial: str
+    m: Dim
+    k: int
+    n: int
+    operands: tuple[FusedOperand, ...]
+
+    @property
+    def tile(self) -> Tile:
+        assert self.spec.tile is not None
+        return self.spec.tile
+
+    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        m = size(self.m)
+        rows = m if tiled.packs(m, self.tile) else 0
+        return pack_tiles_args(Ref(self.a[0]), self.k * self.tile.itemsize, Ref(self.a[1]), rows, self.k, self.tile)  # type: ignore[arg-type]
+
+    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+        m = size(self.m)
+        packed = tiled.packs(m, self.tile)
+        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else self.tile.itemsize
+        return tiled.tiled_args(
+            self.spec, self.target, micro=Code(self.micros[packed]), a=Ref(self.a[packed]), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            m=m, n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
+            partial=Ref(self.partial) if self.partial else 0,  # type: ignore[arg-type]
+            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * tiled.tiled_scratch_nbytes(self.spec, self.target, size(self.m), self.k)
 
 
 @dataclass(frozen=True)

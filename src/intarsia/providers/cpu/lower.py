@@ -182,6 +182,8 @@ class _Lowerer:
         return Lowered(self.graph, self.grouping, executable, self.types)
 
     def _append(self, steps: Sequence[Step | Jump]) -> None:
+        if not any(isinstance(s, Jump) for s in self.steps):  # which may have led past what ran
+            steps = [s for s in steps if not (isinstance(s, Step) and s.shared and set(s.writes) <= self.produced)]
         self.steps += steps
         self.produced.update(n for s in steps for n in s.writes)
 

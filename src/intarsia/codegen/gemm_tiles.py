@@ -1,0 +1,215 @@
+"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for a packed B, and an A that is packed too (`pack_tiles`) or lies in rows.
+
+Work is cut into units, one register tile of C each, in the order chunk of tiles, panel of B, tile; every thread takes a
+contiguous share. K is cut twice:
+
+- Blocks of about 128 steps (`pack_tiles.k_block`): one block of a panel of B stays in the first-level cache while all tiles of
+  the chunk stream past it; their sums wait in a strip of the thread's scratch.
+- Parts of at most about a thousand steps, each a call of its own (a step of the plan), so that A's part, a panel of B and the
+  next one fit into the second-level cache together. Sums wait in a buffer that all threads share.
+
+Few rows are multiplied where they lie, over all of K at once: B, read once, is what limits them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from itertools import pairwise
+
+from intarsia.codegen.body import Value
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.finish import itemsize
+from intarsia.codegen.gemm import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
+from intarsia.codegen.microkernel import PARAMETERS, Tile, product_tile, tile_of
+from intarsia.codegen.pack_tiles import k_block
+from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim
+
+_PART_NBYTES = 5 << 10  # of a row of A: more is cut
+_AHEAD_NBYTES = 4096  # how far before its use B is fetched where it is used once
+FIELDS = (
+    "micro a lda b c ldc m n taps scratch scratch_nbytes tiles rows extra chunk panels panel_nbytes first k total block packed "
+    "partial"
+).split()
+
+
+def packs(rows: int, tile: Tile) -> bool:
+    """Whether so many rows of A are packed: where there are tiles enough to use each of B's lines again."""
+    return rows >= 4 * tile.rows
+
+
+def tiles_pay(n: int, k: int, spec: GemmSpec, target: Target) -> bool:
+    """Whether an A of K columns is worth packing for a B of `n` columns: it costs what 20 columns cost."""
+    tile = product_tile(n, spec.dtype, target)
+    return n >= 4 * tile.width and k >= 2 * tile.lanes
+
+
+def parts(k: int, tile: Tile) -> list[tuple[int, int]]:
+    """(first, steps) of the parts of K: whole blocks each."""
+    block = k_block(k, tile)
+    count = max(1, -(-(k * tile.itemsize) // _PART_NBYTES))
+    blocks = -(-k // block)
+    edges = [min(k, blocks * i // count * block) for i in range(count)] + [k]
+    return [(low, high - low) for low, high in pairwise(edges) if high > low]
+
+
+def partial_elements(m: Dim, n: int, tile: Tile) -> Dim:
+    """Elements of the buffer for sums between parts of K; as many as `m` needs at most."""
+    return -(-n // tile.width) * tile.width * (m + tile.rows)
+
+
+def tiled_args(
+    spec: GemmSpec,
+    target: Target,
+    *,
+    micro: int,
+    a: int,
+    b: int,
+    c: int,
+    m: int,
+    n: int,
+    k: int,
+    taps: int,
+    scratch: int,
+    part: tuple[int, int],
+    partial: int = 0,
+    operands: Sequence[Operand] = (),
+) -> list[int]:
+    """The kernel's arguments for dense C[M, N] = A[M, K] B[K, N].
+
+    Args:
+        micro: the address of `tiled_micro_text` where A is packed (`packs(m, tile)`), else of `micro_text`.
+        a: the packed A, or its first row.
+        taps: the address of one int64 0.
+        scratch: that of `tiled_scratch_nbytes` bytes for every thread.
+        part: first step and number of steps of this call; where A is not packed, the first call does all.
+        partial: the buffer for sums between parts, where there are several.
+    """
+    tile = spec.tile or tile_of(spec.dtype, target)
+    size = tile.itemsize
+    out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
+    packed = packs(m, tile)
+    tiles, panels = -(-m // tile.rows), -(-n // tile.width)
+    first, steps = part
+    if not packed:
+        tiles, first, steps = (0 if first else tiles), 0, k
+    args = [
+        micro, a, k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
+        m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, k * tile.width * size, first, steps, k,
+        k_block(k, tile) if packed else max(1, k), int(packed), partial,
+    ]  # fmt: skip
+    for operand in operands:
+        args.extend(operand)
+    return args
+
+
+def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
+    """Bytes of scratch a thread needs: a strip of tiles."""
+    tile = spec.tile or tile_of(spec.dtype, target)
+    tiles = -(-m // tile.rows)
+    return max(1, _chunk(tiles, m, min(k * tile.itemsize, _PART_NBYTES))) * tile.nbytes
+
+
+def _chunk(tiles: int, m: int, row_nbytes: int) -> int:
+    """Tiles that share a pass over B: those whose rows stay in the second-level cache."""
+    chunks = min(max(1, tiles), max(1, -(-(row_nbytes * m) // A_RESIDENT_NBYTES)))
+    return max(1, -(-tiles // chunks))
+
+
+@functools.lru_cache(maxsize=256)
+def tiled_text(spec: GemmSpec, target: Target) -> KernelText:
+    """The kernel of a spec; it takes the arguments that `tiled_args` lists."""
+    return _TiledGemm(spec, target).text()
+
+
+class _TiledGemm(Gemm):
+    fields = FIELDS
+    pointers = ("micro", "a", "b", "c", "taps", "scratch", "partial")
+
+    def text(self) -> KernelText:
+        body = self.body
+        _, tid, nthreads = body.args
+        self.read_arguments()
+        v = self.v
+        self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+        self.begins = body.equal(v["first"], 0)
+        self.ends = body.equal(body.add(v["first"], v["k"]), v["total"])
+        self.whole = body.b.and_(self.begins, self.ends)
+        first, last = body.share(body.mul(v["tiles"], v["panels"]), tid, nthreads)
+        unit = body.cell(first, "unit")
+        with body.repeat_while(lambda: body.less(unit.get(), last)):
+            unit.add(self._part(unit.get(), last))
+        body.b.ret_void()
+        return self.module.text("gemm_tiles")
+
+    def _part(self, unit: Value, last: Value) -> Value:
+        """The tiles of one panel from `unit` on; returns how many."""
+        body, v, tile = self.body, self.v, self.tile
+        chunk_units = body.mul(v["chunk"], v["panels"])
+        chunk, inside = body.div(unit, chunk_units), body.rem(unit, chunk_units)
+        first_tile = body.mul(chunk, v["chunk"])
+        tiles = body.min(v["chunk"], body.sub(v["tiles"], first_tile))
+        panel, start = body.div(inside, tiles), body.rem(inside, tiles)
+        count = body.min(body.sub(tiles, start), body.sub(last, unit))
+        column = body.mul(panel, tile.width)
+        self.columns = body.min(body.sub(v["n"], column), tile.width)
+        self.vectors = body.div(body.add(self.columns, tile.lanes - 1), tile.lanes)
+        self.ldb = body.mul(self.vectors, tile.lanes * tile.itemsize)
+        self.b = body.at(v["b"], body.mul(panel, v["panel_nbytes"]), body.mul(v["first"], self.ldb))
+        self.c = body.at(v["c"], body.mul(column, self.finish.itemsize))
+        self.places = []
+        for kind, dtype, operand in zip(self.finish.kinds, self.finish.dtypes, self.operands, strict=True):
+            offset = body.mul(column, itemsize(dtype)) if kind in ("column", "full") else 0
+            self.places.append(body.at(operand[0], offset))
+        first_tile = body.add(first_tile, start)
+        slot = body.add(body.mul(panel, v["tiles"]), first_tile)
+        self.sums = body.b.select(self.whole, self.scratch, body.at(v["partial"], body.mul(slot, tile.nbytes)))
+        single = body.equal(count, 1)
+        more = body.less(body.add(unit, count), last)
+        pace = body.div(body.add(self.ldb, body.sub(count, 1)), count)
+        self.pace = body.select(body.b.or_(single, more), pace, 0)
+        self.ahead = body.at(self.b, body.select(single, _AHEAD_NBYTES, v["panel_nbytes"]))
+        self._blocks(first_tile, count)
+        return count
+
+    def _blocks(self, first_tile: Value, count: Value) -> None:
+        body, v = self.body, self.v
+        with body.loop(0, v["k"], v["block"]) as at:
+            steps = body.min(v["block"], body.sub(v["k"], at))
+            accumulate = body.select(body.b.and_(self.begins, body.equal(at, 0)), 0, 1)
+            final = body.b.and_(self.ends, body.equal(body.add(at, steps), v["k"]))
+            b = body.at(self.b, body.mul(at, self.ldb))
+            ahead = body.at(self.ahead, body.mul(body.mul(at, count), self.pace))
+            part = body.mul(steps, self.pace)
+            is_packed = body.equal(v["packed"], 1)
+            row_nbytes = body.select(is_packed, body.mul(steps, self.tile.itemsize), v["lda"])
+            before = body.select(is_packed, body.mul(body.add(v["first"], at), v["m"]), at)
+            a = body.at(v["a"], body.mul(before, self.tile.itemsize))
+            with body.loop(0, count) as number:
+                w = body.add(first_tile, number)
+                row = body.add(body.mul(w, v["rows"]), body.min(w, v["extra"]))
+                rows = body.add(v["rows"], body.select(body.less(w, v["extra"]), 1, 0))
+                self.buffer = body.at(self.sums, body.mul(number, self.tile.nbytes))
+                body.call_pointer(
+                    v["micro"], PARAMETERS,
+                    [
+                        body.at(a, body.mul(row, row_nbytes)), v["lda"], b, self.ldb, steps, v["taps"], 1, self.buffer,
+                        accumulate, body.at(ahead, body.mul(number, part)), self.pace, rows, self.vectors,
+                    ],
+                )  # fmt: skip
+                with body.when(final):
+                    self._finish_tile(row, rows)
+
+    def _finish_tile(self, row: Value, rows: Value) -> None:
+        body = self.body
+        c = body.at(self.c, body.mul(row, self.v["ldc"]))
+        places = [
+            body.at(base, body.mul(row, operand[1])) if kind in ("row", "full") else base
+            for kind, base, operand in zip(self.finish.kinds, self.places, self.operands, strict=True)
+        ]
+        with body.either(body.equal(self.columns, self.tile.width)) as (whole, partial):
+            with whole:
+                self._rows_whole(c, places, rows)
+            with partial:
+                self._rows_partial(c, places, rows)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+import template_kernels as t
+
+from intarsia.codegen import gemm_tiles, pack
+from intarsia.codegen.gemm import GemmSpec, Operand
+from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text, tiled_rows
+from intarsia.codegen.pack_tiles import k_block, pack_tiles_args, pack_tiles_text
+from intarsia.graph.dtypes import DType
+
+
+def packed_a(a: np.ndarray, tile: Tile, nthreads: int) -> np.ndarray:
+    (m, k), out = a.shape, np.full(a.size, np.nan, a.dtype)
+    args = pack_tiles_args(a.ctypes.data, k * a.itemsize, out.ctypes.data, m, k, tile)
+    t.run(pack_tiles_text(DType.of(a.dtype), tile, t.host()), args, nthreads)
+    return out
+
+
+def product(
+    spec: GemmSpec, a: np.ndarray, b: np.ndarray, c: np.ndarray, nthreads: int, operands: Sequence[Operand] = ()
+) -> None:
+    """C = epilogue(A B), A packed where it has rows enough."""
+    tile, (m, k), n = spec.tile or tile_of(spec.dtype, t.host()), a.shape, b.shape[1]
+    rows_of_a = packed_a(a, tile, nthreads) if gemm_tiles.packs(m, tile) else a
+    text = (tiled_micro_text if gemm_tiles.packs(m, tile) else micro_text)(spec.dtype, t.host(), tile)
+    micro = t.address(text)
+    panels = pack.pack_matrix(b, tile)
+    nbytes = gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)
+    scratch = pack.aligned_zeros((nthreads, nbytes), np.uint8)
+    sums = pack.aligned_zeros((gemm_tiles.partial_elements(m, n, tile),), a.dtype)
+    for part in gemm_tiles.parts(k, tile):
+        args = gemm_tiles.tiled_args(
+            spec, t.host(), micro=micro, a=rows_of_a.ctypes.data, b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
+            taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data, operands=operands,
+        )  # fmt: skip
+        t.run(gemm_tiles.tiled_text(spec, t.host()), args, nthreads)
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
+@pytest.mark.parametrize(("m", "k"), [(56, 16), (57, 1), (99, 133), (128, 300), (61, 129)])
+def test_packed_order(m: int, k: int, dtype: DType) -> None:
+    a = np.arange(m * k, dtype=dtype.numpy).reshape(m, k)
+    for tile in {tile_of(dtype, t.host()), product_tile(4096, dtype, t.host())}:
+        block, tiles = k_block(k, tile), -(-m // tile.rows)
+        parts = []
+        for first in range(0, k, block):
+            edges = [m // tiles * i + min(i, m % tiles) for i in range(tiles + 1)]
+            parts += [a[low:high, first : first + block].T.ravel() for low, high in pairwise(edges)]
+        for nthreads in t.THREADS:
+            np.testing.assert_array_equal(packed_a(a, tile, nthreads), np.concatenate(parts))
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [
+        (1, 48, 5), (9, 100, 64), (31, 96, 700), (32, 192, 33), (57, 97, 130), (64, 33, 129), (70, 65, 1500), (130, 48, 2700),
+        (700, 64, 600),
+    ],
+)  # fmt: skip
+def test_product(m: int, n: int, k: int, dtype: DType) -> None:
+    rng = np.random.default_rng(m * n + k)
+    a, b = t.random(rng, m, k, dtype=dtype.numpy), t.random(rng, k, n, dtype=dtype.numpy)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    for tile in {tile_of(dtype, t.host()), product_tile(4096, dtype, t.host())}:
+        for nthreads in t.THREADS:
+            c, whole = t.guarded((m, n), dtype.numpy)
+            product(GemmSpec(dtype, tile=tile), a, b, c, nthreads)
+            np.testing.assert_allclose(c, expected, rtol=0, atol=(1e-5 if dtype is DType.FLOAT else 1e-13) * (k + 1) ** 0.5)
+            t.check_margin(whole)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(5, 50, 40), (60, 100, 200), (75, 70, 1600)])
+def test_epilogue_comes_once(m: int, n: int, k: int) -> None:
+    """After the last part of K, with operands of every kind."""
+    rng = np.random.default_rng(k)
+    a, b = t.random(rng, m, k), t.random(rng, k, n)
+    column, row, full = t.random(rng, n), t.random(rng, m, 1), t.random(rng, m, n)
+    scalar = np.array([1.5], np.float32)
+    expected = t.every_kind_numpy(a.astype(np.float64) @ b, column, row, full, 1.5)
+    places = [Operand(column.ctypes.data), Operand(row.ctypes.data, row=4), Operand(full.ctypes.data, row=4 * n)]
+    tile = product_tile(4096, DType.FLOAT, t.host())
+    for nthreads in t.THREADS:
+        c, whole = t.guarded((m, n), np.float16)
+        spec = GemmSpec(DType.FLOAT, "packed", t.every_kind(), tile=tile)
+        product(spec, a, b, c, nthreads, [*places, Operand(scalar.ctypes.data)])
+        np.testing.assert_allclose(c, expected, rtol=2e-3, atol=2e-2)
+        t.check_margin(whole)
+
+
+@pytest.mark.parametrize("k", [1, 100, 128, 129, 768, 1281, 3072, 10000])
+def test_parts_are_whole_blocks(k: int) -> None:
+    tile = product_tile(4096, DType.FLOAT, t.host())
+    found = gemm_tiles.parts(k, tile)
+    assert [first for first, _ in found] == [sum(s for _, s in found[:i]) for i in range(len(found))]
+    assert sum(steps for _, steps in found) == k
+    assert all(first % k_block(k, tile) == 0 for first, _ in found)
+
+
+def test_rows_of_even_tiles() -> None:
+    """The micro-kernel for packed A has variants for every tile that even cuts give."""
+    for tile in (Tile(14, 2, 16, 4), Tile(8, 3, 16, 4), Tile(6, 2, 8, 4)):
+        for m in range(4 * tile.rows, 40 * tile.rows):
+            assert gemm_tiles.packs(m, tile) and m // -(-m // tile.rows) >= tiled_rows(tile)
