@@ -1,4 +1,4 @@
-"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for a packed B, and an A that is packed too (`pack_tiles`) or lies in rows.
+"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for packed B, and A that is packed too (`pack_tiles`) or lies in rows.
 
 Work is cut into units, one register tile of C each, in the order chunk of tiles, panel of B, tile; every thread takes a
 contiguous share. K is cut twice:

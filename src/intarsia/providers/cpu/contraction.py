@@ -161,6 +161,7 @@ class MatMul(Template):
                     tiled.tiled_text(spec, target), reads, (out, *between), partial(made.arguments, part),
                     scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
                     serial=few if number else Below(m * n * k, _SERIAL_PRODUCTS), calls=micros,
+                    work=partial(_shares, m * n * part[1]),
                 )
             )  # fmt: skip
         return steps
@@ -216,6 +217,11 @@ class _Product:
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * template.scratch_nbytes(self.spec, self.target, size(self.k))
+
+
+def _shares(products: Dim, size: Sizes) -> float:
+    """How many times the work that is worth another thread."""
+    return size(products) / _SERIAL_PRODUCTS
 
 
 @dataclass(frozen=True)
