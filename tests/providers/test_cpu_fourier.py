@@ -101,18 +101,35 @@ def test_types(kind: str, rtol: float) -> None:
     compiled(text, {"x": x}, parts(np.fft.fft(numbers(x), axis=1)), rtol)
 
 
-@pytest.mark.parametrize("n", [512, 3000, 4098, 2**15, 10007])
-def test_long_lines_go_in_two_passes(n: int) -> None:
-    for lines, width, inverse, onesided in ((1, 1, 0, 0), (1, 1, 0, 1), (1, 2, 1, 0), (3, 2, 0, 0), (2, 2, 1, 1)):
-        x = normal(lines, n // 2 + 1 if inverse and onesided else n, width)
+@pytest.mark.parametrize("n", [512, 525, 674, 1009, 3000, 4098, 10007, 20014, 2**15])
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_long_lines_go_in_several_passes(n: int, kind: str) -> None:
+    forms = ((1, 1, 0, 0), (1, 1, 0, 1), (3, 1, 0, 1), (1, 1, 1, 0), (1, 2, 1, 0), (3, 2, 0, 0), (2, 2, 1, 1), (40, 2, 0, 0))
+    dtype, rtol = (np.float32, 2e-6) if kind == "float" else (np.float64, 1e-14)
+    for lines, width, inverse, onesided in forms if n < 5000 else forms[:-1]:
+        x = normal(lines, n // 2 + 1 if inverse and onesided else n, width).astype(dtype)
         function = [[np.fft.fft, np.fft.rfft], [np.fft.ifft, np.fft.irfft]][inverse][onesided]
-        expected = function(numbers(x), axis=1)
+        given = {"n": n} if inverse and onesided else {}
+        expected = function(numbers(x), axis=1, **given)
         expected = expected[..., None] if inverse and onesided else parts(expected)
         shape = ", ".join(map(str, x.shape))
-        node = f"y = DFT<inverse = {inverse}, onesided = {onesided}>(x)"
-        session = session_of(f"g (float[{shape}] x) => (float[a, b, c] y) {{ {node} }}", header=HEADER)
+        node = f"m = Constant<value_int = {n}>() y = DFT<inverse = {inverse}, onesided = {onesided}>(x, m)"
+        session = session_of(f"g ({kind}[{shape}] x) => ({kind}[a, b, c] y) {{ {node} }}", header=HEADER)
         (y,) = session.run(None, {"x": x})
-        np.testing.assert_allclose(y, expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+        np.testing.assert_allclose(y, expected, rtol=0, atol=rtol * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("have", [500, 700])
+def test_long_lines_that_are_cut_or_padded(have: int) -> None:
+    for n in (640, 641, 1338):
+        given = f"n = Constant<value_int = {n}>()"
+        for width, inverse, onesided in ((1, 0, 1), (1, 0, 0), (2, 1, 0), (2, 1, 1)):
+            x = normal(2, have, width)
+            function = [[np.fft.fft, np.fft.rfft], [np.fft.ifft, np.fft.irfft]][inverse][onesided]
+            expected = function(numbers(x), n, axis=1)
+            expected = expected[..., None] if inverse and onesided else parts(expected)
+            node = f"y = DFT<inverse = {inverse}, onesided = {onesided}>(x, n)"
+            compiled(f"g (float[2, {have}, {width}] x) => (float[a, b, c] y) {{ {given} {node} }}", {"x": x}, expected)
 
 
 @pytest.mark.parametrize(

@@ -1,112 +1,23 @@
-"""DFT, STFT, Rfft and Irfft by a kernel: passes over the lines along an axis, one after the other.
-
-A line that is long and has few beside it goes in two passes (n = rows * columns): the columns, whose results are turned, then
-the rows, whose results lie as a transposed matrix. So neighbouring columns or rows fill a vector, and threads share them.
-"""
+"""DFT, STFT, Rfft and Irfft by a kernel: passes over the lines along an axis, one after the other (`fourier_passes`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from intarsia.codegen import fourier as template
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.fourier import Form, Lines
-from intarsia.codegen.fourier_tables import split_of, tables, twists
+from intarsia.codegen.fourier import Form
 from intarsia.codegen.target import Target
-from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.model import Node, TensorType
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import Step
+from intarsia.providers.cpu.fourier_passes import Pass, in_two, long_line_steps
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
-
-_SERIAL_ELEMENTS = 8192
-_LEAST_SPLIT = 512  # shorter lines gain nothing by two passes
-_LONG = 8192  # longer ones leave the cache in one pass, however many there are
-
-
-@dataclass(frozen=True)
-class Pass:
-    """Transforms of all lines from one buffer to another; sizes and strides in elements of a buffer's kind.
-
-    Attributes:
-        x, y: strides: of the outer index, of the inner one, along a line.
-        have: elements that a line has; the rest up to `n` are zeros.
-        bins: elements of the result that are written.
-        scaled: the result is divided by it.
-        twist: rows and columns of the table of `Form.twisted`.
-    """
-
-    form: Form
-    source: str
-    target: str
-    n: Dim
-    have: Dim
-    bins: Dim
-    outer: Dim
-    inner: Dim
-    x: tuple[Dim, Dim, Dim]
-    y: tuple[Dim, Dim, Dim]
-    scaled: Dim = 1
-    window: str = ""
-    twist: tuple[int, int] = (0, 0)
-    where: str = ""
-
-    def step(self, target: Target) -> Step:
-        reads = (self.source, self.window) if self.window else (self.source,)
-        arguments = _Arguments(self, target)
-        return Step(
-            template.kernel_text(self.form, target), reads, (self.target,), arguments, scratch_nbytes=arguments.scratch_nbytes,
-            serial=Below(product((self.n, self.outer, self.inner)), _SERIAL_ELEMENTS), label="Fourier transform",
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """A pass's arguments, once sizes are known. A transform of no elements is one zero, of which no or one element is kept."""
-
-    made: Pass
-    target: Target
-
-    @property
-    def _dtype(self) -> str:
-        return np.dtype(self.made.form.dtype.numpy).name
-
-    def _length(self, size: Sizes) -> int:
-        n = size(self.made.n)
-        if n < 0:
-            raise InvalidArgument(f"{self.made.where}: the length of the transform is {n}; expected 0 or more")
-        return max(n, 1)
-
-    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        smooth = tables(self._length(size), self._dtype).smooth
-        return threads * template.scratch_nbytes(self.made.form.dtype, smooth, self.target)
-
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        made, n = self.made, self._length(size)
-        have = min(size(made.have), size(made.n))
-        x_outer, x_inner, x_step = (size(s) for s in made.x)
-        y_outer, y_inner, y_step = (size(s) for s in made.y)
-        lines = Lines((x_outer, x_inner, x_step), (y_outer, y_inner, y_step), size(made.outer), size(made.inner))
-        turns: Any = twists(*made.twist, made.form.inverse, self._dtype) if made.form.twisted else 0
-        pitch = turns.strides[0] if made.form.twisted else 0
-        buffers = [
-            Ref(made.source),
-            Ref(made.target),
-            Ref(made.window) if made.window else 0,
-            turns,
-            Ref(SCRATCH),
-        ]
-        return template.kernel_args(
-            made.form, self.target, tables(n, self._dtype), lines, have=have, bins=size(made.bins),
-            scale=1 / max(size(made.scaled), 1), pitch=pitch, buffers=buffers,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,41 +44,8 @@ class Fourier(Template):
             renamed = replace(
                 made, form=form, source=names[made.source], target=names[made.target], window=names[made.window], where=where
             )
-            found += [part.step(target) for part in _in_two(renamed, workspace, target) or [renamed]]
+            found += long_line_steps(renamed, workspace, target) or [p.step(target) for p in in_two(renamed, workspace, target)]
         return found
-
-
-def _in_two(made: Pass, workspace: Workspace, target: Target) -> list[Pass] | None:
-    """A pass over long lines of contiguous elements as two, where that helps; its sizes have to be known."""
-    lanes = template.lanes_of(made.form.dtype, target)
-    n, lines, have = made.n, product((made.outer, made.inner)), made.have
-    if not isinstance(n, int) or not isinstance(lines, int) or not isinstance(have, int) or not isinstance(made.bins, int):
-        return None
-    few = lines * (2 if made.form.paired else 1) < lanes
-    if n < (_LEAST_SPLIT if few else _LONG) or have < n or made.x[2] != 1 or made.y[2] != 1 or made.inner != 1:
-        return None
-    if made.form.target != "complex" or made.form.source == "half" or made.form.windowed:
-        return None
-    split = split_of(n, lanes)
-    if split is None or (made.bins < n and (split[1] % 2 or made.bins != n // 2 + 1)):
-        return None
-    rows, columns = split
-    between = workspace.temporary(f"{made.target}%columns", made.form.dtype, (lines * n, 2))
-    form = replace(made.form, paired=False, twisted=True)
-    outer, y_outer = made.outer, made.y[0]
-    first = Pass(
-        form, made.source, between, rows, rows, rows, outer, columns, (made.x[0], 1, columns), (n, 1, columns),
-        twist=(rows, columns), where=made.where,
-    )  # fmt: skip
-    last = Pass(
-        replace(form, source="complex", twisted=False), between, made.target, columns, columns,
-        columns if made.bins == n else columns // 2, outer, rows, (n, columns, 1), (y_outer, 1, rows), made.scaled,
-        where=made.where,
-    )  # fmt: skip
-    if made.bins == n:
-        return [first, last]
-    middle = replace(last, bins=columns // 2 + 1, inner=1)  # and the element n / 2, which belongs to the first row
-    return [first, last, middle]
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
