@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.device.memory import put_on_device, taken_from_device, written_on_device
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.graph.dtypes import DType
 from intarsia.ort_device import OrtDevice
-from intarsia.values import OrtValue, OrtValueVector, array_at, check_device, element_dtype
+from intarsia.partition.device import DeviceTensor
+from intarsia.values import OrtValue, OrtValueVector, array_at, check_device, device_of, element_dtype
 
 if TYPE_CHECKING:
     from intarsia.partition.provider import BoundCall
@@ -24,14 +26,16 @@ if TYPE_CHECKING:
 class IOBinding:
     """Bound inputs and outputs of one session, for `InferenceSession.run_with_iobinding`.
 
-    Inputs and outputs in host memory can be bound. An output bound without a buffer is new memory in every run, unless its
-    shape cannot change. Devices are given by name and number, or by an `OrtDevice`. One binding serves one run at a time.
+    Inputs and outputs in host memory, and in that of a device whose provider is part of Intarsia ("webgpu"), can be bound.
+    An output bound without a buffer is new memory in every run, unless its shape cannot change; bound to a device it stays
+    there. Devices are given by name and number, or by an `OrtDevice`. One binding serves one run at a time.
     """
 
     def __init__(self, session: Any) -> None:
         self._session: InferenceSession = getattr(session, "_session", session)
         self._inputs: dict[str, Any] = {}
-        self._outputs: dict[str, np.ndarray | None] = {}
+        self._outputs: dict[str, Any] = {}  # an array or device tensor to write into; None: new memory
+        self._stay: dict[str, tuple[str, int]] = {}  # outputs bound to a device's memory: its kind and number
         self._results: list[Any] = []
         self._model: Any = None  # what `_call` and `_places` are for
         self._call: BoundCall | None = None
@@ -95,17 +99,22 @@ class IOBinding:
         """Bind an output to a device, or to memory there (then type and shape are needed too)."""
         if isinstance(device_type, OrtDevice) and shape is not None and buffer_ptr is None:
             device_id, element_type, shape, buffer_ptr = 0, device_id, element_type, shape
-        check_device(device_type, device_id)
+        kind, index = device_of(device_type, device_id)
         if buffer_ptr is None:
             self._bind_output(name, None)
+            if kind != "cpu":
+                self._stay[name] = kind, index
+                self._forget()
             return
+        check_device(device_type, device_id)
         if element_type is None or shape is None:
             raise InvalidArgument(
                 f"output {name!r}: a buffer needs `element_type` and `shape`, got {element_type!r} and {shape!r}"
             )
         self._bind_output(name, array_at(buffer_ptr, element_dtype(element_type), shape))
 
-    def _bind_output(self, name: str, target: np.ndarray | None) -> None:
+    def _bind_output(self, name: str, target: Any) -> None:
+        self._stay.pop(name, None)
         if name not in self._outputs:
             self._check(name, [a.name for a in self._session.get_outputs()], "outputs")
             self._outputs[name] = target
@@ -119,6 +128,11 @@ class IOBinding:
         """Bind an output to the memory of a tensor."""
         if not isinstance(ortvalue, OrtValue):
             raise InvalidArgument(f"bind_ortvalue_output: expected an OrtValue for {name!r}, got {type(ortvalue).__name__}")
+        if isinstance(ortvalue._value, DeviceTensor):
+            self._bind_output(name, ortvalue._value)
+            self._stay[name] = ortvalue._value.device.kind, ortvalue._value.device.index
+            self._forget()
+            return
         self._bind_output(name, ortvalue._array("bind_ortvalue_output"))
 
     def synchronize_inputs(self) -> None:
@@ -136,7 +150,10 @@ class IOBinding:
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The outputs of the last run as arrays of their own."""
-        return [v.copy() if type(v) is np.ndarray else v for v in self._results]
+        return [
+            v.copy() if type(v) is np.ndarray else taken_from_device(v) if isinstance(v, DeviceTensor) else v
+            for v in self._results
+        ]
 
     def clear_binding_inputs(self) -> None:
         self._inputs.clear()
@@ -144,6 +161,7 @@ class IOBinding:
 
     def clear_binding_outputs(self) -> None:
         self._outputs.clear()
+        self._stay.clear()
         self._results = []
         self._forget()
 
@@ -166,7 +184,14 @@ class IOBinding:
         if not self._outputs:
             raise InvalidArgument("Error in execution: At least one output should be requested. Bind one with bind_output().")
         session = self._session
-        found = session.run(list(self._outputs), self._inputs, run_options)
+        if self._stay or any(isinstance(x, DeviceTensor) for x in self._inputs.values()):
+            found = session._run_on_devices(list(self._outputs), self._inputs, run_options, frozenset(self._stay))
+            found = [
+                put_on_device(value, *self._stay[name]) if name in self._stay and isinstance(value, np.ndarray) else value
+                for name, value in zip(self._outputs, found, strict=True)
+            ]
+        else:
+            found = session.run(list(self._outputs), self._inputs, run_options)
         self._results = [
             _delivered(name, value, target) for (name, target), value in zip(self._outputs.items(), found, strict=True)
         ]
@@ -178,7 +203,7 @@ class IOBinding:
         """The call that later runs make, where the compiled model can be called on fixed memory."""
         model = self._model
         self._call = None
-        if set(self._inputs) != set(model.inputs):
+        if self._stay or set(self._inputs) != set(model.inputs):
             return
         places = {name: i for i, name in enumerate(model.inputs)}
         arrays = [self._inputs[name] for name in model.inputs]
@@ -206,9 +231,12 @@ def _arguments(call: str, names: Sequence[str], place: Sequence[Any], named: dic
     return [found[name] for name in names]
 
 
-def _delivered(name: str, value: Any, target: np.ndarray | None) -> Any:
+def _delivered(name: str, value: Any, target: Any) -> Any:
     if target is None:
         return value
+    if isinstance(target, DeviceTensor):
+        written_on_device(target, value)
+        return target
     if not isinstance(value, np.ndarray) or value.dtype != target.dtype or value.shape != target.shape:
         given = _described(value) if isinstance(value, np.ndarray) else type(value).__name__
         raise InvalidArgument(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.device.memory import taken_from_device
 from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, ModelRequiresCompilation, nearest
 from intarsia.graph import progress
 from intarsia.graph.model import Graph
@@ -71,12 +72,14 @@ class CompiledModel:
         by_part = iter(self.programs)
         steps = [self._copy_step(s) if isinstance(s, Copy) else self._program_step(s, next(by_part)) for s in split.steps]
         self._steps = steps
-        self._selected: dict[tuple[str, ...], tuple[_Step, ...]] = {}
         if profile is not None:
             for part in split.parts:
                 nodes = [split.graph.nodes[i] for i in part.nodes]
                 found = {n.outputs[0]: ProfiledNode(label(n), n.op_type, part.provider.name) for n in nodes if n.outputs}
                 profile.nodes.update(found)
+        self._selected: dict[object, tuple[_Step, ...]] = {}
+        self._on_host = {s for step in steps if not step.copies for s in step.reads}  # slots that steps read as they are
+        self._homes = {c.value: self._slots[c.value, str(c.source)] for c in split.copies if c.target.host and c.writer}
         direct = profile is None and self._is_direct()
         self.run = self.programs[0].run if direct else self._run_all
         self._direct = self.programs[0] if direct else None
@@ -90,9 +93,12 @@ class CompiledModel:
                 with using(operators):
                     return run(inputs, context)
 
-            def scoped_run_some(wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+            def scoped_run_some(
+                wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None,
+                stay: frozenset[str] = frozenset(),
+            ) -> list[Any]:  # fmt: skip
                 with using(operators):
-                    return run_some(wanted, inputs, run)
+                    return run_some(wanted, inputs, run, stay)
 
             self.run = scoped_run
             self.run_some = scoped_run_some  # type: ignore[method-assign]
@@ -124,16 +130,19 @@ class CompiledModel:
         """`Program.bound` where one program in host memory is the whole model, else None."""
         return self._direct.bound(inputs, targets) if self._direct is not None else None
 
-    def steps_for(self, wanted: tuple[str, ...]) -> tuple[_Step, ...]:
-        """The steps that the outputs `wanted` need, with what can be freed after each."""
-        found = self._selected.get(wanted)
+    def steps_for(self, wanted: tuple[str, ...], stay: frozenset[str] = frozenset()) -> tuple[_Step, ...]:
+        """The steps that the outputs `wanted` need, with what can be freed after each. Those of `stay` are not copied out."""
+        found = self._selected.get((wanted, stay))
         if found is None:
-            found = self._selected[wanted] = tuple(self._select(wanted))
+            found = self._selected[wanted, stay] = tuple(self._select(wanted, stay))
         return found
 
-    def _select(self, wanted: tuple[str, ...]) -> list[_Step]:
-        space = str(HOST)
-        keep = {self._slots[n, space] for n in wanted if (n, space) in self._slots}
+    def _slot_of(self, name: str, stay: frozenset[str]) -> int | None:
+        """Where an output is found after a run."""
+        return self._homes[name] if name in stay and name in self._homes else self._slots.get((name, str(HOST)))
+
+    def _select(self, wanted: tuple[str, ...], stay: frozenset[str]) -> list[_Step]:
+        keep = {slot for n in wanted if (slot := self._slot_of(n, stay)) is not None}
         needed, kept = set(keep), []
         for step in reversed(self._steps):
             if needed.isdisjoint(step.writes):
@@ -146,8 +155,10 @@ class CompiledModel:
     def _run_all(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         return self.run_some(self.outputs, inputs, run)
 
-    def run_some(self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        """Run what the outputs `wanted` need and return them.
+    def run_some(
+        self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None, stay: frozenset[str] = frozenset()
+    ) -> list[Any]:
+        """Run what the outputs `wanted` need and return them; those of `stay` as device tensors where a device made them.
 
         Raises:
             InvalidArgument: a name is not an output.
@@ -157,7 +168,10 @@ class CompiledModel:
             if name not in self.outputs:
                 raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, self.outputs)}")
         values: list[Any] = [*inputs, *([None] * (len(self._slots) - len(inputs)))]
-        for step in self.steps_for(wanted):
+        for slot, value in enumerate(inputs):
+            if isinstance(value, DeviceTensor) and slot in self._on_host:
+                values[slot] = taken_from_device(value)
+        for step in self.steps_for(wanted, stay):
             if run is not None:
                 run.check()
             start = time.perf_counter_ns() if self.profile is not None else 0
@@ -178,7 +192,9 @@ class CompiledModel:
                 values[slot] = None
         results = []
         for name in wanted:
-            value = self._constants[name] if name in self._constants else values[self._slots[name, str(HOST)]]
+            place = self._slot_of(name, stay)
+            assert place is not None or name in self._constants
+            value = self._constants[name] if place is None or name in self._constants else values[place]
             results.append(_own(value, inputs, results, name in self._constants))
         return results
 
@@ -203,6 +219,8 @@ def _copy_call(copy: Copy) -> _Run:
             return None
         if isinstance(value, list):
             return [move(element) for element in value]
+        if isinstance(value, DeviceTensor) and copy.source.host:  # an input that the caller put on a device
+            return value if value.device.shares_memory_with(copy.target) else move(taken_from_device(value))
         if copy.shape_only:
             return np.empty(value.shape, value.dtype.numpy)
         if copy.source.host:

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.device.memory import taken_from_device
 from intarsia.errors import InvalidArgument, nearest
+from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import BoundCall, Program, RunContext
 
 
@@ -22,8 +24,10 @@ class DirectModel:
         """`Program.bound`."""
         return self.program.bound(inputs, targets)
 
-    def run_some(self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        """The outputs `wanted`, in that order.
+    def run_some(
+        self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None, stay: frozenset[str] = frozenset()
+    ) -> list[Any]:
+        """The outputs `wanted`, in that order, in host memory.
 
         Raises:
             InvalidArgument: a name is not an output.
@@ -32,6 +36,7 @@ class DirectModel:
         for name in wanted:
             if name not in self.outputs:
                 raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, self.outputs)}")
+        inputs = [taken_from_device(x) if isinstance(x, DeviceTensor) else x for x in inputs]
         results = dict(zip(self.outputs, self.program.run(inputs, run), strict=True))
         chosen: list[Any] = []
         for i, name in enumerate(wanted):

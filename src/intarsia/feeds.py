@@ -13,6 +13,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.interop import host_array, named_feed
 from intarsia.providers.fallback import as_onnxruntime
+from intarsia.partition.device import DeviceTensor
 
 _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
 
@@ -21,6 +22,9 @@ _Slot = tuple[str, np.dtype | None]
 
 class SizesDiffer(InvalidArgument):
     """Inputs give one symbol of the model's shapes two sizes."""
+
+
+_TENSORS = (np.ndarray, DeviceTensor)
 
 
 class FeedReader:
@@ -76,7 +80,7 @@ class FeedReader:
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
         for value, array in zip(self.values, inputs, strict=True):
-            if isinstance(value.type, TensorType) and value.type.shape is not None and isinstance(array, np.ndarray):
+            if isinstance(value.type, TensorType) and value.type.shape is not None and isinstance(array, _TENSORS):
                 check_shape(array.shape, value.type, f"input {value.name!r}", sizes)
 
 
@@ -144,9 +148,21 @@ def converted(value: Any, kind: ValueType | None, where: str) -> Any:
         if not isinstance(value, Mapping):
             raise InvalidArgument(f"{where}: expected a dict for {_described(kind)}, got {type(value).__name__}")
         return {_map_key(k, kind, where): _map_value(v, kind.value, f"{where}[{k!r}]") for k, v in value.items()}
+    if isinstance(value, DeviceTensor):
+        return _on_device(value, kind, where)
     if kind is None or kind.dtype is DType.UNDEFINED:
         return _contiguous(np.asarray(value))
     return _tensor(value, kind, where)
+
+
+def _on_device(value: DeviceTensor, kind: ValueType | None, where: str) -> DeviceTensor:
+    """A tensor that is in a device's memory already, of the expected type."""
+    if isinstance(kind, TensorType) and kind.dtype not in (DType.UNDEFINED, value.dtype):
+        raise InvalidArgument(
+            f"{where}: Unexpected input data type. Actual: (tensor({value.dtype.onnx_name})) , "
+            f"expected: (tensor({kind.dtype.onnx_name})), and the tensor is on {value.device}"
+        )
+    return value
 
 
 def _map_key(key: Any, kind: MapType, where: str) -> Any:
@@ -176,7 +192,7 @@ def _map_value(value: Any, kind: ValueType | None, where: str) -> Any:
 
 
 def _unwrapped(value: Any, where: str) -> Any:
-    if isinstance(value, (np.ndarray, list, tuple, int, float, str, type(None), np.generic)):
+    if isinstance(value, (np.ndarray, list, tuple, int, float, str, type(None), np.generic, DeviceTensor)):
         return value
     if hasattr(value, "_host_value"):
         host: Any = value._host_value()

@@ -18,6 +18,7 @@ from intarsia.graph import progress
 from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
 from intarsia.options import RunOptions, SessionOptions
+from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts
@@ -368,6 +369,19 @@ class InferenceSession(SessionApi, SessionDebug):
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework, taps=taps)
 
+    def _run_on_devices(
+        self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]
+    ) -> list[Any]:
+        """`run`, whose outputs `stay` are device tensors where a device made them."""
+        if run_options is not None:
+            input_feed, _ = self._checked(run_options, input_feed)
+        model, inputs = self._read(input_feed)
+        try:
+            return self._run_some(model, inputs, output_names, context_of(run_options), stay)
+        except EPFail as error:
+            self._fall_back(error, model)
+        return self.run(output_names, input_feed, run_options)
+
     def _fall_back(self, error: EPFail, model: CompiledModel | DirectModel) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
         with self._fallback_lock:
@@ -385,7 +399,7 @@ class InferenceSession(SessionApi, SessionDebug):
 
     def _run_some(
         self, model: CompiledModel | DirectModel, inputs: list[Any], output_names: Sequence[str] | None,
-        run: RunContext | None,
+        run: RunContext | None, stay: frozenset[str] = frozenset(),
     ) -> list[Any]:  # fmt: skip
         if isinstance(output_names, str):
             raise InvalidArgument(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
@@ -393,7 +407,10 @@ class InferenceSession(SessionApi, SessionDebug):
             run.check()
         start = time.perf_counter_ns()
         wanted = tuple(output_names) if output_names else model.outputs
-        results = model.run(inputs, run) if wanted == model.outputs else model.run_some(wanted, inputs, run)
+        if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):
+            results = model.run(inputs, run)
+        else:
+            results = model.run_some(wanted, inputs, run, stay)
         self._note("model_run", start)
         if run is not None and SHRINKAGE in run.config:
             self._shrink(model, run.config[SHRINKAGE])

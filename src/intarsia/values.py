@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from intarsia import dlpack
+from intarsia.device.memory import gpu_of, put_on_device, room_on_device, taken_from_device, written_on_device
 from intarsia.enums import OrtDeviceMemoryType
 from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
@@ -32,10 +33,26 @@ def element_dtype(element_type: Any) -> DType:
 
 
 def check_device(device: Any, device_id: int = 0) -> None:
-    """Raise InvalidArgument unless values can be made there: at present in host memory only.
+    """Raise InvalidArgument unless `device` is the host: for memory that is given by its address."""
+    kind, index = _named_device(device, device_id)
+    if kind != "cpu":
+        raise InvalidArgument(f"device {kind}:{index}: no provider keeps values there that have an address; expected 'cpu'")
 
-    `device` is a name, an `OrtDevice` or an `OrtMemoryInfo`.
+
+def device_of(device: Any, device_id: int = 0) -> tuple[str, int]:
+    """Kind and number of a device on which values can be made: "cpu", or one whose provider lets callers use its memory.
+
+    Raises:
+        InvalidArgument: there is no such kind, or no provider keeps values there.
     """
+    kind, index = _named_device(device, device_id)
+    if kind != "cpu":
+        gpu_of(kind, index)
+    return kind, index
+
+
+def _named_device(device: Any, device_id: int) -> tuple[str, int]:
+    """Kind and number of a device given by its name, an `OrtDevice` or an `OrtMemoryInfo`."""
     if isinstance(device, OrtMemoryInfo):
         if device.device_mem_type is OrtDeviceMemoryType.HOST_ACCESSIBLE:
             raise InvalidArgument(no_pinned_memory(device.name))
@@ -47,8 +64,7 @@ def check_device(device: Any, device_id: int = 0) -> None:
         if isinstance(device, str) and device.lower().endswith("pinned"):
             raise InvalidArgument(no_pinned_memory(device))
         raise InvalidArgument(f"Unsupported device type: {device!r}; {nearest(str(device), DEVICE_TYPES)}")
-    if name != "cpu":
-        raise InvalidArgument(f"device {name}:{device_id}: no provider keeps values there; expected 'cpu'")
+    return str(name), int(device_id)
 
 
 class OrtValue:
@@ -72,14 +88,16 @@ class OrtValue:
         device_id: int = 0,
         vendor_id: int = -1,
     ) -> OrtValue:
-        """A tensor that shares the memory of `array` (C-contiguous and native; other arrays are copied).
+        """A tensor that shares the memory of `array` (C-contiguous and native; other arrays are copied); on a device, a copy.
 
         Raises:
             InvalidArgument: not an array, an element type that ONNX lacks, or an unknown device.
         """
-        check_device(device_type, device_id)
+        kind, index = device_of(device_type, device_id)
         if not isinstance(array, np.ndarray):
             raise WrongType(f"Creation of OrtValues is only supported from numpy arrays: got {type(array).__name__}")
+        if kind != "cpu":
+            return cls(put_on_device(array, kind, index))
         dtype = element_dtype(array.dtype.newbyteorder("="))
         if dtype is DType.STRING:
             from intarsia.feeds import strings
@@ -110,13 +128,15 @@ class OrtValue:
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
         """A tensor of this shape whose elements are not set (strings are empty)."""
-        check_device(memory_info if memory_info is not None else device_type, device_id)
+        kind, index = device_of(memory_info if memory_info is not None else device_type, device_id)
         dtype = element_dtype(element_type)
         sizes = tuple(int(d) for d in shape)
         if any(d < 0 for d in sizes):
             raise InvalidArgument(f"shape: expected sizes from 0, got {list(sizes)}")
         if dtype is DType.STRING:
             return cls(np.full(sizes, "", dtype=object))
+        if kind != "cpu":
+            return cls(room_on_device(dtype, sizes, kind, index))
         return cls(np.empty(sizes, dtype.numpy))
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
@@ -203,6 +223,8 @@ class OrtValue:
         """
         if isinstance(self._value, SparseTensor):
             raise InvalidArgument("OrtValue.numpy: only dense tensors, sequences and maps; use as_sparse_tensor()")
+        if isinstance(self._value, DeviceTensor):
+            return taken_from_device(self._value)
         return self._value
 
     def data_ptr(self) -> int:
@@ -261,8 +283,11 @@ class OrtValue:
 
     def update_inplace(self, source: Any) -> None:
         """Overwrite the elements with those of an array (or OrtValue) of the same dtype and shape."""
-        target = self._array("update_inplace")
         given = source.numpy() if isinstance(source, OrtValue) else source
+        if isinstance(self._value, DeviceTensor):
+            written_on_device(self._value, given)
+            return
+        target = self._array("update_inplace")
         if not isinstance(given, np.ndarray) or given.dtype.newbyteorder("=") != target.dtype or given.shape != target.shape:
             got = f"{given.dtype.name} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
             raise InvalidArgument(

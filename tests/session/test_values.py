@@ -102,7 +102,9 @@ class TestOrtValue:
             OrtValue.ortvalue_from_numpy([1, 2])  # type: ignore[arg-type]
         with pytest.raises(InvalidArgument, match="Unsupported device type: 'xpu'; did you mean 'npu'"):
             OrtValue.ortvalue_from_numpy(X, "xpu")
-        with pytest.raises(InvalidArgument, match="device cuda:0: no provider keeps values there; expected 'cpu'"):
+        with pytest.raises(
+            InvalidArgument, match="device cuda:0: no provider keeps values there; expected one of 'cpu', 'webgpu'"
+        ):
             OrtValue.ortvalue_from_numpy(X, "cuda", 0)
         with pytest.raises(InvalidArgument, match="element type"):
             OrtValue.ortvalue_from_numpy(np.zeros(1, "M8[s]"))

@@ -105,6 +105,10 @@ class Gpu:
         """Wait for what was launched before, and read bytes (a multiple of 4)."""
         raise NotImplementedError
 
+    def _copy(self, source: Slice, target: Slice, nbytes: int) -> None:
+        """Copy bytes (a multiple of 4) within the device, ordered with launches."""
+        raise NotImplementedError
+
     def _compile(self, kernel: Kernel) -> Any:
         raise NotImplementedError
 
@@ -198,6 +202,12 @@ class Gpu:
             self.counters.copies_out += 1
             self.counters.copied_out_nbytes += nbytes
             return self._read(place.memory.buffer, place.offset, -(-nbytes // 4) * 4)[:nbytes] if nbytes else b""
+
+    def copy(self, source: Slice, target: Slice) -> None:
+        """Copy between two places of this device."""
+        with self.lock:
+            if source.nbytes:
+                self._copy(source, target, -(-min(source.nbytes, target.nbytes) // 4) * 4)
 
     # --- kernels ---
 

@@ -139,6 +139,11 @@ class WebGpu(Gpu):
             raise self._failure("could not read a buffer", error) from error
         return found
 
+    def _copy(self, source: Slice, target: Slice, nbytes: int) -> None:
+        encoder = self._device.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source.memory.buffer, source.offset, target.memory.buffer, target.offset, nbytes)
+        self._device.queue.submit([encoder.finish()])
+
     def _compile(self, kernel: Kernel) -> Any:
         try:
             module = self._device.create_shader_module(code=kernel.source)

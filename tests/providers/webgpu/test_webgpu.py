@@ -161,6 +161,37 @@ def test_every_node_stays_on_the_device() -> None:
     assert made.explain().counts == {"WebGpuExecutionProvider": 5}
 
 
+def test_values_stay_on_the_device() -> None:
+    from onnx import helper
+
+    made = session(
+        [helper.make_node("Exp", ["x"], ["y"]), helper.make_node("Neg", ["y"], ["z"])], {"x": (1, [2, 3])}, ["y", "z"]
+    )
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    value = intarsia.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
+    assert (value.device_name(), value.shape(), value.data_type()) == ("webgpu", [2, 3], "tensor(float)")
+    np.testing.assert_array_equal(value.numpy(), x)
+    np.testing.assert_allclose(made.run(["z"], {"x": value})[0], -np.exp(x), rtol=1e-5)
+
+    binding, gpu = made.io_binding(), open_device()
+    room = intarsia.OrtValue.ortvalue_from_shape_and_type([2, 3], np.float32, "webgpu", 0)
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", "webgpu", 0)
+    binding.bind_ortvalue_output("z", room)
+    before = (gpu.counters.copies_in, gpu.counters.copies_out)
+    made.run_with_iobinding(binding)
+    assert (gpu.counters.copies_in, gpu.counters.copies_out) == before
+    first, second = binding.get_outputs()
+    assert (first.device_name(), second.device_name()) == ("webgpu", "webgpu")
+    np.testing.assert_allclose(binding.copy_outputs_to_cpu()[0], np.exp(x), rtol=1e-5)
+    np.testing.assert_allclose(room.numpy(), -np.exp(x), rtol=1e-5)
+    value.update_inplace(x + 1)
+    made.run_with_iobinding(binding)
+    np.testing.assert_allclose(room.numpy(), -np.exp(x + 1), rtol=1e-5)
+    with pytest.raises(intarsia.InvalidArgument, match=r"a tensor on webgpu:0 is float \[2, 3\], got float \[3, 2\]"):
+        value.update_inplace(x.reshape(3, 2))
+
+
 def test_memory_is_reused() -> None:
     from onnx import helper
 

@@ -244,8 +244,11 @@ class Elements:
         return self.one_of(block, wrong, f"({rest} + {y})", rest, kind)
 
     def fmod(self, x: str, y: str, kind: Kind, block: Block) -> str:
+        """x - y trunc(x / y); x for an infinite y."""
         whole = f"{self.dialect.functions['trunc', kind]}({x} / {y})"
-        return self.let(block, f"({x} - {y} * {whole})", kind)
+        rest = self.let(block, f"({x} - {y} * {whole})", kind)
+        infinite = self._float("isinf", [y], DType.FLOAT if kind is Kind.F32 else DType.DOUBLE, block)
+        return self.one_of(block, infinite, x, rest, kind)
 
     def tanh(self, x: str, kind: Kind, block: Block) -> str:
         """(e^2x - 1) / (e^2x + 1), by its series where that loses digits; +-1 beyond 10."""

@@ -30,6 +30,9 @@ def described(node: Node) -> str:
     return f"node {label(node)!r} ({node.qualified_op})"
 
 
+_CONSTANT = "="  # before the names of leaves that are constants
+
+
 class Constants:
     """Constants on the device, copied when a plan first needs them."""
 
@@ -236,25 +239,24 @@ class _Binder:
     def plan(self, inputs: tuple[str, ...]) -> Plan:
         self._count()
         for name in inputs:
-            self._leaf(name, self.inference.types[name])
+            self.expressions[name] = self._leaf(name, self.inference.types[name])
         for node in self.graph.nodes:
             self.cut.node = described(node)
             try:
                 self._node(node)
             except DefinitionError as error:
                 raise InvalidGraph(f"{self.cut.node}: {error}") from error
-        outputs = []
-        for name in dict.fromkeys(self.graph.output_names()):
-            self._store_output(name)
-            outputs.append((name, *self.cut.stored[name]))
+        names = list(dict.fromkeys(self.graph.output_names()))
+        self._store_outputs(names)
+        outputs = [(name, *self.cut.stored[name]) for name in names]
         read = {n for job in self.cut.jobs for n in job.reads}
-        slices = {n: self._constant(n) for n in read if n in self.known or n in self.cut.tables}
-        stored = {**self.cut.stored}
-        return Plan(self.gpu, inputs, self.cut.jobs, stored, slices, outputs)
+        slices = {n: self._constant(n) for n in read if n.startswith(_CONSTANT) or n in self.cut.tables}
+        return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs)
 
-    def _constant(self, name: str) -> Slice:
-        if name in self.cut.tables:
-            return self.gpu.write(self.cut.tables[name])
+    def _constant(self, leaf: str) -> Slice:
+        if leaf in self.cut.tables:
+            return self.gpu.write(self.cut.tables[leaf])
+        name = leaf.removeprefix(_CONSTANT)
         if name in self.graph.constants and name not in self.inference.values:
             return self.constants.slice(name, self.known[name])
         return self.gpu.write(self.known[name].numpy())  # small, and possibly of this plan alone
@@ -264,11 +266,12 @@ class _Binder:
             for name in node.inputs:
                 if name:
                     self.uses[name] = self.uses.get(name, 0) + 1
+        for name in self.graph.output_names():
+            self.uses[name] = self.uses.get(name, 0) + 1
 
     def _leaf(self, name: str, kind: Any) -> Tensor:
         t = Tensor("input", (), (name,), kind.dtype, kind.shape)
         self.cut.stored[name] = (kind.dtype, tuple(kind.shape))
-        self.expressions[name] = t
         return t
 
     def _value(self, name: str) -> Tensor:
@@ -279,7 +282,7 @@ class _Binder:
                 value = constant.numpy().reshape(()).astype(_plain(constant.dtype)).item()
                 found = self.expressions[name] = as_scalar(value, constant.dtype, constant.shape)
             else:
-                found = self._leaf(name, constant.type)
+                found = self.expressions[name] = self._leaf(_CONSTANT + name, constant.type)
         return found
 
     def _node(self, node: Node) -> None:
@@ -318,24 +321,22 @@ class _Binder:
             made = self.expressions[name] = self.cut.store(made)
         return made
 
+    def _store_outputs(self, names: list[str]) -> None:
+        """Values that are nothing but stored already are written to the output's memory in the first place."""
+        renamed: dict[str, str] = {}
+        for name in names:
+            made = self._value(name)
+            if made.prim == "input" and made.attrs[0].startswith("%") and made.attrs[0] not in self.cut.tables:
+                renamed.setdefault(made.attrs[0], name)
+            if renamed.get(made.attrs[0] if made.prim == "input" else "") != name:
+                self._store_output(name)
+        for stored, name in renamed.items():
+            self.cut.rename(stored, name)
+
     def _store_output(self, name: str) -> None:
         maker = next((n for n in self.graph.nodes if name in n.outputs), None)
         self.cut.node = described(maker) if maker is not None else f"output {name!r}"
-        made = self._value(name)
-        if made.prim == "input" and self._renamed(made.attrs[0], name):
-            self.expressions[name] = Tensor("input", (), (name,), made.dtype, made.shape)
-            return
-        self.expressions[name] = self.cut.store(self.cut.settle(made), name)
-
-    def _renamed(self, stored: str, name: str) -> bool:
-        """A value of the arena that becomes an output is written there in the first place."""
-        if stored in self.known or not stored.startswith("%") or stored in self.cut.tables:
-            return False
-        self.cut.rename(stored, name)
-        for other, t in self.expressions.items():
-            if t.prim == "input" and t.attrs[0] == stored:
-                self.expressions[other] = Tensor("input", (), (name,), t.dtype, t.shape)
-        return True
+        self.cut.store(self.cut.settle(self._value(name)), name)
 
 
 def _plain(dtype: DType) -> Any:

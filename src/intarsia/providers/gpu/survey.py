@@ -14,7 +14,10 @@ from intarsia.ops.registry import OpRecord
 from intarsia.partition.capability import Support
 from intarsia.partition.host_shapes import READS_ONLY_SHAPE
 
-_ONLY_AT_RUN_TIME = "known only at run time"
+_ON_DOUBLES = frozenset(
+    "ReduceSum ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare Slice Pad Reshape Expand Tile TopK "
+    "Squeeze Unsqueeze CumSum CumProd ConstantOfShape Split".split()
+)  # what needs arithmetic and square roots only
 
 
 def numbers_behind(graph: Graph, name: str) -> frozenset[str] | None:
@@ -56,7 +59,7 @@ class Survey:
     def __init__(self, graph: Graph, dialect: Dialect, limits: DeviceLimits) -> None:
         self.graph, self.dialect, self.limits = graph, dialect, limits
         self._wrong: dict[int, str] = {}
-        self._made = {name for node in graph.nodes for name in node.outputs if name}
+        self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self._answers: dict[int, Support] = {}
         self._inference: Inference | None = None
 
@@ -93,53 +96,70 @@ class Survey:
     def _types(self, node: Node, record: OpRecord) -> Support | None:
         for name in (*node.inputs, *node.outputs):
             kind = self.inference.types.get(name)
-            if not name:
+            if not name or self._waits(name):
                 continue
             if not isinstance(kind, TensorType):
                 return Support.no(f"{name!r} is {'no tensor' if kind is not None else 'of unknown type'}", code="type")
+            if kind.shape is None:
+                return Support.no(f"the rank of {name!r} is known only at run time", code="data")
             if why := self.dialect.missing(kind.dtype):
                 return Support.no(why, code="type")
             constant = self.graph.constants.get(name)
-            if constant is not None and constant.size * kind.dtype.numpy.itemsize > self.limits.binding_nbytes:
-                return Support.no(
-                    f"{name!r} has {constant.size * kind.dtype.numpy.itemsize:,} bytes; this device binds "
-                    f"{self.limits.binding_nbytes:,}", code="size",
-                )  # fmt: skip
+            nbytes = constant.size * kind.dtype.numpy.itemsize if constant is not None else 0
+            if nbytes > self.limits.binding_nbytes:
+                why = f"{name!r} has {nbytes:,} bytes; this device binds {self.limits.binding_nbytes:,}"
+                return Support.no(why, code="size")
         return None
 
-    def _sizes(self, node: Node, record: OpRecord) -> Support | None:
-        """Sizes and other integers that the definition reads must be known before a run."""
-        for i in record.value_indices:
-            name = node.inputs[i] if i < len(node.inputs) else ""
-            if name in self._made and not self._is_known(name):
-                return Support.no(
-                    f"its input {name!r} is needed as numbers before the run, and the run computes it", code="data"
-                )
-        for name in node.inputs:
-            kind = self.inference.types.get(name)
-            shape = kind.shape if isinstance(kind, TensorType) else None
-            if name and shape is None:
-                return Support.no(f"the rank of {name!r} is {_ONLY_AT_RUN_TIME}", code="data")
-        return None
+    def _waits(self, name: str) -> bool:
+        """Whether a value's type is known only with numbers that the graph's inputs give, and a node taken here makes it."""
+        maker = self._makers.get(name)
+        if maker is None or maker.outputs[0] in self.inference.traces:
+            return False
+        record = resolve_version(self.graph, maker, registry())
+        if record is None or record.host or any(True for _ in maker.subgraphs):
+            return False
+        return self._has_numbers(maker, record) or any(self._waits(n) for n in maker.inputs if n)
 
-    def _depends_on_numbers(self, node: Node, record: OpRecord) -> bool:
-        """Whether it may turn out to need the host, or a function of doubles, when its numbers are known."""
-        types = [self.inference.types.get(n) for n in node.outputs if n]
-        doubles = any(isinstance(t, TensorType) and t.dtype is DType.DOUBLE for t in types)
-        return record.fallback is not None or doubles
+    def _has_numbers(self, node: Node, record: OpRecord) -> bool:
+        """Whether it reads numbers, all of which are there before a run."""
+        names = [node.inputs[i] for i in record.value_indices if i < len(node.inputs) and node.inputs[i]]
+        return bool(names) and all(self._is_number(n) for n in names)
 
-    def _is_known(self, name: str) -> bool:
+    def _is_number(self, name: str) -> bool:
+        kind = self.inference.types.get(name)
+        if name not in self.graph.constants and isinstance(kind, TensorType) and kind.dtype in (DType.FLOAT16, DType.BFLOAT16):
+            return False
+        if name not in self._makers:
+            return True
         values = self.inference.values.get(name)
         if values is not None and not any(isinstance(v, Expr) for v in values.flat):
             return True
         return numbers_behind(self.graph, name) is not None
 
+    def _sizes(self, node: Node, record: OpRecord) -> Support | None:
+        """Sizes and other integers that the definition reads must be known before a run."""
+        for i in record.value_indices:
+            name = node.inputs[i] if i < len(node.inputs) else ""
+            if name and not self._is_number(name):
+                return Support.no(f"its input {name!r} has to be known before the run", code="data")
+        return None
+
     def _primitives(self, node: Node, record: OpRecord) -> Support | None:
         first = node.outputs[0]
         why = self.inference.unknown.get(first, "") or self._wrong.get(id(node), "")
-        if why:  # numbers from the graph's inputs are there before the run
-            later = _ONLY_AT_RUN_TIME in why and "its input" in why
-            return None if later and not self._depends_on_numbers(node, record) else Support.no(why, code="data")
+        if why:
+            later = (self._has_numbers(node, record) or self._waits(first)) and record.fallback is None
+            return self._of_types(node) if later else Support.no(why, code="data")
         roots = [r for r in self.inference.traces.get(first, ()) if r is not None]
         why = unsupported(roots, self.dialect)
         return Support.no(why, code="type") if why else None
+
+    def _of_types(self, node: Node) -> Support | None:
+        """What is told by types alone, of a node whose primitives are known only with its numbers."""
+        types = [self.inference.types.get(n) for n in (*node.inputs, *node.outputs) if n]
+        if any(isinstance(t, TensorType) and t.dtype is DType.DOUBLE for t in types) and node.op_type not in _ON_DOUBLES:
+            return Support.no(
+                f"{node.op_type} of double may need a function that has no form in {self.dialect.name}", code="type"
+            )
+        return None
