@@ -105,7 +105,8 @@ def _cpu_vendor() -> tuple[str, int]:
 
 
 def get_ep_devices() -> list[OrtEpDevice]:
-    """Every provider that works here with each of its devices, in order of priority."""
+    """Every provider that works here with each of its devices, in order of priority; but for devices that the processor
+    only imitates."""
     return [d for name in get_available_providers() for d in _devices_of(load_provider(name))]
 
 
@@ -123,7 +124,7 @@ def _devices_of(provider: type[ExecutionProvider]) -> list[OrtEpDevice]:
     if path:
         metadata["library_path"] = path
     vendor = getattr(provider, "vendor", "Intarsia" if provider.__module__.startswith("intarsia.") else "")
-    return [OrtEpDevice(provider.name, vendor, metadata, {}, _hardware(d)) for d in provider.devices()]
+    return [OrtEpDevice(provider.name, vendor, metadata, {}, _hardware(d)) for d in provider.devices() if not d.software]
 
 
 def _version_of(provider: type[ExecutionProvider]) -> str:

@@ -12,8 +12,8 @@ from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.interop import host_array, named_feed
-from intarsia.providers.fallback import as_onnxruntime
 from intarsia.partition.device import DeviceTensor
+from intarsia.providers.fallback import as_onnxruntime
 
 _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
 
