@@ -17,6 +17,7 @@ from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.faults import INDEX_OUT_OF_RANGE, TOO_MANY_SAMPLES
 
 ALIGN_FIELDS = (
     "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio",
@@ -26,7 +27,7 @@ POOL_FIELDS = tuple(f for f in ALIGN_FIELDS if f not in ("indices", "ratio"))
 _POINTERS = frozenset(("x", "rois", "indices", "y", "status"))
 _F32 = DType.FLOAT
 _FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-_MOST_SAMPLES = 2048.0  # of a bin along an axis: regions larger than any image stay finite
+_MOST_SAMPLES = 1 << 14  # of a bin along an axis: what needs more is reported
 
 Taps = tuple[Value, Value, Value, Value]
 
@@ -37,7 +38,7 @@ def align_text(mode: str, aligned: bool, target: Target) -> KernelText:
 
     x float[batches, channels, height, width], rois float[regions, 4] (x1, y1, x2, y2), indices int64[regions],
     y float[regions, channels, high, wide]; `scale` is the bits of a float; `ratio` is 0 where it follows from a region's size.
-    An index that is no batch sets `status` to 1.
+    An index that is no batch, and a region that needs too many samples, are reported in `status`.
     """
     return _Align(target, ALIGN_FIELDS, mode, aligned).text("roi_align")
 
@@ -102,7 +103,7 @@ class _Regions:
         body, b = self.body, self.body.b
         missing = b.icmp_unsigned(">=", batch, self.v["batches"])
         with body.when(missing):
-            body.store(body.i(1), self.v["status"], DType.INT64)
+            body.store(body.i(INDEX_OUT_OF_RANGE), self.v["status"], DType.INT64)
         return body.select(missing, 0, batch)
 
     # --- floats ---
@@ -172,7 +173,11 @@ class _Align(_Regions):
             if not self.aligned:
                 size = self.larger(size, self.f(1.0))
             step = b.fdiv(size, self.real(bins))
-            adaptive = self.whole(self.rounded("ceil", step), 0.0, _MOST_SAMPLES)
+            adaptive = self.whole(self.rounded("ceil", step), 0.0, _MOST_SAMPLES + 1.0)
+            many = body.less(_MOST_SAMPLES, body.select(body.less(0, v["ratio"]), 0, adaptive))
+            with body.when(many):
+                body.store(body.i(TOO_MANY_SAMPLES), v["status"], DType.INT64)
+            adaptive = body.select(many, 1, adaptive)
             count = body.select(body.less(0, v["ratio"]), v["ratio"], adaptive)
             axes.append((low, step, count, extent))
         return axes

@@ -20,6 +20,7 @@ from intarsia.ops.resize import number
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor
+_WIDEST = 1 << 16  # angles of a head, where their number is known only at run time
 
 
 @op("RelativePositionBias", 1, domain=DOMAIN, values=("query_length", "key_length"))
@@ -93,7 +94,7 @@ def m_rotary_embedding(
         )
     half = cos_cache.shape[1]
     sections = [int(n) for n in mrope_section]
-    if len(sections) != 3 or min(sections) < 0 or (isinstance(half, int) and sum(sections) != half):
+    if len(sections) != 3 or min(sections) < 0 or (sum(sections) != half if isinstance(half, int) else sum(sections) > _WIDEST):
         raise k.DefinitionError(f"mrope_section is {sections}; expected three sizes that add up to {half}")
     if mrope_layout not in (0, 1):
         raise k.DefinitionError(f"mrope_layout is {mrope_layout}; expected 0 or 1")

@@ -16,6 +16,7 @@ from intarsia.ops.registry import host_op, op
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor
+_LONGEST = 1 << 20  # tokens that an input of unknown length has at most
 _START, _END = "\x02", "\x03"
 
 
@@ -107,6 +108,9 @@ def ngram_repeat_block(input_ids: Tensor, scores: Tensor, *, ngram_size: int) ->
     """Scores [batch, vocabulary], -infinity for tokens that would end an n-gram which `input_ids` [batch, length] has."""
     if ngram_size < 1:
         raise k.DefinitionError(f"ngram_size is {ngram_size}; expected at least 1")
+    length = input_ids.shape[1]
+    if ngram_size > (length if isinstance(length, int) else _LONGEST):
+        return scores  # none fits
     batch, before = input_ids.shape[0], ngram_size - 1
     padded = k.pad(input_ids, (0, before), (0, 0), -1)  # so that there is a window for every token, and for short inputs
     grams = k.windows(padded, [1], [ngram_size], [1], [1])

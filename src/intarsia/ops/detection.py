@@ -10,6 +10,7 @@ from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.faults import SAMPLES_ARE_TOO_MANY
 from intarsia.ops.registry import host_op
 
 
@@ -80,8 +81,11 @@ def _suppress(
 
 
 def _bins_type(
-    X: TensorType, rois: TensorType, batch_indices: TensorType, *, output_height: int = 1, output_width: int = 1
-) -> TensorType:
+    X: TensorType, rois: TensorType, batch_indices: TensorType, *, output_height: int = 1, output_width: int = 1,
+    sampling_ratio: int = 0,
+) -> TensorType:  # fmt: skip
+    if sampling_ratio > _MOST_SAMPLES:
+        raise k.DefinitionError(f"sampling_ratio is {sampling_ratio}; expected at most {_MOST_SAMPLES}")
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
@@ -121,13 +125,17 @@ def roi_align(
     return out.astype(X.dtype)
 
 
+_MOST_SAMPLES = 1 << 14  # of a bin along an axis
 _Taps = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _samples(start: Any, extent: Any, bins: int, ratio: int, length: int) -> _Taps:
     """Along one axis, [bins, samples] arrays: lower and upper neighbour of each sample, and their weights."""
     size = extent / bins
-    count = ratio if ratio > 0 else max(int(np.ceil(size)), 0)
+    wanted = ratio if ratio > 0 else np.ceil(size)
+    if wanted > _MOST_SAMPLES:
+        raise k.DefinitionError(SAMPLES_ARE_TOO_MANY)
+    count = int(wanted) if wanted > 0 else 0  # NaN: none
     place = start + np.arange(bins)[:, None] * size + (np.arange(count) + 0.5) * size / max(count, 1)
     outside = (place < -1.0) | (place > length)
     place = np.maximum(place, 0)

@@ -13,7 +13,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import DivisionByZero, interpret
-from intarsia.ops.infer import call, trace
+from intarsia.ops.infer import MALFORMED, call, trace
 from intarsia.ops.registry import OpRecord, Registry
 
 RunGraph = Callable[[Graph, Sequence[Any]], list[Any]]
@@ -57,7 +57,7 @@ def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_gra
         raise OutOfMemory(
             f"node {node.name!r} ({node.qualified_op}): {error}: use a smaller batch or a shorter input, or free memory"
         ) from error
-    except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
+    except MALFORMED as error:
         shapes = ", ".join("-" if x is None else str(getattr(x, "shape", type(x).__name__)) for x in inputs)
         raise Fail(f"node {node.name!r} ({node.qualified_op}) failed on inputs of shapes {shapes}: {error}") from error
 

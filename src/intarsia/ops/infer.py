@@ -25,7 +25,7 @@ VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed 
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
-_MALFORMED = (
+MALFORMED = (
     TypeError,
     ValueError,
     LookupError,
@@ -118,13 +118,15 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
     node.version = record.since
     try:
         check_attributes(record, node)
+        check_inputs(record, node.inputs)
+        _check_variadic(record, node)
         outputs = _outputs_of(result, node, record, registry)
     except k.SymbolicValueError as error:
         result.unknown[node.outputs[0]] = str(error)
         outputs = _types_of_known_rank(result, node)
     except k.DefinitionError as error:
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
-    except _MALFORMED as error:
+    except MALFORMED as error:
         problem = f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {problem}") from error
     if outputs is None:
@@ -257,14 +259,9 @@ def call(
         DefinitionError: a required input or attribute is missing, or one is unknown.
     """
     args = list(arguments)
-    if not record.variadic:
-        while args and args[-1] is None:
-            args.pop()
-        if len(args) > len(record.input_names):
-            raise k.DefinitionError(f"takes at most {len(record.input_names)} inputs, got {len(args)}")
-    missing = [n for i, n in enumerate(record.input_names[: record.required_inputs]) if i >= len(args) or args[i] is None]
-    if missing:
-        raise k.DefinitionError(f"required input {missing[0]!r} is missing")
+    while not record.variadic and args and args[-1] is None:
+        args.pop()
+    check_inputs(record, [x is not None for x in args])
     attributes = dict(node.attributes)
     attributes.pop("consumed_inputs", None)  # opset 1's hint for in-place execution
     for name, default in record.attributes.items():
@@ -282,6 +279,24 @@ def call(
         wanted = tuple(bool(o) for o in node.outputs)
         attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, **context)
     return (function or record.function)(*args, **attributes)
+
+
+def check_inputs(record: OpRecord, given: Sequence[object]) -> None:
+    """Raise DefinitionError where inputs are too many, or a required one is missing; what is false is left out."""
+    count = max((i + 1 for i, x in enumerate(given) if x), default=0)
+    if not record.variadic and count > len(record.input_names):
+        raise k.DefinitionError(f"takes at most {len(record.input_names)} inputs, got {count}")
+    for i, name in enumerate(record.input_names[: record.required_inputs]):
+        if i >= count or not given[i]:
+            raise k.DefinitionError(f"required input {name!r} is missing")
+
+
+def _check_variadic(record: OpRecord, node: Node) -> None:
+    """Inputs of which an operator takes any number are all there."""
+    if record.variadic and getattr(record.function, "__module__", "").startswith("intarsia.ops."):
+        names = node.inputs[len(record.input_names) :]
+        if "" in names:
+            raise k.DefinitionError(f"input {len(record.input_names) + names.index('')} is left out; expected a value")
 
 
 def _infer_host(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.graph.dims import floordiv, format_shape
+from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import aligned, normal_axes, normal_axis, widened
@@ -13,6 +13,7 @@ from intarsia.ops.registry import NodeContext, op
 Tensor = k.Tensor
 
 MICROSOFT = "com.microsoft"
+_FEW = 1024  # channels whose neighbourhoods are looked at as they are
 
 
 def _wide(x: Tensor) -> DType:
@@ -249,8 +250,11 @@ def lrn(X: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: 
     if size < 1:
         raise k.DefinitionError(f"size is {size}; expected at least 1 channel")
     x = widened(X)
-    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    before: Dim = (size - 1) // 2
+    after: Dim = size - 1 - (size - 1) // 2
+    if size > _FEW:  # beyond all channels there is nothing to add
+        before, after = (dim_min(amount, dim_max(x.shape[1] - 1, 0)) for amount in (before, after))
     low, high = ([amount if axis == 1 else 0 for axis in range(x.rank)] for amount in (before, after))
-    near = k.windows(k.pad(x * x, low, high, 0.0), [1], [size], [1], [1])
+    near = k.windows(k.pad(x * x, low, high, 0.0), [1], [before + after + 1], [1], [1])
     total = k.reduce_sum(near, [x.rank])
     return k.cast(x / k.power(total * (alpha / size) + bias, beta), X.dtype)

@@ -168,7 +168,9 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
     return k.concat(inputs, axis)
 
 
-def _parts(x: Tensor, axis: int, sizes: Sequence[Dim]) -> tuple[Tensor, ...]:
+def _parts(x: Tensor, axis: int, sizes: Sequence[Dim], outputs: int) -> tuple[Tensor, ...]:
+    if len(sizes) != outputs:
+        raise k.DefinitionError(f"{len(sizes)} parts for {outputs} outputs: split must have a size for each output")
     total: Dim = 0
     starts: list[Dim] = []
     for size in sizes:
@@ -214,7 +216,7 @@ def split_1(
 ) -> tuple[Tensor, ...]:
     at = normal_axis(axis, input.rank)
     given = split if split_input is None else dims(split_input)
-    return _parts(input, at, given or _equal_sizes(input.shape[at], node.outputs))
+    return _parts(input, at, given or _equal_sizes(input.shape[at], node.outputs), node.outputs)
 
 
 @op("Split", (2, 11))
@@ -222,13 +224,14 @@ def split_attribute(
     input: Tensor, *, axis: int = 0, split: Sequence[int] | None = None, node: NodeContext
 ) -> tuple[Tensor, ...]:
     at = normal_axis(axis, input.rank)
-    return _parts(input, at, split or _equal_sizes(input.shape[at], node.outputs))
+    return _parts(input, at, split or _equal_sizes(input.shape[at], node.outputs), node.outputs)
 
 
 @op("Split", 13, values=("split",))
 def split_sizes(input: Tensor, split: np.ndarray | None = None, *, axis: int = 0, node: NodeContext) -> tuple[Tensor, ...]:
     at = normal_axis(axis, input.rank)
-    return _parts(input, at, _equal_sizes(input.shape[at], node.outputs) if split is None else dims(split))
+    sizes = _equal_sizes(input.shape[at], node.outputs) if split is None else dims(split)
+    return _parts(input, at, sizes, node.outputs)
 
 
 @op("Split", 18, values=("split",))
@@ -237,8 +240,10 @@ def split_chunks(
 ) -> tuple[Tensor, ...]:
     at = normal_axis(axis, input.rank)
     if split is not None:
-        return _parts(input, at, dims(split))
-    return _parts(input, at, _chunk_sizes(input.shape[at], num_outputs or node.outputs))
+        return _parts(input, at, dims(split), node.outputs)
+    if num_outputs not in (None, node.outputs):
+        raise k.DefinitionError(f"num_outputs is {num_outputs}; the node has {node.outputs} outputs")
+    return _parts(input, at, _chunk_sizes(input.shape[at], node.outputs), node.outputs)
 
 
 def _check_blocks(x: Tensor, blocksize: int, mode: str) -> None:

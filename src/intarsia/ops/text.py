@@ -25,7 +25,14 @@ def _strings(shape: tuple[int, ...], items: Sequence[Any]) -> np.ndarray:
     return out.reshape(shape)
 
 
+def _of_strings(*xs: TensorType) -> None:
+    for x in xs:
+        if x.dtype is not DType.STRING:
+            raise k.DefinitionError(f"an input is {x.dtype.onnx_name}; expected strings")
+
+
 def _concat_type(X: TensorType, Y: TensorType) -> TensorType:
+    _of_strings(X, Y)
     return TensorType(DType.STRING, None if X.shape is None or Y.shape is None else broadcast_shapes(X.shape, Y.shape))
 
 
@@ -36,6 +43,7 @@ def string_concat(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 
 
 def _split_type(X: TensorType) -> tuple[TensorType, TensorType]:
+    _of_strings(X)
     shape = None if X.shape is None else (*X.shape, fresh_symbol("pieces"))
     return TensorType(DType.STRING, shape), TensorType(DType.INT64, X.shape)
 
@@ -50,7 +58,12 @@ def string_split(X: np.ndarray, *, delimiter: str = "", maxsplit: int | None = N
     return _strings((*X.shape, width), flat), np.array([len(p) for p in pieces], np.int64).reshape(X.shape)
 
 
-@host_op("RegexFullMatch", since=20, infer=lambda X: TensorType(DType.BOOL, X.shape), reason=_REASON)
+def _match_type(X: TensorType) -> TensorType:
+    _of_strings(X)
+    return TensorType(DType.BOOL, X.shape)
+
+
+@host_op("RegexFullMatch", since=20, infer=_match_type, reason=_REASON)
 def regex_full_match(X: np.ndarray, *, pattern: str) -> np.ndarray:
     """Whether the whole string matches `pattern` (re2's syntax, as far as Python's `re` shares it)."""
     try:
@@ -61,6 +74,7 @@ def regex_full_match(X: np.ndarray, *, pattern: str) -> np.ndarray:
 
 
 def _normalizer_type(X: TensorType) -> TensorType:
+    _of_strings(X)
     if X.shape is None:
         return TensorType(DType.STRING)
     return TensorType(DType.STRING, (*X.shape[:-1], fresh_symbol("kept")))
@@ -102,6 +116,9 @@ def tf_idf_vectorizer(
     if not pool:
         raise k.DefinitionError("TfIdfVectorizer needs pool_strings or pool_int64s")
     table = _ngrams(pool, ngram_counts)
+    if len(ngram_indexes) < len(table) or min(ngram_indexes) < 0 or weights and len(weights) < len(table):
+        given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
+        raise k.DefinitionError(f"{given}; expected one of at least 0 (and a weight) for each of {len(table)} n-grams")
     out = np.zeros((*X.shape[:-1], max(ngram_indexes) + 1), np.float32)
     for row, target in zip(X.reshape(-1, X.shape[-1]), out.reshape(-1, out.shape[-1]), strict=True):
         for gram, count in _count(list(row), min_gram_length, max_gram_length, max_skip_count).items():
@@ -117,6 +134,8 @@ def _ngrams(pool: Sequence[Any], starts: Sequence[int]) -> dict[tuple[Any, ...],
     table: dict[tuple[Any, ...], int] = {}
     for n, start in enumerate(starts, 1):
         end = starts[n] if n < len(starts) else len(pool)
+        if not 0 <= start <= end <= len(pool):
+            raise k.DefinitionError(f"ngram_counts is {list(starts)}; expected ascending starts in a pool of {len(pool)}")
         for i in range(start, end, n):
             table[tuple(pool[i : i + n])] = len(table)
     return table
@@ -124,8 +143,8 @@ def _ngrams(pool: Sequence[Any], starts: Sequence[int]) -> dict[tuple[Any, ...],
 
 def _count(items: list[Any], shortest: int, longest: int, max_skip: int) -> Counter[tuple[Any, ...]]:
     found: Counter[tuple[Any, ...]] = Counter()
-    for n in range(shortest, longest + 1):
-        for skip in range(max_skip + 1 if n > 1 else 1):
+    for n in range(max(shortest, 1), min(longest, len(items)) + 1):
+        for skip in range(min(max_skip, len(items) // (n - 1)) + 1 if n > 1 else 1):
             span = (n - 1) * (skip + 1)
             found.update(tuple(items[i : i + span + 1 : skip + 1]) for i in range(len(items) - span))
     return found

@@ -175,7 +175,7 @@ def _one_output(m: Match) -> bool:
 
 
 def _gives_first(m: Match) -> Patch | None:
-    return m.patch().result(m.root.inputs[0], m.root.outputs[0])
+    return m.patch().result(m.root.inputs[0], m.root.outputs[0]) if m.root.inputs else None
 
 
 def _all_equal(m: Match, value: float) -> bool:

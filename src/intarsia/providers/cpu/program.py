@@ -15,13 +15,7 @@ import numpy as np
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
 from intarsia.graph.dims import Shape, evaluate, format_shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
-from intarsia.kernel.faults import (
-    DIVISION_BY_ZERO,
-    DIVISOR_IS_ZERO,
-    INDEX_IS_OUT_OF_RANGE,
-    MATRIX_IS_SINGULAR,
-    SINGULAR_MATRIX,
-)
+from intarsia.kernel.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
@@ -140,7 +134,7 @@ class CpuProgram(Program):
         for shape, dtype in bound.outputs:
             try:
                 y = memory.empty(shape, dtype)
-            except MemoryError:
+            except (MemoryError, ValueError):  # "array is too big", even where another size is 0
                 bound.release(state)
                 name = bound.segment.outputs[len(results)]
                 raise too_large(name, shape, math.prod(shape) * np.dtype(dtype).itemsize) from None
@@ -182,11 +176,9 @@ class CpuProgram(Program):
     def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
         """Raise InvalidArgument for the first step that found something wrong with its data."""
         first = int(np.flatnonzero(status)[0])
-        step = bound.segment.steps[first]
-        if int(status[first]) == DIVISION_BY_ZERO and isinstance(step, Step):
-            raise InvalidArgument(f"{step.divides or step.where}: {DIVISOR_IS_ZERO}")
-        singular = int(status[first]) == SINGULAR_MATRIX
-        raise InvalidArgument(f"{step.where}: {MATRIX_IS_SINGULAR if singular else INDEX_IS_OUT_OF_RANGE}")
+        step, fault = bound.segment.steps[first], int(status[first])
+        divides = step.divides if isinstance(step, Step) and fault == DIVISION_BY_ZERO else ""
+        raise InvalidArgument(f"{divides or step.where}: {MESSAGES[fault]}")
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
@@ -278,9 +270,12 @@ class CpuProgram(Program):
         results = self._by_kernel(kernel, node, inputs) if kernel else None
         if results is None:
             results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
+        results += [None] * (len(node.outputs) - len(results))
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
 
     def _by_kernel(self, kernel: HostKernel, node: Node, inputs: list[Any]) -> list[Any] | None:
+        from intarsia.ops.infer import MALFORMED
+
         where = f"node {node.name!r} ({node.qualified_op})"
         try:
             return kernel(node, inputs, self.target)
@@ -288,7 +283,7 @@ class CpuProgram(Program):
             raise
         except MemoryError as error:
             raise OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory") from error
-        except (ValueError, OverflowError) as error:  # what NumPy says of sizes that are negative, or absurd
+        except MALFORMED as error:  # what NumPy says of sizes that are negative, or absurd
             raise Fail(f"{where} failed: {error}") from error
 
     def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
