@@ -437,7 +437,7 @@ class Emitter:
         n = b.fsub(shifted, magic)
         r = self._fma(n, self.constant(-0.693145751953125, F32), x)
         r = self._fma(n, self.constant(-1.428606765330187e-06, F32), r)
-        tail = self._polynomial(r, _EXP)  # (exp(r) - 1 - r) / r^2
+        tail = self._polynomial(r, EXP)  # (exp(r) - 1 - r) / r^2
         p = self._fma(b.fmul(r, r), tail, b.fadd(r, self.constant(1.0, F32)))
         bits = b.sub(b.bitcast(shifted, self.shaped(I32)), self.constant(0x4B400000, I32))
         half = b.ashr(bits, self.constant(1, I32))
@@ -515,7 +515,7 @@ _LIBM = {
 }  # fmt: skip
 
 # Minimax coefficients fitted for this file (weighted least squares, relative error).
-_EXP = (0.5, 0.1666666567325592, 0.04166629537940025, 0.008333496749401093, 0.0013944627717137337, 0.00019790473743341863)
+EXP = (0.5, 0.1666666567325592, 0.04166629537940025, 0.008333496749401093, 0.0013944627717137337, 0.00019790473743341863)
 _LOG = (
     0.3333331048488617, -0.24999986588954926, 0.20002225041389465, -0.16669246554374695, 0.14218692481517792,
     -0.1238444596529007, 0.11872801184654236, -0.1178915947675705, 0.06915001571178436,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.wide_emit import emitter_for
 from intarsia.graph.dtypes import DType
 
 
@@ -37,7 +38,7 @@ class Finish:
     def store(self, accumulator: Value, operands: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
         """Store the finished vector at `pointer`, or those of its lanes that `mask` has."""
         body = self.body
-        emitter = Emitter(body.b, self.lanes, self.finite)
+        emitter = emitter_for(body, self.lanes, self.finite)
         value = accumulator
         if self.epilogue:
             value = emitter.evaluate(self.epilogue.root, {0: accumulator, **{i + 1: v for i, v in enumerate(operands)}})
