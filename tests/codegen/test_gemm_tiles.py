@@ -36,12 +36,15 @@ def product(
     nbytes = gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)
     scratch = pack.aligned_zeros((nthreads, nbytes), np.uint8)
     sums = pack.aligned_zeros((gemm_tiles.partial_elements(m, n, tile),), a.dtype)
+    claims = np.zeros(1, np.int64)
     for part in gemm_tiles.parts(k, tile):
         args = gemm_tiles.tiled_args(
             spec, t.host(), micro=micro, a=rows_of_a.ctypes.data, b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
-            taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data, operands=operands,
+            taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data, claims=claims.ctypes.data,
+            threads=nthreads, operands=operands,
         )  # fmt: skip
         t.run(gemm_tiles.tiled_text(spec, t.host()), args, nthreads)
+        assert claims[0] == 0
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
@@ -63,7 +66,7 @@ def test_packed_order(m: int, k: int, dtype: DType) -> None:
     ("m", "n", "k"),
     [
         (1, 48, 5), (9, 100, 64), (31, 96, 700), (32, 192, 33), (57, 97, 130), (64, 33, 129), (70, 65, 1500), (130, 48, 2700),
-        (700, 64, 600),
+        (700, 64, 600), (300, 300, 1000),
     ],
 )  # fmt: skip
 def test_product(m: int, n: int, k: int, dtype: DType) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from cpu_models import check
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
+from intarsia.errors import RunTimeout
 
 
 def _run(nodes: list[Any], feed: dict[str, np.ndarray], constants: dict[str, np.ndarray], shapes: dict[str, Any]) -> np.ndarray:
@@ -89,3 +91,24 @@ def test_an_operand_per_row_is_not_one_per_column(operand: str) -> None:
     check(text, {"x": x, "w": w, "b": b})
     text = "g (float[2,3,3] x, float[3,4,2] w, float[4] b) => (float[2,4,4] y) { y = ConvTranspose(x, w, b) }"
     check(text, {"x": x[:, :3], "w": rng.standard_normal((3, 4, 2)).astype(np.float32), "b": b})
+
+
+def test_product_after_one_that_was_stopped() -> None:
+    """What threads claim of a step is as it was before the run that was stopped in it."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((1024, 1024)).astype(np.float32)
+    x = rng.standard_normal((2048, 1024)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x" if i == 0 else f"y{i - 1}", "w"], [f"y{i}"]) for i in range(8)]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y7", TensorProto.FLOAT, x.shape)], [numpy_helper.from_array(w / 32, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    expected = session.run(None, {"x": x})[0]
+    for seconds in (0.001, 0.004, 0.02):
+        with contextlib.suppress(RunTimeout):
+            session.run(None, {"x": x}, timeout=seconds)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)

@@ -1,7 +1,8 @@
 """C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for packed B, and A that is packed too (`pack_tiles`) or lies in rows.
 
-Work is cut into units, one register tile of C each, in the order chunk of tiles, panel of B, tile; every thread takes a
-contiguous share. K is cut twice:
+Work is cut into units, one register tile of C each, in the order chunk of tiles, panel of B, tile. Every share has a contiguous
+range of the first units; the last ones (the tail) are claimed piece by piece, since cores are not equally fast: a neighbour may use
+the other half of one. K is cut twice:
 
 - Blocks of about 128 steps (`pack_tiles.k_block`): one block of a panel of B stays in the first-level cache while all tiles of
   the chunk stream past it; their sums wait in a strip of the thread's scratch.
@@ -28,9 +29,11 @@ from intarsia.graph.dims import Dim
 
 _PART_NBYTES = 5 << 10  # of a row of A: more is cut
 _AHEAD_NBYTES = 4096  # how far before its use B is fetched where it is used once
+_PIECE_PRODUCTS = 1_200_000  # multiply-adds of a piece: some 20 microseconds
+_MOST_PIECES = 12  # for each thread: the tail is not cut where a long step is computed in slices
 FIELDS = (
     "micro a lda b c ldc m n taps scratch scratch_nbytes tiles rows extra chunk panels panel_nbytes first k total block packed "
-    "partial"
+    "partial claims tail piece"
 ).split()
 
 
@@ -74,6 +77,8 @@ def tiled_args(
     scratch: int,
     part: tuple[int, int],
     partial: int = 0,
+    claims: int,
+    threads: int = 1,
     operands: Sequence[Operand] = (),
 ) -> list[int]:
     """The kernel's arguments for dense C[M, N] = A[M, K] B[K, N].
@@ -85,6 +90,8 @@ def tiled_args(
         scratch: that of `tiled_scratch_nbytes` bytes for every thread.
         part: first step and number of steps of this call; where A is not packed, the first call does all.
         partial: the buffer for sums between parts, where there are several.
+        claims: the address of an int64 0 for this call alone, which is 0 again when all shares are done.
+        threads: for how many threads work is cut; any number may call the kernel.
     """
     tile = spec.tile or tile_of(spec.dtype, target)
     size = tile.itemsize
@@ -97,11 +104,19 @@ def tiled_args(
     args = [
         micro, a, k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
         m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, k * tile.width * size, first, steps, k,
-        k_block(k, tile) if packed else max(1, k), int(packed), partial,
+        k_block(k, tile) if packed else max(1, k), int(packed), partial, claims, *_tail(tiles * panels, tile, steps, threads),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
     return args
+
+
+def _tail(units: int, tile: Tile, steps: int, threads: int) -> tuple[int, int]:
+    """How many units are claimed in pieces, and the units of a piece."""
+    piece = max(1, round(_PIECE_PRODUCTS / (tile.rows * tile.width * max(1, steps))))
+    if threads == 1 or units < 8 * threads * piece:
+        return 0, piece
+    return min(units * 3 // 8, _MOST_PIECES * threads * piece), piece
 
 
 def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
@@ -125,7 +140,7 @@ def tiled_text(spec: GemmSpec, target: Target) -> KernelText:
 
 class _TiledGemm(Gemm):
     fields = FIELDS
-    pointers = ("micro", "a", "b", "c", "taps", "scratch", "partial")
+    pointers = ("micro", "a", "b", "c", "taps", "scratch", "partial", "claims")
 
     def text(self) -> KernelText:
         body = self.body
@@ -136,12 +151,35 @@ class _TiledGemm(Gemm):
         self.begins = body.equal(v["first"], 0)
         self.ends = body.equal(body.add(v["first"], v["k"]), v["total"])
         self.whole = body.b.and_(self.begins, self.ends)
-        first, last = body.share(body.mul(v["tiles"], v["panels"]), tid, nthreads)
-        unit = body.cell(first, "unit")
-        with body.repeat_while(lambda: body.less(unit.get(), last)):
-            unit.add(self._part(unit.get(), last))
+        self.units = body.mul(v["tiles"], v["panels"])
+        self.tail = body.sub(self.units, v["tail"])
+        first, last = body.share(self.tail, tid, nthreads)
+        pieces = body.div(body.add(v["tail"], body.sub(v["piece"], 1)), v["piece"])
+        unit, end, number = body.cell(first, "unit"), body.cell(last, "end"), body.cell(0, "number")
+        going = body.cell(1, "going")
+        with body.repeat_while(lambda: body.equal(going.get(), 1)):
+            with body.repeat_while(lambda: body.less(unit.get(), end.get())):
+                unit.add(self._part(unit.get(), end.get()))
+            mine = body.b.atomic_rmw("add", v["claims"], body.i(1), "monotonic")
+            number.set(mine)
+            start = body.add(self.tail, body.mul(mine, v["piece"]))
+            unit.set(start)
+            end.set(body.min(self.units, body.add(start, v["piece"])))
+            going.set(body.select(body.less(mine, pieces), 1, 0))
+        # Each of the callers has claimed one piece that is not there; the last to do so leaves the count as it was.
+        with body.when(body.equal(number.get(), body.sub(body.add(pieces, nthreads), 1))):
+            body.b.store(body.i(0), v["claims"], align=8)
         body.b.ret_void()
         return self.module.text("gemm_tiles")
+
+    def _following(self, after: Value, last: Value) -> Value:
+        """The panel that the caller is likely to need after the units up to `after` of a range up to `last`."""
+        body, v = self.body, self.v
+        beyond = body.select(body.less(self.tail, last), body.add(last, v["piece"]), self.tail)
+        unit = body.min(body.select(body.less(after, last), after, beyond), body.sub(self.units, 1))
+        inside = body.rem(unit, body.mul(v["chunk"], v["panels"]))
+        first = body.mul(body.div(unit, body.mul(v["chunk"], v["panels"])), v["chunk"])
+        return body.div(inside, body.min(v["chunk"], body.sub(v["tiles"], first)))
 
     def _part(self, unit: Value, last: Value) -> Value:
         """The tiles of one panel from `unit` on; returns how many."""
@@ -165,11 +203,11 @@ class _TiledGemm(Gemm):
         first_tile = body.add(first_tile, start)
         slot = body.add(body.mul(panel, v["tiles"]), first_tile)
         self.sums = body.b.select(self.whole, self.scratch, body.at(v["partial"], body.mul(slot, tile.nbytes)))
-        single = body.equal(count, 1)
-        more = body.less(body.add(unit, count), last)
-        pace = body.div(body.add(self.ldb, body.sub(count, 1)), count)
-        self.pace = body.select(body.b.or_(single, more), pace, 0)
-        self.ahead = body.at(self.b, body.select(single, _AHEAD_NBYTES, v["panel_nbytes"]))
+        self.pace = body.div(body.add(self.ldb, body.sub(count, 1)), count)
+        offset = body.mul(v["first"], self.ldb)
+        following = body.at(v["b"], body.mul(self._following(body.add(unit, count), last), v["panel_nbytes"]), offset)
+        single = body.equal(v["tiles"], 1)
+        self.ahead = body.b.select(single, body.at(self.b, _AHEAD_NBYTES), following)
         self._blocks(first_tile, count)
         return count
 

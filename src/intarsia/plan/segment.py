@@ -24,7 +24,7 @@ from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.arena import place
-from intarsia.plan.step import SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
@@ -315,6 +315,7 @@ class State:
         self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
         words = [len(a) for a in bound.arguments]
         self.status = np.zeros(len(segment.steps), np.int64)
+        self.claims = np.zeros(len(segment.steps), np.int64)
         self.args = np.zeros(sum(words) + call.SLICE_WORDS * len(bound.sliced) or 1, np.int64)
         self.table = np.zeros((len(segment.steps), _ROW), np.int64)
         patches: list[tuple[int, int, int]] = []
@@ -337,6 +338,8 @@ class State:
                 elif name == SCRATCH:
                     leased.append(len(values))
                     values.append(base + bound.offsets.get(f"{SCRATCH}{i}", 0) + offset)
+                elif name == CLAIMS:
+                    values.append(self.claims.ctypes.data + 8 * i)
                 elif name == STATUS:
                     values.append(status_address + 8 * i + offset)
                 else:
@@ -372,6 +375,10 @@ class State:
         if lease.address != self._base:
             self.args[self._leased] += lease.address - self._base
             self._base = lease.address
+
+    def cut_short(self) -> None:
+        """Make it fit for another run after one that left a step in the middle."""
+        self.claims[:] = 0
 
     def watch(self, flag: int) -> None:
         """Let the executor look at the int64 at address `flag` between steps (0: at none)."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText
 
 SCRATCH = "%scratch"  # the step's own memory, alive only while it runs
+CLAIMS = "%claims"  # an int64 of the step's own, 0 whenever it begins: its kernel leaves it so
 STATUS = "%status"  # an int64 that the step sets to say that an index was out of range, or a divisor 0
 
 

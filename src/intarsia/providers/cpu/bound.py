@@ -76,6 +76,9 @@ class CpuBoundCall(BoundCall):
                 self._state.status[:] = 0
                 self._program.report_status(self._bound, status)
             return results
+        except BaseException:  # a signal's handler raised one
+            self._state.cut_short()
+            raise
         finally:
             self._lock.release()
 

@@ -23,7 +23,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
-from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _TiledProduct:
         return tiled.tiled_args(
             self.spec, self.target, micro=Code(self.micros[packed]), a=Ref(self.a[packed]), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
             m=m, n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
-            partial=Ref(self.partial) if self.partial else 0,  # type: ignore[arg-type]
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 

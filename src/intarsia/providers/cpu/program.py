@@ -160,6 +160,7 @@ class CpuProgram(Program):
         finally:
             state.watch(0)
         if status == TERMINATED:
+            state.cut_short()
             bound.release(state)
             raise run.stopped()
 
