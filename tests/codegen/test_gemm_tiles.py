@@ -40,8 +40,8 @@ def product(
     for part in gemm_tiles.parts(k, tile):
         args = gemm_tiles.tiled_args(
             spec, t.host(), micro=micro, a=rows_of_a.ctypes.data, b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
-            taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data, claims=claims.ctypes.data,
-            threads=nthreads, operands=operands,
+            taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data,
+            claims=claims.ctypes.data, threads=nthreads, operands=operands,
         )  # fmt: skip
         t.run(gemm_tiles.tiled_text(spec, t.host()), args, nthreads)
         assert claims[0] == 0

@@ -75,10 +75,11 @@ class CpuBoundCall(BoundCall):
                 status = self._state.status.copy()
                 self._state.status[:] = 0
                 self._program.report_status(self._bound, status)
-            return results
         except BaseException:  # a signal's handler raised one
             self._state.cut_short()
             raise
+        else:
+            return results
         finally:
             self._lock.release()
 
