@@ -25,12 +25,14 @@ ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
 DML = "DmlExecutionProvider"
+OPENCL = "OpenCLExecutionProvider"
 OPENVINO = "OpenVINOExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
     WEBGPU: "intarsia.providers.webgpu:WebGpuExecutionProvider",
     DML: "intarsia.providers.webgpu:DmlExecutionProvider",
+    OPENCL: "intarsia.providers.opencl:OpenCLExecutionProvider",
     OPENVINO: "intarsia.providers.openvino:OpenVINOExecutionProvider",
     CPU: "intarsia.providers.cpu:CPUExecutionProvider",
     REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.codegen.clike import Cut, Dialect, Wgsl
+from intarsia.codegen.clike import Cut, Dialect, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 
 GOLDEN = Path(__file__).parent / "golden"
 F = DType.FLOAT
-DIALECTS = {"wgsl": Wgsl(), "c": Dialect()}
+DIALECTS = {"wgsl": Wgsl(), "c": Dialect(), "cl": OpenCl()}
 
 
 def softmax() -> k.Tensor:

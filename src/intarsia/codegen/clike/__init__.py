@@ -8,7 +8,8 @@ kernels that differ in sizes only are one text.
 from intarsia.codegen.clike.cut import Cut, Job, unsupported
 from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
 from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.opencl import OpenCl
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.wgsl import Wgsl
 
-__all__ = ["KINDS", "Cut", "Dialect", "Job", "Kernel", "KernelParts", "Kind", "Limits", "Wgsl", "unsupported"]
+__all__ = ["KINDS", "Cut", "Dialect", "Job", "Kernel", "KernelParts", "Kind", "Limits", "OpenCl", "Wgsl", "unsupported"]

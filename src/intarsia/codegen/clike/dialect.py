@@ -114,9 +114,9 @@ class Dialect:
         """A NaN or an infinity."""
         if kind is Kind.F32:
             (bits,) = struct.unpack("<I", struct.pack("<f", value))
-            return f"__uint_as_float(0x{bits:08x}u)"
+            return self.bitcast(f"0x{bits:08x}u", Kind.U32, kind)
         (bits,) = struct.unpack("<Q", struct.pack("<d", value))
-        return f"__longlong_as_double(0x{bits:016x}ll)"
+        return self.bitcast(f"0x{bits:016x}{self._suffix[Kind.U64]}", Kind.U64, kind)
 
     _suffix: ClassVar[Mapping[Kind, str]] = {Kind.I32: "", Kind.U32: "u", Kind.I64: "ll", Kind.U64: "ull"}
 

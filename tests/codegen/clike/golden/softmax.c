@@ -18,10 +18,10 @@ extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __rest
     shared0[(int)threadIdx.x] = v3;
     __syncthreads();
     for (int h = 0; h < 5; h += 1) {
-      const int half = 16 >> h;
-      if ((int)threadIdx.x < half) {
+      const int apart = 16 >> h;
+      if ((int)threadIdx.x < apart) {
         const float v11 = shared0[(int)threadIdx.x];
-        const float v12 = shared0[(int)threadIdx.x + half];
+        const float v12 = shared0[(int)threadIdx.x + apart];
         const float v13 = ((v11 > v12) ? v11 : v12);
         const unsigned int v14 = (__float_as_uint(v11) & 0x7fffffffu);
         const bool v15 = (v14 > 0x7f800000u);
@@ -44,10 +44,10 @@ extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __rest
     shared0[(int)threadIdx.x] = v20;
     __syncthreads();
     for (int h = 0; h < 5; h += 1) {
-      const int half = 16 >> h;
-      if ((int)threadIdx.x < half) {
+      const int apart = 16 >> h;
+      if ((int)threadIdx.x < apart) {
         const float v27 = shared0[(int)threadIdx.x];
-        const float v28 = shared0[(int)threadIdx.x + half];
+        const float v28 = shared0[(int)threadIdx.x + apart];
         const float v29 = (v27 + v28);
         shared0[(int)threadIdx.x] = v29;
       }

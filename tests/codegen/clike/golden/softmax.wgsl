@@ -23,10 +23,10 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     shared0[i32(thread)] = v3;
     workgroupBarrier();
     for (var h: i32 = 0; h < 5; h += 1) {
-      let half: i32 = 16 >> u32(h);
-      if (i32(thread) < half) {
+      let apart: i32 = 16 >> u32(h);
+      if (i32(thread) < apart) {
         let v11: f32 = shared0[i32(thread)];
-        let v12: f32 = shared0[i32(thread) + half];
+        let v12: f32 = shared0[i32(thread) + apart];
         let v13: f32 = select(v12, v11, (v11 > v12));
         let v14: u32 = (bitcast<u32>(v11) & 0x7fffffffu);
         let v15: bool = (v14 > 0x7f800000u);
@@ -49,10 +49,10 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     shared0[i32(thread)] = v20;
     workgroupBarrier();
     for (var h: i32 = 0; h < 5; h += 1) {
-      let half: i32 = 16 >> u32(h);
-      if (i32(thread) < half) {
+      let apart: i32 = 16 >> u32(h);
+      if (i32(thread) < apart) {
         let v27: f32 = shared0[i32(thread)];
-        let v28: f32 = shared0[i32(thread) + half];
+        let v28: f32 = shared0[i32(thread) + apart];
         let v29: f32 = (v27 + v28);
         shared0[i32(thread)] = v29;
       }

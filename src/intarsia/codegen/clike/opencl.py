@@ -1,0 +1,59 @@
+"""OpenCL C, from version 1.2 on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.kinds import Kind
+from intarsia.graph.dtypes import DType
+
+_FUNCTIONS = {
+    **{n: n for n in "floor ceil sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh".split()},
+    **{n: n for n in "erf trunc pow fmod atan2".split()},
+    "abs": "fabs", "round": "rint",
+}  # fmt: skip
+_KINDS = {
+    Kind.BOOL: "bool", Kind.I32: "int", Kind.U32: "uint", Kind.I64: "long", Kind.U64: "ulong", Kind.F32: "float",
+    Kind.F64: "double",
+}  # fmt: skip
+_STORED = {
+    "unsigned char": "uchar", "signed char": "char", "unsigned short": "ushort", "unsigned int": "uint", "long long": "long",
+    "unsigned long long": "ulong",
+}  # fmt: skip
+
+
+class OpenCl(Dialect):
+    """OpenCL C; functions have one name for all floats.
+
+    Args:
+        doubles: the device has them.
+        limits: of the device.
+    """
+
+    name: ClassVar[str] = "OpenCL C"
+    storage: Mapping[DType, str] = {dtype: _STORED.get(text, text) for dtype, text in Dialect.storage.items()}
+    group: ClassVar[tuple[str, str, str]] = ("(int)get_group_id(0)", "(int)get_group_id(1)", "(int)get_group_id(2)")
+    groups_across: ClassVar[str] = "(int)get_num_groups(0)"
+    local: ClassVar[str] = "(int)get_local_id(0)"
+    barrier: ClassVar[str] = "barrier(CLK_LOCAL_MEM_FENCE);"
+    _suffix: ClassVar[Mapping[Kind, str]] = {Kind.I32: "", Kind.U32: "u", Kind.I64: "L", Kind.U64: "UL"}
+
+    def __init__(self, doubles: bool = True, limits: Limits | None = None) -> None:
+        self.kinds = {kind: text for kind, text in _KINDS.items() if doubles or kind is not Kind.F64}
+        self.functions = {(op, kind): text for op, text in _FUNCTIONS.items() for kind in self.kinds if kind.is_float}
+        self.limits = limits or Limits(buffers=64, threads=256, shared_nbytes=32768, groups=65535)
+
+    def bitcast(self, value: str, source: Kind, target: Kind) -> str:
+        return f"as_{self.kinds[target]}({value})"
+
+    def source(self, kernel: KernelParts) -> str:
+        arguments = [f"__global const {self.element(d)}* restrict {n}" for n, d in kernel.operands]
+        arguments += [f"__global {self.element(d)}* restrict {n}" for n, d in kernel.outputs]
+        arguments += ["__global const int* restrict P"] if kernel.parameters else []
+        arguments += ["__global uint* restrict S"] if kernel.checked else []
+        head = f"__kernel __attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
+        lines = [f"{head} void main_kernel({', '.join(arguments)}) {{"]
+        lines += [f"  __local {self.kinds[k]} {n}[{c}];" for n, k, c in kernel.shared]
+        return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"

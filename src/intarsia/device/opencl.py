@@ -1,0 +1,177 @@
+"""OpenCL by the package pyopencl. Imported when a provider asks for a device."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import threading
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.clike import Kernel, Limits, OpenCl
+from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
+from intarsia.errors import EPFail, OutOfMemory
+from intarsia.partition.device import Device
+
+INSTALL = "install the package pyopencl: pip install 'intarsia[opencl]'"
+_SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
+_MOST_THREADS = 256
+
+
+@functools.cache
+def known() -> tuple[Any, ...]:
+    """Devices (pyopencl.Device) that compile kernels: GPUs and accelerators come before CPUs."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return ()
+    _show_system_vendors()
+    import pyopencl as cl
+
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error:  # there is none
+        return ()
+    found = []
+    for platform in platforms:
+        try:
+            found += platform.get_devices()
+        except cl.Error:  # a platform without devices
+            continue
+    found = [d for d in found if d.available and d.compiler_available and d.endian_little]
+    return tuple(sorted(found, key=lambda d: bool(d.type & cl.device_type.CPU)))
+
+
+def _show_system_vendors() -> None:
+    """The loader in pyopencl's wheels looks only where other wheels put their drivers, unless it is told of the system's."""
+    (package,) = importlib.util.find_spec("pyopencl").submodule_search_locations or ("",)  # type: ignore[union-attr]
+    of_wheels = [*Path(package).glob(".libs/*.icd"), *Path(package).parent.glob("pyopencl.libs/*.icd")]
+    if not of_wheels and _SYSTEM_VENDORS.is_dir():
+        os.environ.setdefault("OCL_ICD_VENDORS", str(_SYSTEM_VENDORS))
+
+
+def missing() -> str:
+    """What is missing for a device; "" where nothing is."""
+    if importlib.util.find_spec("pyopencl") is None:
+        return f"the package pyopencl is not installed: {INSTALL}"
+    if not known():
+        return "no OpenCL platform has a device: install the driver of its vendor (Debian, for the CPU: pocl-opencl-icd)"
+    return ""
+
+
+def described(index: int, device: Any) -> Device:
+    import pyopencl as cl
+
+    software = bool(device.type & cl.device_type.CPU)
+    name = f"{device.name.strip()} ({device.platform.name.strip()})"
+    return Device("opencl", index, vendor=device.vendor.strip(), description=name, software=software)
+
+
+_opened: dict[tuple[int, int], OpenClDevice] = {}
+_lock = threading.Lock()
+
+
+def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
+    """A device by its number: one for all sessions of the process.
+
+    Raises:
+        EPFail: there is no such device, or it gives no context.
+    """
+    with _lock:
+        found = _opened.get((index, memory_limit))
+        if found is None:
+            if why := missing():
+                raise EPFail(f"OpenCL: no device: {why}")
+            devices = known()
+            if index >= len(devices):
+                names = ", ".join(described(i, d).description for i, d in enumerate(devices))
+                raise EPFail(f"OpenCL: device_id {index} was asked for; there are {len(devices)}: {names}")
+            found = _opened[index, memory_limit] = OpenClDevice(index, devices[index], memory_limit)
+        return found
+
+
+class OpenClDevice(Gpu):
+    """One context with one queue, which runs in order."""
+
+    def __init__(self, index: int, device: Any, memory_limit: int = 0) -> None:
+        import pyopencl as cl
+
+        self._cl = cl
+        try:
+            self._context = cl.Context([device])
+            self._queue = cl.CommandQueue(self._context)
+        except cl.Error as error:
+            raise EPFail(f"OpenCL: {described(index, device).description} gives no context: {error}") from error
+        assert ALIGNMENT % max(device.mem_base_addr_align // 8, 1) == 0, device.mem_base_addr_align
+        exact = bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
+        self._options = ["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else []
+        threads = min(device.max_work_group_size, device.max_work_item_sizes[0], _MOST_THREADS)
+        dialect = OpenCl(bool(device.double_fp_config), Limits(64, threads, min(device.local_mem_size, 65536), 1 << 20))
+        nbytes = device.max_mem_alloc_size // ALIGNMENT * ALIGNMENT
+        super().__init__(described(index, device), dialect, DeviceLimits(nbytes, nbytes), memory_limit)
+
+    def _create(self, nbytes: int) -> Any:
+        try:
+            return self._cl.Buffer(self._context, self._cl.mem_flags.READ_WRITE, nbytes)
+        except self._cl.Error as error:
+            raise self._failure(f"could not make a buffer of {nbytes:,} bytes", error) from error
+
+    def _destroy(self, buffer: Any) -> None:
+        buffer.release()
+
+    def _write(self, buffer: Any, offset: int, data: memoryview) -> None:
+        try:
+            self._cl.enqueue_copy(self._queue, buffer, np.frombuffer(data, np.uint8), dst_offset=offset)
+        except self._cl.Error as error:
+            raise self._failure("could not write a buffer", error) from error
+
+    def _read(self, buffer: Any, offset: int, nbytes: int) -> memoryview:
+        found = np.empty(nbytes, np.uint8)
+        try:
+            self._cl.enqueue_copy(self._queue, found, buffer, src_offset=offset)
+        except self._cl.Error as error:
+            raise self._failure("could not read a buffer", error) from error
+        return found.data
+
+    def _compile(self, kernel: Kernel) -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", self._cl.CompilerWarning)  # a compiler that says something else than errors
+                return self._cl.Program(self._context, kernel.source).build(self._options)
+        except self._cl.Error as error:
+            raise EPFail(f"{self.device}: a kernel was not accepted: {error}\n{kernel.source}") from error
+
+    def bind(self, launch: Launch) -> tuple[Any, tuple[int, int, int], tuple[int, int, int]]:
+        """A kernel object of its own: arguments belong to the object."""
+        (gx, gy, gz), threads = launch.kernel.groups, launch.kernel.threads
+        try:
+            made = self._cl.Kernel(launch.program, "main_kernel")
+            made.set_args(*(self._part(s) for s in launch.bindings))
+        except self._cl.Error as error:
+            raise self._failure("could not bind buffers", error) from error
+        return made, (gx * threads, gy, gz), (threads, 1, 1)
+
+    def _part(self, place: Slice) -> Any:
+        buffer = place.memory.buffer
+        return buffer if place.offset == 0 else buffer.get_sub_region(place.offset, max(place.nbytes, 4))
+
+    def run(self, bound: Sequence[tuple[Any, tuple[int, int, int], tuple[int, int, int]]]) -> None:
+        with self.lock:
+            try:
+                for kernel, size, group in bound:
+                    self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, group)
+                self._queue.flush()
+            except self._cl.Error as error:
+                raise self._failure("could not start a kernel", error) from error
+            self.counters.launches += len(bound)
+
+    def _failure(self, what: str, error: Any) -> EPFail | OutOfMemory:
+        """An error of pyopencl as one of ours."""
+        known = self._cl.status_code
+        text = f"{self.device} {what}: {error}"
+        if error.code in (known.MEM_OBJECT_ALLOCATION_FAILURE, known.OUT_OF_RESOURCES, known.OUT_OF_HOST_MEMORY):
+            return OutOfMemory(f"{text}: use a smaller batch or a shorter input")
+        return EPFail(text)

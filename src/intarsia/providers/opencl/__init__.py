@@ -1,0 +1,65 @@
+"""OpenCLExecutionProvider: kernels in OpenCL C, run by the package pyopencl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from intarsia.device.gpu import Gpu
+from intarsia.errors import EPFail
+from intarsia.partition.device import Device
+from intarsia.providers.gpu.provider import GpuExecutionProvider
+
+
+@dataclass(frozen=True)
+class OpenClOptions:
+    device_id: int = 0  # number of the device: GPUs first (see `OpenCLExecutionProvider.devices`)
+    gpu_mem_limit: int = 0  # bytes that all sessions with these options may use together; 0: no limit
+
+
+class OpenCLExecutionProvider(GpuExecutionProvider):
+    """Every operator that has a definition in primitives, on any device with a driver for OpenCL 1.2 or later."""
+
+    name: ClassVar[str] = "OpenCLExecutionProvider"
+    Options: ClassVar[type[Any]] = OpenClOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        if why := self.missing_for(self.options):
+            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+
+    @property
+    def gpu(self) -> Gpu:
+        from intarsia.device.opencl import open_device
+
+        return open_device(self.options.device_id, self.options.gpu_mem_limit)
+
+    @classmethod
+    def unavailable(cls) -> str:
+        from intarsia.device.opencl import missing
+
+        return missing()
+
+    @classmethod
+    def missing_for(cls, options: Any) -> str:
+        from intarsia.device.opencl import known
+
+        if why := cls.unavailable():
+            return why
+        count = len(known())
+        return "" if options.device_id < count else f"device_id is {options.device_id}; there are {count} devices"
+
+    @classmethod
+    def library_version(cls) -> str:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("pyopencl")
+        except PackageNotFoundError:
+            return ""
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        from intarsia.device.opencl import described, known
+
+        return [described(i, d) for i, d in enumerate(known())]
