@@ -17,6 +17,7 @@ KINDS: dict[str, str] = {
     "file": "hashes of model files",
     "executor": "thread pool code",
     "roofline": "measured peaks of the machine",
+    "sources": "hashes of this package's files",
 }
 """What stands before the first "-" of a key -> what it is. A key that is a hash alone is a choice of providers="auto"."""
 

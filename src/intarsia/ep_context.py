@@ -36,13 +36,13 @@ from intarsia.graph.dims import Expr
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import Graph, Node, TensorType, ValueType
 from intarsia.log import logger
+from intarsia.partition.device import HostAllocator
 from intarsia.partition.partition import Part, label
 from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
 
 TRUST = "session.trust_compiled_model"
 _MAGIC = b"\x89INTCTX1"  # not UTF-8, so that the attribute is read as bytes
 _PREFIX = struct.Struct("<8sI16s32s")  # magic, length of the header, its checksum, its seal
-_ALIGNMENT = 64
 _SEAL_ENTRY = "context-seal"
 _AGAIN = "compile again from the original model (intarsia.ModelCompiler)"
 
@@ -206,8 +206,7 @@ def _restored(reader: _Reader, part: Part, context: CompileContext) -> Program:
     if reader.nbytes < (needed := reader.at + head_nbytes + nbytes):
         raise reader.damaged(f"it ends after {reader.nbytes:,} of {needed:,} bytes")
     head = reader.take(head_nbytes)
-    raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    block = reader.fill(raw[-raw.ctypes.data % _ALIGNMENT :][:nbytes], nbytes)
+    block = reader.fill(HostAllocator().allocate(nbytes), nbytes)
     digest = sha256(head)
     digest.update(block.data)
     if digest.hexdigest() != made["checksum"] or made["provider"] != provider.name or reader.at != reader.nbytes:

@@ -172,7 +172,7 @@ class InferenceSession(SessionApi, SessionDebug):
         choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
         maker = self._maker_for(choices, auto is not None and auto.winner.keep_islands, self._profile)
         instances, log = maker.providers, maker.log
-        entry = self._warm_start(instances)
+        entry = self._warm_start(instances, log)
         found = entry.find(instances[0], maker.context) if entry is not None else None
         if found is None and self._is_one_program(choices):
             from intarsia.ep_context import program_of
@@ -257,11 +257,12 @@ class InferenceSession(SessionApi, SessionDebug):
             self._note("model_loading_uri" if self._model_path is not None else "model_loading_array", start)
         return self._loaded
 
-    def _warm_start(self, instances: tuple[ExecutionProvider, ...]) -> WarmStart | None:
+    def _warm_start(self, instances: tuple[ExecutionProvider, ...], log: logging.Logger) -> WarmStart | None:
         """Where this session may begin from the cache: the first provider may have the whole model and keeps programs, all work
         in host memory, and nothing changes or watches the model."""
         options = self._sess_options
-        watched = self._profile is not None or options.log_severity_level == 0 or options.optimized_model_filepath
+        told = options.log_severity_level == 0 or log.isEnabledFor(logging.DEBUG)  # of the placement of every node
+        watched = self._profile is not None or told or options.optimized_model_filepath
         changed = options.initializers or options.external_files or self._operators is not None
         keeps = type(instances[0]).save is not ExecutionProvider.save and all(p.device.host for p in instances)
         ahead = options.config("ep.context_enable") == "1" or options.config("session.disable_model_compile") == "1"
@@ -428,12 +429,11 @@ class InferenceSession(SessionApi, SessionDebug):
             why = str(error)
         from intarsia import prepare
 
-        with self._lock:
-            if _OWN_SIZES not in self._variants:
-                self._log.warning("%s; the model is compiled anew without shared sizes for such inputs", why)
-                opened = prepare.with_own_sizes(self._graph())
-                self._variants[_OWN_SIZES] = (self._maker.compiled(opened), FeedReader(opened.inputs))
-            model, reader = self._variants[_OWN_SIZES]
+        def opened() -> Graph:
+            self._log.warning("%s; the model is compiled anew without shared sizes for such inputs", why)
+            return prepare.with_own_sizes(self._graph())
+
+        model, reader = self._made(_OWN_SIZES, opened)
         return model, reader.read(feed)
 
     def _variant(self, feed: Mapping[str, Any]) -> tuple[CompiledModel | DirectModel, FeedReader]:
@@ -443,11 +443,15 @@ class InferenceSession(SessionApi, SessionDebug):
             return self._model, self._reader
         from intarsia import prepare
 
+        return self._made(given, lambda: prepare.with_inputs(self._graph(), given))
+
+    def _made(self, key: tuple[str, ...], opened: Callable[[], Graph]) -> tuple[CompiledModel, FeedReader]:
+        """The variant `key` of the model; compiled from the graph that `opened` gives where it is not there."""
         with self._lock:
-            if given not in self._variants:
-                opened = prepare.with_inputs(self._graph(), given)
-                self._variants[given] = (self._maker.compiled(opened), FeedReader(opened.inputs))
-            return self._variants[given]
+            if key not in self._variants:
+                graph = opened()
+                self._variants[key] = (self._compiled(graph), FeedReader(graph.inputs))
+            return self._variants[key]
 
     def _overridden(self, feed: Any) -> tuple[str, ...]:
         """The initializers for which the feed has other values."""

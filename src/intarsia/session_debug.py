@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ _KEPT_TAPS = 8  # models with taps that a session keeps
 class SessionDebug:
     """Needs the session's graph, its maker of compiled models, and its way to run one."""
 
-    _compiled: Callable[[Graph], CompiledModel]
+    _made: Callable[[tuple[str, ...], Callable[[], Graph]], tuple[CompiledModel, FeedReader]]
     _graph: Callable[[], Graph]
     _overridden: Callable[[Any], tuple[str, ...]]
     _run_some: Callable[..., list[Any]]
@@ -34,7 +33,6 @@ class SessionDebug:
     _output_names: list[str]
     _variants: dict[Any, Any]
     _hooks: list[Hook]
-    _lock: threading.Lock
     _log: logging.Logger | logging.LoggerAdapter[Any]
     _guard: str
     _watched: bool
@@ -91,13 +89,13 @@ class SessionDebug:
         names = tuple(matching(self._graph(), patterns))
         given = self._overridden(feed)
         key = ("taps", *given, "", *names)
-        with self._lock:
-            if key not in self._variants:
-                for old in [k for k in self._variants if k[0] == "taps"][: -_KEPT_TAPS or None]:
-                    del self._variants[old]
-                opened = prepare.with_inputs(self._graph(), given) if given else self._graph()
-                self._variants[key] = (self._compiled(with_taps(opened, names)), FeedReader(opened.inputs))
-            model, reader = self._variants[key]
+
+        def opened() -> Graph:
+            for old in [k for k in self._variants if k[0] == "taps"][: -_KEPT_TAPS or None]:
+                del self._variants[old]
+            return with_taps(prepare.with_inputs(self._graph(), given) if given else self._graph(), names)
+
+        model, reader = self._made(key, opened)
         wanted = list(output_names or self._output_names)
         results = self._run_some(model, reader.read(feed), [*wanted, *names], run)
         return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))

@@ -5,6 +5,9 @@ the CPU. Reading a large file to hash it takes longer than starting from the cac
 identity (device, inode, size, times of change); a file changed in the last seconds is always read, since its clock may
 not have ticked between two changes.
 
+Weights that are kept are mapped, not read: sessions and processes that start from one entry share its pages. Sessions of one
+process that begin from the same entry also share code and weights with the one that was compiled.
+
 Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are kept. Large
 ones are written by a thread of their own, after the session that made them has begun. The log (level DEBUG of
 `intarsia.cache`) says why a model is not kept, or what has changed since it was.
@@ -17,15 +20,17 @@ import os
 import pickle
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache
+from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache, leading
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
+from intarsia.partition.device import HostAllocator
 from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start from the cache needs is imported before it
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.options import SessionOptions
-    from intarsia.partition.provider import CompileContext, ExecutionProvider
+    from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
 
 logger = logging.getLogger("intarsia.cache")
 
@@ -42,6 +47,7 @@ _SETTLED_SECONDS = 2.0  # file systems' clocks tick more often than this
 _MIB = 1 << 20
 _ALIGNMENT = 64
 _LARGE_NBYTES = 32 << 20  # hashing and writing more is left to a thread
+_MAPPED_NBYTES = 1 << 20  # from this size on weights are pages of the cache's file, which sessions and processes share
 _FREE = 8  # of the disk's free space, at most one part in so many is taken for one model
 
 
@@ -94,6 +100,9 @@ class WarmStart:
         if self._model is None:
             return None
         key = content_key(self._model, *self._parts.values())
+        live = _again(self._place(key), provider, context)
+        if live is not None:
+            return live
         head = self._cache.get(f"start-{key}")
         if head is None:
             self._explain_miss()
@@ -103,7 +112,13 @@ class WarmStart:
         if block is None:
             return None
         restored = provider.restore(program_head, block, context)
-        return None if restored is None else Start(signature, DirectModel(restored))
+        if restored is None:
+            return None
+        _remember(self._place(key), signature, restored)
+        return Start(signature, DirectModel(restored))
+
+    def _place(self, key: str) -> str:
+        return f"{self._cache.directory}\n{key}"
 
     def _explain_miss(self) -> None:
         last = self._cache.get(f"seen-{content_key(self._model or '')}") if logger.isEnabledFor(logging.DEBUG) else None
@@ -113,22 +128,25 @@ class WarmStart:
             logger.debug("no warm start: since it was kept, %s changed", ", ".join(changed) or "the entry was removed")
 
     def _block(self, name: str, nbytes: int) -> np.ndarray | None:
-        raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
-        block = raw[-raw.ctypes.data % _ALIGNMENT :][:nbytes]
         if not nbytes:
-            return block
+            return np.empty(0, np.uint8)
+        if nbytes >= _MAPPED_NBYTES:
+            mapped = self._cache.map(name, _ALIGNMENT)
+            return np.frombuffer(mapped, np.uint8) if mapped is not None and len(mapped) == nbytes else None
+        block = HostAllocator().allocate(nbytes)
         opened = self._cache.open(name)
         if opened is None:
             return None
         file, length = opened
         with file:
+            skipped = len(file.read(len(leading(_ALIGNMENT))))
             view, done = block.data, 0
-            while length == nbytes and done < nbytes:
+            while length == nbytes + skipped and done < nbytes:
                 count = file.readinto(view[done:])  # type: ignore[attr-defined]
                 if not count:
                     return None
                 done += count
-        return block if length == nbytes else None
+        return block if length == nbytes + skipped else None
 
     def keep(self, signature: Signature, model: CompiledModel, provider: ExecutionProvider) -> None:
         """Write the entry, if the model is one program that can be kept."""
@@ -152,20 +170,58 @@ class WarmStart:
             logger.debug("not kept for a warm start: %d MiB are more than the limit or the disk allows", nbytes // _MIB)
             return
         head = pickle.dumps((signature, saved.head, nbytes), 5)
+        known = weakref.ref(model.programs[0])
         if nbytes <= _LARGE_NBYTES and self._model is not None:
-            self._write(head, saved.parts)
+            self._write(head, saved.parts, signature, known)
         else:
-            threading.Thread(target=self._write, args=(head, saved.parts), name="intarsia-cache").start()
+            work = (head, saved.parts, signature, known)
+            threading.Thread(target=self._write, args=work, name="intarsia-cache").start()
 
-    def _write(self, head: bytes, parts: Sequence[bytes | memoryview]) -> None:
+    def _write(
+        self, head: bytes, parts: Sequence[bytes | memoryview], signature: Signature, known: weakref.ref[Program]
+    ) -> None:
         model = self._model or _model_key(self._source, self._cache, self._limit)
         if model is None or _identity(self._source) != self._identity:  # the program is of what was there before
             return
         self._model = model
         key = content_key(model, *self._parts.values())
-        if not parts or self._cache.put(f"weights-{key}", parts):
+        made = known()
+        if made is not None:
+            _remember(self._place(key), signature, made)
+        del made
+        if not parts or self._cache.put(f"weights-{key}", (leading(_ALIGNMENT), *parts)):
             self._cache.put(f"start-{key}", head)
             self._cache.put(f"seen-{content_key(model)}", pickle.dumps(self._parts, 5))
+
+
+_live: dict[str, tuple[Signature, weakref.ref[Program]]] = {}
+_live_lock = threading.Lock()
+
+
+def _remember(key: str, signature: Signature, made: Program) -> None:
+    """Let later sessions of this process begin with `made` as long as somebody has it."""
+    with _live_lock:
+        _live[key] = (signature, weakref.ref(made))
+        for old in [k for k, (_, found) in _live.items() if found() is None]:
+            del _live[old]
+
+
+def _again(key: str, provider: ExecutionProvider, context: CompileContext) -> Start | None:
+    """A session's beginning with the weights and code that another session of this process has."""
+    with _live_lock:
+        signature, found = _live.get(key, (None, None))
+    shared = found() if found is not None else None
+    made = provider.again(shared, context) if shared is not None else None
+    return Start(signature, DirectModel(made)) if made is not None and signature is not None else None
+
+
+def _release_in_child() -> None:
+    global _live_lock  # noqa: PLW0603 # a lock held by another thread of the parent stays locked in the child
+    _live_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def warm_start(source: Any, options: SessionOptions, settings: dict[str, str]) -> WarmStart | None:

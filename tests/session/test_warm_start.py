@@ -124,6 +124,87 @@ def test_a_settled_file_is_not_hashed_again(model_file: Path, monkeypatch: pytes
     assert is_warm(ort.InferenceSession(model_file))
 
 
+def large_model(make_model: Callable[..., onnx.ModelProto], path: Path) -> Path:
+    made = make_model("g (float[batch, 600] x) => (float[batch, 600] y) { y = MatMul(x, w) }")
+    w = np.random.default_rng(0).standard_normal((600, 600), np.float32)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def packed(session: ort.InferenceSession) -> list[np.ndarray]:
+    """The session's weights of 64 KiB and more."""
+    model = session._model
+    program = model.program if isinstance(model, DirectModel) else model.programs[0]
+    return [a for a in program.executable.constants.values() if a.nbytes >= 1 << 16]  # type: ignore[attr-defined]
+
+
+def test_sessions_of_one_model_share_their_weights(make_model: Callable[..., onnx.ModelProto], tmp_path: Path) -> None:
+    path = large_model(make_model, tmp_path / "large.onnx")
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    sessions = [ort.InferenceSession(path), ort.InferenceSession(path), ort.InferenceSession(path, options)]
+    assert [is_warm(s) for s in sessions] == [False, True, True]
+    addresses = [[a.ctypes.data for a in packed(s)] for s in sessions]
+    assert addresses[0] == addresses[1] == addresses[2] != []
+    x = np.random.default_rng(1).standard_normal((5, 600), np.float32)
+    for s in sessions:
+        np.testing.assert_array_equal(s.run(None, {"x": x})[0], sessions[0].run(None, {"x": x})[0])
+    sessions[0].close()
+    del sessions[0]
+    np.testing.assert_allclose(sessions[0].run(None, {"x": x[:2]})[0], sessions[1].run(None, {"x": x})[0][:2], atol=1e-3)
+
+
+def test_runs_of_sessions_that_share_weights_share_nothing_else(model_file: Path) -> None:
+    ort.InferenceSession(model_file)
+    first, second = (ort.InferenceSession(model_file) for _ in range(2))
+    first.run(None, {"x": X})
+    (held,) = second.memory_report().providers
+    assert held.plans == ()
+    failures: list[BaseException] = []
+
+    def work(session: ort.InferenceSession) -> None:
+        try:
+            for n in range(200):
+                x = np.full((n % 7 + 1, 3), n, np.float32)
+                np.testing.assert_allclose(session.run(None, {"x": x})[0], np.maximum(x @ W + B, 0))
+        except BaseException as error:  # noqa: BLE001 # raised by the thread that waits
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(session,)) for session in (first, second) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_weights_in_the_cache_are_mapped_and_stay_when_the_entry_goes(
+    make_model: Callable[..., onnx.ModelProto], tmp_path: Path
+) -> None:
+    path = large_model(make_model, tmp_path / "large.onnx")
+    expected = ort.InferenceSession(path).run(None, {"x": np.eye(600, dtype=np.float32)})[0]
+    session = ort.InferenceSession(path)
+    assert is_warm(session)
+    (held,) = session.memory_report().providers
+    assert held.mapped_nbytes >= 600 * 600 * 4
+    assert held.packed_nbytes < 1 << 16
+    assert all(a.ctypes.data % 64 == 0 for a in packed(session))
+    for entry in (tmp_path / "cache").rglob("weights-*"):
+        entry.unlink()
+    np.testing.assert_array_equal(session.run(None, {"x": np.eye(600, dtype=np.float32)})[0], expected)
+
+
+def test_a_logger_at_debug_gets_the_placement_of_a_session_that_is_compiled(
+    model_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not is_warm(ort.InferenceSession(model_file))
+    with caplog.at_level("DEBUG", "intarsia"):
+        session = ort.InferenceSession(model_file)
+    assert not is_warm(session)
+    assert "placement of" in caplog.text
+
+
 def test_damaged_entries_are_made_anew(model_file: Path, tmp_path: Path) -> None:
     ort.InferenceSession(model_file)
     for path in (tmp_path / "cache").rglob("start-*"):

@@ -144,6 +144,27 @@ class DiskCache:
             return None
         return file, length
 
+    def map(self, key: str, alignment: int) -> memoryview | None:
+        """The payload stored under `key` as pages of its file, which all processes that map it share; None where it is absent.
+
+        It was stored with `leading(alignment)` before it, so that it begins at a multiple of `alignment` bytes. Only the
+        length is checked, as in `open`. An entry that is removed stays readable while it is mapped.
+        """
+        opened = self.open(key)
+        if opened is None:
+            return None
+        import mmap
+
+        file, length = opened
+        with file:
+            try:
+                memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError):
+                return None
+        if hasattr(memory, "madvise"):
+            memory.madvise(mmap.MADV_WILLNEED)
+        return memoryview(memory)[_HEADER.size + len(leading(alignment)) : _HEADER.size + length]
+
     def put(self, key: str, payload: bytes | Sequence[bytes | memoryview]) -> bool:
         """Store `payload` (or its parts) under `key`; False where the cache is off or cannot be written (reported once)."""
         if self.directory is None or not self._writable:
@@ -292,6 +313,11 @@ class DiskCache:
             first, self._pruned = not self._pruned, True
         if first:
             self.prune()
+
+
+def leading(alignment: int) -> bytes:
+    """What is stored before a payload that is to begin at a multiple of `alignment` bytes in its file."""
+    return bytes(-_HEADER.size % alignment)
 
 
 def get_cache() -> DiskCache:

@@ -91,9 +91,8 @@ class HostAllocator:
     divisible = True
 
     def allocate(self, nbytes: int) -> np.ndarray:
-        raw = np.empty(nbytes + 63, np.uint8)
-        start = -raw.ctypes.data % 64
-        return raw[start : start + nbytes]
+        raw = np.empty(nbytes + 64, np.uint8)
+        return raw[-raw.ctypes.data % 64 :][:nbytes]  # in two steps: NumPy lets an empty slice begin where the whole does
 
     def free(self, buffer: np.ndarray) -> None:
         """Nothing to do: the array is freed with its last reference."""

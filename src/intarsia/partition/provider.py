@@ -334,6 +334,10 @@ class ExecutionProvider:
         """
         return None
 
+    def again(self, program: Program, context: CompileContext) -> Program | None:
+        """A program as `program` for another session, which shares its code and weights; None where it has none to share."""
+        return None
+
     def saved_for(self) -> str:
         """What programs saved here need besides this package (a library's version, a device, a CPU's features), as text."""
         return self.library_version()

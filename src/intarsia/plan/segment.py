@@ -107,6 +107,12 @@ class Segment:
         self.steps = pickle.loads(self.__dict__["_pickled_steps"])  # noqa: S301 # as the machine code beside it
         return self.steps
 
+    def fresh(self) -> Segment:
+        """Another segment of the same steps and constants, bound to nothing yet."""
+        made = object.__new__(Segment)
+        vars(made).update({**vars(self), "arena": Arena(), "_bound": {}, "_lock": threading.Lock()})
+        return made
+
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """Lay the segment out for the sizes in `env`.
 

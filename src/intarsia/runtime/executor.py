@@ -45,12 +45,13 @@ between two steps of the main thread's run, which ends with the exception that o
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # what `signal` is made of: its enumerations would take a millisecond of every start
 import atexit
 import ctypes
 import functools
+import itertools
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -346,7 +347,7 @@ def _hear_signals() -> None:
     """Tell native code how it finds and answers signals, as soon as Python's handler is known: its address is that of
     any signal for which a program has a handler, as it has for SIGINT unless that is ignored."""
     python = ctypes.pythonapi
-    handled = next((s for s in (signal.SIGINT, *sorted(signal.valid_signals())) if callable(signal.getsignal(s))), None)
+    handled = next((number for number in itertools.chain((_signal.SIGINT,), _signal.valid_signals()) if _handled(number)), None)
     if handled is None:
         return
     python.PyOS_getsig.restype = ctypes.c_void_p
@@ -361,8 +362,12 @@ def _hear_signals() -> None:
     found[word.CHECK_SIGNALS], found[word.FETCH] = map(_address_of, (python.PyErr_CheckSignals, python.PyErr_Fetch))
     found[word.SELF], found[word.HANDLER] = itself, handler
     for i, name in enumerate(_SIGNALS):
-        found[word.SIGNALS + i] = int(getattr(signal, name, 0))
+        found[word.SIGNALS + i] = int(getattr(_signal, name, 0))
     _note_main_thread()
+
+
+def _handled(number: int) -> bool:
+    return callable(_signal.getsignal(number))
 
 
 def _note_main_thread() -> None:

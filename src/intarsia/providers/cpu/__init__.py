@@ -48,6 +48,12 @@ class CPUExecutionProvider(ExecutionProvider):
 
         return CpuProgram.compile(graph, registry(), context)
 
+    def again(self, program: Program, context: CompileContext) -> Program | None:
+        from intarsia.providers.cpu.program import CpuProgram
+
+        assert isinstance(program, CpuProgram)
+        return program.again(context)
+
     def saved_for(self) -> str:
         from intarsia.providers.cpu import saved
 

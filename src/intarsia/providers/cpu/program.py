@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ class CpuProgram(Program):
         self.inputs = tuple(v.name for v in executable.inputs)
         self.outputs = executable.outputs
         self.pool: Pool = get_pool(context.intra_op_num_threads, spinning=context.allow_spinning)
-        addresses = {**addresses, SLICED: sliced_step()}
+        addresses = self._addresses = {**addresses, SLICED: sliced_step()}
         for segment in executable.segments():
             segment.addresses, segment.arena = addresses, context.memory
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
@@ -83,6 +84,13 @@ class CpuProgram(Program):
         kernels = {k.symbol: k for step in steps for k in step.kernels}
         addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
+
+    def again(self, context: CompileContext) -> CpuProgram | None:
+        """A program for another session that shares code and weights with this one, and nothing of its runs."""
+        if any(isinstance(u, HostStep) and any(True for _ in u.node.subgraphs) for u in self.executable.units):
+            return None
+        units = [u.fresh() if isinstance(u, Segment) else u for u in self.executable.units]
+        return CpuProgram(replace(self.executable, units=units), self._addresses, context, self.target)
 
     @cached_property
     def registry(self) -> Registry:
