@@ -200,7 +200,9 @@ class Convolution(Windowed):
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
 
         micro = micro_text(dtype, target)
-        call = _Call(self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero)
+        call = ConvolutionCall(
+            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero
+        )
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         return Step(
             winograd.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
@@ -214,7 +216,7 @@ class Convolution(Windowed):
         spec = WindowSpec("multiply", kernel, *strides_and_dilations(self.node, len(kernel)), self.data.dtype, epilogue)
         packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
 
-        call = _Call(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
+        call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
         return Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
             label=f"depthwise {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
@@ -243,7 +245,7 @@ class Convolution(Windowed):
             )  # fmt: skip
 
         micro = micro_text(dtype, target)
-        call = _Call(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
+        call = ConvolutionCall(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
         text = gemm.kernel_text(spec, target)
@@ -251,7 +253,7 @@ class Convolution(Windowed):
 
 
 @dataclass(frozen=True)
-class _Call:
+class ConvolutionCall:
     """The arguments of one call of a convolution's kernel, once its sizes are known."""
 
     geometry: Geometry
@@ -265,12 +267,16 @@ class _Call:
     taps: str = ""
 
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        shape, dtype = self.geometry.at(size), self.spec.dtype
-        taps = conv.displacements(shape, dtype, self.target)
+        shape = self.geometry.at(size)
+        taps = conv.displacements(shape, self.spec.dtype, self.target)
+        return self.placed(shape, taps, Ref(self.x), Ref(self.y), threads)
+
+    def placed(self, shape: conv.ConvShape, taps: np.ndarray, x: Ref, y: Ref | int, threads: int = 1) -> Sequence[Argument]:
+        """The product's arguments for some of its lines, which lie at `x` and `y`."""
         made: list[Argument] = list(
             conv.conv_args(
-                self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-                taps=taps, operands=self._given(shape, dtype), threads=threads,
+                self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
+                taps=taps, operands=self._given(shape, self.spec.dtype), threads=threads,
             )
         )  # fmt: skip
         made[made.index(taps.ctypes.data)] = taps

@@ -28,6 +28,7 @@ from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step, buffers_and_sizes
 from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
+from intarsia.providers.cpu.depth_first import depth_first
 from intarsia.providers.cpu.dequantize import dequantized, requantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.experts import mixtures_apart
@@ -317,6 +318,7 @@ class _Lowerer:
             if isinstance(unit, HostStep):
                 later.update(n for n in unit.reads if n)
                 continue
+            unit.steps = depth_first(unit.steps, later, self.target)
             written = {n for s in unit.steps for n in s.writes}
             read = {n for s in unit.steps for n in s.reads if n}
             unit.outputs = tuple(sorted(written & later))

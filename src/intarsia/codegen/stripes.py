@@ -1,0 +1,109 @@
+"""A pointwise convolution and the depthwise one behind it, a stripe of lines at a time: what is between stays in the cache.
+
+A thread takes neighbouring stripes. For each it has the product's kernel compute the lines of the map between that the stripe
+adds, into memory of its own, and the window's kernel read them there. Lines that the next stripe needs too are moved to the
+front; a thread's first stripe computes them itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.codegen.body import Module
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.gemm import ARGUMENTS
+from intarsia.codegen.target import Target
+
+_FIELDS = ("product", "window", "stripes", "words", "product_words", "scratch", "scratch_nbytes")
+_HEAD = ("fresh", "kept_nbytes", "kept_from")  # words of a stripe before its three blocks of arguments
+_CALLED = ("p", "i", "i")
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """Lines of one image.
+
+    Attributes:
+        out: first and last + 1 line of the result.
+        inner: first and last + 1 line of the map between that these see.
+        kept: how many of the first of these the stripe before it computed.
+        kept_from: where they stood among its lines.
+    """
+
+    image: int
+    out: tuple[int, int]
+    inner: tuple[int, int]
+    kept: int
+    kept_from: int
+
+
+def cut(images: int, lines: int, inner_lines: int, window: tuple[int, int, int], most: int, threads: int) -> list[Stripe]:
+    """The stripes of maps with `lines` lines, of which a window (extent, stride, border before) sees `inner_lines`.
+
+    At most `most` lines between are in memory at once, or as few as one line of the result needs; threads get equal numbers.
+    """
+    extent, stride, pad = window
+    least = max(1, -(-(extent - stride + pad) // stride))  # what is kept must not overlap with where it goes
+    each = max(least, (most - extent) // stride + 1)
+    count = -(-lines // each)
+    each = max(least, -(-lines // (-(-count // threads) * threads)))
+    found = []
+    for image in range(images):
+        before = (0, 0)
+        for first in range(0, lines, each):
+            last = min(first + each, lines)
+            low = min(max(0, first * stride - pad), inner_lines)
+            high = max(low, min(inner_lines, (last - 1) * stride - pad + extent))
+            kept = max(0, min(before[1], high) - low)
+            found.append(Stripe(image, (first, last), (low, high), kept, low - before[0] if kept else 0))
+            before = (low, high)
+    return found
+
+
+@functools.cache
+def kernel_text(target: Target) -> KernelText:
+    """The step's kernel; its arguments are `stripe_args`."""
+    module = Module(target)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    pointers = ("product", "window", "scratch")
+    v = {n: body.load_pointer(args, i) if n in pointers else body.load_i64(args, i) for i, n in enumerate(_FIELDS)}
+    memory = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+    first, last = body.share(v["stripes"], tid, nthreads)
+    with body.loop(first, last) as number:
+        stripe = body.at(args, 8 * len(_FIELDS), body.mul(body.mul(number, v["words"]), 8))
+        fresh, kept_nbytes, kept_from = (body.load_i64(stripe, i) for i in range(len(_HEAD)))
+        lacking = body.at(stripe, 8 * len(_HEAD))
+        adding = body.at(lacking, body.mul(v["product_words"], 8))
+        window = body.at(adding, body.mul(v["product_words"], 8))
+        with body.when(body.less(0, kept_nbytes)), body.either(body.equal(number, first)) as (begins, follows):
+            with begins:
+                body.b.store(memory, body.at(lacking, 8 * ARGUMENTS["c"]))
+                body.call_pointer(v["product"], _CALLED, [lacking, 0, 1])
+            with follows:
+                body.copy(body.at(memory, kept_from), memory, kept_nbytes)
+        with body.when(body.less(0, fresh)):
+            body.b.store(body.at(memory, kept_nbytes), body.at(adding, 8 * ARGUMENTS["c"]))
+            body.call_pointer(v["product"], _CALLED, [adding, 0, 1])
+        body.b.store(memory, window)
+        body.call_pointer(v["window"], _CALLED, [window, 0, 1])
+    body.b.ret_void()
+    return module.text("stripes")
+
+
+def stripe_args(
+    product: Any, window: Any, scratch: Any, scratch_nbytes: int, line_nbytes: int,
+    stripes: Sequence[tuple[Stripe, Sequence[Any], Sequence[Any], Sequence[Any]]],
+) -> list[Any]:  # fmt: skip
+    """The kernel's arguments: of every stripe the product's for the lines that are kept and for the others (their `c` is set
+    when it runs), and the window's (its `x` likewise, the first). `product` and `window` are the kernels' addresses,
+    `line_nbytes` the bytes of a line between."""
+    words = len(_HEAD) + sum(len(a) for a in stripes[0][1:])
+    args: list[Any] = [product, window, len(stripes), words, len(stripes[0][1]), scratch, scratch_nbytes]
+    for stripe, lacking, adding, seen in stripes:
+        low, high = stripe.inner
+        args += [high - low - stripe.kept, stripe.kept * line_nbytes, stripe.kept_from * line_nbytes, *lacking, *adding, *seen]
+    return args
