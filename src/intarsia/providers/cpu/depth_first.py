@@ -111,7 +111,7 @@ class _Pair:
             self._each(found, line_nbytes),
             line_nbytes,
             blocks,
-        )  # type: ignore[type-var]
+        )
 
     def _product(self, size: Sizes, shape: conv.ConvShape, image: int, first: int, last: int) -> Sequence[Argument]:
         """The product for some lines; its result's address is set when it runs."""
