@@ -533,6 +533,16 @@ def evaluate(d: Dim, env: Mapping[str, int]) -> int:
     return d.evaluate(env) if isinstance(d, Expr) else int(d)
 
 
+def evaluate_all(sizes: Iterable[Dim], env: Mapping[str, int]) -> list[int]:
+    """The values of many sizes; operations that they share are computed once.
+
+    Raises:
+        KeyError: a symbol is not in `env`.
+    """
+    known: dict[Atom, int] = {}
+    return [d._evaluate(env, known) if isinstance(d, Expr) else int(d) for d in sizes]
+
+
 def symbols_of(d: Dim) -> frozenset[str]:
     return d.symbols if isinstance(d, Expr) else frozenset()
 

@@ -19,7 +19,7 @@ SLICE_WORDS = 7
 MOST_SLICED = 64  # arguments that a sliced step may have
 SLICED = "%sliced"  # the name under which a segment has the address of the step that calls others in slices
 
-_SHARE_NBYTES = 1 << 16
+SHARE_NBYTES = 1 << 16
 _LONG_SHARES = 200.0  # about a millisecond
 _SLICE_SHARES = 500.0  # about three milliseconds
 _MOST_SLICES = 4096
@@ -53,7 +53,7 @@ def shares(step: Step | Jump, size: Sizes, nbytes: int) -> float:
         counted = step.work(size)
     elif isinstance(step.serial, Below) and step.serial.least:
         counted = size(step.serial.work) / step.serial.least
-    return max(counted, nbytes / _SHARE_NBYTES)
+    return max(counted, nbytes / SHARE_NBYTES)
 
 
 def is_long(work: float) -> bool:

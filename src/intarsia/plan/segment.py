@@ -24,11 +24,13 @@ from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.arena import place
+from intarsia.plan.frame import Frame, Rebinding
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
-_OF_A_PROCESS = frozenset(("steps", "addresses", "arena", "_bound", "_lock"))
+_OF_A_PROCESS = frozenset(("steps", "addresses", "arena", "_bound", "_frames", "_lock"))
+FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
 
@@ -91,6 +93,7 @@ class Segment:
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
     arena: Arena = field(default_factory=Arena, repr=False)  # the session's, once it is in one
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
+    _frames: dict[int, list[Frame]] = field(default_factory=dict, repr=False)  # by threads; none yet: bound once
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,7 +102,7 @@ class Segment:
         return {**kept, "constants": dict.fromkeys(self.constants), "_pickled_steps": pickle.dumps(self.steps, 5)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, addresses={}, arena=Arena(), _bound={}, _lock=threading.Lock())
+        vars(self).update(state, addresses={}, arena=Arena(), _bound={}, _frames={}, _lock=threading.Lock())
 
     def __getattr__(self, name: str) -> Any:
         if name != "steps" or "_pickled_steps" not in vars(self):
@@ -114,11 +117,30 @@ class Segment:
         return made
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
-        """Lay the segment out for the sizes in `env`.
+        """Lay the segment out for the sizes in `env`; from the second time on by a `Frame`.
 
         Raises:
             InvalidArgument: sizes do not fit together.
         """
+        if threads not in self._frames or self.arena.limit or not self.addresses:
+            bound = self.bind_exactly(env, threads)
+            self._frames.setdefault(threads, [])
+            return bound
+        frames = self._frames[threads]
+        for frame in tuple(frames):
+            found = frame.bind(env)
+            if found is not None:
+                return BoundSegment.of(self, found, env)
+            if not frame.other_addresses:
+                return self.bind_exactly(env, threads)
+        if len(frames) < FRAME_LIMIT:
+            bound = self.bind_exactly(env, threads)  # which says what is wrong with the sizes
+            frames.append(Frame(self, threads, env))
+            return bound
+        return self.bind_exactly(env, threads)
+
+    def bind_exactly(self, env: Mapping[str, int], threads: int) -> BoundSegment:
+        """As `bind`, with no more memory than the sizes need."""
         known: dict[Dim, int] = {}
 
         def size(d: Dim) -> int:
@@ -141,7 +163,7 @@ class Segment:
         scratch = [
             step.scratch_nbytes(size, threads) if isinstance(step, Step) and step.scratch_nbytes else 0 for step in self.steps
         ]
-        offsets, arena_nbytes = self._layout(shapes, external, scratch)
+        offsets, arena_nbytes = self._layout(shapes, scratch)
         arguments = [step.arguments(size, threads) for step in self.steps]
         bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size, max(scratch, default=0))
         nbytes = {name: math.prod(shape) * self.buffers[name].dtype.numpy.itemsize for name, shape in shapes.items()}
@@ -190,9 +212,9 @@ class Segment:
             at = last + 1
         return found
 
-    def _layout(
-        self, shapes: Mapping[str, tuple[int, ...]], external: Mapping[str, int], scratch: Sequence[int]
-    ) -> tuple[dict[str, int], int]:
+    def lifetimes(self) -> dict[str, tuple[int, int]]:
+        """The first and the last step that touch each intermediate tensor."""
+        external = {*self.inputs, *self.outputs}
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         for i, step in enumerate(self.steps):
@@ -206,8 +228,12 @@ class Segment:
                     last[name] = end  # the next iteration reads it again
                 elif start < born <= end < last[name]:
                     first[name] = start  # what an iteration wrote is kept while the next ones run (a scan's stacked output)
-        names = list(first)
-        lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, first[n], last[n]) for n in names]
+        return {name: (born, last[name]) for name, born in first.items()}
+
+    def _layout(self, shapes: Mapping[str, tuple[int, ...]], scratch: Sequence[int]) -> tuple[dict[str, int], int]:
+        lives = self.lifetimes()
+        names = list(lives)
+        lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, *lives[n]) for n in names]
         lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]
         names += [f"{SCRATCH}{i}" for i, nbytes in enumerate(scratch) if nbytes]
         offsets, total = place(lifetimes)  # type: ignore[arg-type]
@@ -217,15 +243,34 @@ class Segment:
 class BoundSegment:
     """A segment for given sizes."""
 
+    shapes: dict[str, tuple[int, ...]]  # of a frame's: found when they are asked for
+    _env: dict[str, int]
+
     def __init__(
         self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
         external: dict[str, int], arguments: list[Sequence[Argument]], size: object, workspace_nbytes: int = 0,
     ) -> None:  # fmt: skip
+        self._found: Rebinding | None = None
         self.workspace_nbytes = workspace_nbytes
-        self.segment, self.shapes, self.offsets, self.arena_nbytes = segment, shapes, offsets, arena_nbytes
+        self.shapes, self.offsets, self.arena_nbytes = shapes, offsets, arena_nbytes
         self.external, self.arguments = external, arguments
         self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
-        self.serial = _serial(segment.steps, size)
+        self.serial: Sequence[bool] | np.ndarray = _serial(segment.steps, size)
+        self._begin(segment)
+
+    @classmethod
+    def of(cls, segment: Segment, found: Rebinding, env: Mapping[str, int]) -> BoundSegment:
+        """What a frame found."""
+        self = cls.__new__(cls)
+        self._found, self._env = found, dict(env)
+        self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
+        self.workspace_nbytes = found.workspace_nbytes
+        self._begin(segment)
+        self.long, self.sliced = found.long, found.sliced
+        return self
+
+    def _begin(self, segment: Segment) -> None:
+        self.segment = segment
         self.checked = any(step.checked for step in segment.steps)
         self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
         self.long = False  # a run may take more than a millisecond
@@ -233,6 +278,13 @@ class BoundSegment:
         self._keep = segment.arena.keep
         self._free: list[State] = []
         self._states: weakref.WeakSet[State] = weakref.WeakSet()
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "shapes":
+            raise AttributeError(name)
+        buffers = self.segment.buffers
+        self.shapes = {n: tuple(_size(d, self._env) for d in b.shape) for n, b in buffers.items()}
+        return self.shapes
 
     @property
     def block_nbytes(self) -> int:
@@ -314,14 +366,30 @@ class State:
     def __init__(self, bound: BoundSegment, timed: bool = False) -> None:
         segment = bound.segment
         self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes)
-        self._base = base = self.lease.address
+        self._base = self.lease.address
         with segment._lock:
             bound._states.add(self)
-        leased: list[int] = []
         self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
-        words = [len(a) for a in bound.arguments]
         self.status = np.zeros(len(segment.steps), np.int64)
         self.claims = np.zeros(len(segment.steps), np.int64)
+        if bound._found is None:
+            self._fill(bound)
+        else:
+            self._fill_by(bound._found)
+        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
+        self.block = call.call_words(
+            self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
+            ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
+        )  # fmt: skip
+        self.block_address = int(self.block.ctypes.data)
+        if call.SLICED in segment.addresses:
+            self._slice(bound)
+
+    def _fill(self, bound: BoundSegment) -> None:
+        """Arguments, table and patches of a segment that was bound exactly."""
+        segment, base = bound.segment, self._base
+        leased: list[int] = []
+        words = [len(a) for a in bound.arguments]
         self.args = np.zeros(sum(words) + call.SLICE_WORDS * len(bound.sliced) or 1, np.int64)
         self.table = np.zeros((len(segment.steps), _ROW), np.int64)
         patches: list[tuple[int, int, int]] = []
@@ -354,23 +422,37 @@ class State:
         self.args[: len(values)] = values
         self._leased = np.array(leased, np.intp)
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
-        self.externals = (ctypes.c_int64 * max(1, len(bound.external)))()
-        self.block = call.call_words(
-            self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(patches), ctypes.addressof(self.externals),
-            0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
-        )  # fmt: skip
-        self.block_address = int(self.block.ctypes.data)
-        if call.SLICED in segment.addresses:
-            self._slice(bound, sum(words))
+        self._own_words = sum(words)
 
-    def _slice(self, bound: BoundSegment, at: int) -> None:
-        """Put the steps that take long into the table as calls in slices, whose arguments begin at word `at`."""
+    def _fill_by(self, found: Rebinding) -> None:
+        """Arguments, table and patches as a frame has them: addresses are added to what it knows."""
+        frame = found.frame
+        self._own_words = len(found.words)
+        self.args = np.zeros(self._own_words + call.SLICE_WORDS * len(found.sliced) or 1, np.int64)
+        self.args[: self._own_words] = found.words
+        self.args[frame.arena] += self._base
+        self.args[frame.status] = self.status.ctypes.data + frame.status_offsets
+        self.args[frame.claims] = self.claims.ctypes.data + frame.claim_offsets
+        self._leased = frame.arena
+        address = self.args.ctypes.data
+        self.table = np.empty((len(frame.starts), _ROW), np.int64)
+        self.table[:, 0], self.table[:, 1], self.table[:, 3] = frame.functions, address + frame.start_bytes, frame.targets
+        self.table[:, 2] = found.serial * _SERIAL
+        self.patches = frame.patches.copy()
+        self.patches[:, 0] = address + 8 * frame.patches[:, 0]
+
+    def _slice(self, bound: BoundSegment) -> None:
+        """Put the steps that take long into the table as calls in slices, whose arguments lie behind all others."""
+        at, found = self._own_words, bound._found
         for i, (many, stride) in bound.sliced.items():
-            scratch = call.scratch_argument(list(bound.arguments[i]))
+            if found is None:
+                count, scratch = len(bound.arguments[i]), call.scratch_argument(list(bound.arguments[i]))
+            else:
+                count, scratch = found.frame.counts[i], found.frame.scratch_arguments[i]
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])
-            words = call.sliced_words(function, args, many, self.block_address, len(bound.arguments[i]), scratch, stride)
+            words = call.sliced_words(function, args, many, self.block_address, count, scratch, stride)
             self.args[at : at + call.SLICE_WORDS] = words
             self.table[i, :2] = (bound.segment.addresses[call.SLICED], self.args.ctypes.data + 8 * at)
             at += call.SLICE_WORDS

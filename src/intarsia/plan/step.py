@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -36,6 +38,31 @@ class Code:
 Argument = Ref | Code | int | np.ndarray  # an array stands for its address, and is kept alive by the plan
 Sizes = Callable[[Dim], int]
 Arguments = Callable[[Sizes, int], Sequence[Argument]]
+
+
+def form_of(function: Callable[..., object]) -> object | None:
+    """A value that is equal for functions that compute the same numbers from the same sizes, whatever their buffers are called;
+    None where that is not known.
+
+    It is known of partials of plain functions, and of methods of objects with an attribute `form`: all that their numbers
+    depend on. Texts among the further arguments of such a method are names of buffers.
+    """
+    given: tuple[object, ...] = ()
+    inner: object = function
+    if isinstance(function, partial):
+        given, inner = (*function.args, *sorted(function.keywords.items())), function.func
+    owner = getattr(inner, "__self__", None)
+    if owner is None:
+        key: tuple[object, ...] = (inner, given)
+    elif isinstance(inner, MethodType) and hasattr(owner, "form"):
+        key = (inner.__func__, owner.form, tuple(a for a in given if not isinstance(a, str)))
+    else:
+        return None
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,12 @@ class Attention(Template):
     def outputs(self) -> tuple[str, ...]:
         return tuple(n for n in self.node.outputs[:3] if n)
 
+    @property
+    def form(self) -> object:
+        """All but names (`plan.step.form_of`)."""
+        given = (tuple(map(bool, self.reads)), tuple(map(bool, self.joined)), self.types, self.output)
+        return (*given, self.views, self.before, self.mask, self.spec, self.scale, self.softcap, self.left, self.right)
+
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         q, k, v = (view.shape for view in self.views)
         pairs = [(q[0], k[0]), *zip(k[:3], v[:3], strict=True), (q[3], k[3])]

@@ -200,6 +200,12 @@ class _Product:
     batches: Batches
     operands: tuple[FusedOperand, ...]
 
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        return (self.spec, self.micro, self.m, self.k, self.n, self.batches, operands)
+
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
         item = itemsize(self.spec.dtype)
@@ -245,6 +251,12 @@ class _TiledProduct:
     def tile(self) -> Tile:
         assert self.spec.tile is not None
         return self.spec.tile
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        return (self.spec, self.micros, bool(self.partial), self.m, self.k, self.n, operands)
 
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m = size(self.m)

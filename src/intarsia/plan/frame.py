@@ -1,0 +1,358 @@
+"""What all bindings of a segment have in common, so that sizes it has not met before cost little.
+
+A frame is made when a segment is bound a second time. It knows which words of the argument blocks are the same for all
+sizes, which are a size, and which are addresses; only steps that compute with sizes are asked again for their arguments.
+All that is evaluated for every buffer or step is an array operation. Where intermediate tensors lie is decided for sizes
+somewhat larger than those asked for, and kept as long as they suffice, so that a length that grows by one in every run
+needs a new layout rarely.
+
+A frame gives what `Segment.bind` gives or nothing: where sizes do not fit together, or are absurd, it leaves the word to
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, Expr, evaluate_all
+from intarsia.graph.dtypes import MOST_BYTES
+from intarsia.plan import call
+from intarsia.plan.arena import align, place
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Below, Code, Jump, Ref, Step, form_of
+
+if TYPE_CHECKING:
+    from intarsia.plan.segment import Segment
+
+_LAYOUTS = 4  # that a frame keeps
+_ROOM = 512  # bytes, and an eighth, that a layout has for each tensor beyond what is asked for
+_EXACT = 2.0**53  # below it float64 tells whether int64 would overflow
+
+
+class _Later:
+    """A size that is not known yet, to find the steps that only pass sizes on: any computation with it fails."""
+
+    __slots__ = ("dim",)
+
+    def __init__(self, dim: Expr) -> None:
+        self.dim = dim
+
+    def _refuse(self, *_: object) -> Any:
+        raise TypeError("a size that is not known yet")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = _refuse
+    __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __lshift__ = __rlshift__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __rshift__ = __rrshift__ = _refuse
+    __neg__ = __abs__ = __bool__ = __int__ = __index__ = __float__ = __hash__ = __str__ = __repr__ = __iter__ = _refuse
+
+
+def _passed_on(step: Step | Jump, threads: int) -> Sequence[Any] | None:
+    """The step's arguments, with `_Later` in the place of sizes, where it computes nothing with them."""
+    try:
+        given = step.arguments(lambda d: _Later(d) if isinstance(d, Expr) else d, threads)  # type: ignore[arg-type,return-value]
+    except Exception:  # noqa: BLE001 - what a function makes of something that is no number is its own affair
+        return None
+    return given if all(isinstance(a, (Ref, Code, int, np.ndarray, _Later)) for a in given) else None
+
+
+class _Sizes:
+    """Sizes that are evaluated together; each has a place in the array of their values."""
+
+    def __init__(self) -> None:
+        self.places: dict[Dim, int] = {}
+
+    def place(self, d: Dim) -> int:
+        return self.places.setdefault(d, len(self.places))
+
+    def values(self, env: Mapping[str, int]) -> list[int]:
+        return evaluate_all(self.places, env)
+
+
+@dataclass
+class _Asked:
+    """A step that computes with sizes, for all those that compute the same: which of its arguments are numbers, which are
+    addresses, how many there are, and the words of the numbers of each such step."""
+
+    step: Step | Jump
+    numbers: list[int]
+    refs: list[tuple[int, Argument]]
+    count: int
+    places: list[list[int]]
+
+
+def _alike(asked: Sequence[tuple[int, Callable[..., Any]]]) -> list[tuple[Callable[..., Any], np.ndarray]]:
+    """Functions of sizes, each once, with the places of its value."""
+    found: dict[object, tuple[Callable[..., Any], list[int]]] = {}
+    for i, ask in asked:
+        form = form_of(ask)
+        found.setdefault(("own", i) if form is None else form, (ask, []))[1].append(i)
+    return [(ask, np.array(places, np.intp)) for ask, places in found.values()]
+
+
+def _scratch_of(step: Step | Jump) -> Callable[..., Any]:
+    assert isinstance(step, Step)
+    assert step.scratch_nbytes is not None
+    return step.scratch_nbytes
+
+
+class Rebinding:
+    """What a frame found for given sizes: the words of a state before addresses are known, and what `BoundSegment` has."""
+
+    __slots__ = ("arena_nbytes", "frame", "long", "outputs", "serial", "sliced", "words", "workspace_nbytes")
+
+    def __init__(
+        self, frame: Frame, words: np.ndarray, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
+        arena_nbytes: int, workspace_nbytes: int, long: bool, sliced: dict[int, tuple[int, int]],
+    ) -> None:  # fmt: skip
+        self.frame, self.words, self.outputs, self.serial = frame, words, outputs, serial
+        self.arena_nbytes, self.workspace_nbytes, self.long, self.sliced = arena_nbytes, workspace_nbytes, long, sliced
+
+
+class Frame:
+    """See the module's text. `env` are sizes that the segment was bound to before."""
+
+    def __init__(self, segment: Segment, threads: int, env: Mapping[str, int]) -> None:
+        self.segment, self.threads = segment, threads
+        self.sizes = _Sizes()
+        self._collect_buffers()
+        self._collect_work()
+        self._collect_words(env)
+        self._layouts: list[tuple[np.ndarray, np.ndarray, int]] = []  # room for each slot, offsets, bytes in all
+        self.other_addresses = False  # whether a step wanted others than these for the sizes asked for last
+        self.constraints = [(c.kind, self.sizes.place(c.left), self.sizes.place(c.right)) for c in segment.constraints]
+
+    # --- what is the same for all sizes ---
+
+    def _collect_buffers(self) -> None:
+        segment = self.segment
+        rank = max((len(b.shape) for b in segment.buffers.values()), default=0)
+        one = self.sizes.place(1)
+        rows = [[*map(self.sizes.place, b.shape), *[one] * (rank - len(b.shape))] for b in segment.buffers.values()]
+        self.shape_places = np.array(rows, np.intp).reshape(len(rows), rank)
+        self.itemsizes = np.array([b.dtype.numpy.itemsize for b in segment.buffers.values()], np.int64)
+        index = {name: i for i, name in enumerate(segment.buffers)}
+        self.output_places = [[self.sizes.place(d) for d in segment.buffers[n].shape] for n in segment.outputs]
+        lives = segment.lifetimes()
+        self.scratched = [i for i, s in enumerate(segment.steps) if isinstance(s, Step) and s.scratch_nbytes]
+        self.slots = {name: i for i, name in enumerate((*lives, *(f"{SCRATCH}{i}" for i in self.scratched)))}
+        self.slot_buffers = np.array([index[n] for n in lives], np.intp)
+        self.lifetimes = [*lives.values(), *((i, i) for i in self.scratched)]
+        known = len(index)
+        constants = {name: known + i for i, name in enumerate(segment.constants)}
+        self.constant_nbytes = np.array([a.nbytes for a in segment.constants.values()], np.int64)
+        touched = [[{**index, **constants}.get(n, -1) for n in (*s.reads, *s.writes)] for s in segment.steps]
+        self.touched = np.array([i for row in touched for i in row if i >= 0], np.intp)
+        counts = [sum(i >= 0 for i in row) for row in touched]
+        self.touching = np.repeat(np.arange(len(touched)), counts)
+
+    def _collect_work(self) -> None:
+        steps = self.segment.steps
+        self.jumps = np.array([isinstance(s, Jump) for s in steps], bool)
+        below = [(i, s.serial) for i, s in enumerate(steps) if isinstance(s, Step) and isinstance(s.serial, Below)]
+        self.below = np.array([i for i, _ in below], np.intp)
+        self.below_work = np.array([self.sizes.place(b.work) for _, b in below], np.intp)
+        self.below_least = np.array([b.least for _, b in below], np.int64)
+        asked = [(i, s.serial) for i, s in enumerate(steps) if isinstance(s, Step) and s.serial is not None]
+        self.asked_serial = _alike([(i, ask) for i, ask in asked if not isinstance(ask, Below)])
+        self.asked_scratch = _alike([(n, _scratch_of(steps[i])) for n, i in enumerate(self.scratched)])
+        self.asked_work = _alike([(i, s.work) for i, s in enumerate(steps) if isinstance(s, Step) and s.work is not None])
+        self.loops = bool(self.segment.loops())
+
+    def _collect_words(self, env: Mapping[str, int]) -> None:
+        segment, threads = self.segment, self.threads
+        words: list[int] = []
+        self.starts, self.counts, self.scratch_arguments = [], [], []
+        self.external: list[tuple[int, int, int]] = []  # word, number of the input or output, offset
+        arena: list[tuple[int, int, int]] = []  # word, slot, offset
+        status: list[tuple[int, int]] = []  # word, offset
+        claims: list[tuple[int, int]] = []  # likewise
+        sized: list[tuple[int, int]] = []  # word, place of the size
+        self.asked: list[_Asked] = []
+        known: dict[object, _Asked] = {}
+        self.kept: list[np.ndarray] = []
+        externals = {name: i for i, name in enumerate((*segment.inputs, *segment.outputs))}
+        constants = {name: array.ctypes.data for name, array in segment.constants.items()}
+        size = _sizes_of(env)
+        for i, step in enumerate(segment.steps):
+            self.starts.append(len(words))
+            given = _passed_on(step, threads)
+            arguments = step.arguments(size, threads) if given is None else given
+            numbers: list[int] = []
+            refs: list[tuple[int, Argument]] = []
+            start = len(words)
+            for j, a in enumerate(arguments):
+                at = len(words)
+                words.append(0)
+                if isinstance(a, Ref):
+                    refs.append((j, a))
+                    if a.name in externals:
+                        self.external.append((at, externals[a.name], a.offset_bytes))
+                    elif a.name in constants:
+                        words[at] = constants[a.name] + a.offset_bytes
+                    elif a.name == STATUS:
+                        status.append((at, 8 * i + a.offset_bytes))
+                    elif a.name == CLAIMS:
+                        claims.append((at, 8 * i))
+                    else:
+                        name = f"{SCRATCH}{i}" if a.name == SCRATCH else a.name
+                        arena.append((at, self.slots[name], a.offset_bytes))
+                elif isinstance(a, Code):
+                    refs.append((j, a))
+                    words[at] = segment.addresses[a.symbol]
+                elif isinstance(a, _Later):
+                    sized.append((at, self.sizes.place(a.dim)))
+                elif given is None:
+                    numbers.append(j)
+                elif isinstance(a, np.ndarray):
+                    self.kept.append(a)
+                    words[at] = a.ctypes.data
+                else:
+                    words[at] = a
+            if given is None:
+                form = None if isinstance(step, Jump) else form_of(step.arguments)
+                key = ("step", i) if form is None else (form, len(arguments), tuple(numbers))
+                if key not in known:
+                    known[key] = _Asked(step, numbers, refs, len(arguments), [])
+                    self.asked.append(known[key])
+                known[key].places.append([start + j for j in numbers])
+            self.counts.append(len(arguments))
+            self.scratch_arguments.append(call.scratch_argument(list(arguments)))
+        self.words = np.array(words, np.int64)
+        self.sized, self.sized_places = _columns(sized, 2)
+        self.asked_places = [np.array(a.places, np.intp) for a in self.asked]
+        self.arena, self.arena_slots, self.arena_offsets = _columns(arena, 3)
+        self.status, self.status_offsets = _columns(status, 2)
+        self.claims, self.claim_offsets = _columns(claims, 2)
+        self.patches = np.array(self.external, np.int64).reshape(-1, 3)
+        targets = [
+            (0, i + s.offset) if isinstance(s, Jump) else (segment.addresses[s.kernel.symbol], 0)
+            for i, s in enumerate(segment.steps)
+        ]
+        self.functions, self.targets = np.array(targets, np.int64).reshape(-1, 2).T
+        self.start_bytes = 8 * np.array(self.starts, np.int64)
+
+    # --- sizes ---
+
+    def bind(self, env: Mapping[str, int]) -> Rebinding | None:
+        """The segment for the sizes in `env`; None where `Segment.bind` has to say what is wrong, or knows it better."""
+        self.other_addresses = False
+        try:
+            found = self.sizes.values(env)
+            values = np.array(found, np.int64)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return None
+        nbytes = self._nbytes(values)
+        if nbytes is None or not self._fit(found):
+            return None
+        size = _sizes_of(env, dict(zip(self.sizes.places, found, strict=True)))
+        scratch = np.zeros(len(self.scratched), np.int64)
+        for ask, which in self.asked_scratch:
+            scratch[which] = ask(size, self.threads)
+        words = self._numbers(values, size)
+        if words is None:
+            return None
+        room = np.concatenate([nbytes[self.slot_buffers], scratch])
+        offsets, arena_nbytes = self._offsets(room)
+        words[self.arena] = offsets[self.arena_slots] + self.arena_offsets
+        serial = self._serial(values, size)
+        work = self._work(values, size, nbytes)
+        of_scratch = dict(zip(self.scratched, scratch.tolist(), strict=True))
+        sliced = {
+            int(i): (many, of_scratch.get(int(i), 0) // self.threads)
+            for i in np.flatnonzero((work > self.threads) & ~serial)
+            if (many := call.slices(float(work[i]), self.threads)) > 1
+        }
+        outputs = [
+            (tuple([found[p] for p in places]), self.segment.buffers[n].dtype.numpy)
+            for n, places in zip(self.segment.outputs, self.output_places, strict=True)
+        ]
+        long = call.is_long(float(work.sum())) or self.loops
+        return Rebinding(self, words, outputs, serial, arena_nbytes, int(scratch.max(initial=0)), long, sliced)
+
+    def _nbytes(self, values: np.ndarray) -> np.ndarray | None:
+        """Bytes of every buffer; None where a size is negative or a buffer absurdly large."""
+        shapes = values[self.shape_places]
+        if (shapes < 0).any() or (shapes.astype(np.float64).prod(1) * self.itemsizes > min(_EXACT, MOST_BYTES)).any():
+            return None
+        nbytes: np.ndarray = shapes.prod(1) * self.itemsizes
+        return nbytes
+
+    def _fit(self, found: list[int]) -> bool:
+        """Whether the segment's constraints hold."""
+        for kind, i, j in self.constraints:
+            left, right = found[i], found[j]
+            if kind == "divisor":
+                if left == 0 != right:
+                    return False
+            elif not (left == right or (kind == "broadcast" and left == 1) or (kind == "least" and left > right)):
+                return False
+        return True
+
+    def _numbers(self, values: np.ndarray, size: Callable[[Dim], int]) -> np.ndarray | None:
+        """All words but addresses of the arena; None where a step wants other addresses than those that the frame knows."""
+        words = self.words.copy()
+        words[self.sized] = values[self.sized_places]
+        for asked, places in zip(self.asked, self.asked_places, strict=True):
+            given = asked.step.arguments(size, self.threads)
+            if len(given) != asked.count or any(given[j] != a for j, a in asked.refs):
+                self.other_addresses = True
+                return None
+            numbers = [given[j] for j in asked.numbers]
+            if not all(type(x) is int for x in numbers):
+                return None
+            words[places] = np.array(numbers, np.int64)
+        return words
+
+    def _offsets(self, room: np.ndarray) -> tuple[np.ndarray, int]:
+        """Where the tensors lie, and the bytes of all: as in an earlier layout, where that has room and is not too large."""
+        most = room.sum() * 3 // 2 + 2 * _ROOM * len(room)
+        for kept, offsets, total in self._layouts:
+            if kept.sum() <= most and (room <= kept).all():
+                return offsets, total
+        larger = room + np.maximum(room >> 3, _ROOM)
+        placed, total = place([(align(int(n)), *life) for n, life in zip(larger, self.lifetimes, strict=True)])
+        found = (larger, np.array(placed, np.int64), total)
+        self._layouts = [found, *self._layouts[: _LAYOUTS - 1]]
+        return found[1], total
+
+    def _serial(self, values: np.ndarray, size: Callable[[Dim], int]) -> np.ndarray:
+        serial = self.jumps.copy()
+        serial[self.below] = values[self.below_work] < self.below_least
+        for ask, which in self.asked_serial:
+            serial[which] = ask(size)
+        found: np.ndarray = serial if serial.all() else serial & ~self.jumps
+        return found
+
+    def _work(self, values: np.ndarray, size: Callable[[Dim], int], nbytes: np.ndarray) -> np.ndarray:
+        """`call.shares` of every step."""
+        known = np.concatenate([nbytes, self.constant_nbytes])
+        touched = np.bincount(self.touching, known[self.touched], len(self.segment.steps))
+        counted = np.zeros(len(touched))
+        counted[self.below] = values[self.below_work] / np.maximum(self.below_least, 1) * (self.below_least > 0)
+        for ask, which in self.asked_work:
+            counted[which] = ask(size)
+        work: np.ndarray = np.maximum(counted, touched / call.SHARE_NBYTES)
+        work[self.jumps] = 0
+        return work
+
+
+def _sizes_of(env: Mapping[str, int], known: dict[Dim, int] | None = None) -> Callable[[Dim], int]:
+    found: dict[Dim, int] = {} if known is None else known
+
+    def size(d: Dim) -> int:
+        if not isinstance(d, Expr):
+            return d
+        value = found.get(d)
+        if value is None:
+            value = found[d] = d.evaluate(env)
+        return value
+
+    return size
+
+
+def _columns(rows: Sequence[tuple[int, ...]], count: int) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(rows, np.int64).reshape(-1, count).T)

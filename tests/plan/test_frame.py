@@ -1,0 +1,142 @@
+"""New sizes of a segment that was bound before: the same words as an exact binding has, and the same results."""
+
+from __future__ import annotations
+
+import gc
+from itertools import pairwise
+
+import numpy as np
+import onnx.parser
+import pytest
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+from intarsia import InferenceSession, SessionOptions
+from intarsia.errors import InvalidArgument
+from intarsia.plan.frame import Frame
+from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.providers.cpu.program import CpuProgram
+
+LOOP = """g (float[n, 4] x) => (float[n, 4] y) {
+    three = Constant<value = int64 {3}>()  yes = Constant<value = bool {1}>()
+    y = Loop(three, yes, x) <body = b (int64 i, bool d, float[n, 4] a) => (bool e, float[n, 4] c) {
+        e = Identity(d)  s = Softmax<axis=0>(a)  c = Add(s, a) }> }"""
+MODELS = {
+    "products": """g (float[n, m] x) => (float[n, k] y) { t = Transpose<perm=[1, 0]>(x)  a = MatMul(x, t)
+        b = Softmax<axis=-1>(a)  c = MatMul(b, x)  d = MatMul(c, t)  y = Add(d, a) }""",
+    "rows": """g (float[n, m] x) => (float[n] y, float[k] z) { s = Softmax<axis=-1>(x)  r = ReduceSum<keepdims=0>(s, one)
+        t = Transpose<perm=[1, 0]>(x)  y = Exp(r)  f = Reshape(t, flat)  z = CumSum(f, zero) }""",
+    "pictures": """g (float[n, 4, m, 8] x) => (float[n, 4, p, q] y) { c = Conv<pads=[1, 1, 1, 1]>(x, w)  r = Relu(c)
+        p = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(r)  y = Add(p, x) }""",
+    "steps": "g (float[n, 1, 8] x) => (float[n, 1, 1, 8] y) { y, h = GRU<hidden_size=8>(x, gw, gr) }",
+    "sizes": """g (float[n, m] x) => (float[p, q] y) { s = Shape(x)  h = Div(s, two)  a = Slice(x, zeros, h)
+        y = Concat<axis=0>(a, a) }""",
+    "loop": LOOP,
+}
+CONSTANTS = {
+    "one": np.array([1]), "zero": np.array(0), "flat": np.array([-1]), "two": np.array([2, 2]), "zeros": np.array([0, 0]),
+    "w": np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("f4"),
+    "gw": np.random.default_rng(1).standard_normal((1, 24, 8)).astype("f4"),
+    "gr": np.random.default_rng(2).standard_normal((1, 24, 8)).astype("f4"),
+}  # fmt: skip
+
+
+def proto(text: str) -> bytes:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    used = {name for node in model.graph.node for name in node.input}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in CONSTANTS.items() if n in used)
+    return model.SerializeToString()
+
+
+def session(text: str, threads: int = 2) -> InferenceSession:
+    options = SessionOptions()
+    options.intra_op_num_threads = threads
+    return InferenceSession(proto(text), options, providers=["CPUExecutionProvider"])
+
+
+def feed(name: str, n: int, m: int) -> dict[str, np.ndarray]:
+    shape = {"pictures": (n, 4, m, 8), "steps": (n, 1, 8), "loop": (n, 4)}.get(name, (n, m))
+    return {"x": np.random.default_rng(n * 100 + m).standard_normal(shape).astype("f4")}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", MODELS)
+def test_results_are_those_of_an_exact_binding(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [(3, 5), (4, 5), (1, 1), (70, 33), (71, 33), (72, 40), (2, 2), (300, 64), (301, 64), (5, 0)]
+    sizes = [s for s in sizes if name != "pictures" or (s[0] < 80 and s[1])]
+    found = session(MODELS[name], threads)
+    results = [found.run(None, feed(name, *s)) for s in sizes]
+    monkeypatch.setattr(Segment, "bind", Segment.bind_exactly)
+    for s, ours in zip(sizes, results, strict=True):
+        for a, b in zip(ours, session(MODELS[name], threads).run(None, feed(name, *s)), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def segments(found: InferenceSession) -> list[Segment]:
+    """Native segments of the programs that are alive; the caller keeps one session."""
+    programs = [p for p in gc.get_objects() if isinstance(p, CpuProgram) and p._plans]
+    return [s for p in programs for s in p.executable.segments()]
+
+
+def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[int]]]:
+    """What a state has, with addresses of its own memory as offsets, those of the arena as 0."""
+    state = State(bound)
+    start = state.args.ctypes.data
+    args = state.args[: state._own_words].copy()
+    args[state._leased] = 0
+    low, high = state.status.ctypes.data, state.status.ctypes.data + state.status.nbytes
+    args = np.where((args >= low) & (args < high), args - low, args)
+    table, patches = state.table.copy(), state.patches.copy()
+    table[:, 1] -= start
+    patches[:, 0] -= start
+    return args.tolist(), table.tolist(), patches.tolist()
+
+
+def test_words_are_those_of_an_exact_binding() -> None:
+    compared = 0
+    for name in ("products", "rows", "steps"):
+        found = session(MODELS[name])
+        for s in ((3, 5), (9, 6)):
+            found.run(None, feed(name, *s))
+        for segment in segments(found):
+            frame = Frame(segment, 2, {"n": 3, "m": 5})
+            for n, m in ((3, 5), (64, 5), (65, 7), (1, 1), (900, 33)):
+                rebound = frame.bind({"n": n, "m": m})
+                if rebound is None:
+                    continue
+                exact = segment.bind_exactly({"n": n, "m": m}, 2)
+                ours = BoundSegment.of(segment, rebound, {"n": n, "m": m})
+                assert (ours.outputs, ours.long, ours.sliced) == (exact.outputs, exact.long, exact.sliced)
+                assert ours.shapes == exact.shapes
+                assert (ours.workspace_nbytes, ours.checked, list(ours.serial)) == (
+                    exact.workspace_nbytes, exact.checked, list(exact.serial),
+                )  # fmt: skip
+                assert words(ours) == words(exact)
+                compared += 1
+        del found
+        gc.collect()
+    assert compared >= 15
+
+
+def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> None:
+    found = session(MODELS["products"])
+    for s in ((3, 5), (9, 6)):
+        found.run(None, feed("products", *s))
+    (segment,) = segments(found)
+    frame = Frame(segment, 2, {"n": 9, "m": 6})
+    totals = [frame.bind({"n": n, "m": 64}).arena_nbytes for n in range(500, 530)]  # type: ignore[union-attr]
+    assert len(set(totals)) <= 2
+    assert all(a <= b for a, b in pairwise(totals))
+    exact = segment.bind_exactly({"n": 500, "m": 64}, 2).arena_nbytes
+    assert exact <= totals[0] <= exact * 1.2
+    assert frame.bind({"n": 8, "m": 6}).arena_nbytes < totals[0] / 50  # type: ignore[union-attr]
+
+
+def test_what_does_not_fit_is_said_by_the_exact_binding() -> None:
+    text = "g (float[n] x, float[m] z) => (float[n] y) { a = Exp(x)  y = Add(a, z) }"
+    found = session(text)
+    for n in (2, 3, 4):
+        found.run(None, {"x": np.ones(n, "f4"), "z": np.ones(n, "f4")})
+    with pytest.raises(InvalidArgument, match=r"broadcast|equal"):
+        found.run(None, {"x": np.ones(5, "f4"), "z": np.ones(6, "f4")})
+    assert found.run(None, {"x": np.zeros(5, "f4"), "z": np.ones(5, "f4")})[0].tolist() == [2.0] * 5
