@@ -91,3 +91,22 @@ def test_an_unknown_activation_stays() -> None:
     weight = {1: RNG.standard_normal((8, 4, 3, 3)).astype(np.float32)}
     proto = model("FusedConv", [x, None], weight, 1, activation="Softplus")
     assert [n.op_type for n in optimize(load(proto), GraphOptimizationLevel.ORT_ENABLE_ALL).graph.nodes] == ["FusedConv"]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_quantised_concat(alike: bool) -> None:
+    """Parts that are quantised as the output is are joined as they are; else the definition requantises them."""
+    x, z = (RNG.integers(0, 255, shape, np.uint8) for shape in ((2, 3), (2, 4)))
+    scale, zero, other = np.array(0.1, np.float32), np.array(7, np.uint8), np.array(0.1 if alike else 0.2, np.float32)
+    constants = {0: scale, 1: zero, 3: scale, 4: zero, 6: other, 7: zero}
+    operands = [scale, zero, x, scale, zero, z, other, zero]
+    proto = model("QLinearConcat", operands, constants, onnx.TensorProto.UINT8, axis=1)
+    feeds = {"x2": x, "x5": z}
+    if alike:
+        compare(proto, feeds, {"Concat": 1})
+        np.testing.assert_array_equal(
+            InferenceSession(proto.SerializeToString()).run(None, feeds)[0], np.concatenate([x, z], 1)
+        )
+    else:
+        graph = optimize(load(proto), GraphOptimizationLevel.ORT_ENABLE_BASIC).graph
+        assert [n.op_type for n in graph.nodes] == ["QLinearConcat"]

@@ -1,4 +1,5 @@
-"""Rules that write onnxruntime's fused and channels-last convolutions in standard operators, which providers know best."""
+"""Rules that write operators of onnxruntime's optimisers in standard operators, which providers know best: fused, channels-last
+and quantised ones."""
 
 from __future__ import annotations
 
@@ -82,6 +83,25 @@ def _quantised_convolution(m: Match) -> Patch | None:
     return patch.result(_transposed(m, patch, value, last=True) if last else value, node.outputs[0])
 
 
+def _plain_concat(m: Match) -> Patch | None:
+    """Concat of the integers, where every part has the output's scale and zero point."""
+    scale, zero, *inputs = m.root.inputs
+    if not inputs or len(inputs) % 3:
+        return None
+    for i in range(0, len(inputs), 3):
+        for name, other in zip(inputs[i + 1 : i + 3], (scale, zero), strict=True):
+            given, array = m.rewriter.array(name), m.rewriter.array(other)
+            if (
+                given is None
+                or array is None
+                or given.dtype != array.dtype
+                or not np.array_equal(given.reshape(-1), array.reshape(-1))
+            ):
+                return None
+    patch = m.patch()
+    return patch.result(patch.op("Concat", inputs[::3], version=13, axis=m.root.attributes["axis"]), m.root.outputs[0])
+
+
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
@@ -89,5 +109,7 @@ RULES = RuleSet(
         Rule("write_out_fused_convolution", op("FusedConv|NhwcConv|NhwcFusedConv", domain=_DOMAIN), _convolution),
         # QLinearConv(x) in channels-last layout = transposed QLinearConv(transposed x)
         Rule("write_out_quantised_convolution", op("QLinearConv", domain=_DOMAIN), _quantised_convolution),
+        # QLinearConcat(s, z, x, s, z, ...) = Concat(x, ...)
+        Rule("join_what_is_quantised_alike", op("QLinearConcat", domain=_DOMAIN), _plain_concat),
     ),
 )
