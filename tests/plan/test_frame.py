@@ -26,6 +26,7 @@ MODELS = {
         b = Softmax<axis=-1>(a)  c = MatMul(b, x)  d = MatMul(c, t)  y = Add(d, a) }""",
     "rows": """g (float[n, m] x) => (float[n] y, float[k] z) { s = Softmax<axis=-1>(x)  r = ReduceSum<keepdims=0>(s, one)
         t = Transpose<perm=[1, 0]>(x)  y = Exp(r)  f = Reshape(t, flat)  z = CumSum(f, zero) }""",
+    "dense": "g (float[n, 64] x) => (float[n, 640] y) { a = MatMul(x, dw)  b = Gelu(a)  y = MatMul(b, dv) }",
     "pictures": """g (float[n, 4, m, 8] x) => (float[n, 4, p, q] y) { c = Conv<pads=[1, 1, 1, 1]>(x, w)  r = Relu(c)
         p = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(r)  y = Add(p, x) }""",
     "steps": "g (float[n, 1, 8] x) => (float[n, 1, 1, 8] y) { y, h = GRU<hidden_size=8>(x, gw, gr) }",
@@ -36,13 +37,15 @@ MODELS = {
 CONSTANTS = {
     "one": np.array([1]), "zero": np.array(0), "flat": np.array([-1]), "two": np.array([2, 2]), "zeros": np.array([0, 0]),
     "w": np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("f4"),
+    "dw": np.random.default_rng(3).standard_normal((64, 640)).astype("f4"),
+    "dv": np.random.default_rng(4).standard_normal((640, 640)).astype("f4"),
     "gw": np.random.default_rng(1).standard_normal((1, 24, 8)).astype("f4"),
     "gr": np.random.default_rng(2).standard_normal((1, 24, 8)).astype("f4"),
 }  # fmt: skip
 
 
 def proto(text: str) -> bytes:
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 20]> {text}')
     used = {name for node in model.graph.node for name in node.input}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in CONSTANTS.items() if n in used)
     return model.SerializeToString()
@@ -55,7 +58,7 @@ def session(text: str, threads: int = 2) -> InferenceSession:
 
 
 def feed(name: str, n: int, m: int) -> dict[str, np.ndarray]:
-    shape = {"pictures": (n, 4, m, 8), "steps": (n, 1, 8), "loop": (n, 4)}.get(name, (n, m))
+    shape = {"pictures": (n, 4, m, 8), "steps": (n, 1, 8), "loop": (n, 4), "dense": (n, 64)}.get(name, (n, m))
     return {"x": np.random.default_rng(n * 100 + m).standard_normal(shape).astype("f4")}
 
 
@@ -86,6 +89,8 @@ def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[in
     args[state._leased] = 0
     low, high = state.status.ctypes.data, state.status.ctypes.data + state.status.nbytes
     args = np.where((args >= low) & (args < high), args - low, args)
+    low, high = state.claims.ctypes.data, state.claims.ctypes.data + state.claims.nbytes
+    args = np.where((args >= low) & (args < high), args - low, args)
     table, patches = state.table.copy(), state.patches.copy()
     table[:, 1] -= start
     patches[:, 0] -= start
@@ -94,7 +99,7 @@ def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[in
 
 def test_words_are_those_of_an_exact_binding() -> None:
     compared = 0
-    for name in ("products", "rows", "steps"):
+    for name in ("products", "rows", "steps", "dense"):
         found = session(MODELS[name])
         for s in ((3, 5), (9, 6)):
             found.run(None, feed(name, *s))
