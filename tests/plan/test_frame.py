@@ -75,10 +75,15 @@ def test_results_are_those_of_an_exact_binding(name: str, threads: int, monkeypa
             np.testing.assert_array_equal(a, b)
 
 
-def segments(found: InferenceSession) -> list[Segment]:
-    """Native segments of the programs that are alive; the caller keeps one session."""
-    programs = [p for p in gc.get_objects() if isinstance(p, CpuProgram) and p._plans]
-    return [s for p in programs for s in p.executable.segments()]
+def run_segments(name: str) -> tuple[InferenceSession, list[Segment]]:
+    """A session of a model after two runs, and the native segments of its program."""
+    gc.collect()
+    before = {id(p) for p in gc.get_objects() if isinstance(p, CpuProgram)}
+    found = session(MODELS[name])
+    for s in ((3, 5), (9, 6)):
+        found.run(None, feed(name, *s))
+    programs = [p for p in gc.get_objects() if isinstance(p, CpuProgram) and id(p) not in before]
+    return found, [s for p in programs for s in p.executable.segments()]
 
 
 def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[int]]]:
@@ -100,10 +105,8 @@ def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[in
 def test_words_are_those_of_an_exact_binding() -> None:
     compared = 0
     for name in ("products", "rows", "steps", "dense"):
-        found = session(MODELS[name])
-        for s in ((3, 5), (9, 6)):
-            found.run(None, feed(name, *s))
-        for segment in segments(found):
+        found, native = run_segments(name)
+        for segment in native:
             frame = Frame(segment, 2, {"n": 3, "m": 5})
             for n, m in ((3, 5), (64, 5), (65, 7), (1, 1), (900, 33)):
                 rebound = frame.bind({"n": n, "m": m})
@@ -118,16 +121,12 @@ def test_words_are_those_of_an_exact_binding() -> None:
                 )  # fmt: skip
                 assert words(ours) == words(exact)
                 compared += 1
-        del found
-        gc.collect()
+        assert found
     assert compared >= 15
 
 
 def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> None:
-    found = session(MODELS["products"])
-    for s in ((3, 5), (9, 6)):
-        found.run(None, feed("products", *s))
-    (segment,) = segments(found)
+    found, (segment,) = run_segments("products")
     frame = Frame(segment, 2, {"n": 9, "m": 6})
     totals = [frame.bind({"n": n, "m": 64}).arena_nbytes for n in range(500, 530)]  # type: ignore[union-attr]
     assert len(set(totals)) <= 2
@@ -135,6 +134,7 @@ def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> Non
     exact = segment.bind_exactly({"n": 500, "m": 64}, 2).arena_nbytes
     assert exact <= totals[0] <= exact * 1.2
     assert frame.bind({"n": 8, "m": 6}).arena_nbytes < totals[0] / 50  # type: ignore[union-attr]
+    assert found
 
 
 def test_what_does_not_fit_is_said_by_the_exact_binding() -> None:
