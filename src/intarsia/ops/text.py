@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -103,7 +104,12 @@ def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int]) -> TensorType:
     return TensorType(DType.FLOAT, shape)
 
 
-@host_op("TfIdfVectorizer", since=9, infer=_tfidf_type, reason="looks up n-grams in a table")
+@host_op(
+    "TfIdfVectorizer",
+    since=9,
+    infer=_tfidf_type,
+    reason="its numbers are not int32 or int64, or its attributes do not fit together",
+)
 def tf_idf_vectorizer(
     X: np.ndarray, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
     ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
@@ -115,12 +121,13 @@ def tf_idf_vectorizer(
     pool: Sequence[Any] | None = pool_strings or pool_int64s
     if not pool:
         raise k.DefinitionError("TfIdfVectorizer needs pool_strings or pool_int64s")
-    table = _ngrams(pool, ngram_counts)
+    table = ngrams_of(pool, ngram_counts)
     if len(ngram_indexes) < len(table) or min(ngram_indexes) < 0 or weights and len(weights) < len(table):
         given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
         raise k.DefinitionError(f"{given}; expected one of at least 0 (and a weight) for each of {len(table)} n-grams")
     out = np.zeros((*X.shape[:-1], max(ngram_indexes) + 1), np.float32)
-    for row, target in zip(X.reshape(-1, X.shape[-1]), out.reshape(-1, out.shape[-1]), strict=True):
+    rows = math.prod(X.shape[:-1])
+    for row, target in zip(X.reshape(rows, X.shape[-1]), out.reshape(rows, out.shape[-1]), strict=True):
         for gram, count in _count(list(row), min_gram_length, max_gram_length, max_skip_count).items():
             if gram in table:
                 at = table[gram]
@@ -129,7 +136,7 @@ def tf_idf_vectorizer(
     return out
 
 
-def _ngrams(pool: Sequence[Any], starts: Sequence[int]) -> dict[tuple[Any, ...], int]:
+def ngrams_of(pool: Sequence[Any], starts: Sequence[int]) -> dict[tuple[Any, ...], int]:
     """n-gram -> its number; the n-grams of length n lie from starts[n - 1] on."""
     table: dict[tuple[Any, ...], int] = {}
     for n, start in enumerate(starts, 1):

@@ -34,6 +34,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, Result
 from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.layout import channels_last
+from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
@@ -69,6 +70,9 @@ def lower_graph(
     tables = packed_tables(inference)
     if tables is not None:
         inference = infer(tables, registry)
+    words = words_numbered(inference)
+    if words is not None:
+        inference = infer(words, registry)
     layers = dequantized_layers(inference)
     if layers is not None:
         inference = infer(layers, registry)

@@ -130,6 +130,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "Bernoulli"): "intarsia.providers.cpu.random:random",
     ("", "Dropout"): "intarsia.providers.cpu.random:dropout",
     ("", "Multinomial"): "intarsia.providers.cpu.random:multinomial",
+    ("", "TfIdfVectorizer"): "intarsia.providers.cpu.ngrams:tf_idf",
     ("", "DFT"): "intarsia.providers.cpu.fourier:dft",
     ("", "STFT"): "intarsia.providers.cpu.fourier:stft",
     ("com.microsoft", "Rfft"): "intarsia.providers.cpu.fourier:rfft",
