@@ -1,4 +1,5 @@
-"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C == M)."""
+"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C == M), or every few
+neighbouring ones have one together."""
 
 from __future__ import annotations
 
@@ -39,12 +40,24 @@ def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
 
 
 def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
-    """ONNX weights [C, 1, *kernel] as [positions, C padded to whole vectors]."""
-    channels, count = weights.shape[0], math.prod(weights.shape[2:])
+    """ONNX weights [C, channels of a group, *kernel] as [positions * channels of a group, C padded to whole vectors]."""
+    channels, each, count = *weights.shape[:2], math.prod(weights.shape[2:])
     lanes = target.vector_bytes // weights.dtype.itemsize
-    out = aligned_zeros((count, -(-channels // lanes) * lanes), weights.dtype)
-    out[:, :channels] = weights.reshape(channels, count).T
+    out = aligned_zeros((count * each, -(-channels // lanes) * lanes), weights.dtype)
+    out[:, :channels] = weights.reshape(channels, each, count).transpose(2, 1, 0).reshape(count * each, channels)
     return out
+
+
+MOST_IN_GROUP = 8  # of wider groups the matrix product of their windows wastes nothing
+_UNROLLED = 64  # channels of a group times the window's pixels in a line, at most
+
+
+def takes_groups(weights: tuple[int, ...], group: int, lanes: int) -> bool:
+    """Whether a convolution by such weights is one of this kernel's: as many filters as channels, in small groups."""
+    each = weights[1]
+    return (
+        weights[0] == group * each and each in (2, 4, MOST_IN_GROUP) and lanes % each == 0 and each * weights[-1] <= _UNROLLED
+    )
 
 
 def depthwise_args(

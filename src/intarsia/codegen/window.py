@@ -7,7 +7,7 @@ for several outputs. There is no border in memory: positions outside read a vect
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -45,6 +45,8 @@ class WindowSpec:
         epilogue: operands "column" (by channel), "full" or "scalar".
         x_dtype: of the input where it is not `dtype`: UINT8 or INT8, of which "multiply" subtracts a zero point
             in FLOAT. Sums of such products are exact up to 2^24.
+        each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
+            a weight (grouped convolution); a power of two that divides a vector.
     """
 
     operation: str
@@ -54,8 +56,11 @@ class WindowSpec:
     dtype: DType = DType.FLOAT
     epilogue: Epilogue | None = None
     x_dtype: DType | None = None
+    each: int = 1
 
     def __post_init__(self) -> None:
+        if self.each != 1 and (self.operation != "multiply" or self.x_dtype is not None or self.each & (self.each - 1)):
+            raise ValueError(f"groups of 2^n channels go with multiply of one type; got {self.each} and {self.operation}")
         if self.operation not in OPERATIONS:
             raise ValueError(f"operation is one of {', '.join(OPERATIONS)}; got {self.operation!r}")
         if self.epilogue and "row" in self.epilogue.kinds:
@@ -276,6 +281,9 @@ class Window:
             return loaded[at]
 
         taps = range(self.kernel[2])
+        if self.spec.each > 1:
+            self._accumulate_groups(state, pixel, position, offset)
+            return
         if self.spec.operation == "multiply":
             width = body.mul(body.div(body.add(v["channels"], self.lanes - 1), self.lanes), self.lanes * self.size)
             line = body.at(v["weights"], offset, body.mul(position, width))
@@ -289,6 +297,27 @@ class Window:
                     state[p] = body.b.select(self._greater(value, state[p]), value, state[p])
                 else:
                     state[p] = body.b.fadd(state[p], value)
+
+    def _accumulate_groups(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
+        """One line of the window: channel `i` of every group, spread over its group's lanes, times its weights."""
+        body, each, dtype = self.body, self.spec.each, self.spec.dtype
+        width = body.mul(body.div(body.add(self.v["channels"], self.lanes - 1), self.lanes), self.lanes * self.size)
+        line = body.at(self.v["weights"], offset, body.mul(body.mul(position, each), width))
+        taps, stride, dilation = range(self.kernel[2]), self.strides[2], self.dilations[2]
+        weights = {
+            (x, i): body.load(body.at(line, body.mul(width, x * each + i)), dtype, self.lanes)
+            for x in taps
+            for i in range(each)
+        }
+        uses: dict[int, list[tuple[int, int]]] = {}
+        for p in range(PIXELS):
+            for x in taps:
+                uses.setdefault(p * stride + x * dilation, []).append((p, x))
+        for at in sorted(uses):  # few values are alive at once: a pixel's channel serves all outputs that see it
+            for i in range(each):
+                spread = body.shuffle(pixel(at), pixel(at), [lane // each * each + i for lane in range(self.lanes)])
+                for p, x in uses[at]:
+                    state[p] = body.fma(spread, weights[x, i], state[p], dtype, self.lanes)
 
     def _greater(self, x: Value, y: Value) -> Value:
         b, dtype = self.body.b, self.spec.dtype

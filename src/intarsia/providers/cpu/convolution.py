@@ -172,7 +172,8 @@ class Convolution(Windowed):
         assert weights is not None
         kernel = tuple(weights.shape[2:])
         group = int(self.node.attributes.get("group", 1))
-        if group > 1 and weights.shape[1] == 1 and weights.shape[0] == group:
+        small = depthwise.takes_groups(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits)
+        if group > 1 and (small or weights.shape[1] == 1 and weights.shape[0] == group):
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
         outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
         if outputs is not None:
@@ -213,13 +214,15 @@ class Convolution(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, kernel: tuple[int, ...],
     ) -> Step:  # fmt: skip
-        spec = WindowSpec("multiply", kernel, *strides_and_dilations(self.node, len(kernel)), self.data.dtype, epilogue)
+        strides, each = strides_and_dilations(self.node, len(kernel)), weights.shape[1]
+        spec = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, each=each)
         packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
 
         call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
+        kind = "grouped" if each > 1 else "depthwise"
         return Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
-            label=f"depthwise {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
+            label=f"{kind} {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
         )  # fmt: skip
 
     def _product(
