@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from intarsia.explain import Explanation as Explanation
     from intarsia.install import install_as as install_as
     from intarsia.install import uninstall as uninstall
+    from intarsia.log import set_default_logger_callback as set_default_logger_callback
     from intarsia.log import set_default_logger_severity as set_default_logger_severity
     from intarsia.log import set_default_logger_verbosity as set_default_logger_verbosity
     from intarsia.lora import AdapterFormat as AdapterFormat
@@ -155,7 +156,7 @@ _NAMES: dict[str, str] = {
     ),
     "explain": "Explanation",
     "install": "install_as uninstall",
-    "log": "set_default_logger_severity set_default_logger_verbosity",
+    "log": "set_default_logger_callback set_default_logger_severity set_default_logger_verbosity",
     "lora": "AdapterFormat LoraAdapter",
     "model_compiler": "ModelCompiler OrtEpContextData OrtEpContextDataBuffer OrtExternalInitializerInfo",
     "operators.library": "OperatorLibrary host_op op unregister_operator",

@@ -6,13 +6,37 @@ A program that has configured logging gets Intarsia's records where it sends its
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from intarsia.errors import InvalidArgument
+from intarsia.errors import InvalidArgument, WrongType
 
 LEVELS = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.CRITICAL}
 """onnxruntime's severity (verbose, info, warning, error, fatal) -> logging's level."""
 
 logger = logging.getLogger("intarsia")
+
+
+LogCallback = Callable[[int, str, str, str, str], object]
+"""What `set_default_logger_callback` takes: a function of severity, category, session's logid, place in the code, message."""
+
+_SESSION = "intarsia.session"
+
+
+class _Callback(logging.Handler):
+    """Gives records to a program's function; what that raises is reported as logging reports its own errors."""
+
+    def __init__(self, function: LogCallback) -> None:
+        super().__init__()
+        self.function = function
+
+    def emit(self, record: logging.LogRecord) -> None:
+        severity = max((s for s, level in LEVELS.items() if level <= record.levelno), default=0)
+        logid = record.name.removeprefix(f"{_SESSION}.") if record.name.startswith(f"{_SESSION}.") else ""
+        place = f"{record.filename}:{record.lineno} {record.funcName}"
+        try:
+            self.function(severity, record.name, logid, place, record.getMessage())
+        except Exception:  # noqa: BLE001 # logging must not stop what is logged
+            self.handleError(record)
 
 
 class _StderrUnlessConfigured(logging.StreamHandler):
@@ -37,6 +61,31 @@ def set_default_logger_severity(severity: int) -> None:
     _ensure_handler()
 
 
+def set_default_logger_callback(callback: LogCallback | None, severity: int = 2) -> None:
+    """Give log records to `callback(severity, category, logid, code_location, message)` and do not write them; None: no more.
+
+    Records that a program's own logging configuration takes go there too. What the callback raises stops nothing.
+
+    Args:
+        severity: records of this severity and above, as in `set_default_logger_severity`.
+
+    Raises:
+        WrongType: no function.
+        InvalidArgument: a severity that does not exist.
+    """
+    level = _level(severity)
+    if callback is not None and not callable(callback):
+        raise WrongType(f"set_default_logger_callback: expected a function or None, got {callback!r}")
+    for handler in [h for h in logger.handlers if isinstance(h, _Callback)]:
+        logger.removeHandler(handler)
+    if callback is None:
+        _ensure_handler()
+        return
+    logger.removeHandler(_handler)
+    logger.addHandler(_Callback(callback))
+    logger.setLevel(level)
+
+
 def set_default_logger_verbosity(verbosity: int) -> None:
     """Accepted for onnxruntime's sake: there is one level of verbose records."""
     if not isinstance(verbosity, int):
@@ -44,13 +93,13 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 
 def _ensure_handler() -> None:
-    if _handler not in logger.handlers:
+    if _handler not in logger.handlers and not any(isinstance(h, _Callback) for h in logger.handlers):
         logger.addHandler(_handler)
 
 
 def session_logger(severity: int, logid: str) -> logging.Logger:
     """A logger for one session; it is not kept by the logging module, so that sessions leave nothing behind."""
-    own = logging.Logger(f"intarsia.session{f'.{logid}' if logid else ''}")  # noqa: LOG001 # must not outlive the session
+    own = logging.Logger(f"{_SESSION}{f'.{logid}' if logid else ''}")  # noqa: LOG001 # must not outlive the session
     own.parent = logger
     if severity >= 0:
         own.setLevel(_level(severity))

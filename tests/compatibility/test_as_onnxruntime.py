@@ -272,3 +272,42 @@ def test_links_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "snapshot" / "d.bin").symlink_to(tmp_path / "data" / "two")
     with pytest.raises(ExternalDataError, match=r"External data path validation failed for .*leads out of the model's folder"):
         ort.InferenceSession(tmp_path / "snapshot" / "m.onnx")
+
+
+class TestLogCallback:
+    @pytest.fixture(autouse=True)
+    def restored(self):
+        yield
+        ort.set_default_logger_callback(None)
+        ort.set_default_logger_severity(2)
+
+    def test_records_go_to_the_program(self, capsys) -> None:
+        records: list[tuple[int, str, str, str, str]] = []
+        ort.set_default_logger_callback(lambda *record: records.append(record), severity=0)
+        options = ort.SessionOptions()
+        options.logid = "mine"
+        ort.InferenceSession(chain().SerializeToString(), options, providers=[CPU])
+        assert [type(part) for part in records[0]] == [int, str, str, str, str]
+        assert {0} <= {severity for severity, *_ in records}
+        assert "mine" in {logid for _, _, logid, *_ in records}
+        assert any("placement of the model" in message for *_, message in records)
+        assert "placement" not in capsys.readouterr().err
+        seen = len(records)
+        ort.set_default_logger_callback(None)
+        ort.InferenceSession(chain().SerializeToString(), options, providers=[CPU])
+        assert len(records) == seen
+
+    def test_what_it_raises_stops_nothing(self, monkeypatch) -> None:
+        def fails(*_: object) -> None:
+            raise ValueError("on purpose")
+
+        monkeypatch.setattr("logging.raiseExceptions", False)
+        ort.set_default_logger_callback(fails, severity=0)
+        ort.InferenceSession(chain().SerializeToString(), providers=[CPU])
+
+    def test_errors(self) -> None:
+        for severity in (-1, 5):
+            with pytest.raises(InvalidArgument, match=r"log severity: expected 0 \(verbose\) to 4 \(fatal\)"):
+                ort.set_default_logger_callback(print, severity=severity)
+        with pytest.raises(WrongType, match="set_default_logger_callback: expected a function or None, got 'print'"):
+            ort.set_default_logger_callback("print")  # type: ignore[arg-type]
