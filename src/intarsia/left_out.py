@@ -14,17 +14,6 @@ LEFT_OUT: dict[str, str] = {
     "opkernel": _DOCS,
     "schemadef": _DOCS,
     "pack_fp4_weights_for_cuda_moe_gemm": _PACKED,
-    **dict.fromkeys(
-        (
-            "quantize_matmul_2bits",
-            "quantize_matmul_4bits",
-            "quantize_matmul_8bits",
-            "quantize_matmul_bnb4",
-            "quantize_qdq_matmul_2bits",
-            "quantize_qdq_matmul_4bits",
-        ),
-        _PACKED,
-    ),
     "webgpu_context_id": "no provider here shares a WebGPU context",
 }
 """Names of `onnxruntime` and `onnxruntime.capi._pybind_state` -> why they are left out."""

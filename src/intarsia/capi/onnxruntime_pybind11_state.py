@@ -16,6 +16,12 @@ _ELSEWHERE = {
     "SessionObjectInitializer": "capi.low_level",
     "get_default_session_options": "capi.low_level",
     "get_session_initializer": "capi.low_level",
+    "quantize_matmul_2bits": "weight_packing",
+    "quantize_matmul_4bits": "weight_packing",
+    "quantize_matmul_8bits": "weight_packing",
+    "quantize_matmul_bnb4": "weight_packing",
+    "quantize_qdq_matmul_2bits": "weight_packing",
+    "quantize_qdq_matmul_4bits": "weight_packing",
 }
 """Names that the package's root does not have -> the module that defines them."""
 
