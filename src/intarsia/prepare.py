@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import json
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,13 @@ from intarsia.feeds import converted
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.load import load
-from intarsia.graph.model import Constant, Graph, OptionalType, SequenceType, TensorType, Value, ValueType
+from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.options import SessionOptions
+
+logger = logging.getLogger("intarsia.load")
+
+_RELEASED = {"": 26, "ai.onnx.ml": 5, "com.microsoft": 1, "ai.onnx.preview.training": 1}
+"""The newest released version of each operator set that a model may leave out."""
 
 
 def load_model(source: Any, options: SessionOptions) -> Graph:
@@ -30,12 +36,38 @@ def load_model(source: Any, options: SessionOptions) -> Graph:
         NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: as `graph.load`.
     """
     folder = options.config("session.model_external_initializers_file_folder_path")
-    graph = load(source, base_dir=folder or None, external=_external_files(options))
+    graph = with_imports(load(source, base_dir=folder or None, external=_external_files(options)))
     if graph.metadata.ir_version < 4:  # before IR version 4 every initializer had to be listed as an input too
         graph.overridable = []
     sizes = {**_denoted(source, graph, options.denotation_overrides), **options.free_dimension_overrides}
     graph = with_sizes(graph, sizes) if sizes else graph
     return with_initializers(graph, options.initializers) if options.initializers else graph
+
+
+def with_imports(graph: Graph) -> Graph:
+    """A graph that imports the operator sets of all its nodes: those that the model leaves out, as programs that write
+    com.microsoft's operators by hand often do, at the version that onnxruntime takes, the newest released."""
+    if not graph.opset_imports:
+        return graph  # before IR version 3
+    used: set[str] = set()
+    for nodes in (graph.nodes, *(function.nodes for function in graph.functions.values())):
+        _add_domains(nodes, used)
+    own = {domain for domain, *_ in graph.functions}
+    missing = {domain: _RELEASED[domain] for domain in sorted(used & _RELEASED.keys() - graph.opset_imports.keys() - own)}
+    if missing:
+        listed = ", ".join(f"{domain or 'ai.onnx'} (taken as version {version})" for domain, version in missing.items())
+        logger.warning("%s does not import operator sets that it uses: %s", graph.metadata.path or "the model", listed)
+        graph.opset_imports = {**graph.opset_imports, **missing}
+    return graph
+
+
+def _add_domains(nodes: Sequence[Node], domains: set[str]) -> None:
+    """Add the domains of nodes, those in subgraphs included."""
+    for node in nodes:
+        domains.add(node.domain)
+        if node.attributes:
+            for subgraph in node.subgraphs:
+                _add_domains(subgraph.nodes, domains)
 
 
 def _external_files(options: SessionOptions) -> Callable[[Path | None, str], ExternalFiles]:

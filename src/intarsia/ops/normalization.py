@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
 from intarsia.graph.dtypes import DType
@@ -146,8 +147,16 @@ def group_normalization(
     return k.reshape(k.cast(y * scale + bias, X.dtype), X.shape)
 
 
+@op("LayerNormalization", 1)
+def layer_normalization_1(
+    X: Tensor, Scale: Tensor, B: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+    node: NodeContext, **unknown: Any,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    """Written by onnxruntime's older fusions in the default domain; as there, attributes that it does not know are nothing."""
+    return layer_normalization(X, Scale, B, axis=axis, epsilon=epsilon, stash_type=stash_type, node=node)
+
+
 @op("LayerNormalization", 17)
-@op("LayerNormalization", 1)  # exported by onnxruntime's older fusions in the default domain
 def layer_normalization(
     X: Tensor,
     Scale: Tensor,
