@@ -12,14 +12,14 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, WrongType
 
-_NF4 = np.float32([
+_NF4 = np.array([
     -0.8480964004993439, -0.6106329262256622, -0.4599952697753906, -0.33967943489551544, -0.23460740596055984,
     -0.13791173323988914, -0.045525018125772476, 0.03979014977812767, 0.1202552504837513, 0.2035212516784668,
     0.2920137718319893, 0.3893125355243683, 0.5016634166240692, 0.6427869200706482, 0.8614784181118011,
-])  # fmt: skip
+], np.float32)  # fmt: skip
 """bitsandbytes' bounds between the 16 values of the type NF4."""
 
-_FP4 = np.float32([0.00260417, 0.0859375, 0.20833333, 0.29166667, 0.4166667, 0.583333, 0.8333333])
+_FP4 = np.array([0.00260417, 0.0859375, 0.20833333, 0.29166667, 0.4166667, 0.583333, 0.8333333], np.float32)
 """bitsandbytes' bounds between the eight magnitudes of the type FP4, and their codes."""
 _FP4_CODES = np.array([0, 1, 6, 7, 4, 5, 2, 3], np.uint8)
 
