@@ -11,7 +11,15 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia as ort
 
-SIZES = [(1, 64, 40, 32), (1, 100, 33, 32), (3, 129, 70, 16), (4, 256, 32, 128), (5, 96, 17, 32), (40, 65, 48, 64)]
+SIZES = [
+    (1, 64, 40, 32),
+    (1, 100, 33, 32),
+    (3, 129, 70, 16),
+    (4, 256, 32, 128),
+    (5, 96, 17, 32),
+    (40, 65, 48, 64),
+    (96, 512, 640, 32),
+]
 
 
 def packed_bytes(numbers: np.ndarray, bits: int) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from intarsia.codegen.block_kernel import BlockFormat, pack_blocks
 from intarsia.codegen.microkernel import Tile
+from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
@@ -57,6 +58,9 @@ class BlockMatMul(MatMul):
         if bias is None:
             return acc
         return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape or ()), acc.dtype)  # type: ignore[arg-type]
+
+    def _tiled(self, target: Target, workspace: Workspace) -> bool:
+        return False  # B stays in blocks
 
     def _right(self, workspace: Workspace, single: bool, tile: Tile) -> tuple[str, str, BlockFormat | None]:
         b, form = self.types[1], self.form
