@@ -191,21 +191,23 @@ class CpuProgram(Program):
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
-        env = dict(plan.env)
+        env, learned = dict(plan.env), self.executable.learned
         for unit in plan.units:
             if run is not None:
                 run.check()
             if isinstance(unit, HostStep):
                 self._run_host_timed(unit, values, env, run)
                 for name in unit.node.outputs:
-                    self.executable.learn(name, values.get(name), env)
+                    if name in learned:
+                        self.executable.learn(name, values.get(name), env)
                 continue
             segment = unit if isinstance(unit, Segment) else unit.segment
             bound = segment.bind_again(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
             results = self._run_segment(bound, [values[n] for n in segment.inputs], run)
             values.update(zip(segment.outputs, results, strict=True))
             for name in segment.outputs:
-                self.executable.learn(name, values[name], env)
+                if name in learned:
+                    self.executable.learn(name, values[name], env)
         return self._collect(values, inputs, env)
 
     def _collect(self, values: dict[str, Any], inputs: Sequence[Any], env: Mapping[str, int]) -> list[Any]:
@@ -269,31 +271,33 @@ class CpuProgram(Program):
 
     def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
         node = step.node
-        operands = [self._value(n, values) for n in step.reads]
-        operands = [
-            _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x
-            for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
-        ]
-        inputs = operands[: len(node.inputs)]
+        operands = [values[n] if n in values else self._value(n, values) for n in step.reads]
+        if any(view is not None for view in step.views):
+            operands = [
+                _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x
+                for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
+            ]
+        inputs = operands[: len(node.inputs)] if step.captured else operands
         kernel = host_kernel(node)
         results = self._by_kernel(kernel, node, inputs) if kernel else None
         if results is None:
             results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
+        if len(results) == 1 == len(node.outputs):
+            values[node.outputs[0]] = results[0]
+            return
         results += [None] * (len(node.outputs) - len(results))
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
 
     def _by_kernel(self, kernel: HostKernel, node: Node, inputs: list[Any]) -> list[Any] | None:
-        from intarsia.ops.infer import MALFORMED
-
-        where = f"node {node.name!r} ({node.qualified_op})"
         try:
             return kernel(node, inputs, self.target)
         except IntarsiaError:
             raise
-        except MemoryError as error:
-            raise OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory") from error
-        except MALFORMED as error:  # what NumPy says of sizes that are negative, or absurd
-            raise Fail(f"{where} failed: {error}") from error
+        except Exception as error:
+            known = _failed(node, error)
+            if known is None:
+                raise
+            raise known from error
 
     def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
         """The step by its definition; `others` are what its subgraphs capture."""
@@ -379,6 +383,18 @@ def _check_shape(value: Value, x: Any) -> None:
     if x.ndim != len(kind.shape):
         given = f"rank {x.ndim} (shape {list(x.shape)})"
         raise InvalidArgument(f"input {value.name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
+
+
+def _failed(node: Node, error: Exception) -> Exception | None:
+    """What a kernel's error is to callers; None: a mistake of this package, which stays what it is."""
+    from intarsia.ops.infer import MALFORMED
+
+    where = f"node {node.name!r} ({node.qualified_op})"
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory")
+    if isinstance(error, MALFORMED):  # what NumPy says of sizes that are negative, or absurd
+        return Fail(f"{where} failed: {error}")
+    return None
 
 
 def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
