@@ -244,7 +244,7 @@ def trace(
             if known is None:
                 where = f"{record.input_names[i]!r} ({node.inputs[i]!r})"
                 raise k.SymbolicValueError(f"its input {where} is known only at run time")
-            arguments[i] = known
+            arguments[i] = known.astype(np.int64).astype(object) if operands[i].dtype is DType.BOOL else known
     out = call(record, node, arguments, operands=tuple(operands))
     roots = list(out) if isinstance(out, (tuple, list)) else [out]
     return roots[: len(node.outputs)] + [None] * (len(node.outputs) - len(roots))

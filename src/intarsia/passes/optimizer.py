@@ -13,7 +13,20 @@ from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.graph.verify import verify
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
-from intarsia.passes import activations, attention, contributed, fold, gradients, index, inline, linear, norms, rotary, shapes
+from intarsia.passes import (
+    accumulation,
+    activations,
+    attention,
+    contributed,
+    fold,
+    gradients,
+    index,
+    inline,
+    linear,
+    norms,
+    rotary,
+    shapes,
+)
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
@@ -22,7 +35,7 @@ _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one
 
 # Each phase runs its rule sets, and those of all phases before it, until nothing changes.
 PHASES: tuple[tuple[RuleSet, ...], ...] = (
-    (contributed.RULES, fold.RULES, inline.RULES, shapes.RULES, index.RULES, linear.RULES),
+    (contributed.RULES, fold.RULES, inline.RULES, accumulation.RULES, shapes.RULES, index.RULES, linear.RULES),
     (activations.RULES, norms.RULES, linear.EXTENDED_RULES),
     (rotary.RULES, attention.RULES),
     (attention.HEAD_RULES,),

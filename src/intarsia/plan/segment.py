@@ -419,7 +419,10 @@ class State:
                 else:
                     leased.append(len(values))
                     values.append(base + bound.offsets[name] + offset)
-        self.args[: len(values)] = values
+        try:
+            self.args[: len(values)] = values
+        except OverflowError:
+            raise InvalidArgument("a size is 2^63 or more: check sizes and pads that attributes and inputs give") from None
         self._leased = np.array(leased, np.intp)
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
         self._own_words = sum(words)

@@ -27,7 +27,10 @@ def body_program(
     assert owner.lowered is not None  # a program with subgraphs is not kept in the cache
     around = owner.lowered.graph
     constants = around.constants
-    names = sorted(n for n in graph.captured_names() if n not in constants)
+    known, names = owner._captured.get(id(graph), (None, []))
+    if known is not graph:  # the graph is kept, so that its id stays its own
+        names = sorted(n for n in graph.captured_names() if n not in constants)
+        owner._captured[id(graph)] = (graph, names)
     values = [*given, *(captured[n] for n in names)]
     key = (id(graph), tuple(_kind(v) for v in values))
     kept, program = owner._bodies.get(key, (None, None))

@@ -64,6 +64,7 @@ class CpuProgram(Program):
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
+        self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
         sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
         self._sized_inputs = sized  # those whose elements are sizes
 
