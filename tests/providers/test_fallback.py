@@ -15,7 +15,7 @@ from intarsia.partition.provider import ExecutionProvider, Support
 from intarsia.providers import fallback
 from intarsia.providers.field import KNOWN_ELSEWHERE, NEEDS, looked_for
 
-CPU, REFERENCE, CUDA = "CPUExecutionProvider", "ReferenceExecutionProvider", "CUDAExecutionProvider"
+CPU, REFERENCE, TENSORRT = "CPUExecutionProvider", "ReferenceExecutionProvider", "TensorrtExecutionProvider"
 SOURCE = onnx.parser.parse_model(
     '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { a = Relu(x)  y = Exp(a) }'
 ).SerializeToString()
@@ -49,7 +49,7 @@ def session(providers: list[object], mode: str = "") -> ort.InferenceSession:
 
 @pytest.mark.parametrize(
     ("absent", "message"),
-    [(CUDA, f"{CUDA} .* is not part of this version"), (Picky, "PickyExecutionProvider takes none of")],
+    [(TENSORRT, f"{TENSORRT} .* is not part of this version"), (Picky, "PickyExecutionProvider takes none of")],
 )
 class TestModes:
     def test_listed_lets_another_of_the_list_stand_in(self, absent: object, message: str) -> None:
@@ -60,7 +60,7 @@ class TestModes:
                 session([absent], mode)
 
     def test_error_lets_none(self, absent: object, message: str) -> None:
-        for providers in ([absent, CPU], [absent], [CPU, absent] if absent is CUDA else [absent, REFERENCE, CPU]):
+        for providers in ([absent, CPU], [absent], [CPU, absent] if absent is TENSORRT else [absent, REFERENCE, CPU]):
             with pytest.raises(EPFail, match=message):
                 session(providers, "error")
 
@@ -143,14 +143,14 @@ class TestWhatWasLookedFor:
         monkeypatch.setattr(platform, "system", lambda: "Linux")
         monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
         monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
-        assert "libcuda.so was not found in the loader's folders (LD_LIBRARY_PATH is '/opt/lib')" in looked_for(CUDA)
+        assert "libcuda.so was not found in the loader's folders (LD_LIBRARY_PATH is '/opt/lib')" in looked_for(TENSORRT)
         monkeypatch.setattr("ctypes.util.find_library", lambda name: f"lib{name}.so.1")
-        assert "the library libcuda.so.1 is there" in looked_for(CUDA)
+        assert "the library libcuda.so.1 is there" in looked_for(TENSORRT)
         assert "this is Linux, it needs Windows" in looked_for("DmlExecutionProvider")
 
     def test_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(NEEDS, CUDA, type(NEEDS[CUDA])(packages=("onnx",), install="nothing"))
-        assert f"the Python package 'onnx' {onnx.__version__} is there" in looked_for(CUDA)
+        monkeypatch.setitem(NEEDS, TENSORRT, type(NEEDS[TENSORRT])(packages=("onnx",), install="nothing"))
+        assert f"the Python package 'onnx' {onnx.__version__} is there" in looked_for(TENSORRT)
 
     def test_unknown(self) -> None:
         assert looked_for("AzureExecutionProvider") == ""

@@ -128,7 +128,7 @@ class Gpu:
         Raises:
             OutOfMemory: more than one buffer may have, than the limit of the options allows, or than the device has.
         """
-        nbytes = aligned(nbytes)
+        nbytes = self._extent(nbytes)
         if nbytes > self.limits.buffer_nbytes:
             raise OutOfMemory(
                 f"{self.device}: a buffer of {nbytes:,} bytes was asked for; this device allows {self.limits.buffer_nbytes:,}: "
@@ -141,11 +141,23 @@ class Gpu:
                 buffer = kept.pop()
             else:
                 self._require(nbytes)
-                buffer = self._create(nbytes)
+                buffer = self._created(nbytes)
             self._lent[id(buffer)] = buffer
             self.counters.allocated_nbytes += nbytes
             self.counters.peak_nbytes = max(self.counters.peak_nbytes, self.counters.allocated_nbytes)
         return Memory(self, buffer, nbytes)
+
+    def _extent(self, nbytes: int) -> int:
+        """The size of the block for so many bytes."""
+        return aligned(nbytes)
+
+    def _created(self, nbytes: int) -> Any:
+        try:
+            return self._create(nbytes)
+        except OutOfMemory:
+            if not self.trim():
+                raise
+            return self._create(nbytes)
 
     def _require(self, nbytes: int) -> None:
         held = self.counters.allocated_nbytes + self._pooled_nbytes

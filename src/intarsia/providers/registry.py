@@ -23,6 +23,7 @@ __all__ = ["ProviderChoice", "ProviderWarning", "get_all_providers", "get_availa
 
 ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
 DML = "DmlExecutionProvider"
 OPENCL = "OpenCLExecutionProvider"
@@ -30,6 +31,7 @@ OPENVINO = "OpenVINOExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
+    CUDA: "intarsia.providers.cuda:CUDAExecutionProvider",
     WEBGPU: "intarsia.providers.webgpu:WebGpuExecutionProvider",
     DML: "intarsia.providers.webgpu:DmlExecutionProvider",
     OPENCL: "intarsia.providers.opencl:OpenCLExecutionProvider",

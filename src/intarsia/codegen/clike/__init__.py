@@ -5,6 +5,7 @@ writes what they are made of. Sizes are numbers when kernels are printed, and pa
 kernels that differ in sizes only are one text.
 """
 
+from intarsia.codegen.clike.cuda import Cuda
 from intarsia.codegen.clike.cut import Cut, Job, unsupported
 from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -12,4 +13,4 @@ from intarsia.codegen.clike.opencl import OpenCl
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.wgsl import Wgsl
 
-__all__ = ["KINDS", "Cut", "Dialect", "Job", "Kernel", "KernelParts", "Kind", "Limits", "OpenCl", "Wgsl", "unsupported"]
+__all__ = ["KINDS", "Cuda", "Cut", "Dialect", "Job", "Kernel", "KernelParts", "Kind", "Limits", "OpenCl", "Wgsl", "unsupported"]
