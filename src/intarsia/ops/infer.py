@@ -292,8 +292,9 @@ def check_inputs(record: OpRecord, given: Sequence[object]) -> None:
 
 
 def _check_variadic(record: OpRecord, node: Node) -> None:
-    """Inputs of which an operator takes any number are all there."""
-    if record.variadic and getattr(record.function, "__module__", "").startswith("intarsia.ops."):
+    """Inputs of which an operator takes any number are all there (derivatives leave out those that they do not need)."""
+    own = getattr(record.function, "__module__", "").startswith("intarsia.ops.")
+    if record.variadic and own and record.domain != "intarsia.gradient":
         names = node.inputs[len(record.input_names) :]
         if "" in names:
             raise k.DefinitionError(f"input {len(record.input_names) + names.index('')} is left out; expected a value")
