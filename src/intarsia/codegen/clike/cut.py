@@ -32,6 +32,7 @@ _CHEAP = frozenset((*_VIEWS, *"add sub mul neg abs min max select eq ne lt le an
 _PASSES = ELEMENTWISE | {"broadcast", "reshape", "transpose"}  # through which a reduction or product stays open
 _LIGHT = 8  # cheap primitives that the operand of a matrix product may have besides views
 _SMALL = 4096  # elements times terms: so much may be computed many times over
+_THIN_ROWS, _THIN_TERMS = 2, 64
 _SHORT = 32  # a reduction of fewer terms is no work for a group of threads
 STRUCTURAL = frozenset((*_VIEWS, "reduce", "argreduce", "dot", "scan", "scatter", "sort", "argsort", "size"))
 
@@ -195,7 +196,7 @@ class Cut:
         dots = open_products(order)
         rows = None if dots or not self.is_open(root) else schedules.rows_of(root)
         by_rows = rows is not None and (rows.length >= _SHORT or not _map_fits(root))
-        by_tiles = bool(dots) and self._product_fits(root, dots[0])
+        by_tiles = bool(dots) and self._product_fits(root, dots[0]) and not _is_thin(dots[0])
         if (by_rows or by_tiles) and d.packed(root.dtype) > 1:
             wide = wide_type(root.dtype)
             inner = self.store(root.args[0] if root.prim == "cast" and root.args[0].dtype is wide else k.cast(root, wide))
@@ -264,6 +265,13 @@ def _is_light(t: Tensor) -> bool:
 
 def is_cheap(t: Tensor) -> bool:
     return all(x.prim in _CHEAP for x in walk([t])) or product(t.shape) == 1
+
+
+def _is_thin(dot: Tensor) -> bool:
+    """A product whose tiles would be almost empty (a depthwise convolution): better by a thread for each element."""
+    rows, terms = dot.shape[-2], dot.args[0].shape[-1]
+    assert isinstance(rows, int) and isinstance(terms, int)
+    return rows <= _THIN_ROWS and terms <= _THIN_TERMS
 
 
 def _map_fits(t: Tensor) -> bool:
