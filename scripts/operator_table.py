@@ -23,7 +23,9 @@ import onnx
 import onnx.defs
 import onnx.parser
 
+from intarsia.codegen.clike import Wgsl
 from intarsia.codegen.target import Target
+from intarsia.device.gpu import DeviceLimits
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
@@ -35,6 +37,7 @@ from intarsia.partition.provider import CompileContext, NodeReport
 from intarsia.providers.cpu.host import NATIVE
 from intarsia.providers.cpu.lower import lower_graph
 from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.gpu.survey import Survey
 from intarsia.providers.reference import ReferenceExecutionProvider
 
 ROOT = Path(__file__).parents[1]
@@ -69,6 +72,8 @@ LEGEND = """
 - *compiled for*: element types of the main input for which the CPU provider compiles; *on the host*: the others that ONNX
   allows, with the reason. A type without a reason is one that the compiler does not compute with.
 - *Reference*: **yes** where the NumPy interpreter runs it.
+- *WebGPU*: **yes** where its kernels are compiled for a device with 64-bit numbers, and the types for which they are not;
+  else the reason, as `explain()` gives it.
 - An operator that ONNX defines as a function and that is not listed (`ai.onnx.preview::FlexAttention`) runs, on every
   provider, as the nodes of that function.
 
@@ -199,6 +204,13 @@ def ask_reference(graph: Graph) -> list[NodeReport]:
     return [NodeReport("", "unsupported", reason=r) for r in refusals] or provider.compile(graph, CompileContext(1)).nodes()
 
 
+def ask_webgpu(graph: Graph) -> list[NodeReport]:
+    """What the WebGPU provider would say on a device with 64-bit numbers; none is needed here."""
+    survey = Survey(graph, Wgsl(), DeviceLimits(1 << 31, 1 << 27))
+    answers = [survey.answer(node) for node in graph.nodes]
+    return [NodeReport("", "compiled" if s else "unsupported", reason=s.reason) for s in answers]
+
+
 @dataclass(frozen=True)
 class Answer:
     """How a provider runs a node: "compiled", "view" (its output is its input's memory), "called" (a native kernel between
@@ -217,6 +229,9 @@ def answer(
         return Answer("unsupported", str(error).partition("\n")[0])
     except Exception as error:  # noqa: BLE001 (a fault of the provider, to be seen in the table)
         return Answer("fails", f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+    refused = next((r for r in reports if r.kind == "unsupported"), None)
+    if refused is not None:
+        return Answer("unsupported", refused.reason)
     host = next((r for r in reports if r.kind == "host"), None)
     if host is not None:
         return Answer("called" if host.kernel.endswith(NATIVE) else "host", host.reason)
@@ -233,8 +248,10 @@ class Row:
     versions: tuple[int, ...]
     cpu: Answer
     reference: Answer
+    webgpu: Answer
     compiled: list[DType] = field(default_factory=list)
     on_host: dict[str, list[DType]] = field(default_factory=dict)
+    not_on_webgpu: list[DType] = field(default_factory=list)
     tried: bool = True
 
 
@@ -247,8 +264,9 @@ def row_of(domain: str, name: str, records: Sequence[OpRecord], *, types: bool =
     versions = tuple(r.since for r in records)
     if not known:
         cpu = Answer("host", record.reason) if record.host else Answer("not asked", f"no example in scripts/{EXAMPLES.name}")
-        return Row(domain, name, versions, cpu, answer(ask_reference, record, Example()), tried=False)
-    row = Row(domain, name, versions, answer(ask_cpu, record, known[0]), answer(ask_reference, record, known[0]))
+        reference, webgpu = (answer(ask, record, Example()) for ask in (ask_reference, ask_webgpu))
+        return Row(domain, name, versions, cpu, reference, webgpu, tried=False)
+    row = Row(domain, name, versions, *(answer(ask, record, known[0]) for ask in (ask_cpu, ask_reference, ask_webgpu)))
     for example in known if types else ():
         _ask_types(row, record, example)
     return row
@@ -263,6 +281,9 @@ def _ask_types(row: Row, record: OpRecord, example: Example) -> None:
             row.compiled.append(dtype)
         elif found.kind in ("called", "host", "fails"):
             row.on_host.setdefault(found.reason, []).append(dtype)
+        refused = row.webgpu.kind == "compiled" and answer(ask_webgpu, record, example, (inputs, dtype)).kind != "compiled"
+        if refused and dtype not in row.not_on_webgpu:
+            row.not_on_webgpu.append(dtype)
 
 
 def _main_inputs(record: OpRecord, example: Example) -> tuple[frozenset[int], list[DType]]:
@@ -316,18 +337,20 @@ def render(table: Sequence[Row]) -> str:
     native = by_kind["compiled"] + by_kind["view"]
     refused = sum(r.reference.kind == "unsupported" for r in table)
     called, host = by_kind["called"], by_kind["host"]
+    on_webgpu = sum(r.webgpu.kind == "compiled" for r in table)
     head = (
         f"**{len(table)} operators. {native} are compiled by the CPU provider** ({by_kind['view']} of them only give their "
         f"input's memory another shape), {called} are native kernels that Python calls, {host} run on the host, "
-        f"{len(table) - native - called - host} are unsupported. The reference provider interprets {len(table) - refused}."
+        f"{len(table) - native - called - host} are unsupported. The reference provider interprets {len(table) - refused}. "
+        f"The WebGPU provider runs {on_webgpu}."
     )
     written = f"Written by `{COMMAND}`, which asks the providers about an example of every operator; do not edit."
     lines = ["# Operators", "", written, "", head, "", *LEGEND.strip().splitlines()]
     for domain, title in _TITLES.items():
         own = sorted((r for r in table if r.domain == domain), key=lambda r: r.name.lower())
         if own:
-            lines += ["", f"## {title}", "", "| operator | versions | CPU | compiled for | on the host | Reference |"]
-            lines += ["|---|---|---|---|---|---|", *map(_line, own)]
+            lines += ["", f"## {title}", "", "| operator | versions | CPU | compiled for | on the host | Reference | WebGPU |"]
+            lines += ["|---|---|---|---|---|---|---|", *map(_line, own)]
     return "\n".join(lines) + "\n"
 
 
@@ -335,7 +358,10 @@ def _line(row: Row) -> str:
     native = row.cpu.kind in ("compiled", "view")
     reference = "yes" if row.reference.kind != "unsupported" else f"no: {row.reference.reason}"
     why = _others(row.on_host) if native else row.cpu.reason
-    cells = (row.name, ", ".join(map(str, row.versions)), row.cpu.kind, words(row.compiled), why, reference)
+    webgpu = "yes" if row.webgpu.kind == "compiled" else f"no: {row.webgpu.reason}"
+    if row.not_on_webgpu and row.webgpu.kind == "compiled":
+        webgpu += f", but {words(row.not_on_webgpu)}"
+    cells = (row.name, ", ".join(map(str, row.versions)), row.cpu.kind, words(row.compiled), why, reference, webgpu)
     return f"| {' | '.join(c.replace('|', '/') for c in cells)} |"
 
 

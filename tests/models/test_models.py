@@ -58,6 +58,25 @@ def test_provider_agrees_with_torch(exported: Exported, provider: str) -> None:
     exported.check(session)
 
 
+@pytest.mark.parametrize("exported", ["bert_base", "gpt2", "mobilenet_v2", "resnet50"], indirect=True)
+def test_webgpu_agrees_with_torch(exported: Exported) -> None:
+    from intarsia.device.webgpu import missing, open_device
+
+    if missing():
+        pytest.skip(f"no WebGPU device: {missing()}")
+    session = exported.session("WebGpuExecutionProvider")
+    assert set(session.explain().counts) <= {"WebGpuExecutionProvider", "folded"}
+    exported.check(session)
+    feeds = [k for k in exported.arrays if k.startswith("in_")]
+    counters = open_device().counters
+    before = counters.copies_in + counters.copies_out
+    exported.check(session)
+    status = 1  # whether an index was out of range is read with the outputs
+    assert counters.copies_in + counters.copies_out - before <= len(feeds) + len(session.get_outputs()) + 2 * status
+    (plan,) = session._model.programs[0].plans  # type: ignore[union-attr]
+    assert plan.arena_nbytes < plan.unshared_nbytes / 2
+
+
 @pytest.mark.parametrize("exported", FAMILIES, indirect=True)
 def test_openvino_agrees_with_torch(exported: Exported) -> None:
     pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")

@@ -213,6 +213,16 @@ def test_an_index_out_of_range_names_its_node() -> None:
         made.run(None, {**feed, "i": np.array([4, 0])})
 
 
+def test_a_division_by_zero_names_its_node() -> None:
+    from onnx import helper
+
+    made = session([helper.make_node("Div", ["x", "y"], ["z"], name="split")], {"x": (6, [3]), "y": (6, [3])}, ["z"])
+    x = np.array([7, -7, 1], np.int32)
+    np.testing.assert_array_equal(made.run(None, {"x": x, "y": np.array([2, 2, 1], np.int32)})[0], [3, -3, 1])
+    with pytest.raises(intarsia.InvalidArgument, match=r"node 'split' \(Div\): an element of the integer divisor is 0"):
+        made.run(None, {"x": x, "y": np.array([2, 0, 1], np.int32)})
+
+
 def test_what_is_refused_says_why() -> None:
     from onnx import helper
 

@@ -18,6 +18,8 @@ from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear,
 from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.divisors import may_divide_by_zero
+from intarsia.kernel.faults import DIVISION_BY_ZERO, INDEX_OUT_OF_RANGE
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
 
@@ -155,11 +157,15 @@ class Values:
         if not kind.is_signed:
             value, kind = self.elements.let(block, self.dialect.convert(value, kind, Kind.I32), Kind.I32), Kind.I32
         if not (any(may_miss(i) for i in where) and product(tensor.shape) == 0):
-            self.checked = True
-            limit = self.wide_number(size, kind)
-            block.write(f"if ({value} < {e.literal(0, kind)} || {value} >= {limit}) {{ S[0] = 1u; }}")
+            outside = f"{value} < {e.literal(0, kind)} || {value} >= {self.wide_number(size, kind)}"
+            self._fault(outside, INDEX_OUT_OF_RANGE, block)
         kept = self._clamped(value, kind, size, block)
         return kept if kind is Kind.I32 else e.let(block, self.dialect.convert(kept, kind, Kind.I32), Kind.I32)
+
+    def _fault(self, condition: str, fault: int, block: Block) -> None:
+        """Note in the status word what is wrong with the data."""
+        self.checked = True
+        block.write(f"if ({condition}) {{ S[0] = {fault}u; }}")
 
     # --- memory ---
 
@@ -217,6 +223,9 @@ class Values:
             if t.prim == "cast":
                 return self.elements.cast(values[0], t.args[0].dtype, t.dtype, block, *t.attrs)
             dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
+            if t.prim in ("div", "mod", "fmod") and dtype.is_integer and may_divide_by_zero(t):
+                zero = self.elements.literal(0, KINDS[dtype])
+                self._fault(f"{values[1]} == {zero}", DIVISION_BY_ZERO, block)
             return self.elements.primitive(t.prim, values, dtype, t.dtype, block)
         if not pairs:
             raise UnsupportedPrimitive(f"primitive {t.prim!r} inside a larger expression")

@@ -16,6 +16,7 @@ from intarsia.errors import EPFail, InvalidArgument, InvalidGraph, OutOfMemory
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
+from intarsia.kernel.faults import MESSAGES
 from intarsia.kernel.lang import DefinitionError, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
 from intarsia.ops import registry
@@ -186,10 +187,8 @@ class Plan:
     def _check(self, status: np.ndarray) -> None:
         wrong = np.flatnonzero(status[::64])
         if wrong.size:
-            raise InvalidArgument(
-                f"{self.jobs[self._checked[int(wrong[0])]].node}: an index is out of range; expected indices from -size to "
-                "size - 1 along the indexed axis"
-            )
+            first = int(wrong[0])
+            raise InvalidArgument(f"{self.jobs[self._checked[first]].node}: {MESSAGES[int(status[64 * first])]}")
 
     def lines(self) -> Iterator[str]:
         """For people: the launches, and where their results lie."""
