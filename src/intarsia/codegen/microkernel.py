@@ -31,6 +31,7 @@ from intarsia.graph.dtypes import DType
 
 PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
 _VARIANT_PARAMETERS = PARAMETERS[:-2]
+_AHEAD_OF_A = 2048  # how far before its use packed A is fetched; 512 is too near for a line in another core's cache
 
 
 @dataclass(frozen=True)
@@ -212,7 +213,8 @@ class Micro:
 
 
 class TiledMicro(Micro):
-    """One variant for packed A: two steps a round, which fetch one line at `ahead`."""
+    """One variant for packed A: two steps a round, which fetch one line at `ahead`, and one of A, which another core may have
+    packed."""
 
     def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
         super().__init__(body, dtype, lanes, rows, vectors)
@@ -231,5 +233,6 @@ class TiledMicro(Micro):
                     state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
             if u == 0:
                 body.prefetch(ahead, 2)
+                body.prefetch(body.at(a, _AHEAD_OF_A), 3)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * row_nbytes)]
