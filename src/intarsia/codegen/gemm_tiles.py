@@ -9,7 +9,8 @@ may use the other half of one. K is cut twice:
 - Parts of at most about a thousand steps, each a call of its own (a step of the plan), so that A's part, a panel of B and the
   next one fit into the second-level cache together. Sums wait in a buffer that all threads share.
 
-Few rows are multiplied where they lie, over all of K at once: B, read once, is what limits them.
+Rows of fewer than four tiles are multiplied where they lie; those of one tile over all of K at once: B, read once, is what
+limits them.
 """
 
 from __future__ import annotations
@@ -104,7 +105,8 @@ def tiled_args(
     args = [
         micro, a, k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
         m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, k * tile.width * size, first, steps, k,
-        k_block(k, tile) if packed else max(1, k), int(packed), partial, claims, *_tail(tiles * panels, tile, steps, threads),
+        k_block(k, tile) if tiles > 1 else max(1, k), int(packed), partial, claims,
+        *_tail(tiles * panels, tile, steps, threads),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -205,9 +207,7 @@ class _TiledGemm(Gemm):
         self.sums = body.b.select(self.whole, self.scratch, body.at(v["partial"], body.mul(slot, tile.nbytes)))
         self.pace = body.div(body.add(self.ldb, body.sub(count, 1)), count)
         offset = body.mul(v["first"], self.ldb)
-        following = body.at(v["b"], body.mul(self._following(body.add(unit, count), last), v["panel_nbytes"]), offset)
-        single = body.equal(v["tiles"], 1)
-        self.ahead = body.b.select(single, body.at(self.b, _AHEAD_NBYTES), following)
+        self.following = body.at(v["b"], body.mul(self._following(body.add(unit, count), last), v["panel_nbytes"]), offset)
         self._blocks(first_tile, count)
         return count
 
@@ -218,7 +218,10 @@ class _TiledGemm(Gemm):
             accumulate = body.select(body.b.and_(self.begins, body.equal(at, 0)), 0, 1)
             final = body.b.and_(self.ends, body.equal(body.add(at, steps), v["k"]))
             b = body.at(self.b, body.mul(at, self.ldb))
-            ahead = body.at(self.ahead, body.mul(body.mul(at, count), self.pace))
+            # Fetched meanwhile: the next block, at the end that of the next panel; where each line is used once, what follows.
+            more = body.less(body.add(at, steps), v["k"])
+            ahead = body.b.select(more, body.at(b, body.mul(steps, self.ldb)), self.following)
+            ahead = body.b.select(body.equal(v["tiles"], 1), body.at(b, _AHEAD_NBYTES), ahead)
             part = body.mul(steps, self.pace)
             is_packed = body.equal(v["packed"], 1)
             row_nbytes = body.select(is_packed, body.mul(steps, self.tile.itemsize), v["lda"])

@@ -213,7 +213,7 @@ class Micro:
 
 
 class TiledMicro(Micro):
-    """One variant for packed A: two steps a round, which fetch one line at `ahead`, and one of A, which another core may have
+    """One variant for packed A: two steps a round, which fetch two lines at `ahead`, and one of A, which another core may have
     packed."""
 
     def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
@@ -231,8 +231,8 @@ class TiledMicro(Micro):
                 for j in range(self.vectors):
                     at = i * self.vectors + j
                     state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
+            body.prefetch(ahead, 2)
             if u == 0:
-                body.prefetch(ahead, 2)
                 body.prefetch(body.at(a, _AHEAD_OF_A), 3)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * row_nbytes)]
