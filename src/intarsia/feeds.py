@@ -33,6 +33,7 @@ class FeedReader:
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = tuple(values)
         self._slots: list[_Slot] = [(v.name, _plain_dtype(v.type)) for v in values]
+        self._shapes = [_plain_shape(v.type) for v in values]
         self._count = len(self._slots)
         self._known: set[tuple[tuple[int, ...], ...]] = set()
 
@@ -78,10 +79,32 @@ class FeedReader:
         return inputs
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
+        if self._fit(inputs):
+            return
         sizes: dict[str, tuple[int, str]] = {}
         for value, array in zip(self.values, inputs, strict=True):
             if isinstance(value.type, TensorType) and value.type.shape is not None and isinstance(array, _TENSORS):
                 check_shape(array.shape, value.type, f"input {value.name!r}", sizes)
+
+    def _fit(self, inputs: Sequence[Any]) -> bool:
+        """Whether all sizes are as expected; where not, `check_shape` says what is wrong."""
+        sizes: dict[str, int] = {}
+        for expected, array in zip(self._shapes, inputs, strict=True):
+            if expected is None or not isinstance(array, _TENSORS):
+                continue
+            if len(array.shape) != len(expected):
+                return False
+            for given, size in zip(array.shape, expected, strict=True):
+                if size is not None and given != (sizes.setdefault(size, given) if isinstance(size, str) else size):
+                    return False
+        return True
+
+
+def _plain_shape(kind: ValueType | None) -> tuple[int | str | None, ...] | None:
+    """A tensor's sizes: numbers, names, and None for what may be any."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return None
+    return tuple(d if isinstance(d, int) else str(d) if _is_name(d) else None for d in kind.shape)
 
 
 def check_shape(shape: tuple[int, ...], expected: TensorType, where: str, sizes: dict[str, tuple[int, str]]) -> None:
