@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from intarsia.codegen.target import Target
 
 _PLAIN = frozenset("biuf")  # kinds of NumPy's own element types
+_FEW = 256  # elements for which NumPy is done before the kernel is called
 _MOST_KEYS = 16  # of a slice, for which Unique sorts key by key
 
 
@@ -28,6 +29,8 @@ def non_zero(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | N
     (x,) = inputs
     if x.dtype.kind not in _PLAIN or x.ndim == 0 or not x.flags.c_contiguous:
         return None
+    if x.size <= _FEW:
+        return [np.array(x.nonzero(), np.int64)]
     call = _non_zero_kernel(x.dtype.itemsize, x.dtype.kind == "f", target)
     shape, count = array("q", x.shape), array("q", (0,))
     args = array("q", (address_of(x), shape.buffer_info()[0], 0, count.buffer_info()[0], x.ndim, x.size))
