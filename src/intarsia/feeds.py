@@ -72,7 +72,7 @@ class FeedReader:
                 raise InvalidArgument(f"Invalid input name: {name}; {nearest(str(name), names)}")
         inputs = [converted(feed.get(v.name), v.type, f"input {v.name!r}") for v in self.values]
         self._check_sizes(inputs)
-        if None not in (dtype for _, dtype in self._slots):
+        if all(dtype is not None for _, dtype in self._slots):  # not `in`: NumPy takes None for float64
             if len(self._known) >= _KNOWN_SHAPES:
                 self._known.clear()
             self._known.add(tuple(x.shape for x in inputs))

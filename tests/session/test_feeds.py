@@ -311,3 +311,11 @@ class TestOtherTypes:
 
     def test_sparse_types_take_dense_arrays(self) -> None:
         assert converted(A, SparseTensorType(DType.FLOAT, (2, 3)), "x") is A
+
+
+def test_inputs_of_float64_are_known_when_they_come_again() -> None:
+    reader = FeedReader([Value("x", TensorType(DType.DOUBLE, (2,)))])
+    feed = {"x": np.ones(2)}
+    assert reader.quick(feed) is None
+    reader.read(feed)
+    assert reader.quick(feed) is not None
