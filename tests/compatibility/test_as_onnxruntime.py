@@ -311,3 +311,22 @@ class TestLogCallback:
                 ort.set_default_logger_callback(print, severity=severity)
         with pytest.raises(WrongType, match="set_default_logger_callback: expected a function or None, got 'print'"):
             ort.set_default_logger_callback("print")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("provider", ["ReferenceExecutionProvider", CPU])
+def test_float8_products_as_the_quantiser_writes_them(provider: str) -> None:
+    import ml_dtypes
+
+    float8, kind = ml_dtypes.float8_e4m3fn, onnx.TensorProto.FLOAT8E4M3FN
+    random = np.random.default_rng(0)
+    a, b = (random.uniform(-1, 1, shape).astype(float8) for shape in ((3, 4), (4, 5)))
+    node = h.make_node("QLinearMatMul", ["a", "as", "zero", "b", "bs", "zero", "ys", "zero"], ["y"], domain="com.microsoft")
+    inputs, outputs = (h.make_tensor_value_info(n, kind, shape) for n, shape in (("a", [3, 4]), ("y", [3, 5])))
+    scales = [("as", np.float32(0.5)), ("bs", np.float32(0.25)), ("ys", np.float32(0.125))]
+    given = model([node], [inputs], [outputs], scales, com_microsoft=1)
+    given.opset_import[0].version = 19
+    for name, array in (("b", b), ("zero", np.zeros((), float8))):
+        given.graph.initializer.append(h.make_tensor(name, kind, array.shape, array.tobytes(), raw=True))
+    (y,) = ort.InferenceSession(given.SerializeToString(), providers=[provider]).run(None, {"a": a})
+    expected = (a.astype(np.float32) * 0.5) @ (b.astype(np.float32) * 0.25) / 0.125
+    np.testing.assert_array_equal(y, expected.astype(float8))

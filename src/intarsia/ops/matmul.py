@@ -109,6 +109,7 @@ def requantized(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     return k.cast(k.minimum(k.maximum(shifted, float(low)), float(high)), dtype)
 
 
+@op("QLinearMatMul", 1, domain="com.microsoft")  # as onnxruntime's quantiser writes it for float8
 @op("QLinearMatMul", (10, 21))
 def qlinear_matmul(
     a: Tensor,
