@@ -99,7 +99,10 @@ class TfIdf(Template):
             for what, made in (("n-grams", slots), ("places", self.places), ("weights", self.weights))
         )
         a = self.node.attributes
-        settings = (int(a["min_gram_length"]), int(a["max_gram_length"]), int(a["max_skip_count"]), int(a["mode"] == "IDF"))
+        longest, skips = int(a["max_gram_length"]), int(a["max_skip_count"])
+        if isinstance(x.shape[-1], int):  # a row has no longer ones
+            longest, skips = min(longest, x.shape[-1]), min(skips, x.shape[-1])
+        settings = (int(a["min_gram_length"]), longest, skips, int(a["mode"] == "IDF"))
         sizes = (product(x.shape[:-1]), x.shape[-1], shape[-1])
         arguments = _Arguments(self.reads[0], out, tables, sizes, len(slots) - 1, settings)
         return [
