@@ -21,6 +21,7 @@ PLUGIN = Path(__file__).parent / "plugin_example"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden texts anew instead of comparing with them")
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
+    parser.addoption("--stress-seed", type=int, default=0, help="what its threads choose depends on this number (default: 0)")
 
 
 @pytest.fixture

@@ -20,6 +20,12 @@ _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as vali
 _Slot = tuple[str, np.dtype | None]
 
 
+def _in_ort_value(value: Any) -> Any:
+    """What an OrtValue holds; None for anything else. By name, since values are imported after feeds, if at all."""
+    kind = type(value)
+    return value._value if kind.__name__ == "OrtValue" and kind.__module__ == "intarsia.values" else None
+
+
 class SizesDiffer(InvalidArgument):
     """Inputs give one symbol of the model's shapes two sizes."""
 
@@ -45,6 +51,8 @@ class FeedReader:
         shapes = []
         for name, dtype in self._slots:
             value = feed.get(name)
+            if type(value) is not np.ndarray:
+                value = _in_ort_value(value)
             if type(value) is not np.ndarray or (value.dtype is not dtype and (dtype is None or value.dtype != dtype)):
                 return None
             flags = value.flags

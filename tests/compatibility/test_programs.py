@@ -81,6 +81,32 @@ session = onnxruntime.InferenceSession(to_onnx(fitted, x[:1]).SerializeToString(
 labels, scores = session.run(None, {session.get_inputs()[0].name: x[:20]})
 result = [labels.tolist(), [{k: float(v) for k, v in row.items()} for row in scores]]
 """),
+    "hummingbird converts a forest": (("hummingbird", "torch", "sklearn"), """
+import functools, torch.onnx
+torch.onnx.export = functools.partial(torch.onnx.export, dynamo=False)  # its models are not for the newer exporter
+from hummingbird.ml import convert
+from sklearn.ensemble import RandomForestClassifier
+x = np.random.default_rng(0).random((50, 4)).astype(np.float32)
+fitted = RandomForestClassifier(5, random_state=0, max_depth=3).fit(x, x[:, 0] > 0.5)
+result = convert(fitted, "onnx", x[:1]).predict_proba(x).astype(float).tolist()
+"""),
+    "optimum-onnx runs a model of transformers 4": (("optimum", "optimum.onnxruntime", "torch", "transformers"), """
+import tempfile, torch
+from transformers import BertConfig, BertForSequenceClassification
+from optimum.onnxruntime import ORTModelForSequenceClassification
+torch.manual_seed(0)
+folder = tempfile.mkdtemp()
+sizes = dict(vocab_size=60, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, num_labels=3)
+model = BertForSequenceClassification(BertConfig(**sizes)).eval()
+model.save_pretrained(folder)
+tokens = torch.arange(12).reshape(2, 6)
+given = (tokens, torch.ones_like(tokens))
+names = ["input_ids", "attention_mask"]
+torch.onnx.export(model, given, folder + "/model.onnx", input_names=names, output_names=["logits"], dynamo=False,
+                  dynamic_axes={name: {0: "b", 1: "s"} for name in names})
+loaded = ORTModelForSequenceClassification.from_pretrained(folder, provider="CPUExecutionProvider")
+result = loaded(input_ids=tokens, attention_mask=given[1]).logits.numpy().astype(float).tolist()
+"""),
     "onnxconverter-common makes a model half": (("onnxconverter_common",), """
 import onnx.parser, onnxruntime
 from onnxconverter_common.float16 import convert_float_to_float16
@@ -90,6 +116,12 @@ session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CP
 result = session.run(None, {"x": np.float32([0, 0.5, 1, -1])})[0].tolist()
 """),
 }  # fmt: skip
+
+
+def _installed(package: str) -> bool:
+    """Whether a package, or one inside another, is there."""
+    parent = package.rpartition(".")[0]
+    return (not parent or _installed(parent)) and find_spec(package) is not None
 
 
 def run(runtime: str, program: str) -> subprocess.CompletedProcess[str]:
@@ -117,7 +149,7 @@ def same(left: Any, right: Any) -> bool:
 def test_the_program_gives_the_same_on_both(name: str) -> None:
     packages, program = PROGRAMS[name]
     for package in packages:
-        if find_spec(package) is None:
+        if not _installed(package):
             pytest.skip(f"{package} is not installed")
     original = run("onnxruntime", program)
     if original.returncode:

@@ -1,6 +1,7 @@
 """Many threads, mixed shapes, bindings, cancellation, sessions made and dropped: no crash, no leak, no wrong answer.
 
-20 seconds by default; `pytest tests/stress --stress-seconds=300` for as long as one likes.
+20 seconds by default; `pytest tests/stress --stress-seconds=300` for as long as one likes, `--stress-seed=7` for other choices.
+Forked and spawned processes do the same for a tenth of that time each.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 
@@ -128,14 +130,14 @@ class Work:
         x = np.arange(3, dtype=np.float32)
         np.testing.assert_array_equal(self.growing.run(None, {"x": x, "times": np.array(times)})[0], np.tile(x, 2**times))
 
-    def hammer(self, seconds: float, threads: int = THREADS) -> Counter[str]:
+    def hammer(self, seconds: float, threads: int = THREADS, seed: int = 0) -> Counter[str]:
         """Act at random on all threads; returns how often each action was done. Raises the first thread's failure."""
         done: Counter[str] = Counter()
         failures: list[BaseException] = []
         stop = time.monotonic() + seconds
 
-        def loop(seed: int) -> None:
-            rng = random.Random(seed)
+        def loop(number: int) -> None:
+            rng = random.Random(number)
             try:
                 while time.monotonic() < stop and not failures:
                     action = rng.choice(self.actions)
@@ -144,7 +146,7 @@ class Work:
             except BaseException as error:  # noqa: BLE001 # raised by the thread that waits
                 failures.append(error)
 
-        workers = [threading.Thread(target=loop, args=(seed,)) for seed in range(threads)]
+        workers = [threading.Thread(target=loop, args=(1000 * seed + number,)) for number in range(threads)]
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -162,39 +164,52 @@ def resident_nbytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def hammer_evenly(work: Work, seconds: float, threads: int, seed: int) -> Counter[str]:
+    """`Work.hammer` in two halves; the second must not need more memory than the first left behind."""
+    done = work.hammer(seconds / 2, threads, 2 * seed)
+    watched = sys.platform == "linux"
+    before = resident_nbytes() if watched else 0
+    done += work.hammer(seconds / 2, threads, 2 * seed + 1)
+    after = resident_nbytes() if watched else 0
+    assert after <= before * 1.02 + (2 << 20), f"memory grew from {before:,} to {after:,} bytes in {done.total()} actions"
+    return done
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--stress-seed"))
+
+
 @pytest.fixture
 def seconds(request: pytest.FixtureRequest) -> float:
     return float(request.config.getoption("--stress-seconds"))
 
 
-def test_threads_on_shared_sessions(seconds: float) -> None:
+def test_threads_on_shared_sessions(seconds: float, seed: int) -> None:
     work = Work()
-    done = work.hammer(seconds / 2)
-    watched = sys.platform == "linux"
-    before = resident_nbytes() if watched else 0
-    done += work.hammer(seconds / 2)
+    done = hammer_evenly(work, seconds, THREADS, seed)
     assert set(done) == {action.__name__ for action in work.actions}
-    if watched:
-        after = resident_nbytes()
-        assert after < before * 1.02 + (2 << 20), f"memory grew from {before:,} to {after:,} bytes in {done.total()} actions"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_forked_children_use_the_session_of_their_parent(seconds: float) -> None:
+def test_forked_children_use_the_session_of_their_parent(seconds: float, seed: int) -> None:
     work = Work()
-    work.hammer(min(1.0, seconds))
+    work.hammer(min(1.0, seconds), seed=seed)
     children = []
-    for _ in range(3):
+    for number in range(3):
         pid = os.fork()
         if pid == 0:
             status = 1
             try:
-                work.hammer(min(2.0, seconds), threads=3)
+                hammer_evenly(work, seconds / 10, 3, seed + 1 + number)
                 status = 0
+            except BaseException:
+                traceback.print_exc()
+                raise
             finally:
                 os._exit(status)
         children.append(pid)
-    work.hammer(min(1.0, seconds))
+    work.hammer(min(1.0, seconds), seed=seed + 4)
     assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0, 0]
 
 
@@ -203,8 +218,13 @@ def _spawned(session: ort.InferenceSession, x: np.ndarray) -> np.ndarray:
     return found
 
 
-def test_spawned_processes_get_the_session_by_reference() -> None:
+def _hammer_spawned(seconds: float, seed: int) -> int:
+    return hammer_evenly(Work(), seconds, 3, seed).total()
+
+
+def test_spawned_processes_get_the_session_by_reference(seconds: float, seed: int) -> None:
     x = np.ones((2, 64), np.float32)
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for found in pool.starmap(_spawned, [(ort.InferenceSession(MLP), x)] * 2):
             np.testing.assert_allclose(found, mlp(x), atol=1e-5)
+        assert all(pool.starmap(_hammer_spawned, [(seconds / 10, seed + 5 + i) for i in range(2)]))
