@@ -14,10 +14,10 @@ import llvmlite.ir as ir
 from loop_kernels import compiled, run_kernel, run_loops
 
 from intarsia.codegen.emit import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
+from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.divisors import DIVISIONS
-from intarsia.kernel.faults import DIVISION_BY_ZERO
 from intarsia.kernel.interpret import DivisionByZero, interpret
 
 FLOATS = (DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16)

@@ -9,8 +9,8 @@ from intarsia.codegen.emit import Emitter, storage_type
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
+from intarsia.faults import SINGULAR_MATRIX
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.faults import SINGULAR_MATRIX
 
 DTYPES = frozenset((DType.FLOAT, DType.DOUBLE))
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from intarsia.codegen.emit import I64, Emitter
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import Index, may_miss
+from intarsia.faults import INDEX_OUT_OF_RANGE
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.faults import INDEX_OUT_OF_RANGE
 from intarsia.kernel.lang import Tensor
 
 

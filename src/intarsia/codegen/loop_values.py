@@ -11,10 +11,10 @@ from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
+from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
-from intarsia.kernel.faults import DIVISION_BY_ZERO
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
 from intarsia.kernel.rewrite import quantized

@@ -16,8 +16,8 @@ from intarsia.codegen.body import Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
+from intarsia.faults import INDEX_OUT_OF_RANGE, TOO_MANY_SAMPLES
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.faults import INDEX_OUT_OF_RANGE, TOO_MANY_SAMPLES
 
 ALIGN_FIELDS = (
     "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio",

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from intarsia.faults import DIVISOR_IS_ZERO
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.kernel.lang import Tensor, walk
 
 _NARROW_FLOATS = frozenset(

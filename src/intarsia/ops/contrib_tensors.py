@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.faults import MATRIX_IS_SINGULAR
 from intarsia.graph.dims import Dim, floordiv, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
-from intarsia.kernel.faults import MATRIX_IS_SINGULAR
 from intarsia.ops.gather import gather_nd_unbatched
 from intarsia.ops.operands import integer, integers, normal_axis, widened
 from intarsia.ops.registry import NodeContext, host_op, op

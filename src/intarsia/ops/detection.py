@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.faults import SAMPLES_ARE_TOO_MANY
 from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
-from intarsia.kernel.faults import SAMPLES_ARE_TOO_MANY
 from intarsia.ops.registry import host_op
 
 

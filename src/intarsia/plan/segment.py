@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import InvalidArgument, OutOfMemory
+from intarsia.faults import DIVISOR_IS_ZERO
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import MOST_BYTES, DType
-from intarsia.kernel.faults import DIVISOR_IS_ZERO
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.arena import place

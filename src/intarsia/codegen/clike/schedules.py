@@ -34,7 +34,7 @@ class Kernel:
     Attributes:
         source: the text; equal for kernels that differ in sizes only. Entry point "main_kernel".
         operands: names of the leaves, in the order of their buffers; then come the outputs, the sizes (int32) where there are
-            any, and the status word (uint32, set to a number of `kernel.faults` where data is wrong) where `checked`.
+            any, and the status word (uint32, set to a number of `faults` where data is wrong) where `checked`.
         outputs: how many results.
         sizes: values of the parameters.
         groups: the grid.

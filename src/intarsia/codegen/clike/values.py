@@ -16,10 +16,10 @@ from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.emit import UnsupportedPrimitive
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_values import stripped
+from intarsia.faults import DIVISION_BY_ZERO, INDEX_OUT_OF_RANGE
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
-from intarsia.kernel.faults import DIVISION_BY_ZERO, INDEX_OUT_OF_RANGE
 from intarsia.kernel.interpret import highest, lowest
 from intarsia.kernel.lang import Tensor
 

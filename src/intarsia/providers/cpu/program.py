@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
+from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.graph.dims import Shape, evaluate, format_shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
-from intarsia.kernel.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of

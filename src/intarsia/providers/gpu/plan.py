@@ -13,10 +13,10 @@ from intarsia.codegen.clike import Cut
 from intarsia.codegen.clike.cut import Job, is_cheap
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
 from intarsia.errors import EPFail, InvalidArgument, InvalidGraph, OutOfMemory
+from intarsia.faults import MESSAGES
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
-from intarsia.kernel.faults import MESSAGES
 from intarsia.kernel.lang import DefinitionError, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
 from intarsia.ops import registry
