@@ -59,9 +59,10 @@ class TestFunctions:
         with pytest.raises(WrongType, match="set_seed: expected an integer, got 'x'"):
             ort.set_seed("x")  # type: ignore[arg-type]
 
-    def test_thread_counts(self, make_session) -> None:
+    def test_thread_counts(self, make_session, monkeypatch: pytest.MonkeyPatch) -> None:
         from intarsia.runtime.executor import get_pool
 
+        monkeypatch.setattr("intarsia.process._pools_are_global", False)  # and so it is again for the tests behind this one
         try:
             ort.set_global_thread_pool_sizes(3, 1)
             assert get_pool().num_threads == 3

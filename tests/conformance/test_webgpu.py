@@ -18,6 +18,7 @@ from intarsia.device.webgpu import missing
 from intarsia.graph.load import load
 from intarsia.ops import registry
 from intarsia.ops.infer import infer
+from intarsia.passes.inline import inline_functions
 from intarsia.providers.gpu.survey import Survey
 from intarsia.testing.cases import cases, model_and_data, run_case, sample
 
@@ -28,7 +29,8 @@ TAKEN = 0.85  # of the node cases, at least
 
 def refusal(name: str) -> str:
     """The code of the first refusal among the nodes of a case, "" where all are taken. Asks no device."""
-    graph = infer(load(model_and_data(cases()[name])[0]), registry(), strict=False, on_error=lambda *_: None).graph
+    model = inline_functions(load(model_and_data(cases()[name])[0]), registry())
+    graph = infer(model, registry(), strict=False, on_error=lambda *_: None).graph
     survey = Survey(graph, Wgsl(), DeviceLimits(1 << 31, 1 << 27))
     refused = [answer for node in graph.nodes if not (answer := survey.answer(node))]
     assert all(answer.reason and answer.code for answer in refused)

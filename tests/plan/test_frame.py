@@ -78,11 +78,11 @@ def test_results_are_those_of_an_exact_binding(name: str, threads: int, monkeypa
 def run_segments(name: str) -> tuple[InferenceSession, list[Segment]]:
     """A session of a model after two runs, and the native segments of its program."""
     gc.collect()
-    before = {id(p) for p in gc.get_objects() if isinstance(p, CpuProgram)}
+    before = {id(p) for p in gc.get_objects() if type(p) is CpuProgram}
     found = session(MODELS[name])
     for s in ((3, 5), (9, 6)):
         found.run(None, feed(name, *s))
-    programs = [p for p in gc.get_objects() if isinstance(p, CpuProgram) and id(p) not in before]
+    programs = [p for p in gc.get_objects() if type(p) is CpuProgram and id(p) not in before]
     return found, [s for p in programs for s in p.executable.segments()]
 
 

@@ -70,8 +70,11 @@ def test_batches_that_are_none(batch: int) -> None:
 
 
 def test_regions_that_are_no_numbers_are_read_in_range() -> None:
-    text = "g (float[1, 1, 4, 4] x, float[3, 4] r, int64[3] b) => (float[3, 1, 1, 1] y) { y = RoiAlign(x, r, b) }"
-    regions = np.array([[np.nan] * 4, [1e30, 1e30, 2e30, 2e30], [0, 0, 3, 3]], np.float32)
-    feed = {"x": normal(1, 1, 4, 4), "r": regions, "b": np.zeros(3, np.int64)}
+    text = "g (float[1, 1, 4, 4] x, float[2, 4] r, int64[2] b) => (float[2, 1, 1, 1] y) { y = RoiAlign(x, r, b) }"
+    regions = np.array([[np.nan] * 4, [0, 0, 3, 3]], np.float32)
+    feed = {"x": normal(1, 1, 4, 4), "r": regions, "b": np.zeros(2, np.int64)}
     found = session_of(text).run(None, feed)[0]
-    assert np.isfinite(found[2]).all()
+    assert np.isfinite(found[1]).all()
+    regions[0] = [1e30, 1e30, 2e30, 2e30]
+    with pytest.raises(InvalidArgument, match="its bins need more than 16384 samples along an axis"):
+        session_of(text).run(None, feed)

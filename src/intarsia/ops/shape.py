@@ -169,8 +169,6 @@ def concat(*inputs: Tensor, axis: int) -> Tensor:
 
 
 def _parts(x: Tensor, axis: int, sizes: Sequence[Dim], outputs: int) -> tuple[Tensor, ...]:
-    if len(sizes) != outputs:
-        raise k.DefinitionError(f"{len(sizes)} parts for {outputs} outputs: split must have a size for each output")
     total: Dim = 0
     starts: list[Dim] = []
     for size in sizes:
@@ -180,6 +178,8 @@ def _parts(x: Tensor, axis: int, sizes: Sequence[Dim], outputs: int) -> tuple[Te
         raise k.DefinitionError(f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} of axis {axis}")
     if any(isinstance(size, int) and size < 0 for size in sizes):
         raise k.DefinitionError(f"split sizes must not be negative, got {format_shape(sizes)}")
+    if len(sizes) != outputs:
+        raise k.DefinitionError(f"{len(sizes)} parts for {outputs} outputs: split must have a size for each output")
     if total != x.shape[axis]:  # a reshape is checked when the sizes are known
         x = k.reshape(x, [total if i == axis else d for i, d in enumerate(x.shape)])
     return tuple(_part(x, axis, start, size) for start, size in zip(starts, sizes, strict=True))
