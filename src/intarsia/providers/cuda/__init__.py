@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from intarsia.device.gpu import Gpu
-from intarsia.errors import EPFail
 from intarsia.partition.device import Device
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
@@ -58,8 +57,6 @@ class CUDAExecutionProvider(GpuExecutionProvider):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        if why := self.missing_for(self.options):
-            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
         changed = {f.name for f in fields(CudaOptions) if getattr(self.options, f.name) != f.default} - _EFFECTIVE
         if changed:
             _logger.info("%s: no effect, since kernels are its own: %s", self.name, ", ".join(sorted(changed)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer
+from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import registry
 from intarsia.ops.infer import resolve_version
@@ -19,10 +20,22 @@ class GpuExecutionProvider(ExecutionProvider):
     """Takes every node whose definition can be printed for the device; subclasses say which device that is."""
 
     evaluates_shapes: ClassVar[bool] = True
+    package: ClassVar[str] = ""  # the Python package whose version is the library's
 
     def __init__(self, options: object = None) -> None:
         super().__init__(options)
         self._survey: Survey | None = None
+        if why := self.unavailable() or self.missing_for(self.options):
+            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+
+    @classmethod
+    def library_version(cls) -> str:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version(cls.package)
+        except PackageNotFoundError:
+            return ""
 
     @property
     def gpu(self) -> Gpu:

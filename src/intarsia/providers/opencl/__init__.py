@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
-from intarsia.errors import EPFail
 from intarsia.partition.device import Device
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 
@@ -22,11 +21,7 @@ class OpenCLExecutionProvider(GpuExecutionProvider):
 
     name: ClassVar[str] = "OpenCLExecutionProvider"
     Options: ClassVar[type[Any]] = OpenClOptions
-
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
-        if why := self.missing_for(self.options):
-            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+    package: ClassVar[str] = "pyopencl"
 
     @property
     def gpu(self) -> Gpu:
@@ -48,15 +43,6 @@ class OpenCLExecutionProvider(GpuExecutionProvider):
             return why
         count = len(known())
         return "" if options.device_id < count else f"device_id is {options.device_id}; there are {count} devices"
-
-    @classmethod
-    def library_version(cls) -> str:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            return version("pyopencl")
-        except PackageNotFoundError:
-            return ""
 
     @classmethod
     def devices(cls) -> list[Device]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
-from intarsia.errors import EPFail
 from intarsia.partition.device import Device
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
@@ -24,12 +23,8 @@ class WebGpuExecutionProvider(GpuExecutionProvider):
 
     name: ClassVar[str] = "WebGpuExecutionProvider"
     Options: ClassVar[type[Any]] = WebGpuOptions
+    package: ClassVar[str] = "wgpu"
     copy_latency_us = 100.0
-
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
-        if why := self.unavailable() or self.missing_for(self.options):
-            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
 
     @property
     def gpu(self) -> Gpu:
@@ -56,15 +51,6 @@ class WebGpuExecutionProvider(GpuExecutionProvider):
             return why
         count = len(adapters(backend))
         return "" if options.device_id < count else f"device_id is {options.device_id}; there are {count} devices"
-
-    @classmethod
-    def library_version(cls) -> str:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            return version("wgpu")
-        except PackageNotFoundError:
-            return ""
 
     @classmethod
     def devices(cls) -> list[Device]:
