@@ -4,15 +4,33 @@ from __future__ import annotations
 
 import functools
 
-import llvmlite.ir as ir
-
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter, storage_type
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 DTYPES = frozenset((DType.FLOAT, DType.DOUBLE))
+
+
+class Matrices:
+    """Elements of the square matrix at `work`: `n` rows that are `pitch` bytes apart."""
+
+    work: Value
+    n: Value
+    pitch: Value
+
+    def __init__(self, dtype: DType, target: Target) -> None:
+        self.dtype, self.module = dtype, Module(target)
+        self.lanes, self.itemsize = self.module.lanes(dtype), dtype.bits // 8
+        self.body: Body = self.module.kernel()
+
+    def _at(self, i: Value, j: Value) -> Value:
+        return self.body.at(self.work, self.body.mul(i, self.pitch), self.body.mul(j, self.itemsize))
+
+    def _element(self, i: Value, j: Value) -> Value:
+        return self.body.load(self._at(i, j), self.dtype, 1)
 
 
 @functools.cache
@@ -21,12 +39,7 @@ def kernel_text(dtype: DType, target: Target) -> KernelText:
     return _Elimination(dtype, target).text()
 
 
-class _Elimination:
-    def __init__(self, dtype: DType, target: Target) -> None:
-        self.dtype, self.module = dtype, Module(target)
-        self.lanes, self.itemsize = self.module.lanes(dtype), dtype.bits // 8
-        self.body: Body = self.module.kernel()
-
+class _Elimination(Matrices):
     def text(self) -> KernelText:
         body = self.body
         args, tid, nthreads = body.args
@@ -41,12 +54,6 @@ class _Elimination:
             body.store(self._determinant(), body.at(y, body.mul(unit, self.itemsize)), self.dtype)
         body.b.ret_void()
         return self.module.text("det")
-
-    def _at(self, i: Value, j: Value) -> Value:
-        return self.body.at(self.work, self.body.mul(i, self.pitch), self.body.mul(j, self.itemsize))
-
-    def _element(self, i: Value, j: Value) -> Value:
-        return self.body.load(self._at(i, j), self.dtype, 1)
 
     def _determinant(self) -> Value:
         """The product of the pivots, negated by each exchange of rows."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 
-from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.body import Value
+from intarsia.codegen.elimination import Matrices
 from intarsia.codegen.emit import Emitter, storage_type
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.faults import SINGULAR_MATRIX
 from intarsia.graph.dtypes import DType
-
-DTYPES = frozenset((DType.FLOAT, DType.DOUBLE))
 
 
 @functools.cache
@@ -21,12 +20,7 @@ def kernel_text(dtype: DType, target: Target) -> KernelText:
     return _Inversion(dtype, target).text()
 
 
-class _Inversion:
-    def __init__(self, dtype: DType, target: Target) -> None:
-        self.dtype, self.module = dtype, Module(target)
-        self.lanes, self.itemsize = self.module.lanes(dtype), dtype.bits // 8
-        self.body: Body = self.module.kernel()
-
+class _Inversion(Matrices):
     def text(self) -> KernelText:
         body = self.body
         args, tid, nthreads = body.args
@@ -44,12 +38,6 @@ class _Inversion:
             self._restore()
         body.b.ret_void()
         return self.module.text("inverse")
-
-    def _at(self, i: Value, j: Value) -> Value:
-        return self.body.at(self.work, self.body.mul(i, self.pitch), self.body.mul(j, self.itemsize))
-
-    def _element(self, i: Value, j: Value) -> Value:
-        return self.body.load(self._at(i, j), self.dtype, 1)
 
     def _number(self, value: float) -> Value:
         return ir.Constant(storage_type(self.dtype), value)
