@@ -7,6 +7,7 @@ vectors allow, its columns beyond N are zero. One panel follows the other, so pa
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.graph.mapped import release_pages
+
+_PIECE_NBYTES = 16 << 20  # of a matrix that is packed
 
 
 def padded_columns(n: int, tile: Tile) -> int:
@@ -29,17 +33,35 @@ def packed_nbytes(k: int, n: int, tile: Tile) -> int:
 
 
 def pack_matrix(b: np.ndarray, tile: Tile) -> np.ndarray:
-    """Pack [..., K, N] (any strides) into panels: [..., K * padded N] of the same dtype, contiguous and 64-byte aligned."""
+    """Pack [..., K, N] (any strides) into panels: [..., K * padded N] of the same dtype, contiguous and 64-byte aligned.
+
+    A large matrix of a mapped file is read piece by piece, and the pages of each piece are given back, so that it and its
+    panels are never in memory together.
+    """
     *batch, k, n = b.shape
     out = aligned_zeros((*batch, k * padded_columns(n, tile)), b.dtype)
-    full = n // tile.width
+    full, rest = divmod(n, tile.width)
     head = out[..., : full * k * tile.width].reshape(*batch, full, k, tile.width)
-    head[...] = np.moveaxis(b[..., : full * tile.width].reshape(*batch, k, full, tile.width), -3, -2)
-    rest = n - full * tile.width
+    tail = out[..., full * k * tile.width :].reshape(*batch, k, padded_columns(rest, tile))
+    for rows, panels in _pieces(b, full):
+        piece = b[..., rows, panels.start * tile.width : panels.stop * tile.width]
+        split = piece.reshape(*batch, piece.shape[-2], panels.stop - panels.start, tile.width)
+        head[..., panels, rows, :] = np.moveaxis(split, -3, -2)
+        release_pages(piece)
     if rest:
-        width = padded_columns(rest, tile)
-        out[..., full * k * tile.width :].reshape(*batch, k, width)[..., :rest] = b[..., full * tile.width :]
+        tail[..., :rest] = b[..., full * tile.width :]
     return out
+
+
+def _pieces(b: np.ndarray, panels: int) -> Iterator[tuple[slice, slice]]:
+    """Rows and panels of [..., K, N] by parts that lie close together in memory and take up to `_PIECE_NBYTES`."""
+    k = b.shape[-2]
+    if abs(b.strides[-1]) > abs(b.strides[-2]):  # a transposed view: one column after the other
+        step = max(1, _PIECE_NBYTES * panels // max(1, b.nbytes))
+        yield from ((slice(0, k), slice(i, min(i + step, panels))) for i in range(0, panels, step))
+    else:
+        step = max(1, _PIECE_NBYTES * k // max(1, b.nbytes))
+        yield from ((slice(i, min(i + step, k)), slice(0, panels)) for i in range(0, k, step))
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
