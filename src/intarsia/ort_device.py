@@ -12,17 +12,20 @@ from intarsia.errors import EPFail, InvalidArgument, NotImplemented, WrongType, 
 from intarsia.partition.arena import FIRST_NBYTES, MOST_EXTENSION_NBYTES, STRATEGIES, Arena
 
 CPU, GPU, FPGA, NPU = 0, 1, 2, 3
+_KHRONOS = 0x10000  # in place of a vendor: any device with OpenCL
 
 _KINDS: dict[str, tuple[int, int]] = {
     "cpu": (CPU, OrtDeviceVendorId.NONE),
     "cuda": (GPU, OrtDeviceVendorId.NVIDIA),
     "cann": (NPU, OrtDeviceVendorId.HUAWEI),
     "dml": (GPU, OrtDeviceVendorId.MICROSOFT),
-    "gpu": (GPU, OrtDeviceVendorId.NONE),
     "webgpu": (GPU, OrtDeviceVendorId.NONE),
+    "gpu": (GPU, OrtDeviceVendorId.NONE),
+    "rocm": (GPU, OrtDeviceVendorId.AMD),
+    "opencl": (GPU, _KHRONOS),
     "npu": (NPU, OrtDeviceVendorId.NONE),
 }
-"""Device names -> device type, and the vendor where none is given."""
+"""Device names -> device type, and the vendor where none is given. Of names that mean the same, the first is an OrtDevice's."""
 
 DEVICE_TYPES = tuple(_KINDS)
 

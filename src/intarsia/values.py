@@ -15,6 +15,7 @@ from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
 from intarsia.ort_device import DEVICE_TYPES, OrtDevice, OrtMemoryInfo, no_pinned_memory
 from intarsia.partition.device import DeviceTensor
+from intarsia.providers.options import device_id as checked_device_id
 from intarsia.sparse import SparseTensor
 
 
@@ -64,7 +65,7 @@ def _named_device(device: Any, device_id: int) -> tuple[str, int]:
         if isinstance(device, str) and device.lower().endswith("pinned"):
             raise InvalidArgument(no_pinned_memory(device))
         raise InvalidArgument(f"Unsupported device type: {device!r}; {nearest(str(device), DEVICE_TYPES)}")
-    return str(name), int(device_id)
+    return str(name), checked_device_id(device_id, f"device {name!r}")
 
 
 class OrtValue:

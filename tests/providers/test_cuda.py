@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from fake_cuda import CUresult, FakeDriver
+from fake_cuda import FakeCuda
 
 import intarsia
 from intarsia.codegen.clike import Cuda, Cut
 from intarsia.device import cuda, nvrtc
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.providers.cuda import CUDAExecutionProvider
 from intarsia.testing.cases import cases, run_case
 
 pytestmark = pytest.mark.skipif(bool(nvrtc.missing()), reason=f"kernels cannot be compiled: {nvrtc.missing()}")
@@ -22,9 +22,9 @@ ARCHITECTURES = (80, 90, 120)
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     """The driver, and no device that is open from before."""
-    made = FakeDriver()
+    made = FakeCuda()
     monkeypatch.setattr(cuda, "driver", lambda: made)
     monkeypatch.setattr(cuda, "_opened", {})
     cuda.missing.cache_clear()
@@ -36,22 +36,6 @@ def only_here() -> intarsia.SessionOptions:
     options = intarsia.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return options
-
-
-def opened(**given: object) -> intarsia.InferenceSession:
-    """A softmax and a product, with these options of the provider."""
-    from onnx import helper, numpy_helper
-
-    graph = helper.make_graph(
-        [helper.make_node("Softmax", ["x"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"], name="last")], "g",
-        [helper.make_tensor_value_info("x", 1, ["n", 8])], [helper.make_empty_tensor_value_info("y")],
-        [numpy_helper.from_array(np.ones((8, 100), np.float32), "w")],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    return intarsia.InferenceSession(model.SerializeToString(), only_here(), [(NAME, dict(given))])
-
-
-X = np.ones((8, 8), np.float32)
 
 
 # --- the compiler -----------------------------------------------------------------------------------------------------
@@ -91,7 +75,7 @@ def compiled_names() -> list[str]:
 
 
 @pytest.mark.parametrize("name", compiled_names())
-def test_the_kernels_of_a_case_are_compiled_and_launched(name: str, fake: FakeDriver) -> None:
+def test_the_kernels_of_a_case_are_compiled_and_launched(name: str, fake: FakeCuda) -> None:
     """On memory that is theirs; what they would compute is not looked at."""
     try:
         run_case(cases()[name], [NAME], only_here())
@@ -104,6 +88,19 @@ def test_the_kernels_of_a_case_are_compiled_and_launched(name: str, fake: FakeDr
 # --- the device -------------------------------------------------------------------------------------------------------
 
 
+def test_the_driver_has_the_functions_that_are_imitated() -> None:
+    """With the numbers and names that the imitation gives them."""
+    import fake_cuda
+    from cuda.bindings import driver
+
+    for name in vars(FakeCuda):
+        if name.startswith("cu"):
+            assert hasattr(driver, name), name
+    for kind in (fake_cuda.CUresult, fake_cuda.CUstream_flags, fake_cuda.CUevent_flags, fake_cuda.CUdevice_attribute):
+        for member in kind:
+            assert int(getattr(getattr(driver, kind.__name__), member.name)) == member
+
+
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> None:
         raise OSError("libcuda.so.1: cannot open shared object file")
@@ -111,87 +108,37 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "driver", none)
     cuda.missing.cache_clear()
     with pytest.raises(intarsia.EPFail, match=r"NVIDIA's driver is not found: libcuda.so.1: cannot .*It needs NVIDIA's driver"):
-        opened()
+        intarsia.InferenceSession(b"", only_here(), [NAME])
     cuda.missing.cache_clear()
 
 
-def test_no_gpu_and_no_such_gpu(fake: FakeDriver) -> None:
-    with pytest.raises(intarsia.EPFail, match="device_id is 3; there are 1 devices"):
-        opened(device_id=3)
-    fake.devices = 0
-    cuda.missing.cache_clear()
-    with pytest.raises(intarsia.EPFail, match="NVIDIA's driver finds no GPU"):
-        opened()
+def test_options_of_libraries_that_are_not_used_are_taken_and_said_to_have_no_effect(
+    fake: FakeCuda, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "intarsia")
+    from intarsia.providers.options import option_texts, parse_options
+
+    given = {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0", "do_copy_in_default_stream": "True", "prefer_nhwc": "1"}
+    options = parse_options(CUDAExecutionProvider, given)
+    CUDAExecutionProvider(options)
+    texts = option_texts(options)
+    assert (texts["cudnn_conv_algo_search"], texts["use_tf32"], texts["gpu_mem_limit"]) == ("HEURISTIC", "0", str(2**64 - 1))
+    assert "no effect, since kernels are its own: cudnn_conv_algo_search, prefer_nhwc, use_tf32" in caplog.text
 
 
-def test_a_session_copies_in_launches_and_copies_out(fake: FakeDriver) -> None:
-    session = opened()
-    session.run(None, {"x": X})
-    fake.log.clear()
-    session.run(None, {"x": X})
-    assert [w for w in fake.log if w != "launch"] == ["in", "out"]
-    assert fake.log.count("launch") == 2
-    assert fake.contexts == []
-    assert session.explain().counts == {NAME: 2}
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"cudnn_conv_algo_search": "FASTEST"}, "'cudnn_conv_algo_search' of CUDAExecutionProvider: 'FASTEST' is not a valid"),
+        ({"cudnn_conv_use_max_workspace": "maybe"}, "'cudnn_conv_use_max_workspace' of .*: expected a boolean"),
+        ({"use_tf32": 2}, "'use_tf32' of .*: expected a boolean"),
+        ({"sdpa_kernel": "flash"}, "'sdpa_kernel' of .*: expected an integer"),
+        ({"arena_extend_strategy": "kDouble"}, "'arena_extend_strategy' of .*'kDouble' is not a valid value"),
+        ({"enable_hip_graph": 1}, "CUDAExecutionProvider has no option 'enable_hip_graph'.*enable_cuda_graph"),
+    ],
+)
+def test_options_that_cannot_be(given: dict[str, object], message: str) -> None:
+    from intarsia.providers.options import parse_options
 
-
-def test_copies_in_a_stream_of_their_own_wait_and_are_waited_for(fake: FakeDriver) -> None:
-    session = opened(do_copy_in_default_stream=False)
-    session.run(None, {"x": X})
-    fake.log.clear()
-    session.run(None, {"x": X})
-    assert fake.log == ["record", "wait", "in", "record", "wait", "launch", "launch", "record", "wait", "out", "record", "wait"]
-
-
-def test_launches_that_come_again_are_one_graph(fake: FakeDriver) -> None:
-    session = opened(enable_cuda_graph=True)
-    for _ in range(3):  # the pool gives the same memory to the same sizes
-        session.run(None, {"x": X})
-    assert [w for w in fake.log if "launch" in w or "graph" in w] == ["launch", "launch", "graph of 2", "graph of 2"]
-    session.run(None, {"x": np.ones((9, 8), np.float32)})
-    assert fake.log[-2:] == ["launch", "out"]
-
-
-def test_sizes_of_blocks(fake: FakeDriver) -> None:
-    for strategy, expected in (("kNextPowerOfTwo", 131072), ("kSameAsRequested", 70144)):
-        gpu = intarsia.providers.cuda.CUDAExecutionProvider(
-            intarsia.providers.cuda.CudaOptions(arena_extend_strategy=strategy)
-        ).gpu
-        assert gpu.allocate(70_000).nbytes == expected
-
-
-def test_memory_that_is_kept_is_given_back_before_there_is_none(fake: FakeDriver) -> None:
-    gpu = cuda.open_device(cuda.Setup(doubling=False))
-    fake.memory_nbytes = 300 << 10
-    kept = gpu.allocate(200 << 10)
-    del kept
-    gpu.allocate(250 << 10)
-    with pytest.raises(intarsia.OutOfMemory, match=r"cuda:0 could not allocate 409,600 bytes: CUDA_ERROR_OUT_OF_MEMORY: use a"):
-        gpu.allocate(400 << 10)
-
-
-def test_a_limit(fake: FakeDriver) -> None:
-    session = opened(gpu_mem_limit=4096)
-    with pytest.raises(intarsia.OutOfMemory, match="the limit is 4,096: raise the limit"):
-        session.run(None, {"x": np.ones((100, 8), np.float32)})
-
-
-def test_a_lost_device_ends_the_run_and_a_new_session_has_a_new_one(fake: FakeDriver) -> None:
-    session = opened()
-    session.run(None, {"x": X})
-    fake.failures["cuStreamSynchronize"] = CUresult.CUDA_ERROR_ILLEGAL_ADDRESS
-    with pytest.raises(intarsia.DeviceLost, match="cuda:0 failed in a kernel or copy: CUDA_ERROR_ILLEGAL_ADDRESS; what was in"):
-        session.run(None, {"x": X})
-    opened().run(None, {"x": X})
-
-
-def test_options_of_libraries_that_are_not_used_are_taken(fake: FakeDriver) -> None:
-    session = opened(cudnn_conv_algo_search="HEURISTIC", use_tf32="0", do_copy_in_default_stream="True")
-    options = session.get_provider_options()[NAME]
-    assert (options["cudnn_conv_algo_search"], options["use_tf32"], options["gpu_mem_limit"]) == (
-        "HEURISTIC",
-        "0",
-        str(2**64 - 1),
-    )
-    with pytest.raises(intarsia.InvalidArgument, match="cudnn_conv_algo_search"):
-        opened(cudnn_conv_algo_search="FASTEST")
+    with pytest.raises(intarsia.InvalidArgument, match=message):
+        parse_options(CUDAExecutionProvider, given)

@@ -103,9 +103,10 @@ class TestOrtValue:
         with pytest.raises(InvalidArgument, match="Unsupported device type: 'xpu'; did you mean 'npu'"):
             OrtValue.ortvalue_from_numpy(X, "xpu")
         with pytest.raises(
-            InvalidArgument, match="device cuda:0: no provider keeps values there; expected one of 'cpu', 'webgpu'"
+            InvalidArgument,
+            match="device cann:0: no provider keeps values there; expected one of 'cpu', 'webgpu', 'cuda'",
         ):
-            OrtValue.ortvalue_from_numpy(X, "cuda", 0)
+            OrtValue.ortvalue_from_numpy(X, "cann", 0)
         with pytest.raises(InvalidArgument, match="element type"):
             OrtValue.ortvalue_from_numpy(np.zeros(1, "M8[s]"))
 

@@ -20,6 +20,15 @@ ALIGNMENT = 256
 _POOLED_NBYTES = 256 << 20  # of freed buffers that are kept for the next ones of their size
 
 
+def no_such_device(index: int, devices: Sequence[Device]) -> str:
+    """Why a device cannot be the one with this number; "" where there is one."""
+    if 0 <= index < len(devices):
+        return ""
+    names = ", ".join(f"{i}: {d.description}" for i, d in enumerate(devices))
+    count = f"there are {len(devices)} devices" if len(devices) != 1 else "there is 1 device"
+    return f"device_id is {index}; {count} ({names})"
+
+
 def aligned(nbytes: int) -> int:
     return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
 
@@ -61,11 +70,12 @@ class Slice:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel on memory: operands, outputs, sizes and status in the order of its text's bindings."""
+    """A kernel on memory: operands, outputs, sizes and status in the order of its text's bindings. `node`: whose it is."""
 
     kernel: Kernel
     program: Any
     bindings: tuple[Slice, ...]
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +129,14 @@ class Gpu:
     def run(self, bound: Sequence[Any]) -> None:
         """Start launches, one after the other: each sees what those before it wrote."""
         raise NotImplementedError
+
+    def timed(self, bound: Sequence[Any]) -> list[float]:
+        """Run launches, wait for them, and say how long each took by the device's own clock, in nanoseconds.
+
+        An empty list where the device has no clock: they have run all the same.
+        """
+        self.run(bound)
+        return []
 
     # --- memory ---
 

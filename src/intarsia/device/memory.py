@@ -15,7 +15,10 @@ from intarsia.partition.device import DeviceTensor
 if TYPE_CHECKING:
     from intarsia.device.gpu import Gpu
 
-_OPENERS: dict[str, str] = {"webgpu": "intarsia.device.webgpu:open_device"}
+_OPENERS: dict[str, str] = {
+    kind: f"intarsia.device.{module}:open_device"
+    for kind, module in {"webgpu": "webgpu", "cuda": "cuda", "rocm": "hip", "opencl": "opencl"}.items()
+}
 """Kind of device -> "module:function", which takes the device's number."""
 
 KINDS = frozenset(_OPENERS)

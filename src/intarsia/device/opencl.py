@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import Kernel, Limits, OpenCl
-from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
+from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import EPFail, OutOfMemory
 from intarsia.partition.device import Device
 
@@ -83,12 +83,9 @@ def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
     with _lock:
         found = _opened.get((index, memory_limit))
         if found is None:
-            if why := missing():
-                raise EPFail(f"OpenCL: no device: {why}")
             devices = known()
-            if index >= len(devices):
-                names = ", ".join(described(i, d).description for i, d in enumerate(devices))
-                raise EPFail(f"OpenCL: device_id {index} was asked for; there are {len(devices)}: {names}")
+            if why := missing() or no_such_device(index, [described(i, d) for i, d in enumerate(devices)]):
+                raise EPFail(f"OpenCL: no device: {why}")
             found = _opened[index, memory_limit] = OpenClDevice(index, devices[index], memory_limit)
         return found
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from intarsia.codegen.clike import Kernel, Limits, Wgsl
-from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
+from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
 
@@ -75,12 +75,9 @@ def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> Web
     with _lock:
         found = _opened.get(key)
         if found is None or found.lost:
-            if why := missing(backend):
-                raise EPFail(f"WebGPU: no device: {why}")
             known = adapters(backend)
-            if index >= len(known):
-                names = ", ".join(str(described(i, a).description) for i, a in enumerate(known))
-                raise EPFail(f"WebGPU: device_id {index} was asked for; there are {len(known)}: {names}")
+            if why := missing(backend) or no_such_device(index, [described(i, a) for i, a in enumerate(known)]):
+                raise EPFail(f"WebGPU: no device: {why}")
             found = _opened[key] = WebGpu(index, known[index], memory_limit)
         return found
 

@@ -51,6 +51,7 @@ __all__ = [
     "Program",
     "RunContext",
     "SavedProgram",
+    "StepObserver",
     "Support",
 ]
 

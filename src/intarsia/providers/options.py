@@ -11,6 +11,10 @@ from typing import Any
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.partition.provider import ExecutionProvider
 
+DeviceId = typing.NewType("DeviceId", int)
+"""The type of an option that is the number of a device."""
+FIRST_DEVICE = DeviceId(0)
+
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -58,6 +62,8 @@ def _parse(value: Any, expected: Any, where: str) -> Any:
         if value is None or (value == "" and str not in members):
             return None
         return _parse(value, members[0], where)
+    if expected is DeviceId:
+        return device_id(value, where)
     if expected is bool:
         return _bool(value, where)
     if expected in (int, float):
@@ -72,6 +78,21 @@ def _choice(value: Any, choices: tuple[Any, ...], where: str) -> Any:
         if value == choice or str(value) == str(choice):
             return choice
     raise InvalidArgument(f"{where}: {value!r} is not a valid value; {nearest(str(value), map(str, choices))}")
+
+
+def device_id(value: Any, where: str) -> DeviceId:
+    """The number of a device, or its text; `where` begins the message of the error.
+
+    Raises:
+        InvalidArgument: it is no whole number, or is below 0.
+    """
+    try:
+        number = _number(value, int, where)
+    except InvalidArgument:
+        number = -1
+    if number < 0:
+        raise InvalidArgument(f"{where}: expected the number of a device, an integer from 0 on, got {value!r}")
+    return DeviceId(number)
 
 
 def _bool(value: Any, where: str) -> bool:

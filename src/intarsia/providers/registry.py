@@ -24,6 +24,7 @@ __all__ = ["ProviderChoice", "ProviderWarning", "get_all_providers", "get_availa
 ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
+ROCM = "ROCMExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
 DML = "DmlExecutionProvider"
 OPENCL = "OpenCLExecutionProvider"
@@ -32,6 +33,7 @@ REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
     CUDA: "intarsia.providers.cuda:CUDAExecutionProvider",
+    ROCM: "intarsia.providers.rocm:ROCMExecutionProvider",
     WEBGPU: "intarsia.providers.webgpu:WebGpuExecutionProvider",
     DML: "intarsia.providers.webgpu:DmlExecutionProvider",
     OPENCL: "intarsia.providers.opencl:OpenCLExecutionProvider",

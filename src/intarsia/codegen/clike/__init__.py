@@ -8,9 +8,12 @@ kernels that differ in sizes only are one text.
 from intarsia.codegen.clike.cuda import Cuda
 from intarsia.codegen.clike.cut import Cut, Job, unsupported
 from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.hip import Hip
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.opencl import OpenCl
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.wgsl import Wgsl
 
-__all__ = ["KINDS", "Cuda", "Cut", "Dialect", "Job", "Kernel", "KernelParts", "Kind", "Limits", "OpenCl", "Wgsl", "unsupported"]
+__all__ = [
+    "KINDS", "Cuda", "Cut", "Dialect", "Hip", "Job", "Kernel", "KernelParts", "Kind", "Limits", "OpenCl", "Wgsl", "unsupported",
+]  # fmt: skip

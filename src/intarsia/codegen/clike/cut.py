@@ -61,6 +61,7 @@ class Cut:
         stored: values that have buffers: name -> element type and shape.
         tables: constants that definitions brought along.
         node: name of the node that is being worked on.
+        owners: ids of expressions -> name of the node whose result they are, where that is another.
     """
 
     dialect: Dialect
@@ -68,6 +69,7 @@ class Cut:
     stored: dict[str, tuple[DType, tuple[int, ...]]] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     node: str = ""
+    owners: dict[int, str] = field(default_factory=dict)
     _settled: dict[int, Tensor] = field(default_factory=dict)  # expressions that are made of settled parts only
     _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
     _open: dict[int, bool] = field(default_factory=dict)
@@ -176,7 +178,9 @@ class Cut:
         shape = _numbers(t.shape)
         self.stored[name] = (t.dtype, shape)
         if 0 not in shape:
+            before, self.node = self.node, self.owners.get(id(t), self.node)
             self._launch(root, name)
+            self.node = before
         self._kept.append(t)
         self._leaves[id(t)] = Tensor("input", (), (name,), t.dtype, shape)
         return self._leaves[id(t)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,9 @@ from intarsia.partition.device import DeviceTensor
 from intarsia.partition.partition import label
 from intarsia.partition.provider import RunContext
 from intarsia.plan.arena import place
+
+JobObserver = Callable[[Job, int, int, int], None]
+"""Is told of a launch: when it began and ended (`time.perf_counter_ns`), and the bytes it reads and writes."""
 
 
 def described(node: Node) -> str:
@@ -135,7 +139,10 @@ class Plan:
 
     # --- running ---
 
-    def run(self, inputs: Mapping[str, Slice], run: RunContext | None = None) -> list[DeviceTensor]:
+    def run(
+        self, inputs: Mapping[str, Slice], run: RunContext | None = None, observer: JobObserver | None = None
+    ) -> list[DeviceTensor]:
+        """One run; `observer`: wait for every launch, and tell of it."""
         gpu = self.gpu
         made = {n: Slice(gpu.allocate(nbytes), 0, nbytes) for n, _, _ in self.outputs for nbytes in (self.nbytes_of(n),)}
         state = self._acquire()
@@ -144,13 +151,25 @@ class Plan:
             gpu.fill(state.status, np.zeros(state.status.nbytes, np.uint8))
         if run is not None:
             run.check()
-        gpu.run([b if b is not None else gpu.bind(self._launch(i, outside, state)) for i, b in enumerate(state.bound)])
+        bound = [b if b is not None else gpu.bind(self._launch(i, outside, state)) for i, b in enumerate(state.bound)]
+        if observer is None:
+            gpu.run(bound)
+        else:
+            self._observed(bound, observer)
         if state.status is not None:
             self._check(np.frombuffer(gpu.read(state.status, state.status.nbytes), np.uint32))
         self._free.append(state)
         if run is not None:
             run.check()
         return [DeviceTensor(dtype, shape, gpu.device, made[n]) for n, dtype, shape in self.outputs]
+
+    def _observed(self, bound: list[Any], observer: JobObserver) -> None:
+        """Run, and tell when each launch began and ended: the device's times, one after the other from now on."""
+        start = time.perf_counter_ns()
+        for job, nanoseconds in zip(self.jobs, self.gpu.timed(bound), strict=False):
+            end = start + round(nanoseconds)
+            observer(job, start, end, sum(self.nbytes_of(name) for name in (*job.reads, *job.writes)))
+            start = end
 
     def _acquire(self) -> State:
         try:
@@ -175,7 +194,7 @@ class Plan:
         if job.kernel.checked:
             assert state.status is not None
             bindings.append(Slice(state.status.memory, 256 * self._checked.index(i), 4))
-        return Launch(job.kernel, self._programs[i], tuple(bindings))
+        return Launch(job.kernel, self._programs[i], tuple(bindings), job.node)
 
     def _where(self, name: str, outside: Mapping[str, Slice], state: State) -> Slice:
         if name in outside:
@@ -312,6 +331,7 @@ class _Binder:
         if self.uses.get(name, 0) > 1 and not _is_view(settled):
             settled = self.cut.store(settled)
         self.expressions[name] = settled
+        self.cut.owners.setdefault(id(settled), self.cut.node)
 
     def _operand(self, name: str, often: bool) -> Tensor:
         """The value as an expression; stored where computing it once more costs more than reading it."""

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen.clike.cut import Job
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph
 from intarsia.ops import registry
 from intarsia.ops.infer import resolve_version
 from intarsia.partition.device import DeviceTensor
-from intarsia.partition.provider import NodeReport, Program, RunContext
+from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.gpu.plan import Constants, Plan, bind, described
 from intarsia.providers.gpu.survey import numbers_behind
 
@@ -28,13 +29,16 @@ class GpuProgram(Program):
     A plan is made for each combination of input shapes and of such numbers, and the latest are kept.
     """
 
-    def __init__(self, graph: Graph, gpu: Gpu) -> None:
+    def __init__(self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None) -> None:
+        """`on_step`: where a profile is wanted, is told of each launch, with the device's own times."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu = graph, gpu
         self._numbers = _read_as_numbers(graph)
         self._constants = Constants(gpu)
         self._plans: OrderedDict[object, Plan] = OrderedDict()
         self._lock = threading.Lock()
+        self._outputs = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
+        self._on_step = on_step
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         if run is not None:
@@ -49,7 +53,13 @@ class GpuProgram(Program):
             else:
                 raise EPFail(f"{self.gpu.device}: input {name!r} came as {type(value).__name__}; expected a device tensor")
         plan = self._plan(tensors, numbers)
-        return list(plan.run({n: t.handle for n, t in tensors.items()}, run))
+        slices = {n: t.handle for n, t in tensors.items()}
+        return list(plan.run(slices, run, self._observe if self._on_step is not None else None))
+
+    def _observe(self, job: Job, start_ns: int, end_ns: int, nbytes: int) -> None:
+        assert self._on_step is not None
+        output = self._outputs.get(job.node, "")
+        self._on_step(f"{job.schedule} of {job.node}", (output,) if output else (), start_ns, end_ns, nbytes)
 
     def _plan(self, tensors: dict[str, DeviceTensor], numbers: dict[str, np.ndarray]) -> Plan:
         shapes = {n: tuple(t.shape) for n, t in tensors.items()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer
+from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer, no_such_device
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import registry
@@ -37,6 +37,10 @@ class GpuExecutionProvider(ExecutionProvider):
         except PackageNotFoundError:
             return ""
 
+    @classmethod
+    def missing_for(cls, options: Any) -> str:
+        return cls.unavailable() or no_such_device(options.device_id, cls.devices())
+
     @property
     def gpu(self) -> Gpu:
         """The device. Raises EPFail where there is none."""
@@ -67,4 +71,4 @@ class GpuExecutionProvider(ExecutionProvider):
         return GpuAllocator(self.gpu)
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
-        return GpuProgram(graph, self.gpu)
+        return GpuProgram(graph, self.gpu, context.on_step)

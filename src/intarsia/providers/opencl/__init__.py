@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
 from intarsia.providers.gpu.provider import GpuExecutionProvider
+from intarsia.providers.options import FIRST_DEVICE, DeviceId
 
 
 @dataclass(frozen=True)
 class OpenClOptions:
-    device_id: int = 0  # number of the device: GPUs first (see `OpenCLExecutionProvider.devices`)
+    device_id: DeviceId = FIRST_DEVICE  # number of the device: GPUs first (see `OpenCLExecutionProvider.devices`)
     gpu_mem_limit: int = 0  # bytes that all sessions with these options may use together; 0: no limit
 
 
@@ -34,15 +35,6 @@ class OpenCLExecutionProvider(GpuExecutionProvider):
         from intarsia.device.opencl import missing
 
         return missing()
-
-    @classmethod
-    def missing_for(cls, options: Any) -> str:
-        from intarsia.device.opencl import known
-
-        if why := cls.unavailable():
-            return why
-        count = len(known())
-        return "" if options.device_id < count else f"device_id is {options.device_id}; there are {count} devices"
 
     @classmethod
     def devices(cls) -> list[Device]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from intarsia.device.gpu import Gpu
+from intarsia.device.gpu import Gpu, no_such_device
 from intarsia.partition.device import Device
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
+from intarsia.providers.options import FIRST_DEVICE, DeviceId
 
 
 @dataclass(frozen=True)
 class WebGpuOptions:
-    device_id: int = 0  # number of the adapter: hardware first (see `WebGpuExecutionProvider.devices`)
+    device_id: DeviceId = FIRST_DEVICE  # number of the adapter: hardware first (see `WebGpuExecutionProvider.devices`)
     backend: str = ""  # "Vulkan", "Metal" or "D3D12"; "": any
     gpu_mem_limit: int = 0  # bytes that all sessions with these options may use together; 0: no limit
 
@@ -44,13 +45,11 @@ class WebGpuExecutionProvider(GpuExecutionProvider):
 
     @classmethod
     def missing_for(cls, options: Any) -> str:
-        from intarsia.device.webgpu import adapters, missing
+        from intarsia.device.webgpu import adapters, described, missing
 
         backend = cls._backend(options)
-        if why := missing(backend):
-            return why
-        count = len(adapters(backend))
-        return "" if options.device_id < count else f"device_id is {options.device_id}; there are {count} devices"
+        found = [described(i, a) for i, a in enumerate(adapters(backend))]
+        return missing(backend) or no_such_device(options.device_id, found)
 
     @classmethod
     def devices(cls) -> list[Device]:
@@ -61,7 +60,7 @@ class WebGpuExecutionProvider(GpuExecutionProvider):
 
 @dataclass(frozen=True)
 class DmlOptions:
-    device_id: int = 0  # number of the adapter: hardware first
+    device_id: DeviceId = FIRST_DEVICE  # number of the adapter: hardware first
 
 
 class DmlExecutionProvider(WebGpuExecutionProvider):

@@ -1,0 +1,122 @@
+"""What `streams.StreamDevice` asks of the driver of a GPU that works through streams: CUDA's, or HIP's."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+Answer = tuple[Any, ...]
+"""What a driver's function returns: an error, which as an int is 0 where all went well, and its results."""
+
+
+class Driver:
+    """One vendor's driver. Streams, events, modules, graphs and contexts are handles that only it looks into.
+
+    Attributes:
+        kind: of its devices.
+        title: the interface's name, for people.
+        out_of_memory: name of the error for that.
+        lost: names of errors after which every call in the context fails.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    out_of_memory: ClassVar[str]
+    lost: ClassVar[frozenset[str]]
+
+    def name_of(self, error: Any) -> str:
+        raise NotImplementedError
+
+    # --- devices ---
+
+    def context(self, index: int) -> Answer:
+        raise NotImplementedError
+
+    def enter(self, context: Any) -> Answer:
+        """Make the context the calling thread's; the result is for `leave`, which gives the thread its own back."""
+        raise NotImplementedError
+
+    def leave(self, before: Any) -> Answer:
+        raise NotImplementedError
+
+    def memory_info(self) -> Answer:
+        """Free and all bytes."""
+        raise NotImplementedError
+
+    # --- memory: addresses ---
+
+    def allocate(self, nbytes: int) -> Answer:
+        raise NotImplementedError
+
+    def free(self, address: int) -> Answer:
+        raise NotImplementedError
+
+    def allocate_pinned(self, nbytes: int) -> Answer:
+        """Host memory that does not move, which the device reads and writes by itself."""
+        raise NotImplementedError
+
+    def free_pinned(self, address: int) -> Answer:
+        raise NotImplementedError
+
+    def copy_in(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
+        raise NotImplementedError
+
+    def copy_out(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
+        raise NotImplementedError
+
+    def copy_within(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
+        raise NotImplementedError
+
+    # --- streams and events ---
+
+    def stream(self) -> Answer:
+        """A stream that does not wait for the default one."""
+        raise NotImplementedError
+
+    def synchronize(self, stream: Any) -> Answer:
+        """Wait until all that was started in the stream is done."""
+        raise NotImplementedError
+
+    def event(self, timed: bool) -> Answer:
+        raise NotImplementedError
+
+    def record(self, event: Any, stream: Any) -> Answer:
+        raise NotImplementedError
+
+    def hold(self, stream: Any, event: Any) -> Answer:
+        """What is started in the stream from now on waits for the event."""
+        raise NotImplementedError
+
+    def wait(self, event: Any) -> Answer:
+        """The calling thread waits for the event."""
+        raise NotImplementedError
+
+    def milliseconds(self, start: Any, end: Any) -> Answer:
+        """Between two timed events that are past."""
+        raise NotImplementedError
+
+    def drop_event(self, event: Any) -> Answer:
+        raise NotImplementedError
+
+    # --- kernels ---
+
+    def function(self, code: bytes) -> Answer:
+        """The entry point of machine code."""
+        raise NotImplementedError
+
+    def launch(self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int) -> Answer:
+        """Start a kernel; `pointers`: address of an array of addresses of its arguments."""
+        raise NotImplementedError
+
+    def begin_capture(self, stream: Any) -> Answer:
+        """What this thread starts in the stream is noted instead of started."""
+        raise NotImplementedError
+
+    def end_capture(self, stream: Any) -> Answer:
+        """A graph that can be started, of what was noted."""
+        raise NotImplementedError
+
+    def start_graph(self, graph: Any, stream: Any) -> Answer:
+        raise NotImplementedError
+
+    def drop_graph(self, graph: Any) -> Answer:
+        raise NotImplementedError
