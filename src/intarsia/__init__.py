@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from intarsia.binding import IOBinding as IOBinding
     from intarsia.check import ModelCheck as ModelCheck
     from intarsia.check import check_model as check_model
+    from intarsia.context_data import OrtEpContextData as OrtEpContextData
+    from intarsia.context_data import OrtEpContextDataBuffer as OrtEpContextDataBuffer
     from intarsia.device_info import get_device as get_device
     from intarsia.diagnosis import Diagnosis as Diagnosis
     from intarsia.diagnosis import doctor as doctor
@@ -75,8 +77,6 @@ if TYPE_CHECKING:
     from intarsia.lora import AdapterFormat as AdapterFormat
     from intarsia.lora import LoraAdapter as LoraAdapter
     from intarsia.model_compiler import ModelCompiler as ModelCompiler
-    from intarsia.model_compiler import OrtEpContextData as OrtEpContextData
-    from intarsia.model_compiler import OrtEpContextDataBuffer as OrtEpContextDataBuffer
     from intarsia.model_compiler import OrtExternalInitializerInfo as OrtExternalInitializerInfo
     from intarsia.operators.library import OperatorLibrary as OperatorLibrary
     from intarsia.operators.library import host_op as host_op
@@ -158,7 +158,8 @@ _NAMES: dict[str, str] = {
     "install": "install_as uninstall",
     "log": "set_default_logger_callback set_default_logger_severity set_default_logger_verbosity",
     "lora": "AdapterFormat LoraAdapter",
-    "model_compiler": "ModelCompiler OrtEpContextData OrtEpContextDataBuffer OrtExternalInitializerInfo",
+    "context_data": "OrtEpContextData OrtEpContextDataBuffer",
+    "model_compiler": "ModelCompiler OrtExternalInitializerInfo",
     "operators.library": "OperatorLibrary host_op op unregister_operator",
     "options": "RunOptions SessionOptions",
     "ort_device": (

@@ -161,7 +161,7 @@ def restored(part: Part, context: CompileContext) -> Program:
         NotImplemented: the node is in another runtime's format.
         ModelRequiresCompilation: it was compiled by another version of Intarsia or for another machine.
         InvalidProtobuf, ExternalDataError: it is damaged, or its file is missing or outside the model's folder.
-        Fail: it is somebody else's, and was not said to be trusted.
+        Fail: it is somebody else's, and was not said to be trusted; the program's own function did not give its data.
     """
     node = part.graph.nodes[0]
     where = f"the compiled part {label(node)!r} for {part.provider.name}"
@@ -171,6 +171,9 @@ def restored(part: Part, context: CompileContext) -> Program:
     if node.attributes.get("embed_mode", 1):
         data = memoryview(content.encode() if isinstance(content, str) else content)
         return _restored(_Reader(where, data, None, data.nbytes), part, context)
+    if context.read_compiled is not None:
+        data = context.read_compiled(str(content))
+        return _restored(_Reader(f"{where}, data {str(content)!r},", data, None, data.nbytes), part, context)
     path = _beside(where, str(content), part, context)
     with path.open("rb") as file:
         return _restored(_Reader(f"{where}, file {path.name!r},", None, file, path.stat().st_size), part, context)
@@ -184,7 +187,8 @@ def _beside(where: str, name: str, part: Part, context: CompileContext) -> Path:
     if folder is None:
         raise ExternalDataError(
             f"{where} is in the file {name!r}, but the model was given as bytes: set the session's entry "
-            "'ep.context_file_path' to the model's path, or compile it with the parts embedded"
+            "'ep.context_file_path' to the model's path, give it by set_ep_context_data_read_func, or compile the "
+            "model with the parts embedded"
         )
     path = ExternalFiles(folder, model).resolved(where, name)
     if not path.is_file():

@@ -19,8 +19,6 @@ LEFT_OUT: dict[str, str] = {
 """Names of `onnxruntime` and `onnxruntime.capi._pybind_state` -> why they are left out."""
 
 METHODS_LEFT_OUT: dict[str, str] = {
-    "SessionOptions.set_ep_context_data_read_func": "compiled parts are read from files only",
-    "ModelCompiler.set_ep_context_data_write_func": "compiled parts are written to the model or to files beside it only",
     "SparseTensor.to_cuda": "sparse tensors stay in host memory",
     "OrtEpDevice.create_sync_stream": "no provider here gives out its streams",
 }

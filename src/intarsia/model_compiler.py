@@ -13,13 +13,14 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.context_data import WriteFunction, given
 from intarsia.context_model import ContextModel, context_model
 from intarsia.enums import GraphOptimizationLevel, OrtCompileApiFlags, OrtCompiledModelCompatibility
-from intarsia.errors import Fail, InvalidArgument, NoSuchFile, NotImplemented, WrongType
+from intarsia.errors import Fail, InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.model import Graph
 from intarsia.graph.save import replace_file
 from intarsia.options import SessionOptions
@@ -43,53 +44,6 @@ class OrtExternalInitializerInfo:
     byte_size: int
 
 
-class OrtEpContextData:
-    """The bytes of a compiled part."""
-
-    def __init__(self, data: bytes = b"") -> None:
-        self._data = bytes(data)
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
-
-    def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """A range of the bytes. Raises InvalidArgument where it leaves them."""
-        end = self.size if length is None else offset + length
-        if not 0 <= offset <= end <= self.size:
-            raise InvalidArgument(f"OrtEpContextData.read: bytes {offset} to {end} of {self.size}")
-        return self._data[offset:end]
-
-
-class OrtEpContextDataBuffer:
-    """Memory that a program fills with the bytes of a compiled part."""
-
-    def __init__(self, max_size: int = 1 << 31) -> None:
-        self.max_size = max_size
-        self._data: bytearray | None = None
-
-    @property
-    def is_allocated(self) -> bool:
-        return self._data is not None
-
-    @property
-    def size(self) -> int:
-        return len(self._data) if self._data is not None else 0
-
-    def allocate(self, size: int) -> None:
-        """Make room for `size` bytes. Raises InvalidArgument for a second time or too many."""
-        if self._data is not None or not 0 <= size <= self.max_size:
-            raise InvalidArgument(f"OrtEpContextDataBuffer.allocate: once, and at most {self.max_size} bytes; got {size}")
-        self._data = bytearray(size)
-
-    def write(self, data: Any, offset: int = 0) -> None:
-        """Write bytes at an offset. Raises InvalidArgument where they do not fit."""
-        view = memoryview(data).cast("B")
-        if self._data is None or not 0 <= offset <= offset + len(view) <= len(self._data):
-            raise InvalidArgument(f"OrtEpContextDataBuffer.write: {len(view)} bytes at {offset} do not fit {self.size}")
-        self._data[offset : offset + len(view)] = view
-
-
 LocationFunction = Callable[[str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None]
 
 
@@ -101,7 +55,7 @@ class ModelCompiler:
             stands in for onnxruntime (`install_as`) and no provider is named, nothing is compiled, as there.
         input_model_path_or_bytes: a path or bytes.
         embed_compiled_data_into_model: put compiled parts into the model, not into files beside it. Bytes and streams always
-            have them inside.
+            have them inside, unless `set_ep_context_data_write_func` says where they go.
         external_initializers_file_path: write constants that are left into this file (relative to the compiled model's folder).
         external_initializers_size_threshold: only those of at least this many bytes.
         flags: what to refuse (`OrtCompileApiFlags`).
@@ -138,6 +92,7 @@ class ModelCompiler:
         self._options, self._level, self._flags = sess_options, graph_optimization_level, OrtCompileApiFlags(int(flags))
         self._external = Path(external_initializers_file_path) if external_initializers_file_path else None
         self._threshold, self._locate = external_initializers_size_threshold, get_initializer_location_func
+        self._write: WriteFunction | None = None
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
         """Write the compiled model; by default beside the input as `<name>_ctx.onnx`.
@@ -159,12 +114,15 @@ class ModelCompiler:
         replace_file(path, lambda file: file.write(data))
 
     def compile_to_bytes(self) -> bytes:
-        """The compiled model, with its compiled parts inside.
+        """The compiled model, with its compiled parts inside, or given to the function of `set_ep_context_data_write_func`.
 
         Raises:
             InvalidArgument: it would be over protobuf's limit of 2 GB.
+            Fail: that function raised.
         """
-        return self._compiled(Path(), None)
+        outside = self._write is not None and not self._embed
+        stem = Path(os.fspath(self._source)).stem if not isinstance(self._source, bytes) else "model"
+        return self._compiled(Path(), f"{stem}_ctx" if outside else None)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Give the compiled model to `write_function`, which may be called several times.
@@ -181,13 +139,22 @@ class ModelCompiler:
         except Exception as error:
             raise Fail(f"{type(error).__name__}: {error} (raised by the function given to compile_to_stream)") from error
 
-    def set_ep_context_data_write_func(self, write_func: Any) -> NoReturn:
-        raise NotImplemented(
-            "set_ep_context_data_write_func: compiled parts are written into the model or into files beside it"
-        )
+    def set_ep_context_data_write_func(self, write_func: WriteFunction) -> None:
+        """Give compiled parts that are not inside the model to `write_func(name, data)` instead of writing files.
+
+        `name` is what the model calls the part, `data` an `OrtEpContextData`. A session on the model gets them back through
+        `SessionOptions.set_ep_context_data_read_func`, so that a program can keep them encrypted or anywhere else.
+
+        Raises:
+            WrongType: not a function.
+        """
+        if not callable(write_func):
+            raise WrongType(f"set_ep_context_data_write_func: expected a function, got {write_func!r}")
+        self._write = write_func
 
     def clear_ep_context_data_write_func(self) -> None:
-        """Nothing to clear: see `set_ep_context_data_write_func`."""
+        """Write files again."""
+        self._write = None
 
     def _compiled(self, folder: Path, stem: str | None) -> bytes:
         """The compiled model's bytes; parts outside it become files in `folder` that `stem` begins (None: all inside)."""
@@ -210,7 +177,10 @@ class ModelCompiler:
         if self._locate is not None:
             self._place(proto)
         data: bytes = proto.SerializeToString()
-        made.write_files(folder)
+        if self._write is None:
+            made.write_files(folder)
+        for name, pieces in made.files.items() if self._write is not None else ():
+            given(self._write, name, pieces)
         return data
 
     def _session(self) -> InferenceSession:

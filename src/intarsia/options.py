@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel
 from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
 
 if TYPE_CHECKING:
+    from intarsia.context_data import OrtEpContextDataBuffer
     from intarsia.graph.progress import LoadProgress
     from intarsia.ops.registry import Registry
 
@@ -111,6 +113,7 @@ class SessionOptions(Settings):
         super().__init__()
         self.__dict__.update(_config={}, _dims_by_name={}, _dims_by_denotation={}, _providers=[], _initializers={})
         self.__dict__.update(_external_files={}, _selection=None, _cancelled=False, _operators=[], _progress=None)
+        self.__dict__.update(_context_reader=None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_progress": None}  # who listens is in this process
@@ -260,13 +263,37 @@ class SessionOptions(Settings):
         if self.__dict__["_cancelled"]:
             raise ModelLoadCanceled("making the session was stopped: Session load was canceled due to user request")
 
-    def set_ep_context_data_read_func(self, read_func: Any) -> NoReturn:
-        raise NotImplemented(
-            "set_ep_context_data_read_func: compiled parts are read from the model or from files beside it only"
-        )
+    def set_ep_context_data_read_func(
+        self, read_func: Callable[[str, OrtEpContextDataBuffer], object], max_data_size: int = 1 << 31
+    ) -> None:
+        """Ask `read_func(name, buffer)` for the compiled parts that a model keeps outside, instead of reading files.
+
+        It calls `buffer.allocate(size)` once, with at most `max_data_size` bytes, and `buffer.write(data, offset)`. The
+        names are those that `ModelCompiler.set_ep_context_data_write_func` was called with, or of files.
+
+        Raises:
+            WrongType: not a function.
+            InvalidArgument: a negative size.
+        """
+        if not callable(read_func):
+            raise WrongType(f"set_ep_context_data_read_func: expected a function, got {read_func!r}")
+        if not isinstance(max_data_size, int) or max_data_size < 0:
+            raise InvalidArgument(f"set_ep_context_data_read_func: expected a size in bytes, got max_data_size {max_data_size!r}")
+        self.__dict__["_context_reader"] = (read_func, max_data_size)
 
     def clear_ep_context_data_read_func(self) -> None:
-        """Nothing to clear: see `set_ep_context_data_read_func`."""
+        """Read files again."""
+        self.__dict__["_context_reader"] = None
+
+    @property
+    def context_reader(self) -> Callable[[str], memoryview] | None:
+        """What gives the bytes of a compiled part by its name, where `set_ep_context_data_read_func` was called."""
+        if self.__dict__["_context_reader"] is None:
+            return None
+        from intarsia.context_data import taken
+
+        read_func, most = self.__dict__["_context_reader"]
+        return functools.partial(taken, read_func, most)
 
     def add_initializer(self, name: str, value: Any) -> None:
         """Give the model's initializer `name` another value (an OrtValue or an array of its dtype and shape)."""

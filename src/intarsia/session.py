@@ -219,6 +219,7 @@ class InferenceSession(SessionApi, SessionDebug):
         context = CompileContext(
             options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
             options.use_deterministic_compute, options.config_entries(), memory=arena_of(options, strategy),
+            read_compiled=options.context_reader,
         )  # fmt: skip
         return _Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
 

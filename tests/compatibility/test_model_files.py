@@ -180,8 +180,6 @@ class TestModelCompiler:
             ort.ModelCompiler(None, path)  # type: ignore[arg-type]
         with pytest.raises(Fail, match=r"Unable to compile any nodes. Check that the session EPs support compilation"):
             ort.ModelCompiler(interpreted(), path, flags=self.Flags.ERROR_IF_NO_NODES_COMPILED).compile_to_bytes()
-        with pytest.raises(NotImplemented, match="set_ep_context_data_write_func"):
-            ort.ModelCompiler(options, path).set_ep_context_data_write_func(print)
         with pytest.raises(InvalidArgument, match="or get_initializer_location_func, not both"):
             ort.ModelCompiler(options, path, external_initializers_file_path="a", get_initializer_location_func=lambda *_: None)
 
@@ -196,21 +194,6 @@ class TestModelCompiler:
         assert found is ort.OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
         with pytest.raises(InvalidArgument, match="Invalid argument provided to GetModelCompatibilityForEpDevices"):
             state.get_model_compatibility_for_ep_devices([], "x")
-
-    def test_context_data(self) -> None:
-        data = ort.OrtEpContextData(b"abcdef")
-        assert (data.size, data.read(), data.read(2), data.read(1, 2)) == (6, b"abcdef", b"cdef", b"bc")
-        with pytest.raises(InvalidArgument, match="bytes 4 to 9 of 6"):
-            data.read(4, 5)
-        buffer = ort.OrtEpContextDataBuffer()
-        assert (buffer.is_allocated, buffer.size) == (False, 0)
-        buffer.allocate(4)
-        buffer.write(b"ab", 2)
-        assert (buffer.is_allocated, buffer.size) == (True, 4)
-        with pytest.raises(InvalidArgument, match="3 bytes at 2 do not fit 4"):
-            buffer.write(b"abc", 2)
-        with pytest.raises(InvalidArgument, match="allocate: once"):
-            buffer.allocate(4)
 
 
 class TestInitializers:

@@ -7,7 +7,7 @@ memory, a `device` and a `DataTransfer`. Everything else has a default here.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -74,6 +74,7 @@ class CompileContext:
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
             when it began and ended (`time.perf_counter_ns`), and where known the bytes it read and wrote.
         memory: where intermediate tensors lie: the session's arena, with its limit.
+        read_compiled: gives the bytes of a compiled part that a model keeps outside, by name; None: they are files.
     """
 
     intra_op_num_threads: int = 0
@@ -82,6 +83,7 @@ class CompileContext:
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     on_step: StepObserver | None = None
     memory: Arena = field(default_factory=Arena, compare=False, repr=False)
+    read_compiled: Callable[[str], memoryview] | None = field(default=None, compare=False, repr=False)
 
 
 class RunContext:
