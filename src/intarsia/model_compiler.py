@@ -179,7 +179,8 @@ class ModelCompiler:
         data: bytes = proto.SerializeToString()
         if self._write is None:
             made.write_files(folder)
-        for name, pieces in made.files.items() if self._write is not None else ():
+            return data
+        for name, pieces in made.files.items():
             given(self._write, name, pieces)
         return data
 

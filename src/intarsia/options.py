@@ -278,7 +278,7 @@ class SessionOptions(Settings):
         if not callable(read_func):
             raise WrongType(f"set_ep_context_data_read_func: expected a function, got {read_func!r}")
         if not isinstance(max_data_size, int) or max_data_size < 0:
-            raise InvalidArgument(f"set_ep_context_data_read_func: expected a size in bytes, got max_data_size {max_data_size!r}")
+            raise InvalidArgument(f"max_data_size: expected a number of bytes, got {max_data_size!r}")
         self.__dict__["_context_reader"] = (read_func, max_data_size)
 
     def clear_ep_context_data_read_func(self) -> None:

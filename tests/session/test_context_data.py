@@ -131,7 +131,7 @@ class TestErrors:
             ort.InferenceSession(model, reading(lambda name, buffer: 1 / 0))
 
     def test_nothing_allocated(self, model: bytes) -> None:
-        with pytest.raises(Fail, match=r"InvalidArgument: OrtEpContextDataBuffer: expected a call of allocate\(size\), got none"):
+        with pytest.raises(Fail, match=r"OrtEpContextDataBuffer: expected a call of allocate\(size\), got none"):
             ort.InferenceSession(model, reading(lambda name, buffer: None))
 
     def test_more_than_was_allowed(self, model: bytes, kept: Kept) -> None:
@@ -150,7 +150,7 @@ class TestErrors:
         options = ort.SessionOptions()
         with pytest.raises(WrongType, match="set_ep_context_data_read_func: expected a function, got None"):
             options.set_ep_context_data_read_func(None)  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgument, match="expected a size in bytes, got max_data_size -1"):
+        with pytest.raises(InvalidArgument, match="max_data_size: expected a number of bytes, got -1"):
             options.set_ep_context_data_read_func(print, -1)
 
 
