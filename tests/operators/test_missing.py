@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx
 import onnx.defs
+import onnx.parser
 import pytest
 
 import intarsia
@@ -91,6 +93,18 @@ def test_a_model_from_the_future_is_refused(make_model: Make) -> None:
         intarsia.InferenceSession(model)
     model.opset_import[0].version = 0
     with pytest.raises(NotImplemented, match=r"version 0 of the operator set ai.onnx is no version; expected 1 or more$"):
+        intarsia.InferenceSession(model)
+
+
+def test_an_own_operator_set_may_have_version_0(make_model: Make) -> None:
+    model = make_model("g (float[2] x) => (float[2] y) { y = my.Twice (x) }")
+    text = '<opset_import: ["" : 17], domain: "my"> Twice (a) => (b) { b = Add (a, a) }'
+    model.functions.append(onnx.parser.parse_function(text))
+    next(i for i in model.opset_import if i.domain == "my").version = 0
+    session = intarsia.InferenceSession(model, providers=["ReferenceExecutionProvider"])
+    assert session.run(None, {"x": np.float32([1, 2])})[0].tolist() == [2, 4]
+    next(i for i in model.opset_import if i.domain == "my").version = -1
+    with pytest.raises(NotImplemented, match=r"version -1 of the operator set my is no version; expected 0 or more$"):
         intarsia.InferenceSession(model)
 
 

@@ -109,6 +109,12 @@ def test_a_node_that_would_change_its_meaning_holds_the_import():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+def test_a_model_may_be_newer_than_the_installed_onnx(monkeypatch):
+    graph = load(build([("Relu", "x", "h"), ("Neg", "h", "y")], {"x": [2, 3]}, ["y"], opset=20))
+    monkeypatch.setattr(onnx.defs, "onnx_opset_version", lambda: 17)
+    assert standardize(graph).opset_imports[""] == 20
+
+
 def test_what_fits_no_opset_is_refused():
     graph = optimize(load(_gelu_model(12, [SOFTMAX_OVER_CHANNELS]))).graph
     graph.nodes[0].op_type, graph.nodes[0].version = "TensorScatter", 24

@@ -55,6 +55,15 @@ def test_carried_values_and_stacked_outputs() -> None:
     assert rows == {("compiled", "CPUExecutionProvider")}
 
 
+def test_the_number_of_the_iteration_may_have_an_axis() -> None:
+    text = f"""g (int64[2] x, int64 n) => (int64[2] y, int64[K, 3] rows) {{ {TRUE}
+        y, rows = Loop(n, c, x) <body = b (int64[1] i, bool ci, int64[2] a) => (bool co, int64[2] a2, int64[3] r)
+        {{ co = Identity(ci)  a2 = Add(a, i)  r = Concat<axis = -1>(a2, i) }}> }}"""
+    made = check(text, *({"x": np.array([5, 7]), "n": np.array(n)} for n in (0, 1, 4)))
+    y, rows = made.run(None, {"x": np.array([5, 7]), "n": np.array(3)})
+    assert (y.tolist(), rows.tolist()) == ([8, 10], [[5, 7, 0], [6, 8, 1], [8, 10, 2]])
+
+
 def test_a_condition_ends_the_loop() -> None:
     text = """g (float[4] x, int64 n, bool c) => (float[4] y) {
         y = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2)

@@ -191,7 +191,7 @@ def _loop_types(
     if M is not None and any(node.wanted[len(v_initial) :]) and _always_goes_on(cond, body):
         limit = node.elements(0) if node.elements is not None else None
         trips = dim_max(limit.reshape(-1)[0], 0) if limit is not None and limit.size == 1 else None
-    head: Types = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
+    head: Types = [trip_type(body), TensorType(DType.BOOL, ())]
 
     def made(types: Types) -> Types:
         going, *others = infer(body, [*head, *types])
@@ -200,6 +200,13 @@ def _loop_types(
 
     carried, scans = _carried_types(made, list(v_initial), len(v_initial))
     return [*(_visible(t, mark) for t in carried), *(_stacked(_visible(t, mark), 0, trips) for t in scans)]
+
+
+def trip_type(body: Graph) -> TensorType:
+    """The number of the iteration as a loop's body wants it: a scalar, or one element where the body says so."""
+    declared = body.inputs[0].type
+    vector = isinstance(declared, TensorType) and declared.shape is not None and len(declared.shape) == 1
+    return TensorType(DType.INT64, (1,) if vector else ())
 
 
 def _always_goes_on(cond: ValueType | np.ndarray | None, body: Graph) -> bool:
@@ -238,9 +245,10 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
     going = True if cond is None else bool(np.asarray(cond).reshape(-1)[0])
     carried = list(v_initial)
     scans: list[list[np.ndarray]] = [[] for _ in body.outputs[1 + len(carried) :]]
+    shape = [int(d) for d in trip_type(body).shape or ()]
     i = 0
     while going and (limit is None or i < limit):
-        out = run(body, [np.array(i, np.int64), np.array(True), *carried])
+        out = run(body, [np.full(shape, i, np.int64), np.array(True), *carried])
         _check_condition("the body's condition", np.asarray(out[0]))
         if i == 0 and limit is not None and cond is None:
             _check_rows(limit, out[1 + len(carried) :])

@@ -71,8 +71,11 @@ def unknown_opsets(imports: Mapping[str, int]) -> list[str]:
     found = []
     for domain, version in imports.items():
         newest = KNOWN_OPSETS.get(domain)
-        if version < 1:
-            found.append(f"version {version} of the operator set {domain or 'ai.onnx'} is no version; expected 1 or more")
+        if version < (newest is not None):  # 0 is a version of a program's own set
+            found.append(
+                f"version {version} of the operator set {domain or 'ai.onnx'} is no version; "
+                f"expected {int(newest is not None)} or more"
+            )
         elif newest is not None and version > newest:
             found.append(
                 f"version {version} of the operator set {domain or 'ai.onnx'} is not known here, the newest is {newest}: "

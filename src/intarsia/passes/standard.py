@@ -32,7 +32,7 @@ def standardize(graph: Graph) -> Graph:
             "process knows: the optimised model cannot be saved; clear optimized_model_filepath"
         )
     current = graph.opset_imports.get("", 1)
-    newest = onnx.defs.onnx_opset_version()
+    newest = max(current, onnx.defs.onnx_opset_version())  # the installed onnx may be older than the model
     nodes = [n for n in _all_nodes(graph) if not n.domain]
     for opset in range(current, newest + 1):
         if all(_fits(node, current, opset) for node in nodes):

@@ -28,6 +28,7 @@ from intarsia.graph.dims import Dim, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
+from intarsia.ops.control import trip_type
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
 from intarsia.providers.cpu.executable import Executable
@@ -143,7 +144,7 @@ class _Splicer:
         initial, states = self.node.inputs[2:], len(self.node.inputs) - 2
         counter, carried = self._counter(), self._carried(initial)
         true = self._constant("true", np.array(True))
-        kinds = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ()), *(self._type(n) for n in initial)]
+        kinds = [trip_type(body), TensorType(DType.BOOL, ()), *(self._type(n) for n in initial)]
         inner = self._body(body, kinds, [counter, true, *carried], "body")
         if len(inner.types) != 1 + len(self.node.outputs) or inner.types[0].dtype is not DType.BOOL:
             raise _NeedsPython
