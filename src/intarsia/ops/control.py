@@ -245,7 +245,7 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
     going = True if cond is None else bool(np.asarray(cond).reshape(-1)[0])
     carried = list(v_initial)
     scans: list[list[np.ndarray]] = [[] for _ in body.outputs[1 + len(carried) :]]
-    shape = [int(d) for d in trip_type(body).shape or ()]
+    shape = (1,) if trip_type(body).shape else ()
     i = 0
     while going and (limit is None or i < limit):
         out = run(body, [np.full(shape, i, np.int64), np.array(True), *carried])
