@@ -6,17 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen import conv, depthwise, gemm, pooling, winograd
+from intarsia.codegen import blocked, conv, depthwise, gemm, pooling, winograd
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_text, tile_of
+from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
-from intarsia.graph.dims import Dim, Shape, is_static
+from intarsia.graph.dims import Dim, Shape, is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
+_FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
@@ -230,6 +234,10 @@ class Convolution(Windowed):
         weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> list[Step]:  # fmt: skip
         dtype = self.data.dtype
+        if group == 1 and weights.ndim < 5:
+            found = self._blocked(target, workspace, epilogue, operands, out, weights, kernel)
+            if found is not None:
+                return [found]
         spec = gemm.GemmSpec(dtype, "packed", epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
@@ -253,6 +261,41 @@ class Convolution(Windowed):
         reads = (source, packed, *(o.name for o in operands))
         text = gemm.kernel_text(spec, target)
         return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+
+    def _blocked(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, kernel: tuple[int, ...],
+    ) -> Step | None:  # fmt: skip
+        """The product in blocks of its sums; None where there are too few rows, or channels."""
+        dtype, name = self.data.dtype, self.reads[1]
+        filters, channels = weights.shape[:2]
+        y = self.output.shape
+        assert y is not None
+        pixels, line = product(y[:-1]), y[-2]
+        if isinstance(pixels, int) and pixels < _FEW_PIXELS:
+            return None
+        strides, _ = strides_and_dilations(self.node, len(kernel))
+        geometry = self.geometry(kernel)
+        if math.prod(kernel) == 1 and not any(self.pads) and all(s == 1 for s in strides):
+            tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target)
+            spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
+            matrix = weights.reshape(filters, channels).T
+            packed = workspace.add(name, f"panels{tile.width}", lambda: pack_matrix(matrix, tile))
+            text, method, scratch = blocked.rows_text(spec, target), ConvolutionCall.rows, None
+        elif blocked.takes_windows(channels, dtype):
+            tile = blocked_tile(filters, line if isinstance(line, int) else None, dtype, target)
+            spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
+            packed = workspace.add(name, f"windows{tile.width}", lambda: blocked.pack_windows(weights, tile))
+            text, method, scratch = blocked.window_text(spec, target), ConvolutionCall.windows, ConvolutionCall.windows_scratch
+        else:
+            return None
+        micro = stepped_micro_text(dtype, target, tile)
+        call = ConvolutionCall(geometry, spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol)
+        return Step(
+            text, (self.reads[0], packed, *(o.name for o in operands)), (out,), MethodType(method, call),
+            scratch_nbytes=MethodType(scratch, call) if scratch else None,
+            label=f"conv {'x'.join(map(str, kernel))} {self.output}", calls=(micro,), work=geometry.shares,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -284,6 +327,31 @@ class ConvolutionCall:
         )  # fmt: skip
         made[made.index(taps.ctypes.data)] = taps
         return made
+
+    def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.placed_rows(self.geometry.at(size), Ref(self.x), Ref(self.y), threads)
+
+    def placed_rows(self, shape: conv.ConvShape, x: Ref, y: Ref | int, threads: int = 1) -> Sequence[Argument]:
+        """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
+        return blocked.rows_args(
+            self.spec, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y, m=shape.batch * math.prod(shape.output),  # type: ignore[arg-type]
+            n=shape.filters, k=shape.channels, taps=blocked.row_taps(shape.channels, self.spec.dtype),  # type: ignore[arg-type]
+            operands=self._given(shape, self.spec.dtype), threads=threads,
+        )  # fmt: skip
+
+    def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [
+            blocked.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)  # type: ignore[arg-type]
+            for o in self.operands
+        ]
+        return blocked.window_args(
+            self.spec, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            taps=blocked.window_taps(self.spec, shape, threads), scratch=Ref(SCRATCH), operands=given, threads=threads,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def windows_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * blocked.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
 
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)

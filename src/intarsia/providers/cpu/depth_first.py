@@ -41,8 +41,12 @@ def _call(step: Step, method: Any) -> ConvolutionCall | None:
     return found if isinstance(found, ConvolutionCall) and getattr(bound, "__func__", None) is method else None
 
 
+def _product(step: Step) -> ConvolutionCall | None:
+    return _call(step, ConvolutionCall.product) or _call(step, ConvolutionCall.rows)
+
+
 def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) -> bool:
-    product, window = _call(before, ConvolutionCall.product), _call(step, ConvolutionCall.depthwise)
+    product, window = _product(before), _call(step, ConvolutionCall.depthwise)
     if product is None or window is None or window.x != product.y or uses[product.y] != 1 or product.y in kept:
         return False
     x, y = product.geometry.x, product.geometry.y
@@ -59,7 +63,7 @@ def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) ->
 
 
 def _joined(before: Step, step: Step, target: Target) -> Step:
-    product, window = _call(before, ConvolutionCall.product), _call(step, ConvolutionCall.depthwise)
+    product, window = _product(before), _call(step, ConvolutionCall.depthwise)
     assert product is not None and window is not None
     call = _Pair(product, window, before.kernel.symbol, step.kernel.symbol, target)
     reads = tuple(dict.fromkeys((*before.reads, *(n for n in step.reads if n != product.y))))
@@ -116,8 +120,10 @@ class _Pair:
     def _product(self, size: Sizes, shape: conv.ConvShape, image: int, first: int, last: int) -> Sequence[Argument]:
         """The product for some lines; its result's address is set when it runs."""
         lines = replace(self.product.geometry.at(size), batch=1, spatial=(last - first, shape.spatial[1]))
-        taps = conv.displacements(lines, DType.FLOAT, self.target)
         skipped = (image * shape.spatial[0] + first) * shape.spatial[1] * lines.channels * itemsize(DType.FLOAT)
+        if self.product.spec.tile is not None:
+            return self.product.placed_rows(lines, Ref(self.product.x, skipped), 0)
+        taps = conv.displacements(lines, DType.FLOAT, self.target)
         return self.product.placed(lines, taps, Ref(self.product.x, skipped), 0)
 
     def _window(self, shape: conv.ConvShape, stripe: stripes.Stripe) -> Sequence[Argument]:

@@ -1,0 +1,122 @@
+"""Micro-kernels for sums that are cut into blocks of some 128 steps, so that a block of B stays in the first-level cache.
+
+    void micro(ptr a, i64 lda, ptr b, i64 near, i64 rest, ptr taps, i64 ntaps, ptr tile, i64 accumulate, ptr ahead, i64 pace,
+               i64 rows, i64 vectors)
+
+computes, for i < rows and j < vectors * lanes,
+
+    tile[i][j] (+)= sum over t < ntaps, p < STEPS of a[taps[t] + i * lda + p] * b[(t * STEPS + p) * vectors * lanes + j]
+                  + sum over p < rest of a[taps[ntaps] + i * lda + p] * b[(ntaps * STEPS + p) * vectors * lanes + j]
+
+with `lda`, `near`, `pace` and the table `taps` in bytes. Each tap fetches into the first-level cache what lies `near` bytes
+behind half of its rows (behind the others in the next tap: a tap is half a cache line of float32), and into the second-level
+cache the lines of one step of B at `ahead`, which then moves by `pace`.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from intarsia.codegen.body import Body, Value
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.microkernel import Tile, dispatched, tile_of
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+STEPS = 8  # along the sum in one tap
+# Of many steps at once LLVM loads the broadcasts early, and spills accumulators; with four vectors it does not.
+_ROOMY = 24  # accumulators, of 32 registers, that leave room for two steps
+_LOAD_COST = 0.25  # of a load beside multiply-adds, two of which take 1: they share a core with its other half's
+
+
+def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target) -> Tile:
+    """The register tile for `n` columns and lines of `rows` rows (None: many): the fewest loads for each multiply-add."""
+    basic = tile_of(dtype, target)
+    if basic.rows != 14:
+        return basic
+    vectors = -(-n // basic.lanes)
+
+    def cost(tile: Tile) -> float:
+        count = -(-rows // tile.rows) if rows else 1
+        height = rows / count if rows else tile.rows
+        widths = [tile.vectors] * (vectors // tile.vectors) + ([vectors % tile.vectors] if vectors % tile.vectors else [])
+        total = sum(height * width / 2 + _LOAD_COST * (height + width) for width in widths)
+        return total * count / (rows or height)
+
+    return min((Tile(r, v, basic.lanes, basic.itemsize) for r, v in ((6, 4), (8, 3), (14, 2))), key=cost)
+
+
+@functools.cache
+def stepped_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
+    """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature."""
+
+    def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
+        _Stepped(body, dtype, tile.lanes, rows, vectors).emit()
+
+    return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant)
+
+
+class _Stepped:
+    """One variant; the fewest rows have several sets of accumulators to hide the latency."""
+
+    def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
+        self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
+        self.itemsize = dtype.bits // 8
+        self.cells = rows * vectors
+        self.unroll = 1 if self.cells > _ROOMY else STEPS if vectors == 4 else 2
+        self.sets = min(self.unroll, max(1, 8 // self.cells))
+
+    def emit(self) -> None:
+        body, b = self.body, self.body.b
+        a, lda, pb, near, rest, taps, ntaps, tile, accumulate, ahead, pace = body.args
+        vector_bytes = self.lanes * self.itemsize
+        state = [body.zero(self.dtype, self.lanes)] * self.cells * self.sets
+        with body.carry(0, accumulate, 1, state):
+            vector = body.vector_type(self.dtype, self.lanes)
+            state[: self.cells] = [b.load(body.at(tile, i * vector_bytes), typ=vector) for i in range(self.cells)]
+        half = (self.rows + 1) // 2
+        skip = body.mul(lda, half)
+        self.bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
+        state += [ahead, pb, body.i(0)]
+        with body.carry(0, ntaps, 1, state) as t:
+            ahead, pb, toggle = state[-3:]
+            point = body.load_i64(taps, t)
+            for row in self._rows(body.add(point, body.add(near, toggle)), half):
+                body.prefetch(row)
+            for j in range(0, self.vectors * vector_bytes, 64):
+                body.prefetch(body.at(ahead, j), 2)
+            state[-3:] = [body.at(ahead, pace), pb, body.sub(skip, toggle)]
+            with body.carry(0, STEPS, self.unroll, state) as p:
+                pb = state[-2]
+                self._steps(state, self._rows(body.add(point, body.mul(p, self.itemsize)), self.rows), pb, self.unroll)
+                state[-2] = body.at(pb, self.unroll * self.vectors * vector_bytes)
+        with body.carry(0, rest, 1, state) as p:
+            pb = state[-2]
+            point = body.add(body.load_i64(taps, ntaps), body.mul(p, self.itemsize))
+            self._steps(state, self._rows(point, self.rows), pb, 1)
+            state[-2] = body.at(pb, self.vectors * vector_bytes)
+        for index in range(self.cells):
+            parts = state[index : self.cells * self.sets : self.cells]
+            while len(parts) > 1:
+                parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+            b.store(parts[0], body.at(tile, index * vector_bytes))
+        b.ret_void()
+
+    def _rows(self, offset: Value, count: int) -> list[Value]:
+        """The addresses `offset` behind the first `count` rows; base, base + lda and base + 2 lda fit x86's addressing."""
+        body, lda = self.body, self.body.args[1]
+        bases = [body.at(base, offset) for base in self.bases[: -(-count // 3)]]
+        return [body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0) for i in range(count)]
+
+    def _steps(self, state: list[Value], rows: list[Value], pb: Value, count: int) -> None:
+        body, vector_bytes = self.body, self.lanes * self.itemsize
+        for u in range(count):
+            columns = [
+                body.load(body.at(pb, (u * self.vectors + j) * vector_bytes), self.dtype, self.lanes)
+                for j in range(self.vectors)
+            ]
+            for i, row in enumerate(rows):
+                scalar = body.broadcast(body.at(row, u * self.itemsize), self.dtype, self.lanes)
+                for j in range(self.vectors):
+                    at = u % self.sets * self.cells + i * self.vectors + j
+                    state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)

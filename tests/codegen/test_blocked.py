@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+import template_kernels as t
+from test_conv import reference
+
+from intarsia.codegen import blocked, pack
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.gemm import GemmSpec, Operand
+from intarsia.codegen.microkernel import Tile, tile_of
+from intarsia.codegen.stepped import STEPS, blocked_tile, stepped_micro_text
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+
+SHAPES = [
+    ConvShape(1, (7, 7), 16, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    ConvShape(2, (9, 15), 24, 33, (7, 7), (2, 2), (1, 1), (3, 3, 3, 3)),
+    ConvShape(1, (9, 8), 20, 24, (1, 1), (2, 2), (1, 1), (0, 0, 0, 0)),
+    ConvShape(1, (13, 17), 11, 70, (3, 2), (2, 1), (2, 3), (1, 0, 2, 3)),
+    ConvShape(1, (30, 13), 8, 48, (1, 3), (2, 2), (1, 1), (1, 2, 0, 1)),
+    ConvShape(1, (30, 40), 33, 48, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    ConvShape(1, (5, 4), 16, 8, (3, 3), (1, 1), (1, 1), (7, 6, 0, 9)),
+    ConvShape(1, (1, 200), 33, 48, (1, 1), (1, 2), (1, 1), (0, 3, 0, 0)),
+    ConvShape(3, (21,), 40, 10, (5,), (2,), (1,), (2, 1)),
+    ConvShape(2, (300,), 40, 100, (3,), (1,), (4,), (4, 4)),
+    ConvShape(1, (500,), 24, 64, (4,), (3,), (1,), (2, 5)),
+    ConvShape(0, (7, 7), 16, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def tiles(dtype: DType) -> list[Tile]:
+    """All tiles that may be chosen for some number of columns."""
+    lanes = tile_of(dtype, t.host()).lanes
+    return sorted({blocked_tile(n * lanes, None, dtype, t.host()) for n in range(1, 17)}, key=lambda tile: tile.rows)
+
+
+def convolve(
+    s: ConvShape, x: np.ndarray, w: np.ndarray, spec: GemmSpec, nthreads: int, dtype: type, **more: object
+) -> np.ndarray:
+    assert spec.tile is not None
+    micro = t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile))
+    packed, taps = blocked.pack_windows(w, spec.tile), blocked.window_taps(spec, s, nthreads)
+    scratch = pack.aligned_zeros((nthreads, blocked.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
+    y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
+    args = blocked.window_args(
+        spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, taps=taps.ctypes.data,
+        scratch=scratch.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
+    )  # fmt: skip
+    t.run(blocked.window_text(spec, t.host()), args, nthreads)
+    t.check_margin(whole)
+    return y
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_windows(shape: ConvShape, rng: np.random.Generator) -> None:
+    x = t.random(rng, shape.batch, *shape.spatial, shape.channels)
+    w = rng.standard_normal((shape.filters, shape.channels, *shape.kernel)).astype(np.float32)
+    expected = reference(x, w, shape)
+    for tile in tiles(DType.FLOAT):
+        for nthreads in t.THREADS:
+            y = convolve(shape, x, w, GemmSpec(tile=tile), nthreads, np.float32)
+            np.testing.assert_allclose(y, expected, rtol=1e-4, atol=2e-4)
+
+
+def test_windows_of_double(rng: np.random.Generator) -> None:
+    shape = SHAPES[0]
+    x = t.random(rng, 1, 7, 7, 16, dtype=np.float64)
+    w = rng.standard_normal((40, 16, 3, 3))
+    for tile in tiles(DType.DOUBLE):
+        y = convolve(shape, x, w, GemmSpec(DType.DOUBLE, tile=tile), 2, np.float64)
+        np.testing.assert_allclose(y, reference(x, w, shape), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[9]], ids=str)
+def test_epilogue_of_windows(shape: ConvShape, rng: np.random.Generator) -> None:
+    x = t.random(rng, shape.batch, *shape.spatial, shape.channels)
+    w = rng.standard_normal((shape.filters, shape.channels, *shape.kernel)).astype(np.float32)
+    bias, residual = t.random(rng, shape.filters), t.random(rng, shape.batch, *shape.output, shape.filters)
+    acc, b, r = (k.input(i, DType.FLOAT, (1,)) for i in range(3))
+    epilogue = Epilogue(k.maximum(acc + b, 0.0) + r, ("column", "full"), (DType.FLOAT, DType.FLOAT))
+    expected = np.maximum(reference(x, w, shape) + bias, 0) + residual
+    for tile in tiles(DType.FLOAT):
+        spec = GemmSpec(epilogue=epilogue, tile=tile)
+        operands = [
+            blocked.window_operand(spec, kind, DType.FLOAT, array.ctypes.data, shape, 2)
+            for kind, array in (("column", bias), ("full", residual))
+        ]
+        y = convolve(shape, x, w, spec, 2, np.float32, operands=operands)
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("m", [1, 24, 49, 333])
+@pytest.mark.parametrize("depth", [3, STEPS, 20, 64, 150, 300])
+def test_rows(m: int, depth: int, rng: np.random.Generator) -> None:
+    a = t.random(rng, m, depth)
+    for n in (16, 70, 256):
+        b, bias = rng.standard_normal((depth, n)).astype(np.float32), t.random(rng, n)
+        acc, other = k.input(0, DType.FLOAT, (1,)), k.input(1, DType.FLOAT, (1,))
+        epilogue = Epilogue(acc + other, ("column",), (DType.FLOAT,))
+        for tile in tiles(DType.FLOAT):
+            spec, taps = GemmSpec(epilogue=epilogue, tile=tile), blocked.row_taps(depth, DType.FLOAT)
+            micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack.pack_matrix(b, tile)
+            for nthreads in (1, 3):
+                c, whole = t.guarded((m, n))
+                args = blocked.rows_args(
+                    spec, micro=micro, a=a.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=depth,
+                    taps=taps.ctypes.data, threads=nthreads, operands=[Operand(bias.ctypes.data)],
+                )  # fmt: skip
+                t.run(blocked.rows_text(spec, t.host()), args, nthreads)
+                t.check_margin(whole)
+                np.testing.assert_allclose(c, a.astype(np.float64) @ b + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_values_outside_are_not_multiplied(rng: np.random.Generator) -> None:
+    """An infinity reaches only what its window sees, though blocks are padded with zeros."""
+    shape = ConvShape(1, (9, 9), 11, 24, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    x = t.random(rng, 1, 9, 9, 11)
+    x[0, 4, 4, 10] = np.inf
+    w = rng.standard_normal((24, 11, 3, 3)).astype(np.float32)
+    finite = np.isfinite(convolve(shape, x, w, GemmSpec(tile=tiles(DType.FLOAT)[0]), 1, np.float32)).all(-1)[0]
+    assert not finite[3:6, 3:6].any()
+    assert finite.sum() == 81 - 9
+
+
+def test_specs_that_are_refused() -> None:
+    with pytest.raises(ValueError, match="in a tile that is given"):
+        blocked.window_scratch_nbytes(GemmSpec(), SHAPES[0], 1)
+    spec = GemmSpec(tile=tiles(DType.FLOAT)[0])
+    with pytest.raises(ValueError, match="kind column, full or scalar; got 'row'"):
+        blocked.window_operand(spec, "row", DType.FLOAT, 0, SHAPES[0], 1)
