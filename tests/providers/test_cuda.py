@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,6 @@ from intarsia.device import cuda, nvrtc
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.providers.cuda import CUDAExecutionProvider
-from intarsia.testing.cases import cases, run_case
 
 pytestmark = pytest.mark.skipif(bool(nvrtc.missing()), reason=f"kernels cannot be compiled: {nvrtc.missing()}")
 NAME = "CUDAExecutionProvider"
@@ -66,23 +64,6 @@ def test_every_schedule_is_compiled_to_machine_code(architecture: int) -> None:
 def test_a_text_that_is_refused_says_why() -> None:
     with pytest.raises(intarsia.EPFail, match=r"(?s)NVRTC refuses a kernel for sm_90: .*expected.*broken"):
         nvrtc.compiled("this is broken", 90)
-
-
-def compiled_names() -> list[str]:
-    """A twentieth of the node cases, or all where INTARSIA_CUDA_CASES is "all" (a quarter of an hour)."""
-    names = sorted(n for n, c in cases().items() if c.kind == "node")
-    return names if os.environ.get("INTARSIA_CUDA_CASES") == "all" else names[7::20]
-
-
-@pytest.mark.parametrize("name", compiled_names())
-def test_the_kernels_of_a_case_are_compiled_and_launched(name: str, fake: FakeCuda) -> None:
-    """On memory that is theirs; what they would compute is not looked at."""
-    try:
-        run_case(cases()[name], [NAME], only_here())
-    except intarsia.NotImplemented as error:
-        pytest.skip(str(error).splitlines()[-1])
-    (gpu,) = cuda._opened.values()
-    assert fake.log.count("launch") == gpu.counters.launches  # none where views and constants answer
 
 
 # --- the device -------------------------------------------------------------------------------------------------------

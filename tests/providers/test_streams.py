@@ -49,11 +49,12 @@ class Kind:
         """A softmax and a product, with these options of the provider."""
         from onnx import helper, numpy_helper
 
-        graph = helper.make_graph(
-            [helper.make_node("Softmax", ["x"], ["h"], name="first"),
-             helper.make_node("MatMul", ["h", "w"], ["y"], name="last")], "g", [helper.make_tensor_value_info("x", 1, ["n", 8])], [helper.make_empty_tensor_value_info("y")],
-            [numpy_helper.from_array(np.ones((8, 100), np.float32), "w")],
-        )  # fmt: skip
+        nodes = [
+            helper.make_node("Softmax", ["x"], ["h"], name="first"),
+            helper.make_node("MatMul", ["h", "w"], ["y"], name="last"),
+        ]
+        inputs, outputs = [helper.make_tensor_value_info("x", 1, ["n", 8])], [helper.make_empty_tensor_value_info("y")]
+        graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.ones((8, 100), np.float32), "w")])
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
         options = intarsia.SessionOptions()
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.codegen.clike import Cut, Dialect, OpenCl, Wgsl
+from intarsia.codegen.clike import Cuda, Cut, Hip, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 
 GOLDEN = Path(__file__).parent / "golden"
 F = DType.FLOAT
-DIALECTS = {"wgsl": Wgsl(), "c": Dialect(), "cl": OpenCl()}
+DIALECTS = {"wgsl": Wgsl(), "cuda": Cuda(), "hip": Hip(), "cl": OpenCl()}
+SUFFIXES = {"cuda": "c", "hip": "c"}  # the same text
 
 
 def softmax() -> k.Tensor:
@@ -37,6 +38,8 @@ KERNELS = {
     "float16": lambda: k.cast(k.input("x", F, (6, 100)), DType.FLOAT16),
     "softmax": softmax,
     "convolution": convolution,
+    "gemm": lambda: k.dot(k.input("a", F, (70, 100)), k.input("b", F, (100, 90))) + k.input("c", F, (90,)),
+    "reduction": lambda: k.reduce_sum(k.input("x", F, (6, 1000)) * 2.0, [1], False),
     "cumulative_sum": lambda: k.scan(k.input("x", DType.INT32, (5, 30)), "sum", 1),
     "sorted": lambda: k.sort(k.input("x", F, (5, 30)), 1)[0],
     "gather": lambda: k.take(k.input("x", F, (50, 30)), k.input("i", DType.INT64, (7,)), 0),
@@ -49,7 +52,7 @@ def test_text(name: str, dialect: str) -> None:
     cut = Cut(DIALECTS[dialect])
     cut.store(cut.settle(KERNELS[name]()), "y")
     text = "\n".join(job.kernel.source for job in cut.jobs)
-    file = GOLDEN / f"{name}.{dialect}"
+    file = GOLDEN / f"{name}.{SUFFIXES.get(dialect, dialect)}"
     if os.environ.get("INTARSIA_WRITE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")

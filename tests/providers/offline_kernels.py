@@ -1,0 +1,67 @@
+"""Kernels of models as text, found by running the models on imitated machines, and compiled for real GPUs without one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import offline_hip
+import pytest
+from fake_cuda import FakeCuda
+from fake_hip import FakeHip
+
+from intarsia.device import cuda, hip, hiprtc, nvrtc, rocm_libraries
+
+CODE = b"\x7fELF" + bytes(80) + b"main_kernel"
+PROVIDERS = {"cuda": "CUDAExecutionProvider", "rocm": "ROCMExecutionProvider"}
+Compiler = Callable[[str, Any], bytes]
+
+
+@contextlib.contextmanager
+def imitated(kind: str) -> Iterator[dict[str, None]]:
+    """The provider of a kind works, on an imitated machine; the dict fills with the texts that it would compile."""
+    texts: dict[str, None] = {}
+
+    def compiled(source: str, architecture: object) -> bytes:
+        texts.setdefault(source)
+        return CODE
+
+    with pytest.MonkeyPatch.context() as patch:
+        machine = FakeCuda() if kind == "cuda" else FakeHip()
+        module, compiler = (cuda, nvrtc) if kind == "cuda" else (hip, hiprtc)
+        patch.setattr(module, "driver" if kind == "cuda" else "runtime", lambda: machine)
+        patch.setattr(module, "_opened", {})
+        patch.setattr(compiler, "missing", lambda: "")
+        patch.setattr(compiler, "version", lambda: "imitated")
+        patch.setattr(compiler, "compiled", compiled)
+        patch.setattr(nvrtc, "architectures", lambda: (90,))
+        patch.setattr(rocm_libraries, "KERNEL_DRIVER", Path("/"))
+        module.missing.cache_clear()
+        yield texts
+        module.missing.cache_clear()
+
+
+COMPILERS: dict[str, tuple[Compiler, Callable[[], str], tuple[Any, ...]]] = {
+    "cuda": (nvrtc.compiled, nvrtc.missing, (80, 90, 120)),
+    "rocm": (offline_hip.compiled, offline_hip.missing, ("gfx90a", "gfx942", "gfx1100")),
+}
+"""By kind of device: the compiler, what it is missing, and the architectures."""
+
+
+def compile_all(kind: str, texts: dict[str, None], architectures: tuple[Any, ...]) -> None:
+    """All texts as one, which takes a fraction of the time; each has to be in the machine code."""
+    compiler, _, _ = COMPILERS[kind]
+    parts = [re.sub(r"\bmain_kernel\b", f"main_kernel_{i}", text) for i, text in enumerate(sorted(texts))]
+    for architecture in architectures if parts else ():
+        code = compiler("\n".join(parts), architecture)
+        assert code[:4] == b"\x7fELF"
+        missing = [i for i in range(len(parts)) if f"main_kernel_{i}\0".encode() not in code]
+        assert not missing, f"{kind} {architecture}: {len(missing)} kernels are not in the code"
+
+
+def skip_where_missing(kind: str) -> None:
+    if why := COMPILERS[kind][1]():
+        pytest.skip(f"kernels of {kind} cannot be compiled: {why}")
