@@ -50,6 +50,17 @@ def run(text: KernelText, args: Sequence[int], nthreads: int = 1) -> None:
         call(block.ctypes.data, tid, nthreads)
 
 
+def run_in_pieces(text: KernelText, args: Sequence[int], nthreads: int, pieces: int, scratch: int) -> None:
+    """Call the kernel for every piece of every thread, in order, as `executor.sliced_step` does: the pieces of a thread share
+    its scratch memory, whose address is argument `scratch` and the bytes of a thread's part the next one."""
+    call = _SIGNATURE(get_engine(host()).load([text])[text.symbol])
+    for tid in reversed(range(nthreads)):
+        for player in range(tid * pieces, (tid + 1) * pieces):
+            block = np.array(args, np.int64)
+            block[scratch] -= (player - tid) * block[scratch + 1]
+            call(block.ctypes.data, player, nthreads * pieces)
+
+
 def random(rng: np.random.Generator, *shape: int, dtype: type = np.float32) -> np.ndarray:
     """Normal numbers at the very end of a page: on Linux reading behind them ends the process."""
     return at_page_end(rng.standard_normal(shape).astype(dtype))

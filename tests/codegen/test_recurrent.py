@@ -64,6 +64,7 @@ def call(
     lengths: np.ndarray | None,
     initial: list[np.ndarray],
     threads: int,
+    pieces: int = 1,
 ) -> list[np.ndarray]:
     """Y and the final states; x is [seq, batch, directions, gates * hidden]."""
     tile = t.tile(spec.dtype)
@@ -82,7 +83,11 @@ def call(
         lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
         y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]],
     )  # fmt: skip
-    t.run(recurrent.kernel_text(spec, t.host()), args, threads)
+    if pieces == 1:
+        t.run(recurrent.kernel_text(spec, t.host()), args, threads)
+    else:
+        args[recurrent.PIECES] = pieces
+        t.run_in_pieces(recurrent.kernel_text(spec, t.host()), args, threads, pieces, recurrent.PIECES - 2)
     for _, whole in made:
         t.check_margin(whole)
     return [m for m, _ in made]
@@ -118,6 +123,18 @@ def test_against_float64(spec: RecurrentSpec, shape: RecurrentShape, threads: in
     expected = reference(spec, shape, x, r, np.full(shape.batch, shape.seq), initial)
     for f, e in zip(found, expected, strict=False):
         np.testing.assert_allclose(f, e, atol=3e-6)
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 40])
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_share_in_pieces_is_the_same(shape: RecurrentShape, threads: int, pieces: int) -> None:
+    for spec in (default("LSTM"), default("GRU")):
+        x, r, initial = operands(spec, shape)
+        whole = call(spec, shape, x, r, None, initial, threads)
+        found = call(spec, shape, x, r, None, initial, threads, pieces)
+        for f, e in zip(found, whole, strict=True):
+            np.testing.assert_array_equal(f, e)
 
 
 @pytest.mark.parametrize("cell", list(GATES))

@@ -19,7 +19,7 @@ from intarsia.codegen.engine import get_engine, kernel_text
 from intarsia.plan.call import LONG, call_words, sliced_words
 from intarsia.runtime.executor import OK, TERMINATED, CallBlock, StepTableBuilder, get_pool, sliced_step
 
-# args: scratch, cells: scratch[tid's own word] = tid, cells[tid] += 1 + nthreads * 1000 + scratch's place * 1000000
+# args: scratch, cells, pieces: scratch[tid's own word] += 1, cells[tid] += pieces + nthreads * 1000
 NOTE = """
 define void @__SYMBOL__(ptr %args, i64 %tid, i64 %nthreads) nounwind {
   %scratch = load ptr, ptr %args
@@ -33,7 +33,9 @@ define void @__SYMBOL__(ptr %args, i64 %tid, i64 %nthreads) nounwind {
   %cell = getelementptr i64, ptr %cells, i64 %tid
   %c0 = load i64, ptr %cell
   %big = mul i64 %nthreads, 1000
-  %one = add i64 %big, 1
+  %pp = getelementptr i64, ptr %args, i64 2
+  %pieces = load i64, ptr %pp
+  %one = add i64 %big, %pieces
   %c1 = add i64 %c0, %one
   store i64 %c1, ptr %cell
   ret void
@@ -72,16 +74,17 @@ def words(*values: int) -> np.ndarray:
 def test_a_sliced_step_plays_all_its_threads_and_shares_their_scratch(threads: int) -> None:
     slices = 5
     cells, scratch = np.zeros(threads * slices, np.int64), np.zeros(threads * 8, np.int64)
-    args = words(scratch.ctypes.data, cells.ctypes.data)
+    args = words(scratch.ctypes.data, cells.ctypes.data, 1)
     call = call_words()
-    outer = words(*sliced_words(load("note", NOTE), args.ctypes.data, slices, call.ctypes.data, 2, 0, 64))
+    outer = words(*sliced_words(load("note", NOTE), args.ctypes.data, slices, call.ctypes.data, 3, 0, 64, pieces=2))
     builder = StepTableBuilder()
     builder.step(sliced_step(), outer.ctypes.data)
     table = builder.build()
     call[:2] = table.rows.ctypes.data, 1
     for _ in range(2):
         assert get_pool(threads).run_block(int(call.ctypes.data)) == OK
-    assert cells.tolist() == [2 * (1 + 1000 * threads * slices)] * (threads * slices)
+    assert cells.tolist() == [2 * (slices + 1000 * threads * slices)] * (threads * slices)
+    assert args[2] == 1, "the step's own arguments were changed"
     assert scratch[::8].tolist() == [2 * slices] * threads
 
 
@@ -112,7 +115,7 @@ def test_a_flag_is_seen_between_slices_and_ends_the_run() -> None:
 def test_a_long_run_outside_the_main_thread_is_as_any_other() -> None:
     cells = np.zeros(8, np.int64)
     scratch = np.zeros(8, np.int64)
-    args = words(scratch.ctypes.data, cells.ctypes.data)
+    args = words(scratch.ctypes.data, cells.ctypes.data, 1)
     builder = StepTableBuilder()
     builder.step(load("note", NOTE), args.ctypes.data, serial=True)
     block = CallBlock(builder.build(), long=True)

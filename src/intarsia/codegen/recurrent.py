@@ -2,7 +2,8 @@
 
 `X W^T + bias` of the whole sequence is one matrix product (`codegen.gemm`) whose columns are arranged as `arrange` says;
 this kernel adds the recurrent product of every step and updates the state. A unit of work is one direction of a few rows
-of the batch, over all steps: it needs nothing of another thread.
+of the batch, over all steps: it needs nothing of another thread. A thread may do its share in pieces, some steps at a time,
+so that a long sequence can be stopped.
 
 Columns are arranged by blocks of one vector of hidden units, each block all gates in turn (the last block and the last
 panel are filled with zeros), so that one pass over the hidden units has all it needs in vectors.
@@ -37,8 +38,9 @@ _LINE = 64
 _FIELDS = (
     "micro x x_step x_row x_direction weights weights_direction inner extra extra_direction taps lengths "
     "seq hidden blocks state_nbytes initial_h initial_c y_h y_c h_direction h_row y y_step y_direction y_row "
-    "reverse units chunks rows extra_rows scratch scratch_nbytes"
+    "reverse units chunks rows extra_rows scratch scratch_nbytes pieces"
 ).split()
+PIECES = _FIELDS.index("pieces")
 _POINTERS = frozenset("micro x weights extra taps scratch".split())
 
 Activation = tuple[str, float, float]
@@ -228,7 +230,7 @@ def recurrent_args(
         micro, x, x_step, x_row, row, weights, weights_direction, shape.hidden * first * item, extra, extra_row, taps,
         lengths, shape.seq, shape.hidden, blocks_of(shape.hidden, tile), state, *initials, *ends, h_direction, h_row, y, y_step,
         y_direction, y_row, int(shape.reverse), shape.directions * chunks if shape.batch else 0, chunks, shape.batch // chunks,
-        shape.batch % chunks, scratch, scratch_nbytes(spec, target, shape.hidden),
+        shape.batch % chunks, scratch, scratch_nbytes(spec, target, shape.hidden), 1,
     ]  # fmt: skip
 
 
@@ -273,14 +275,22 @@ class _Recurrent:
         self.states = states[: STATES[self.spec.cell]]
         if self.spec.reset_first:
             self.reset, self.update = states[1:]
-        first, last = body.share(v["units"], tid, nthreads)
+        pieces = v["pieces"]
+        piece, players = body.rem(tid, pieces), body.div(nthreads, pieces)
+        first, last = body.share(v["units"], body.div(tid, pieces), players)
+        begin, end = body.share(body.mul(body.sub(last, first), v["seq"]), piece, pieces)
+        empty = body.less(v["seq"], 1)
         with body.loop(first, last) as unit:
-            self._unit(body.div(unit, v["chunks"]), body.rem(unit, v["chunks"]))
+            done = body.mul(body.sub(unit, first), v["seq"])
+            start = body.min(body.max(body.sub(begin, done), 0), v["seq"])
+            stop = body.min(body.max(body.sub(end, done), 0), v["seq"])
+            with body.when(body.b.or_(body.less(start, stop), empty)):
+                self._unit(body.div(unit, v["chunks"]), body.rem(unit, v["chunks"]), start, stop)
         body.b.ret_void()
         return self.module.text(self.spec.cell.lower())
 
-    def _unit(self, direction: Value, chunk: Value) -> None:
-        """All steps of some rows of the batch in one direction."""
+    def _unit(self, direction: Value, chunk: Value, start: Value, stop: Value) -> None:
+        """Steps from `start` to `stop` of some rows of the batch in one direction."""
         body, v = self.body, self.v
         self.row = body.add(body.mul(chunk, v["rows"]), body.min(chunk, v["extra_rows"]))
         self.rows = body.add(v["rows"], body.select(body.less(chunk, v["extra_rows"]), 1, 0))
@@ -291,15 +301,17 @@ class _Recurrent:
         self.extra = body.at(v["extra"], body.mul(direction, v["extra_direction"]))
         x = body.at(v["x"], body.mul(direction, v["x_direction"]), body.mul(self.row, v["x_row"]))
         y = body.add(body.mul(direction, v["y_direction"]), body.mul(self.row, v["y_row"]))
-        for state, name in zip(self.states, ("initial_h", "initial_c"), strict=False):
-            self._begin(state, v[name], place)
-        with body.loop(0, v["seq"]) as step:
+        with body.when(body.less(start, 1)):
+            for state, name in zip(self.states, ("initial_h", "initial_c"), strict=False):
+                self._begin(state, v[name], place)
+        with body.loop(start, stop) as step:
             t = body.select(backward, body.sub(body.sub(v["seq"], 1), step), step)
             self._step(t, body.at(x, body.mul(t, v["x_step"])), body.add(y, body.mul(t, v["y_step"])))
-        for state, name in zip(self.states, ("y_h", "y_c"), strict=False):
-            with body.when(self._given(v[name])), body.loop(0, self.rows) as i:
-                end = body.at(body.pointer(v[name]), place, body.mul(i, v["h_row"]))
-                body.copy(body.at(state, body.mul(i, v["state_nbytes"])), end, self._hidden_nbytes())
+        with body.when(body.equal(stop, v["seq"])):
+            for state, name in zip(self.states, ("y_h", "y_c"), strict=False):
+                with body.when(self._given(v[name])), body.loop(0, self.rows) as i:
+                    end = body.at(body.pointer(v[name]), place, body.mul(i, v["h_row"]))
+                    body.copy(body.at(state, body.mul(i, v["state_nbytes"])), end, self._hidden_nbytes())
 
     def _given(self, address: Value) -> Value:
         return self.body.b.icmp_unsigned("!=", address, self.body.i(0))

@@ -15,7 +15,7 @@ from intarsia.plan.step import SCRATCH, Argument, Below, Jump, Ref, Sizes, Step
 FLAG, MODE = 5, 7  # words of a call that are used by number
 WORDS = 11
 LONG = 4  # a call's mode: it may take long, so that signals are answered in it
-SLICE_WORDS = 7
+SLICE_WORDS = 8
 MOST_SLICED = 64  # arguments that a sliced step may have
 SLICED = "%sliced"  # the name under which a segment has the address of the step that calls others in slices
 
@@ -33,15 +33,18 @@ def call_words(*words: int) -> np.ndarray:
     return found
 
 
-def sliced_words(function: int, args: int, slices: int, call: int, count: int, scratch: int = -1, stride: int = 0) -> list[int]:
+def sliced_words(
+    function: int, args: int, slices: int, call: int, count: int, scratch: int = -1, stride: int = 0, pieces: int = -1
+) -> list[int]:
     """Arguments of the step that calls a parallel step in `slices` slices for each thread.
 
     Args:
         function, args: addresses of the step and its `count` arguments, at most `MOST_SLICED`.
         call: address of the words of the call that runs the table.
         scratch: which argument is the address of scratch memory, of which each thread has `stride` bytes; -1: none.
+        pieces: which argument is the number of slices, for a step that does its share piece by piece in order; -1: none.
     """
-    return [function, args, slices, call, count, scratch, stride]
+    return [function, args, slices, call, count, scratch, stride, pieces]
 
 
 def shares(step: Step | Jump, size: Sizes, nbytes: int) -> float:

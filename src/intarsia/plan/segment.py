@@ -455,7 +455,9 @@ class State:
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])
-            words = call.sliced_words(function, args, many, self.block_address, count, scratch, stride)
+            step = bound.segment.steps[i]
+            pieces = step.pieces if isinstance(step, Step) else -1
+            words = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
             self.args[at : at + call.SLICE_WORDS] = words
             self.table[i, :2] = (bound.segment.addresses[call.SLICED], self.args.ctypes.data + 8 * at)
             at += call.SLICE_WORDS

@@ -94,6 +94,9 @@ class Step:
         checked: it reports indices that are out of range, divisions by 0, or singular matrices.
         divides: the node whose divisions it reports, for messages.
         calls: texts of the kernels that `Code` arguments name.
+        pieces: which argument says in how many pieces a thread does its share, where one piece goes on with what the last one
+            left in scratch memory: the kernel is then called for piece `tid % pieces` of thread `tid / pieces`. -1: shares are
+            divided like work between threads.
         shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
     """
 
@@ -110,6 +113,7 @@ class Step:
     divides: str = ""
     calls: tuple[KernelText, ...] = ()
     work: Callable[[Sizes], float] | None = None
+    pieces: int = -1
     shared: bool = False
 
     @property

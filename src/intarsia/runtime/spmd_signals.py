@@ -189,8 +189,9 @@ interrupted:
 }"""
 
 # sliced(args, tid, nthreads): args are the step's function, its arguments, the number of slices of each thread, the call, the
-# number of arguments, which of them is scratch memory (-1: none), and the bytes of scratch of one thread. Slices of one
-# thread share its scratch, so the address moves against the number of the thread that is played.
+# number of arguments, which of them is scratch memory (-1: none), the bytes of scratch of one thread, and which argument is to
+# hold the number of slices (-1: none). Slices of one thread come in order and share its scratch, so the address moves
+# against the number of the thread that is played.
 SLICES_TEXT = """
 define internal void @sliced(ptr %args, i64 %tid, i64 %nthreads) nounwind {
 entry:
@@ -207,6 +208,9 @@ entry:
   %index = load i64, ptr %ip
   %yp = getelementptr i64, ptr %args, i64 6
   %stride = load i64, ptr %yp
+  %zp = getelementptr i64, ptr %args, i64 7
+  %pieces = load i64, ptr %zp
+  %in_pieces = icmp sge i64 %pieces, 0
   %own = alloca [$MOST_SLICED$ x i64], align 16
   %stop = getelementptr i64, ptr %call, i64 $CALL_STOPPED$
   %first = mul i64 %tid, %k
@@ -217,7 +221,7 @@ entry:
 copy:
   %c = phi i64 [ 0, %entry ], [ %c1, %copying ]
   %copied = icmp uge i64 %c, %count
-  br i1 %copied, label %slice, label %copying
+  br i1 %copied, label %ready, label %copying
 copying:
   %from = getelementptr i64, ptr %a, i64 %c
   %word = load i64, ptr %from
@@ -225,8 +229,14 @@ copying:
   store i64 %word, ptr %to
   %c1 = add i64 %c, 1
   br label %copy
+ready:
+  br i1 %in_pieces, label %count_pieces, label %slice
+count_pieces:
+  %pp = getelementptr i64, ptr %own, i64 %pieces
+  store i64 %k, ptr %pp
+  br label %slice
 slice:
-  %j = phi i64 [ 0, %copy ], [ %j1, %next ]
+  %j = phi i64 [ 0, %ready ], [ 0, %count_pieces ], [ %j1, %next ]
   %cut = load atomic i64, ptr %stop monotonic, align 8
   %left = icmp ne i64 %cut, 0
   br i1 %left, label %out, label %ask

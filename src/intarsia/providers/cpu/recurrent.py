@@ -20,6 +20,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.recurrent import resolve_activations
+from intarsia.plan.call import SHARE_NBYTES
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.quantized_recurrent import StoredWeights
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
@@ -227,7 +228,7 @@ class Recurrent(Template):
         reads = (products, packed, zero, *(n for n in (extra, lengths, *initial) if n))
         return Step(
             recurrent.kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=walk.scratch_nbytes,
-            label=f"{spec.cell} {hidden}", calls=(micro,),
+            label=f"{spec.cell} {hidden}", calls=(micro,), work=walk.work, pieces=recurrent.PIECES,
         )  # fmt: skip
 
 
@@ -267,6 +268,13 @@ class _Walk:
             taps=taps, scratch=Ref(SCRATCH), extra=extra, lengths=lengths,  # type: ignore[arg-type]
             initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],  # type: ignore[arg-type,misc]
         )  # fmt: skip
+
+    def work(self, size: Sizes) -> float:
+        """Each step reads R once for as many rows as a register tile has."""
+        seq, batch = self.extents
+        rows = tile_of(self.spec.dtype, self.target).rows
+        weights_nbytes = GATES[self.spec.cell] * self.hidden**2 * tile_of(self.spec.dtype, self.target).itemsize
+        return size(seq) * self.directions * -(-size(batch) // rows) * weights_nbytes / SHARE_NBYTES
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * recurrent.scratch_nbytes(self.spec, self.target, self.hidden)
