@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from intarsia.graph.dims import Dim, product
 from intarsia.kernel.lang import Tensor, walk
 
-_PER_AXIS = frozenset("slice pad windows concat take index scan dot scatter argreduce iota sort argsort".split())
+_PER_AXIS = frozenset("slice pad windows concat take index row scan dot scatter argreduce iota sort argsort".split())
 
 
 def collapse(roots: Sequence[Tensor]) -> list[Tensor]:

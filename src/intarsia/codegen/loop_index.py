@@ -47,6 +47,8 @@ def operand_indices(t: Tensor, at: list[Index]) -> list[tuple[Tensor, list[Index
         inner = at[axis : axis + many]
         row: Index = ("checked", ("at", t.args[1], tuple(inner)), x.shape[axis])
         return [(x, [*at[:axis], row, *at[axis + many :]])]
+    if t.prim == "row":
+        return [(x, [("clamp", ("at", t.args[1], ()), x.shape[0]), *at])]
     if t.prim == "index":
         return [(x, [("checked", ("at", a, tuple(at)), d) for a, d in zip(t.args[1:], x.shape, strict=True)])]
     if t.prim == "pad":

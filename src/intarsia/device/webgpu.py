@@ -104,6 +104,7 @@ class WebGpu(Gpu):
                 min(limits["max-storage-buffers-per-shader-stage"], 32),
                 min(limits["max-compute-invocations-per-workgroup"], 256),
                 limits["max-compute-workgroup-storage-size"], limits["max-compute-workgroups-per-dimension"],
+                limits["max-storage-buffer-binding-size"],
             ),
         )  # fmt: skip
         self.binding_alignment = max(

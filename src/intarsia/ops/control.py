@@ -188,7 +188,7 @@ def _loop_types(
     _check_trips(M)
     _check_condition("cond", cond)
     trips: Dim | None = None
-    if M is not None and any(node.wanted[len(v_initial) :]) and _always_goes_on(cond, body):
+    if M is not None and any(node.wanted[len(v_initial) :]) and always_goes_on(cond, body):
         limit = node.elements(0) if node.elements is not None else None
         trips = dim_max(limit.reshape(-1)[0], 0) if limit is not None and limit.size == 1 else None
     head: Types = [trip_type(body), TensorType(DType.BOOL, ())]
@@ -209,7 +209,7 @@ def trip_type(body: Graph) -> TensorType:
     return TensorType(DType.INT64, (1,) if vector else ())
 
 
-def _always_goes_on(cond: ValueType | np.ndarray | None, body: Graph) -> bool:
+def always_goes_on(cond: ValueType | np.ndarray | None, body: Graph) -> bool:
     """Whether only the trip count ends the loop: there is no condition, or it holds at first and the body hands it on."""
     if cond is None:
         return True

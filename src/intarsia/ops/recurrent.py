@@ -141,7 +141,7 @@ def _layer(
             f"W is {list(W.shape)} and R is {list(R.shape)}; expected [{directions}, {gates * hidden}, ...] "
             f"for direction {direction}"
         )
-    _check_attributes(attributes, hidden)
+    check_attributes(attributes, hidden)
     wide = np.float64 if X.dtype == np.float64 else np.float32
     x = X.astype(wide, copy=False)
     if layout:
@@ -170,7 +170,8 @@ def _layer(
     )  # fmt: skip
 
 
-def _check_attributes(attributes: dict[str, Any], hidden: int) -> None:
+def check_attributes(attributes: dict[str, Any], hidden: int) -> None:
+    """Raise DefinitionError where hidden_size, layout or clip cannot be."""
     size, layout, clip = attributes["hidden_size"], attributes["layout"], attributes["clip"]
     if size is not None and size != hidden:
         raise k.DefinitionError(f"hidden_size is {size}; R has {hidden} hidden units")

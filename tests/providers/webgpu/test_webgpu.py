@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import intarsia
+from intarsia.codegen.clike import Limits, Wgsl
 from intarsia.device.webgpu import missing, open_device
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -34,15 +35,15 @@ def session(nodes: Sequence[object], inputs: dict[str, tuple[int, list[object]]]
     return intarsia.InferenceSession(model.SerializeToString(), options, ONLY, enable_fallback=False)
 
 
-def on_device(roots: Sequence[k.Tensor], operands: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Values of primitive graphs over `input(i)`, by kernels."""
+def on_device(roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], limits: Limits | None = None) -> list[np.ndarray]:
+    """Values of primitive graphs over `input(i)`, by kernels within these limits (None: the device's)."""
     from intarsia.codegen.clike import Cut
     from intarsia.device.gpu import GpuTransfer
     from intarsia.kernel.rewrite import substitute
     from intarsia.providers.gpu.plan import Plan
 
     gpu = open_device()
-    cut = Cut(gpu.dialect)
+    cut = Cut(Wgsl(limits=limits) if limits else gpu.dialect)
     names = [f"x{i}" for i in range(len(operands))]
     for name, array in zip(names, operands, strict=True):
         cut.stored[name] = (DType.of(array.dtype), array.shape)
@@ -121,6 +122,20 @@ def test_rows_products_and_convolutions() -> None:
     )
     columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (2, 27, 40))
     check([k.dot(k.input(1, DType.FLOAT, w.shape), columns)], image, w)
+
+
+def test_values_larger_than_a_binding() -> None:
+    """Bound as several windows: read, gathered from, multiplied, packed, scattered into."""
+    rng = np.random.default_rng(2)
+    x, w = rng.standard_normal((40, 70)).astype(np.float32), rng.standard_normal((70, 65)).astype(np.float32)
+    small = rng.integers(-128, 128, 5000).astype(np.int8)
+    rows = np.array([39, 0, 7])
+    tx, tw, ts, ti = (k.input(i, DType.of(a.dtype), a.shape) for i, a in enumerate((x, w, small, rows)))
+    update = k.scatter(k.neg(tx), [ti, k.iota((3,), 0)], k.full((3,), 5.0, DType.FLOAT))
+    roots = [k.take(tx, ti, 0), k.dot(tx, tw), k.neg(ts), k.reduce_sum(tx, [0]), update, k.sort(k.reshape(tx, (2800,)), 0)[0]]
+    limits = Limits(32, 256, 16384, 65535, 4096)
+    for found, wanted in zip(on_device(roots, (x, w, small, rows), limits), interpret(roots, (x, w, small, rows)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_order() -> None:

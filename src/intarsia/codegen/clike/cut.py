@@ -18,16 +18,16 @@ from intarsia.codegen.clike import element, schedules
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.schedules import Kernel
+from intarsia.codegen.clike.steps import Write, step_kernel
 from intarsia.codegen.loop_index import ELEMENTWISE
 from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
-from intarsia.kernel.rewrite import inputs_of
 
 MAX_PRIMITIVES = 96
-_VIEWS = frozenset("input scalar iota broadcast reshape transpose slice pad concat windows take index cast table".split())
+_VIEWS = frozenset("input scalar iota broadcast reshape transpose slice pad concat windows take index row cast table".split())
 _CHEAP = frozenset((*_VIEWS, *"add sub mul neg abs min max select eq ne lt le and or xor not".split()))
 _PASSES = ELEMENTWISE | {"broadcast", "reshape", "transpose"}  # through which a reduction or product stays open
 _LIGHT = 8  # cheap primitives that the operand of a matrix product may have besides views
@@ -153,7 +153,7 @@ class Cut:
     def _fits(self, t: Tensor) -> bool:
         """Whether one kernel computes `t`, without repeating much."""
         order = walk([t])
-        if len(order) > MAX_PRIMITIVES or len(inputs_of([t])) > self.dialect.limits.buffers - 4:
+        if len(order) > MAX_PRIMITIVES or self._bindings(t) > self.dialect.limits.buffers - 4:
             return False
         if not self.is_open(t):
             return True
@@ -161,6 +161,12 @@ class Cut:
         if dots:
             return len(dots) == 1 and not any(x.prim == "reduce" for x in order) and self._product_fits(t, dots[0])
         return _map_fits(t) or schedules.rows_of(t) is not None
+
+    def _bindings(self, t: Tensor) -> int:
+        """Bindings of what `t` reads, and of itself beyond the first."""
+        sizes = {x.attrs[0]: (x.dtype, int(product(x.shape))) for x in walk([t]) if x.prim == "input"}  # type: ignore[arg-type]
+        many = self.dialect.windows
+        return sum(many(*kind) for kind in sizes.values()) + many(t.dtype, int(product(t.shape))) - 1  # type: ignore[arg-type]
 
     def _product_fits(self, t: Tensor, dot: Tensor) -> bool:
         batch = product(dot.shape[:-2])
@@ -184,6 +190,18 @@ class Cut:
         self._kept.append(t)
         self._leaves[id(t)] = Tensor("input", (), (name,), t.dtype, shape)
         return self._leaves[id(t)]
+
+    def copy(self, t: Tensor, name: str) -> None:
+        """Write `t` (settled) into the memory of a stored value that others write too."""
+        if 0 not in t.shape:
+            self._launch(stripped(t), name)
+        self._kept.append(t)
+
+    def launch_step(self, writes: Sequence[Write], names: Sequence[str]) -> None:
+        """Compute settled roots of one shape into these values, which are stored already (see `steps`)."""
+        self._kept += [w.root for w in writes]
+        if 0 not in writes[0].root.shape:
+            self._add(step_kernel(self.dialect, writes), tuple(names), "step")
 
     def rename(self, old: str, new: str) -> None:
         """Give a stored value another name."""

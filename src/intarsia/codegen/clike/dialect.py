@@ -35,12 +35,19 @@ class Limits:
         threads: of one group.
         shared_nbytes: memory that a group shares.
         groups: along one dimension of the grid.
+        binding_nbytes: of one buffer as a kernel sees it; a larger value is bound as several windows.
     """
 
     buffers: int = 8
     threads: int = 256
     shared_nbytes: int = 16384
     groups: int = 65535
+    binding_nbytes: int = 1 << 62
+
+    @property
+    def window_nbytes(self) -> int:
+        """Of every window of a larger value but the last: the next one begins where a binding may."""
+        return self.binding_nbytes // 256 * 256
 
 
 class Dialect:
@@ -92,6 +99,16 @@ class Dialect:
     def packed(self, dtype: DType) -> int:
         """How many elements of a buffer share one word of 32 bits; 1 where each has its own place."""
         return 1 if dtype in self.storage or not is_narrow(dtype) else 32 // stored_bits(dtype)
+
+    def window(self, dtype: DType) -> int:
+        """How many places of a buffer (elements, or words where elements are packed) one binding has."""
+        width = 4 if self.packed(dtype) > 1 else stored_bits(dtype) // 8
+        return self.limits.window_nbytes // width
+
+    def windows(self, dtype: DType, count: int) -> int:
+        """How many bindings a value of so many elements needs."""
+        places = -(-count // self.packed(dtype))
+        return max(-(-places // self.window(dtype)), 1)
 
     # --- expressions ---
 
@@ -180,8 +197,8 @@ class Dialect:
 
     def source(self, kernel: KernelParts) -> str:
         """The whole text, with one entry point "main_kernel"."""
-        arguments = [f"const {self.element(d)}* __restrict__ {n}" for n, d in kernel.operands]
-        arguments += [f"{self.element(d)}* __restrict__ {n}" for n, d in kernel.outputs]
+        arguments = [f"const {self.element(d)}* __restrict__ {n}" for n, d, _ in kernel.operands]
+        arguments += [f"{self.element(d)}* __restrict__ {n}" for n, d, _ in kernel.outputs]
         arguments += ["const int* __restrict__ P"] if kernel.parameters else []
         arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
         lines = [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
@@ -194,7 +211,7 @@ class KernelParts:
     """What `Dialect.source` puts together.
 
     Attributes:
-        operands, outputs: (name, element type), in the order in which they are bound.
+        operands, outputs: (name, element type, how many bindings it has), in the order in which they are bound.
         parameters: how many sizes follow, as one buffer.
         checked: whether the status word follows.
         shared: (name, kind, count) of arrays that a group shares.
@@ -202,8 +219,8 @@ class KernelParts:
         body: lines.
     """
 
-    operands: Sequence[tuple[str, DType]]
-    outputs: Sequence[tuple[str, DType]]
+    operands: Sequence[tuple[str, DType, int]]
+    outputs: Sequence[tuple[str, DType, int]]
     parameters: int
     checked: bool
     shared: Sequence[tuple[str, Kind, int]]

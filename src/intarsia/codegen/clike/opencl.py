@@ -49,8 +49,8 @@ class OpenCl(Dialect):
         return f"as_{self.kinds[target]}({value})"
 
     def source(self, kernel: KernelParts) -> str:
-        arguments = [f"__global const {self.element(d)}* restrict {n}" for n, d in kernel.operands]
-        arguments += [f"__global {self.element(d)}* restrict {n}" for n, d in kernel.outputs]
+        arguments = [f"__global const {self.element(d)}* restrict {n}" for n, d, _ in kernel.operands]
+        arguments += [f"__global {self.element(d)}* restrict {n}" for n, d, _ in kernel.outputs]
         arguments += ["__global const int* restrict P"] if kernel.parameters else []
         arguments += ["__global uint* restrict S"] if kernel.checked else []
         head = f"__kernel __attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"

@@ -39,6 +39,7 @@ class Kernel:
         sizes: values of the parameters.
         groups: the grid.
         threads: of one group.
+        windows: how many bindings each operand and output has; all but the last have `window_nbytes`.
         updates: the output's former content is read: the kernel works in place.
     """
 
@@ -49,13 +50,20 @@ class Kernel:
     groups: tuple[int, int, int]
     threads: int
     checked: bool
+    windows: tuple[int, ...]
+    window_nbytes: int
     updates: bool = False
 
 
 def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bool = False) -> Kernel:
     if v.unfinished is not None:
         v.top.nest(*v.unfinished)
-    return Kernel(v.source(threads), tuple(v.operands), len(v.outputs), tuple(v.sizes), groups, threads, v.checked, updates)
+    windows = tuple(w for _, _, w in (*v.operands.values(), *v.outputs))
+    window_nbytes = v.dialect.limits.window_nbytes
+    return Kernel(
+        v.source(threads), tuple(v.operands), len(v.outputs), tuple(v.sizes), groups, threads, v.checked, windows,
+        window_nbytes, updates,
+    )  # fmt: skip
 
 
 def _extent(*shape: object) -> int:
@@ -96,7 +104,7 @@ def map_kernel(dialect: Dialect, roots: Sequence[Tensor]) -> Kernel:
     shape = roots[0].shape
     total = _extent(*shape)
     many = max(dialect.packed(r.dtype) for r in roots)
-    outputs = [v.output(r.dtype) for r in roots]
+    outputs = [v.output(r.dtype, r.shape) for r in roots]
     words = -(-total // many)
     block = _flat(v, "i" if many == 1 else "w", THREADS, words, v.top)
     if many == 1:
@@ -120,7 +128,7 @@ def _packed_word(v: Values, root: Tensor, out: str, many: int, total: int, block
     bits = e.to_bits(v.value(root, at, inner), root.dtype, inner)
     inner.write(f"{word} = {word} | ({bits} << {v.dialect.shift(f'(e * {width})', Kind.I32)});")
     block.nest(v.dialect.loop("e", "0", str(many)), inner)
-    block.write(f"{out}[w] = {word};")
+    v.write(out, "w", word, block)
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ def row_kernel(dialect: Dialect, rows: Rows) -> Kernel:
     """A group per row. The root must not be packed."""
     root, v = rows.root, Values(dialect)
     sizes = [_extent(d) for d in root.shape]
-    out = v.output(root.dtype)
+    out = v.output(root.dtype, root.shape)
     count, length = (_extent(*(sizes[i] for i in axes)) for axes in (rows.outer, rows.inner))
     threads = 32 if max(rows.length, length) <= 256 else min(256, dialect.limits.threads)
     d = dialect
@@ -310,7 +318,7 @@ def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
     batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
     tile = tile_for(m, n)
     v = Values(dialect)
-    out = v.output(root.dtype)
+    out = v.output(root.dtype, root.shape)
     sums = _tile_sums(v, product_, tile)
     v.over_pin = over
     for i in range(tile.each[0]):
@@ -380,7 +388,7 @@ def scan_kernel(dialect: Dialect, root: Tensor) -> Kernel:
     """A thread per line along the scanned axis. The root must not be packed."""
     op, axis, exclusive, reverse = root.attrs
     v, sizes = Values(dialect), [_extent(d) for d in root.shape]
-    out = v.output(root.dtype)
+    out = v.output(root.dtype, root.shape)
     others = [i for i in range(root.rank) if i != axis]
     count = _extent(*(sizes[i] for i in others))
     block = _flat(v, "line", THREADS, count, v.top)
@@ -407,7 +415,7 @@ def scatter_kernel(dialect: Dialect, root: Tensor) -> Kernel:
     """
     _, updates, *indices = root.args
     v, many = Values(dialect), dialect.packed(root.dtype)
-    out = v.output(root.dtype)
+    out = v.output(root.dtype, root.shape)
     sizes = [_extent(d) for d in updates.shape]
     count, alone = _extent(*sizes), root.attrs[0] != "none" or many > 1
     if alone:
@@ -437,7 +445,8 @@ def _store_packed(v: Values, root: Tensor, out: str, place: str, value: str, man
     bits = e.to_bits(value, root.dtype, block)
     shift = e.let(block, v.dialect.shift(f"(({place} & {many - 1}) * {width})", Kind.I32), Kind.U32)
     mask = f"({(1 << width) - 1}u << {shift})"
-    block.write(f"{out}[{place} >> {log}u] = ({out}[{place} >> {log}u] & ~{mask}) | ({bits} << {shift});")
+    at = f"{place} >> {log}u"
+    v.write(out, at, f"({v.read(out, at)} & ~{mask}) | ({bits} << {shift})", block)
 
 
 def sort_kernel(dialect: Dialect, values: Tensor | None, indices: Tensor | None) -> Kernel:
@@ -450,7 +459,7 @@ def sort_kernel(dialect: Dialect, values: Tensor | None, indices: Tensor | None)
     (x,), (axis, descending) = root.args, root.attrs
     v, sizes = Values(dialect), [_extent(d) for d in root.shape]
     e = v.elements
-    outputs = [v.output(t.dtype) for t in (values, indices) if t is not None]
+    outputs = [v.output(t.dtype, t.shape) for t in (values, indices) if t is not None]
     total, kind = _extent(*sizes), KINDS[x.dtype]
     block = _flat(v, "i", THREADS, total, v.top)
     at = _coordinates(v, "i", sizes, block)

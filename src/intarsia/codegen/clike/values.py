@@ -43,8 +43,10 @@ class Values:
         self.unfinished: tuple[str, Block] | None = None
         self.pinned: dict[int, str] = {}
         self.cooperative: tuple[Block, Cooperative] | None = None
-        self.operands: dict[object, tuple[str, DType]] = {}
-        self.outputs: list[tuple[str, DType]] = []
+        self.operands: dict[object, tuple[str, DType, int]] = {}
+        self.outputs: list[tuple[str, DType, int]] = []
+        self.aliases: dict[object, str] = {}  # leaves that are the former content of an output
+        self._split: set[str] = set()  # buffers that are bound as several windows
         self.sizes: list[int] = []
         self.shared: list[tuple[str, Kind, int]] = []
         self.checked = False
@@ -54,14 +56,23 @@ class Values:
 
     # --- the kernel around it ---
 
-    def operand(self, name: object, dtype: DType) -> str:
+    def operand(self, name: object, dtype: DType, count: int) -> str:
+        """The buffer of a leaf of so many elements."""
+        if name in self.aliases:
+            return self.aliases[name]
         if name not in self.operands:
-            self.operands[name] = (f"X{len(self.operands)}", dtype)
+            self.operands[name] = self._buffer(f"X{len(self.operands)}", dtype, count)
         return self.operands[name][0]
 
-    def output(self, dtype: DType) -> str:
-        self.outputs.append((f"Y{len(self.outputs)}", dtype))
+    def output(self, dtype: DType, shape: Sequence[Dim]) -> str:
+        self.outputs.append(self._buffer(f"Y{len(self.outputs)}", dtype, int(product(shape))))  # type: ignore[arg-type]
         return self.outputs[-1][0]
+
+    def _buffer(self, name: str, dtype: DType, count: int) -> tuple[str, DType, int]:
+        windows = self.dialect.windows(dtype, count)
+        if windows > 1:
+            self._split.add(name)
+        return name, dtype, windows
 
     def share(self, kind: Kind, count: int) -> str:
         """An array that the threads of a group share."""
@@ -169,18 +180,25 @@ class Values:
 
     # --- memory ---
 
+    def read(self, buffer: str, at: str) -> str:
+        """The text of what lies at a place of a buffer."""
+        return f"{buffer}_get({at})" if buffer in self._split else f"{buffer}[{at}]"
+
+    def write(self, buffer: str, at: str, value: str, block: Block) -> None:
+        block.write(f"{buffer}_put({at}, {value});" if buffer in self._split else f"{buffer}[{at}] = {value};")
+
     def load(self, buffer: str, dtype: DType, at: str, block: Block) -> str:
         """An element of a buffer."""
         e, kind = self.elements, KINDS[dtype]
         many = self.dialect.packed(dtype)
         if many == 1:
             if dtype in _AS_THEY_ARE:
-                return e.let(block, f"{buffer}[{at}]", kind)
-            raw = self.dialect.convert(f"{buffer}[{at}]", kind if kind is Kind.I32 else Kind.U32, Kind.U32)
+                return e.let(block, self.read(buffer, at), kind)
+            raw = self.dialect.convert(self.read(buffer, at), kind if kind is Kind.I32 else Kind.U32, Kind.U32)
             return e.from_bits(e.let(block, raw, Kind.U32), dtype, block)
         width, log = 32 // many, many.bit_length() - 1
         shift = self.dialect.shift(f"({at} & {many - 1}) * {width}", Kind.I32)
-        word = e.let(block, f"({buffer}[{at} >> {log}u] >> ({shift}))", Kind.U32)
+        word = e.let(block, f"({self.read(buffer, f'{at} >> {log}u')} >> ({shift}))", Kind.U32)
         return e.from_bits(word, dtype, block)
 
     def store(self, buffer: str, dtype: DType, at: str, value: str, block: Block) -> None:
@@ -188,7 +206,7 @@ class Values:
         assert self.dialect.packed(dtype) == 1
         if dtype not in _AS_THEY_ARE:
             value = f"({self.dialect.element(dtype)})({self.elements.to_bits(value, dtype, block)})"
-        block.write(f"{buffer}[{at}] = {value};")
+        self.write(buffer, at, value, block)
 
     # --- values ---
 
@@ -236,7 +254,8 @@ class Values:
         offset = linear(at, t.shape)
         if may_miss(offset):
             offset = ("clamp", offset, max(int(product(t.shape)), 1))  # type: ignore[arg-type]
-        return self.load(self.operand(t.attrs[0], t.dtype), t.dtype, self.index(offset, block), block)
+        buffer = self.operand(t.attrs[0], t.dtype, int(product(t.shape)))  # type: ignore[arg-type]
+        return self.load(buffer, t.dtype, self.index(offset, block), block)
 
     def _write_reshape(self, t: Tensor, at: list[Index], block: Block) -> str:
         source = stripped(t)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
@@ -43,7 +43,7 @@ class Wgsl(Dialect):
         self.kinds = {**_BASE, **(_INT64 if "shader-int64" in features else {})}
         if "shader-f64" in features:
             self.kinds[Kind.F64] = "f64"
-        self.limits = limits or Limits()
+        self.limits = limits or Limits(binding_nbytes=1 << 27)
 
     def _float(self, value: float, kind: Kind) -> str:
         text = super()._float(value, kind)
@@ -88,10 +88,14 @@ class Wgsl(Dialect):
 
     def source(self, kernel: KernelParts) -> str:
         """Every buffer is read_write: one buffer may then hold operands and results of the same kernel."""
-        lines = []
-        for position, (name, dtype) in enumerate((*kernel.operands, *kernel.outputs)):
-            lines.append(f"@group(0) @binding({position}) var<storage, read_write> {name}: array<{self.element(dtype)}>;")
-        position = len(kernel.operands) + len(kernel.outputs)
+        lines: list[str] = []
+        access: list[str] = []
+        for name, dtype, windows in (*kernel.operands, *kernel.outputs):
+            names = [name, *(f"{name}w{i}" for i in range(1, windows))]
+            for n in names:
+                lines.append(f"@group(0) @binding({len(lines)}) var<storage, read_write> {n}: array<{self.element(dtype)}>;")
+            access += self._access(names, dtype) if windows > 1 else []
+        position = len(lines)
         if kernel.parameters:
             count = -(-kernel.parameters // 4)
             lines.append(f"@group(0) @binding({position}) var<uniform> P: array<vec4<i32>, {count}>;")
@@ -99,9 +103,22 @@ class Wgsl(Dialect):
         if kernel.checked:
             lines.append(f"@group(0) @binding({position}) var<storage, read_write> S: array<u32>;")
         lines += [f"var<workgroup> {n}: array<{self.kinds[k]}, {c}>;" for n, k, c in kernel.shared]
+        lines += access
         body = ["let zero = thread >> 31u;"] if any("zero" in line for line in kernel.body) else []
         head = (
             f"@compute @workgroup_size({kernel.threads})\nfn main_kernel(@builtin(workgroup_id) group: vec3<u32>, "
             "@builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {"
         )
         return "\n".join([*lines, head, *("  " + line for line in (*body, *kernel.body)), "}"]) + "\n"
+
+    def _access(self, names: Sequence[str], dtype: DType) -> list[str]:
+        """Functions that read and write the places of a value which is bound as several windows."""
+        kind, size = self.element(dtype), self.window(dtype)
+        spans = list(enumerate(names))[:-1]
+        reads = [f"  if (i < {size * (w + 1)}) {{ return {n}[i - {size * w}]; }}" for w, n in spans]
+        writes = [f"  if (i < {size * (w + 1)}) {{ {n}[i - {size * w}] = v; return; }}" for w, n in spans]
+        last, before = names[-1], size * len(spans)
+        return [
+            f"fn {names[0]}_get(i: i32) -> {kind} {{", *reads, f"  return {last}[i - {before}];", "}",
+            f"fn {names[0]}_put(i: i32, v: {kind}) {{", *writes, f"  {last}[i - {before}] = v;", "}",
+        ]  # fmt: skip

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike import Cut
-from intarsia.codegen.clike.cut import Job, is_cheap
+from intarsia.codegen.clike.cut import Job
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
-from intarsia.errors import EPFail, InvalidArgument, InvalidGraph, OutOfMemory
+from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.faults import MESSAGES
-from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
-from intarsia.kernel.lang import DefinitionError, Tensor, walk
-from intarsia.kernel.rewrite import as_scalar, substitute
-from intarsia.ops import registry
-from intarsia.ops.infer import Inference, infer
+from intarsia.graph.model import Constant, Node
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.partition import label
 from intarsia.partition.provider import RunContext
 from intarsia.plan.arena import place
+from intarsia.providers.gpu.regions import NO_LIMIT, Region, nested, parts
 
 JobObserver = Callable[[Job, int, int, int], None]
 """Is told of a launch: when it began and ended (`time.perf_counter_ns`), and the bytes it reads and writes."""
@@ -35,7 +30,7 @@ def described(node: Node) -> str:
     return f"node {label(node)!r} ({node.qualified_op})"
 
 
-_CONSTANT = "="  # before the names of leaves that are constants
+_FLUSHED = 1024  # launches of a loop that are started at once
 
 
 class Constants:
@@ -78,6 +73,7 @@ class Plan:
         arena_nbytes: size of the arena: values whose lives do not overlap share memory.
         unshared_nbytes: what the values in the arena would take side by side.
         outputs: name, element type and shape of each.
+        regions: control flow, in the order in which regions begin, the outer one first.
     """
 
     gpu: Gpu
@@ -86,6 +82,7 @@ class Plan:
     stored: Mapping[str, tuple[DType, tuple[int, ...]]]
     constants: Mapping[str, Slice]
     outputs: list[tuple[str, DType, tuple[int, ...]]]
+    regions: list[Region] = field(default_factory=list)
     offsets: dict[str, int] = field(default_factory=dict)
     arena_nbytes: int = 0
     unshared_nbytes: int = 0
@@ -94,6 +91,7 @@ class Plan:
         self._place()
         self._sizes, self._sizes_at = self._upload_sizes()
         self._checked = [i for i, job in enumerate(self.jobs) if job.kernel.checked]
+        self._outermost = nested(self.regions)
         self._external = {*self.inputs, *(n for n, _, _ in self.outputs)}
         self._free: list[State] = []
         self._programs = [self.gpu.program(job.kernel) for job in self.jobs]
@@ -108,17 +106,33 @@ class Plan:
                 if name not in outside:
                     first.setdefault(name, i)
                     last[name] = i
+        self._prolong(first, last)
         sizes = {n: aligned(self.nbytes_of(n)) for n in first}
         for name, nbytes in sizes.items():
-            if nbytes > self.gpu.limits.binding_nbytes:
+            if nbytes > self.gpu.limits.buffer_nbytes:
                 dtype, shape = self.stored[name]
                 raise OutOfMemory(
-                    f"{self.gpu.device}: a value {dtype.onnx_name}{list(shape)} has {nbytes:,} bytes; this device binds "
-                    f"{self.gpu.limits.binding_nbytes:,} at once: use a smaller batch or a shorter input"
+                    f"{self.gpu.device}: a value {dtype.onnx_name}{list(shape)} has {nbytes:,} bytes; a buffer of this device "
+                    f"has at most {self.gpu.limits.buffer_nbytes:,}: use a smaller batch or a shorter input"
                 )
         places, self.arena_nbytes = place([(sizes[n], first[n], last[n]) for n in first])
         self.offsets = dict(zip(first, places, strict=True))
         self.unshared_nbytes = sum(sizes.values())
+
+    def _prolong(self, first: dict[str, int], last: dict[str, int]) -> None:
+        """What a loop finds lives until its end, what it leaves from its beginning on, what the host looks at until then."""
+        for region in self.regions:
+            for name, at in region.reads:
+                if name in last:
+                    last[name] = max(last[name], at)
+            if region.middle is not None:
+                continue
+            for job in self.jobs[region.start : region.stop]:
+                for name in (*job.reads, *job.writes):
+                    if name in last and first[name] < region.start:
+                        last[name] = max(last[name], region.stop - 1)
+                    elif name in last and last[name] >= region.stop:
+                        first[name] = region.start
 
     def nbytes_of(self, name: str) -> int:
         dtype, shape = self.stored[name]
@@ -152,10 +166,10 @@ class Plan:
         if run is not None:
             run.check()
         bound = [b if b is not None else gpu.bind(self._launch(i, outside, state)) for i, b in enumerate(state.bound)]
-        if observer is None:
-            gpu.run(bound)
+        if self.regions:
+            _Walk(self, bound, outside, state, run, observer).all()
         else:
-            self._observed(bound, observer)
+            self._start(range(len(bound)), bound, observer)
         if state.status is not None:
             self._check(np.frombuffer(gpu.read(state.status, state.status.nbytes), np.uint32))
         self._free.append(state)
@@ -163,11 +177,15 @@ class Plan:
             run.check()
         return [DeviceTensor(dtype, shape, gpu.device, made[n]) for n, dtype, shape in self.outputs]
 
-    def _observed(self, bound: list[Any], observer: JobObserver) -> None:
-        """Run, and tell when each launch began and ended: the device's times, one after the other from now on."""
+    def _start(self, which: Sequence[int], bound: Sequence[Any], observer: JobObserver | None) -> None:
+        """Launches by their numbers. An observer is told when each began and ended: the device's times, from now on."""
+        launches = [bound[i] for i in which]
+        if observer is None:
+            self.gpu.run(launches)
+            return
         start = time.perf_counter_ns()
-        for job, nanoseconds in zip(self.jobs, self.gpu.timed(bound), strict=False):
-            end = start + round(nanoseconds)
+        for i, nanoseconds in zip(which, self.gpu.timed(launches), strict=False):
+            job, end = self.jobs[i], start + round(nanoseconds)
             observer(job, start, end, sum(self.nbytes_of(name) for name in (*job.reads, *job.writes)))
             start = end
 
@@ -187,7 +205,9 @@ class Plan:
 
     def _launch(self, i: int, outside: Mapping[str, Slice], state: State) -> Launch:
         job = self.jobs[i]
-        bindings = [self._where(name, outside, state) for name in (*job.reads, *job.writes)]
+        bindings = []
+        for name, windows in zip((*job.reads, *job.writes), job.kernel.windows, strict=True):
+            bindings += _windows(self._where(name, outside, state), windows, job.kernel.window_nbytes)
         if job.kernel.sizes:
             assert self._sizes is not None
             bindings.append(Slice(self._sizes.memory, self._sizes_at[i], 4 * len(job.kernel.sizes)))
@@ -218,161 +238,65 @@ class Plan:
             yield f"{i}. {job.schedule} {job.kernel.groups} {', '.join(job.reads)} -> {', '.join(places)}  {job.node}"
 
 
-def bind(
-    graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants
-) -> Plan:
-    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host.
+class _Walk:
+    """One run of a plan with control flow: launches are collected until the host has to look at a value."""
 
-    Raises:
-        EPFail: a size depends on what the run computes.
-        InvalidGraph: the shapes do not fit an operator's definition.
-        OutOfMemory: a value is larger than what the device binds.
-    """
-    inference = infer(_with_sizes(graph, shapes, numbers), registry())
-    return _Binder(inference, gpu, constants).plan(tuple(shapes))
+    def __init__(
+        self, plan: Plan, bound: Sequence[Any], outside: Mapping[str, Slice], state: State, run: RunContext | None,
+        observer: JobObserver | None,
+    ) -> None:  # fmt: skip
+        self.plan, self.bound, self.outside, self.state, self.context = plan, bound, outside, state, run
+        self.observer = observer
+        self.waiting: list[int] = []
 
+    def all(self) -> None:
+        self._range(0, len(self.bound), self.plan._outermost)
+        self._flush()
 
-def _with_sizes(graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray]) -> Graph:
-    known = graph.clone()
-    known.inputs = []
-    for value in graph.inputs:
-        if value.name in numbers:
-            known.constants[value.name] = Constant.of(value.name, numbers[value.name])
-        else:
-            assert isinstance(value.type, TensorType)
-            known.inputs.append(Value(value.name, TensorType(value.type.dtype, shapes[value.name])))
-    known.types = {}
-    return known
-
-
-class _Binder:
-    def __init__(self, inference: Inference, gpu: Gpu, constants: Constants) -> None:
-        self.inference, self.graph, self.gpu = inference, inference.graph, gpu
-        self.constants = constants
-        self.cut = Cut(gpu.dialect)
-        self.expressions: dict[str, Tensor] = {}
-        self.known: dict[str, Constant] = dict(self.graph.constants)
-        self.uses: dict[str, int] = {}
-
-    def plan(self, inputs: tuple[str, ...]) -> Plan:
-        self._count()
-        for name in inputs:
-            self.expressions[name] = self._leaf(name, self.inference.types[name])
-        for node in self.graph.nodes:
-            self.cut.node = described(node)
-            try:
-                self._node(node)
-            except DefinitionError as error:
-                raise InvalidGraph(f"{self.cut.node}: {error}") from error
-        names = list(dict.fromkeys(self.graph.output_names()))
-        self._store_outputs(names)
-        outputs = [(name, *self.cut.stored[name]) for name in names]
-        read = {n for job in self.cut.jobs for n in job.reads}
-        slices = {n: self._constant(n) for n in read if n.startswith(_CONSTANT) or n in self.cut.tables}
-        return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs)
-
-    def _constant(self, leaf: str) -> Slice:
-        if leaf in self.cut.tables:
-            return self.gpu.write(self.cut.tables[leaf])
-        name = leaf.removeprefix(_CONSTANT)
-        if name in self.graph.constants and name not in self.inference.values:
-            return self.constants.slice(name, self.known[name])
-        return self.gpu.write(self.known[name].numpy())  # small, and possibly of this plan alone
-
-    def _count(self) -> None:
-        for node in self.graph.nodes:
-            for name in node.inputs:
-                if name:
-                    self.uses[name] = self.uses.get(name, 0) + 1
-        for name in self.graph.output_names():
-            self.uses[name] = self.uses.get(name, 0) + 1
-
-    def _leaf(self, name: str, kind: Any) -> Tensor:
-        t = Tensor("input", (), (name,), kind.dtype, kind.shape)
-        self.cut.stored[name] = (kind.dtype, tuple(kind.shape))
-        return t
-
-    def _value(self, name: str) -> Tensor:
-        found = self.expressions.get(name)
-        if found is None:
-            constant = self.known[name]
-            if constant.size == 1 and not constant.dtype.is_complex:
-                value = constant.numpy().reshape(()).astype(_plain(constant.dtype)).item()
-                found = self.expressions[name] = as_scalar(value, constant.dtype, constant.shape)
+    def _range(self, start: int, stop: int, regions: Sequence[Region]) -> None:
+        for part in parts(start, stop, regions):
+            if isinstance(part, tuple):
+                self.waiting += range(*part)
+            elif part.middle is None:
+                self._loop(part)
+            elif self._holds(part.condition):
+                self._range(part.start, part.middle, part.inner)
             else:
-                found = self.expressions[name] = self._leaf(_CONSTANT + name, constant.type)
-        return found
+                self._range(part.middle, part.stop, part.inner)
 
-    def _node(self, node: Node) -> None:
-        outputs = [n for n in node.outputs if n]
-        for name in outputs:
-            values = self.inference.values.get(name)
-            if values is not None and not any(isinstance(v, Expr) for v in values.flat):
-                kind = self.inference.types[name]
-                assert isinstance(kind, TensorType)
-                self.known[name] = Constant.of(name, values.astype(kind.dtype.numpy).reshape(kind.shape))  # type: ignore[arg-type]
-        if all(n in self.known for n in outputs):
+    def _loop(self, region: Region) -> None:
+        count = int(self._look(region.limit)) if region.limit else region.count
+        if region.first and not self._holds(region.first):
             return
-        roots = self.inference.traces.get(node.outputs[0])
-        if roots is None:
-            why = self.inference.unknown.get(node.outputs[0], "its input types are not known")
-            raise EPFail(f"{self.cut.node} cannot run on {self.gpu.device}: {why}")
-        for name, root in zip(node.outputs, roots, strict=True):
-            if name and root is not None and name not in self.known:
-                self._result(name, root, node)
+        done = 0
+        while count == NO_LIMIT and not region.limit or done < count:
+            self._range(region.start, region.stop, region.inner)
+            done += 1
+            if len(self.waiting) >= _FLUSHED:
+                self._flush()
+            if region.condition and not self._holds(region.condition):
+                return
 
-    def _result(self, name: str, root: Tensor, node: Node) -> None:
-        often = _read_often(root)
-        (expression,) = substitute([root], lambda t: self._operand(node.inputs[t.attrs[0]], t.attrs[0] in often))
-        for t in walk([expression]):
-            if any(isinstance(d, Expr) for d in t.shape):
-                raise EPFail(f"{self.cut.node} cannot run on {self.gpu.device}: a size of {t!r} is known only at run time")
-        settled = self.cut.settle(expression)
-        if self.uses.get(name, 0) > 1 and not _is_view(settled):
-            settled = self.cut.store(settled)
-        self.expressions[name] = settled
-        self.cut.owners.setdefault(id(settled), self.cut.node)
+    def _flush(self) -> None:
+        if self.context is not None:
+            self.context.check()
+        self.plan._start(self.waiting, self.bound, self.observer)
+        self.waiting = []
 
-    def _operand(self, name: str, often: bool) -> Tensor:
-        """The value as an expression; stored where computing it once more costs more than reading it."""
-        made = self._value(name)
-        if often and not is_cheap(made):
-            made = self.expressions[name] = self.cut.store(made)
-        return made
+    def _holds(self, name: str) -> bool:
+        return bool(self._look(name))
 
-    def _store_outputs(self, names: list[str]) -> None:
-        """Values that are nothing but stored already are written to the output's memory in the first place."""
-        renamed: dict[str, str] = {}
-        for name in names:
-            made = self._value(name)
-            if made.prim == "input" and made.attrs[0].startswith("%") and made.attrs[0] not in self.cut.tables:
-                renamed.setdefault(made.attrs[0], name)
-            if renamed.get(made.attrs[0] if made.prim == "input" else "") != name:
-                self._store_output(name)
-        for stored, name in renamed.items():
-            self.cut.rename(stored, name)
-
-    def _store_output(self, name: str) -> None:
-        maker = next((n for n in self.graph.nodes if name in n.outputs), None)
-        self.cut.node = described(maker) if maker is not None else f"output {name!r}"
-        self.cut.store(self.cut.settle(self._value(name)), name)
+    def _look(self, name: str) -> int:
+        """The one number that a value is, once everything before it has run."""
+        self._flush()
+        dtype, _ = self.plan.stored[name]
+        data = self.plan.gpu.read(self.plan._where(name, self.outside, self.state), dtype.numpy.itemsize)
+        return int(np.frombuffer(bytes(data), dtype.numpy)[0])
 
 
-def _plain(dtype: DType) -> Any:
-    return np.float32 if dtype.is_floating and dtype is not DType.DOUBLE else bool if dtype is DType.BOOL else (
-        dtype.numpy if dtype is DType.DOUBLE else np.uint64 if dtype is DType.UINT64 else np.int64
-    )  # fmt: skip
-
-
-def _read_often(root: Tensor) -> set[int]:
-    """Operands that a definition with a reduction reads more than once."""
-    order = walk([root])
-    if not any(t.prim in ("reduce", "argreduce", "dot") for t in order):
-        return set()
-    reads = [a.attrs[0] for t in order for a in t.args if a.prim == "input"]
-    return {i for i in reads if reads.count(i) > 1}
-
-
-def _is_view(t: Tensor) -> bool:
-    """Whether reading it is reading memory at another index."""
-    return all(x.prim in ("input", "scalar", "broadcast", "reshape", "transpose", "slice", "iota") for x in walk([t]))
+def _windows(whole: Slice, count: int, nbytes: int) -> list[Slice]:
+    """A value as the device binds it: whole, or in pieces."""
+    if count == 1:
+        return [whole]
+    starts = range(0, count * nbytes, nbytes)
+    return [Slice(whole.memory, whole.offset + s, min(nbytes, whole.nbytes - s)) for s in starts]

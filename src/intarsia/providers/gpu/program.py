@@ -13,12 +13,11 @@ from intarsia.codegen.clike.cut import Job
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph
-from intarsia.ops import registry
-from intarsia.ops.infer import resolve_version
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
-from intarsia.providers.gpu.plan import Constants, Plan, bind, described
-from intarsia.providers.gpu.survey import numbers_behind
+from intarsia.providers.gpu.binder import bind
+from intarsia.providers.gpu.plan import Constants, Plan, described
+from intarsia.providers.gpu.survey import read_as_numbers
 
 _KEPT_PLANS = 16
 
@@ -33,7 +32,7 @@ class GpuProgram(Program):
         """`on_step`: where a profile is wanted, is told of each launch, with the device's own times."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu = graph, gpu
-        self._numbers = _read_as_numbers(graph)
+        self._numbers = read_as_numbers(graph)
         self._constants = Constants(gpu)
         self._plans: OrderedDict[object, Plan] = OrderedDict()
         self._lock = threading.Lock()
@@ -100,15 +99,3 @@ class GpuProgram(Program):
             schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
             reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule))
         return reports
-
-
-def _read_as_numbers(graph: Graph) -> frozenset[str]:
-    """Inputs whose elements some definition needs."""
-    found: set[str] = set()
-    names = set(graph.input_names())
-    for node in graph.nodes:
-        record = resolve_version(graph, node, registry())
-        for i in record.value_indices if record is not None else ():
-            name = node.inputs[i] if i < len(node.inputs) else ""
-            found |= {name} & names or numbers_behind(graph, name) or frozenset()
-    return frozenset(found)

@@ -7,13 +7,11 @@ from typing import Any, ClassVar
 from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer, no_such_device
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
-from intarsia.ops import registry
-from intarsia.ops.infer import resolve_version
 from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
 from intarsia.partition.device import Allocator, DataTransfer, Device
 from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
 from intarsia.providers.gpu.program import GpuProgram
-from intarsia.providers.gpu.survey import Survey
+from intarsia.providers.gpu.survey import Survey, value_indices
 
 
 class GpuExecutionProvider(ExecutionProvider):
@@ -61,8 +59,7 @@ class GpuExecutionProvider(ExecutionProvider):
         return super().get_capability(graph, kernel_lookup)
 
     def reads_on_host(self, node: Node, index: int) -> bool:
-        record = resolve_version(Graph(name="", opset_imports={}), node, registry())
-        return record is not None and index in record.value_indices
+        return index in value_indices(node, Graph(name="", opset_imports={}))
 
     def get_data_transfer(self) -> DataTransfer:
         return GpuTransfer(self.gpu)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from intarsia.codegen.clike import Dialect, unsupported
 from intarsia.device.gpu import DeviceLimits
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
+from intarsia.kernel import lang as k
 from intarsia.ops import registry
+from intarsia.ops.control import always_goes_on
 from intarsia.ops.infer import Inference, infer, resolve_version
 from intarsia.ops.registry import OpRecord
 from intarsia.partition.capability import Support
 from intarsia.partition.host_shapes import READS_ONLY_SHAPE
+from intarsia.providers.gpu.control import LOWERED
 
 _ON_DOUBLES = frozenset(
     "ReduceSum ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare Slice Pad Reshape Expand Tile TopK "
@@ -52,12 +59,19 @@ def numbers_behind(graph: Graph, name: str) -> frozenset[str] | None:
 class Survey:
     """The answers for one graph.
 
-    Refusals have the codes "no-kernel", "host" (an operator without primitives), "control", "type", "data" (a size depends on
+    Refusals have the codes "no-kernel", "host" (an operator without primitives), "type", "data" (a size depends on
     values that the device computes) and "size" (larger than what the device binds).
+
+    Args:
+        outer: of the graph around a body.
+        numbers: inputs of a body that are known before the run.
     """
 
-    def __init__(self, graph: Graph, dialect: Dialect, limits: DeviceLimits) -> None:
-        self.graph, self.dialect, self.limits = graph, dialect, limits
+    def __init__(
+        self, graph: Graph, dialect: Dialect, limits: DeviceLimits, outer: Survey | None = None,
+        numbers: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.graph, self.dialect, self.limits, self.outer, self.numbers = graph, dialect, limits, outer, numbers
         self._wrong: dict[int, str] = {}
         self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
         self._answers: dict[int, Support] = {}
@@ -70,8 +84,15 @@ class Survey:
             def note(node: Node, error: IntarsiaError) -> None:
                 self._wrong[id(node)] = str(error)
 
-            self._inference = infer(self.graph, registry(), strict=False, on_error=note)
+            self._inference = infer(self.graph, registry(), *self._around(), strict=False, on_error=note)
         return self._inference
+
+    def _around(self) -> tuple[dict[str, ValueType], dict[str, np.ndarray]]:
+        """Types and known elements of the values that a body may capture."""
+        if self.outer is None:
+            return {}, {}
+        types, values = self.outer._around()
+        return {**types, **self.outer.inference.types}, {**values, **self.outer.inference.values}
 
     def answer(self, node: Node) -> Support:
         found = self._answers.get(id(node))
@@ -81,10 +102,12 @@ class Survey:
 
     def _answer(self, node: Node) -> Support:
         record = resolve_version(self.graph, node, registry())
-        if any(True for _ in node.subgraphs):
-            return Support.no("control flow runs on the host", code="control")
         if record is None:
             return Support.no(f"{node.qualified_op} version {node.version} has no definition", code="no-kernel")
+        if not node.domain and node.op_type in LOWERED:
+            refusal = self._types(node, record)
+            refusal = self._lowered(node) if refusal is None else refusal
+            return Support.yes() if refusal is None else refusal
         if record.host:
             return Support.no(f"it has no definition in primitives: {record.reason}", code="host")
         for check in (self._types, self._sizes, self._primitives):
@@ -104,20 +127,30 @@ class Survey:
                 return Support.no(f"the rank of {name!r} is known only at run time", code="data")
             if why := self.dialect.missing(kind.dtype):
                 return Support.no(why, code="type")
-            constant = self.graph.constants.get(name)
-            nbytes = constant.size * kind.dtype.numpy.itemsize if constant is not None else 0
-            if nbytes > self.limits.binding_nbytes:
-                why = f"{name!r} has {nbytes:,} bytes; this device binds {self.limits.binding_nbytes:,}"
+            if why := self._too_large(name, kind):
                 return Support.no(why, code="size")
         return None
 
+    def _too_large(self, name: str, kind: TensorType) -> str:
+        constant = self.graph.constants.get(name)
+        if constant is None:
+            return ""
+        nbytes, limits = constant.size * kind.dtype.numpy.itemsize, self.dialect.limits
+        if nbytes > self.limits.buffer_nbytes:
+            return f"{name!r} has {nbytes:,} bytes; a buffer of this device has at most {self.limits.buffer_nbytes:,}"
+        if self.dialect.windows(kind.dtype, constant.size) > limits.buffers - 5:
+            return (
+                f"{name!r} has {nbytes:,} bytes; a kernel of this device binds {limits.buffers} times {limits.binding_nbytes:,}"
+            )
+        return ""
+
     def _waits(self, name: str) -> bool:
         """Whether a value's type is known only with numbers that the graph's inputs give, and a node taken here makes it."""
-        maker = self._makers.get(name)
-        if maker is None or maker.outputs[0] in self.inference.traces:
+        maker, kind = self._makers.get(name), self.inference.types.get(name)
+        if maker is None or maker.outputs[0] in self.inference.traces or not isinstance(kind, TensorType | None):
             return False
         record = resolve_version(self.graph, maker, registry())
-        if record is None or record.host or any(True for _ in maker.subgraphs):
+        if record is None or record.host and maker.op_type not in LOWERED or any(True for _ in maker.subgraphs):
             return False
         return self._has_numbers(maker, record) or any(self._waits(n) for n in maker.inputs if n)
 
@@ -130,12 +163,120 @@ class Survey:
         kind = self.inference.types.get(name)
         if name not in self.graph.constants and isinstance(kind, TensorType) and kind.dtype in (DType.FLOAT16, DType.BFLOAT16):
             return False
-        if name not in self._makers:
-            return True
         values = self.inference.values.get(name)
         if values is not None and not any(isinstance(v, Expr) for v in values.flat):
             return True
-        return numbers_behind(self.graph, name) is not None
+        if self.outer is not None:
+            return self._is_inner_number(name, self.outer)
+        return name not in self._makers or numbers_behind(self.graph, name) is not None
+
+    def _is_inner_number(self, name: str, outer: Survey) -> bool:
+        """In a body: whether it follows from numbers of the graph around it, or from the number of the iteration."""
+        maker = self._makers.get(name)
+        if maker is None:
+            return (
+                name in self.numbers
+                if name in self.graph.input_names()
+                else name in self.graph.constants or outer._is_number(name)
+            )
+        record = resolve_version(self.graph, maker, registry())
+        if record is None or record.host or any(True for _ in maker.subgraphs):
+            return False
+        return all(self._is_number(n) for n in maker.inputs if n)
+
+    # --- control flow and recurrent layers ---
+
+    def _lowered(self, node: Node) -> Support | None:
+        if node.op_type == "If":
+            return self._branches(node)
+        if node.op_type == "Loop":
+            return self._loop(node)
+        if node.op_type == "Scan":
+            return self._scan(node)
+        kind = self.inference.types.get(node.inputs[0])
+        dtype = kind.dtype if isinstance(kind, TensorType) else DType.FLOAT
+        if not dtype.is_floating or (why := unsupported([k.tanh(k.input(0, dtype, ()))], self.dialect)):
+            return Support.no(why or f"{dtype.onnx_name} is no floating-point type", code="type")
+        return None
+
+    def _inner(self, body: Graph, types: Sequence[ValueType | None], numbers: frozenset[str] = frozenset()) -> Survey:
+        graph = body.clone()
+        graph.opset_imports = body.opset_imports or self.graph.opset_imports
+        graph.functions = body.functions or self.graph.functions
+        graph.inputs = [Value(v.name, t if t is not None else v.type) for v, t in zip(body.inputs, types, strict=True)]
+        return Survey(graph, self.dialect, self.limits, self, numbers)
+
+    def refused(self) -> Support | None:
+        """The first refusal among the nodes of a body, whose outputs are tensors of known rank."""
+        for node in self.graph.nodes:
+            answer = self.answer(node)
+            if not answer:
+                name = node.name or next((n for n in node.outputs if n), node.op_type)
+                return Support.no(f"in its body, {name!r} ({node.qualified_op}): {answer.reason}", code=answer.code)
+        return None
+
+    def results(self) -> list[ValueType | None]:
+        types = {**self._around()[0], **self.inference.types}
+        return [types.get(v.name) for v in self.graph.outputs]
+
+    def _branches(self, node: Node) -> Support | None:
+        surveys = [self._inner(node.attributes[name], []) for name in ("then_branch", "else_branch")]
+        for survey in surveys:
+            refusal = survey.refused()
+            if refusal is not None:
+                return refusal
+        if self._is_number(node.inputs[0]):
+            return None
+        for a, b in zip(*(s.results() for s in surveys), strict=True):
+            if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.shape != b.shape:
+                return Support.no("its branches give different sizes, and its condition is known only at run time", code="data")
+        return None
+
+    def _loop(self, node: Node) -> Support | None:
+        body: Graph = node.attributes["body"]
+        names, states = [*node.inputs, "", ""], node.inputs[2:]
+        kinds = [self.inference.types.get(n) for n in states]
+        head: list[ValueType | None] = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
+        counted = bool(names[0]) and self._is_number(names[0])
+        steady = self._inner(body, [*head, *kinds])
+        refusal = steady.refused()
+        if refusal is None and [_shape(t) for t in steady.results()[1 : 1 + len(states)]] == [_shape(t) for t in kinds]:
+            stacks = any(node.outputs[len(states) :])
+            goes_on = self._goes_on(names[1], body)
+            if not stacks or counted and goes_on:
+                return None
+            return Support.no("how many rows it stacks is known only at run time", code="data")
+        if not counted or not self._goes_on(names[1], body):
+            why = "what it carries changes in size, and how often it runs is known only at run time"
+            return Support.no(why, code="data") if refusal is None else refusal
+        kinds = [self.inference.types.get(o) if o else t for o, t in zip(node.outputs, kinds, strict=False)]
+        return self._inner(body, [*head, *kinds], frozenset((body.inputs[0].name,))).refused()
+
+    def _goes_on(self, condition: str, body: Graph) -> bool:
+        """Whether the trip count alone ends a loop, as far as is known before a run."""
+        return not condition or self._is_number(condition) and always_goes_on(np.array([True]), body)
+
+    def _scan(self, node: Node) -> Support | None:
+        a, body = node.attributes, node.attributes["body"]
+        inputs = node.inputs[1:] if node.version == 8 else node.inputs
+        if node.version == 8 and node.inputs[0]:
+            return Support.no("sequences of different lengths end at steps of their own", code="data")
+        kinds = [self.inference.types.get(n) for n in inputs]
+        first = len(inputs) - int(a["num_scan_inputs"])
+        dropped = [[0]] * len(kinds) if node.version == 8 else [[] for _ in kinds[:first]]
+        axes = list(a.get("scan_input_axes") or [0] * int(a["num_scan_inputs"]))
+        if node.version == 8:
+            dropped = [[0]] * first + [[0, 1]] * (len(kinds) - first)
+        else:
+            dropped += [[axis] for axis in axes]
+        rows = [_without(t, axes) for t, axes in zip(kinds, dropped, strict=True)]
+        inner = self._inner(body, rows)
+        refusal = inner.refused()
+        if refusal is not None:
+            return refusal
+        if [_shape(t) for t in inner.results()[:first]] != [_shape(t) for t in rows[:first]]:
+            return Support.no("what it carries changes in size", code="data")
+        return None
 
     def _sizes(self, node: Node, record: OpRecord) -> Support | None:
         """Sizes and other integers that the definition reads must be known before a run."""
@@ -163,3 +304,52 @@ class Survey:
                 f"{node.op_type} of double may need a function that has no form in {self.dialect.name}", code="type"
             )
         return None
+
+
+def _shape(kind: ValueType | None) -> object:
+    return kind.shape if isinstance(kind, TensorType) else kind
+
+
+def _without(kind: ValueType | None, axes: Sequence[int]) -> ValueType | None:
+    """A type without some of its axes."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    gone = {a % len(kind.shape) for a in axes}
+    return TensorType(kind.dtype, tuple(d for i, d in enumerate(kind.shape) if i not in gone))
+
+
+def read_as_numbers(graph: Graph) -> frozenset[str]:
+    """Inputs whose elements some definition needs."""
+    found: set[str] = set()
+    for name in _needed(graph):
+        found |= {name} & set(graph.input_names()) or numbers_behind(graph, name) or frozenset()
+    return frozenset(found)
+
+
+def value_indices(node: Node, graph: Graph) -> frozenset[int]:
+    """Which inputs of a node are numbers, where they are known before a run."""
+    record = resolve_version(graph, node, registry())
+    if record is None:
+        return frozenset()
+    return record.value_indices | ({0} if node.op_type == "Loop" and not node.domain else frozenset())
+
+
+def _needed(graph: Graph) -> set[str]:
+    """Values that nodes need as numbers, bodies included: those that are not made in the body."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        found |= {node.inputs[i] for i in value_indices(node, graph) if i < len(node.inputs) and node.inputs[i]}
+        for body in node.subgraphs:
+            makers = body.producers()
+            own, waiting = set(body.input_names()) | set(body.constants), list(_needed(body))
+            seen: set[str] = set()
+            while waiting:
+                name = waiting.pop()
+                if name in seen or name in own or not name:
+                    continue
+                seen.add(name)
+                if name in makers:
+                    waiting += makers[name].inputs
+                else:
+                    found.add(name)
+    return found

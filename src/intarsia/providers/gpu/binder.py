@@ -1,0 +1,306 @@
+"""From a graph whose sizes are known to a plan: nodes become kernels one after the other, bodies of control flow in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.clike import Cut
+from intarsia.codegen.clike.cut import is_cheap
+from intarsia.device.gpu import Gpu, Slice
+from intarsia.errors import EPFail, InvalidGraph
+from intarsia.graph.dims import Expr
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
+from intarsia.kernel.lang import DefinitionError, Tensor, walk
+from intarsia.kernel.rewrite import as_scalar, substitute
+from intarsia.ops import registry
+from intarsia.ops.infer import Inference, infer
+from intarsia.providers.gpu.plan import Constants, Plan, described
+from intarsia.providers.gpu.regions import Region
+
+_CONSTANT = "="  # before the names of leaves that are constants
+
+
+def bind(
+    graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants
+) -> Plan:
+    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host.
+
+    Raises:
+        EPFail: a size depends on what the run computes.
+        InvalidGraph: the shapes do not fit an operator's definition.
+        OutOfMemory: a value is larger than what the device binds.
+    """
+    known = graph.clone()
+    known.inputs = []
+    for value in graph.inputs:
+        if value.name in numbers:
+            known.constants[value.name] = Constant.of(value.name, numbers[value.name])
+        else:
+            assert isinstance(value.type, TensorType)
+            known.inputs.append(Value(value.name, TensorType(value.type.dtype, shapes[value.name])))
+    known.types = {}
+    work = Work(gpu, constants)
+    scope = Scope(work, infer(known, registry()))
+    for name in shapes:
+        scope.expressions[name] = work.leaf(name, scope.inference.types[name])
+    scope.lower()
+    return work.plan(scope, tuple(shapes))
+
+
+@dataclass
+class Work:
+    """What the graph and the bodies in it share.
+
+    Attributes:
+        cut: the launches so far.
+        regions: control flow so far.
+        leaves: constants by the names of their leaves, and whether other plans need them too.
+    """
+
+    gpu: Gpu
+    constants: Constants
+    regions: list[Region] = field(default_factory=list)
+    leaves: dict[str, tuple[Constant, bool]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cut = Cut(self.gpu.dialect)
+
+    def leaf(self, name: str, kind: Any) -> Tensor:
+        self.cut.stored[name] = (kind.dtype, tuple(kind.shape))
+        return Tensor("input", (), (name,), kind.dtype, tuple(kind.shape))
+
+    def room(self, dtype: DType, shape: Sequence[int]) -> Tensor:
+        """A value whose memory is written by launches to come."""
+        return self.leaf(f"%{len(self.cut.stored)}", TensorType(dtype, tuple(shape)))
+
+    def filled(self, value: Tensor) -> Tensor:
+        """A value of its own memory that starts as a copy of `value`, and may be overwritten."""
+        room = self.room(value.dtype, value.shape)  # type: ignore[arg-type]
+        self.fill(room, value)
+        return room
+
+    def fill(self, room: Tensor, value: Tensor) -> None:
+        """Overwrite a value of its own memory."""
+        self.cut.copy(self.cut.settle(value), room.attrs[0])
+
+    def counter(self) -> Tensor:
+        """An int32 that counts iterations from 0 on, see `count`."""
+        return self.filled(as_scalar(0, DType.INT32, ()))
+
+    def region(self, **given: Any) -> Region:
+        """A region that begins here; its end is set when it is known."""
+        self.regions.append(Region(len(self.cut.jobs), **given))
+        return self.regions[-1]
+
+    def plan(self, scope: Scope, inputs: tuple[str, ...]) -> Plan:
+        names = list(dict.fromkeys(scope.graph.output_names()))
+        scope.store_outputs(names)
+        outputs = [(name, *self.cut.stored[name]) for name in names]
+        read = {n for job in self.cut.jobs for n in job.reads}
+        slices = {n: self._constant(n) for n in read if n in self.leaves or n in self.cut.tables}
+        return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions)
+
+    def _constant(self, leaf: str) -> Slice:
+        if leaf in self.cut.tables:
+            return self.gpu.write(self.cut.tables[leaf])
+        constant, shared = self.leaves[leaf]
+        return self.constants.slice(leaf, constant) if shared else self.gpu.write(constant.numpy())
+
+
+class Scope:
+    """A graph, or the body of a node of one, with what is known of its values.
+
+    Attributes:
+        expressions: values as primitives over stored ones.
+        known: values that are known before the run.
+        prefix: before the names of its constants' leaves.
+    """
+
+    def __init__(self, work: Work, inference: Inference, parent: Scope | None = None, prefix: str = "") -> None:
+        self.work, self.cut, self.inference, self.graph = work, work.cut, inference, inference.graph
+        self.parent, self.prefix = parent, prefix
+        self.expressions: dict[str, Tensor] = {}
+        self.known: dict[str, Constant] = dict(self.graph.constants)
+        self.uses: dict[str, int] = {}
+        for node in self.graph.nodes:
+            for name in (*node.inputs, *(n for n in node.used_names() if n not in node.inputs)):
+                self.uses[name] = self.uses.get(name, 0) + 1
+        for name in self.graph.output_names():
+            self.uses[name] = self.uses.get(name, 0) + 1
+
+    def lower(self) -> None:
+        """All nodes."""
+        for node in self.graph.nodes:
+            before, self.cut.node = self.cut.node, described(node)
+            try:
+                self._node(node)
+            except DefinitionError as error:
+                raise InvalidGraph(f"{self.cut.node}: {error}") from error
+            finally:
+                self.cut.node = before or self.cut.node
+
+    # --- values ---
+
+    def value(self, name: str) -> Tensor:
+        """A value as primitives over stored ones."""
+        found = self.expressions.get(name)
+        if found is None:
+            constant = self.known.get(name)
+            if constant is None:
+                assert self.parent is not None, name
+                found = self.parent.stored(name)
+            elif constant.size == 1 and not constant.dtype.is_complex:
+                value = constant.numpy().reshape(()).astype(_plain(constant.dtype)).item()
+                found = as_scalar(value, constant.dtype, constant.shape)
+            else:
+                leaf = _CONSTANT + self.prefix + name
+                self.work.leaves[leaf] = (constant, name in self.graph.constants and name not in self.inference.values)
+                found = self.work.leaf(leaf, constant.type)
+            self.expressions[name] = found
+        return found
+
+    def stored(self, name: str) -> Tensor:
+        """A value as memory that can be read again and again, or a number."""
+        made = self.value(name)
+        if not _is_leaf(made):
+            made = self.expressions[name] = self.cut.store(made)
+        return made
+
+    def number(self, name: str) -> np.ndarray | None:
+        """A value that is known before the run."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.known:
+                return scope.known[name].numpy()
+            if name in scope.expressions:
+                return None
+            scope = scope.parent
+        return None
+
+    def give(self, name: str, value: Tensor) -> None:
+        """Define a value; it is stored where several read it."""
+        settled = self.cut.settle(value)
+        if self.uses.get(name, 0) > 1 and not _is_view(settled):
+            settled = self.cut.store(settled)
+        self.expressions[name] = settled
+        self.cut.owners.setdefault(id(settled), self.cut.node)
+
+    def inner(self, graph: Graph, given: Sequence[Tensor | np.ndarray], prefix: str) -> Scope:
+        """The scope of a body on these values, not lowered yet. Arrays are known before the run."""
+        body = graph.clone()
+        body.opset_imports = graph.opset_imports or self.graph.opset_imports
+        body.inputs, body.types = [], {}
+        leaves: dict[str, Tensor] = {}
+        for value, operand in zip(graph.inputs, given, strict=True):
+            if isinstance(operand, np.ndarray):
+                body.constants[value.name] = Constant.of(value.name, operand)
+            else:
+                body.inputs.append(Value(value.name, TensorType(operand.dtype, operand.shape)))
+                leaves[value.name] = operand
+        scope = Scope(self.work, infer(body, registry(), *self._visible()), self, f"{self.prefix}{prefix}/")
+        scope.expressions.update(leaves)
+        return scope
+
+    def _visible(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Types and elements of the values that a body may capture."""
+        types, values = self.parent._visible() if self.parent is not None else ({}, {})
+        return {**types, **self.inference.types}, {**values, **self.inference.values}
+
+    def hold(self, graph: Graph) -> None:
+        """Store what a body captures, so that it is there whether and however often the body runs."""
+        for name in sorted(graph.captured_names()):
+            if self.number(name) is None:
+                self.stored(name)
+
+    # --- nodes ---
+
+    def _node(self, node: Node) -> None:
+        outputs = [n for n in node.outputs if n]
+        for name in outputs:
+            values = self.inference.values.get(name)
+            if values is not None and not any(isinstance(v, Expr) for v in values.flat):
+                kind = self.inference.types[name]
+                assert isinstance(kind, TensorType)
+                self.known[name] = Constant.of(name, values.astype(kind.dtype.numpy).reshape(kind.shape))  # type: ignore[arg-type]
+        if all(n in self.known for n in outputs):
+            return
+        from intarsia.providers.gpu.control import LOWERED  # which needs this module
+
+        if not node.domain and (rule := LOWERED.get(node.op_type)) is not None:
+            rule(self, node)
+            return
+        roots = self.inference.traces.get(node.outputs[0])
+        if roots is None:
+            why = self.inference.unknown.get(node.outputs[0], "its input types are not known")
+            raise EPFail(f"{self.cut.node} cannot run on {self.work.gpu.device}: {why}")
+        for name, root in zip(node.outputs, roots, strict=True):
+            if name and root is not None and name not in self.known:
+                self._result(name, root, node)
+
+    def _result(self, name: str, root: Tensor, node: Node) -> None:
+        often = _read_often(root)
+        (expression,) = substitute([root], lambda t: self._operand(node.inputs[t.attrs[0]], t.attrs[0] in often))
+        for t in walk([expression]):
+            if any(isinstance(d, Expr) for d in t.shape):
+                raise EPFail(f"{self.cut.node} cannot run on {self.work.gpu.device}: a size of {t!r} is known only at run time")
+        self.give(name, expression)
+
+    def _operand(self, name: str, often: bool) -> Tensor:
+        """The value as an expression; stored where computing it once more costs more than reading it."""
+        made = self.value(name)
+        if often and not is_cheap(made):
+            made = self.expressions[name] = self.cut.store(made)
+        return made
+
+    # --- outputs ---
+
+    def store_outputs(self, names: list[str]) -> None:
+        """Values that are nothing but stored already are written to the output's memory in the first place."""
+        renamed: dict[str, str] = {}
+        for name in names:
+            made = self.value(name)
+            if made.prim == "input" and made.attrs[0].startswith("%") and made.attrs[0] not in self.cut.tables:
+                renamed.setdefault(made.attrs[0], name)
+            if renamed.get(made.attrs[0] if made.prim == "input" else "") != name:
+                self._store_output(name)
+        for stored, name in renamed.items():
+            self.cut.rename(stored, name)
+            for region in self.work.regions:
+                region.renamed(stored, name)
+
+    def _store_output(self, name: str) -> None:
+        maker = next((n for n in self.graph.nodes if name in n.outputs), None)
+        self.cut.node = described(maker) if maker is not None else f"output {name!r}"
+        self.cut.store(self.cut.settle(self.value(name)), name)
+
+
+def _plain(dtype: DType) -> Any:
+    return np.float32 if dtype.is_floating and dtype is not DType.DOUBLE else bool if dtype is DType.BOOL else (
+        dtype.numpy if dtype is DType.DOUBLE else np.uint64 if dtype is DType.UINT64 else np.int64
+    )  # fmt: skip
+
+
+def _read_often(root: Tensor) -> set[int]:
+    """Operands that a definition with a reduction reads more than once."""
+    order = walk([root])
+    if not any(t.prim in ("reduce", "argreduce", "dot") for t in order):
+        return set()
+    reads = [a.attrs[0] for t in order for a in t.args if a.prim == "input"]
+    return {i for i in reads if reads.count(i) > 1}
+
+
+def _is_view(t: Tensor) -> bool:
+    """Whether reading it is reading memory at another index."""
+    return all(x.prim in ("input", "scalar", "broadcast", "reshape", "transpose", "slice", "iota") for x in walk([t]))
+
+
+def _is_leaf(t: Tensor) -> bool:
+    """Memory or a number, perhaps of another shape."""
+    while t.prim == "reshape":
+        t = t.args[0]
+    return t.prim in ("input", "scalar")

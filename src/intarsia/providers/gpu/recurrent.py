@@ -1,0 +1,323 @@
+"""LSTM, GRU, RNN and LinearAttention on a device: one product over the whole sequence, then a loop of few launches a step.
+
+The state stays in the device's memory, and is overwritten where it lies by the kernel that also writes the step's output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from intarsia.codegen.clike.steps import Write, row
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node
+from intarsia.kernel import lang as k
+from intarsia.kernel.lang import DefinitionError, Tensor
+from intarsia.ops.recurrent import check_attributes, resolve_activations
+
+if TYPE_CHECKING:
+    from intarsia.providers.gpu.binder import Scope, Work
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def activation(name: str, alpha: float, beta: float) -> Activation:
+    """As `ops.recurrent` has them, in primitives."""
+    table: dict[str, Activation] = {
+        "sigmoid": lambda x: k.tanh(x * 0.5) * 0.5 + 0.5,
+        "tanh": k.tanh,
+        "relu": lambda x: k.maximum(x, 0.0),
+        "affine": lambda x: x * alpha + beta,
+        "leakyrelu": lambda x: k.select(x >= 0.0, x, x * alpha),
+        "thresholdedrelu": lambda x: k.select(x >= alpha, x, 0.0),
+        "scaledtanh": lambda x: k.tanh(x * beta) * alpha,
+        "hardsigmoid": lambda x: k.minimum(k.maximum(x * alpha + beta, 0.0), 1.0),
+        "elu": lambda x: k.select(x >= 0.0, x, (k.exp(k.minimum(x, 0.0)) - 1.0) * alpha),
+        "softsign": lambda x: x / (k.absolute(x) + 1.0),
+        "softplus": lambda x: k.maximum(x, 0.0) + k.log(k.exp(-k.absolute(x)) + 1.0),
+    }
+    if name.lower() not in table:
+        raise DefinitionError(f"activation {name!r} is not known; expected one of {', '.join(table)}")
+    return table[name.lower()]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer's operands, computed in float32 (float64 as it is), sequence first: x [seq, batch, input]."""
+
+    x: Tensor
+    weights: Tensor  # [directions, gates * hidden, input]
+    recurrent: Tensor  # [directions, gates * hidden, hidden]
+    bias: Tensor  # [directions, 2 * gates * hidden]
+    lengths: Tensor | None  # [batch]
+    initial: tuple[Tensor, ...]  # per state, [directions, batch, hidden]
+    activations: list[list[Activation]]
+    direction: str
+    clip: float | None
+
+    @property
+    def hidden(self) -> int:
+        return int(self.recurrent.shape[2])  # type: ignore[arg-type]
+
+    @property
+    def batch(self) -> int:
+        return int(self.x.shape[1])  # type: ignore[arg-type]
+
+    def bounded(self, x: Tensor) -> Tensor:
+        return x if not self.clip else k.minimum(k.maximum(x, -self.clip), self.clip)
+
+
+def part(x: Tensor, axis: int, start: int, count: int) -> Tensor:
+    starts = [start if i == axis else 0 for i in range(x.rank)]
+    shape = [count if i == axis else d for i, d in enumerate(x.shape)]
+    return k.strided_slice(x, starts, [1] * x.rank, shape)
+
+
+def one(x: Tensor, i: int) -> Tensor:
+    """x[i]"""
+    return k.reshape(part(x, 0, i, 1), x.shape[1:])
+
+
+def _layer(scope: Scope, node: Node, gates: int, default: Sequence[str]) -> Layer:
+    a: dict[str, Any] = {"hidden_size": None, "layout": 0, "clip": None, "direction": "forward", **node.attributes}
+    names = [*node.inputs, *[""] * (7 - len(node.inputs))]
+    x, weights, recurrent, bias, lengths, *states = (scope.value(n) if n else None for n in names[:7])
+    assert x is not None and weights is not None and recurrent is not None
+    wide = DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT
+    if a["direction"] not in ("forward", "reverse", "bidirectional"):
+        raise DefinitionError(f"direction is {a['direction']!r}; expected forward, reverse or bidirectional")
+    directions = 2 if a["direction"] == "bidirectional" else 1
+    x = k.cast(k.transpose(x, (1, 0, 2)) if a["layout"] else x, wide)
+    hidden, batch = int(recurrent.shape[2]), int(x.shape[1])  # type: ignore[arg-type]
+    check_attributes(a, hidden)
+    wanted = {"W": (directions, gates * hidden, x.shape[2]), "R": (directions, gates * hidden, hidden),
+              "B": (directions, 2 * gates * hidden), "sequence_lens": (batch,)}  # fmt: skip
+    for (what, shape), given in zip(wanted.items(), (weights, recurrent, bias, lengths), strict=True):
+        _check_shape(what, given, shape)
+    initial = []
+    for what, state in zip(("initial_h", "initial_c"), states[: 2 if gates == 4 else 1], strict=False):
+        _check_shape(what, state, (batch, directions, hidden) if a["layout"] else (directions, batch, hidden))
+        if state is None:
+            initial.append(k.full((directions, batch, hidden), 0.0, wide))
+        else:
+            initial.append(k.cast(k.transpose(state, (1, 0, 2)) if a["layout"] else state, wide))
+    resolved = resolve_activations(
+        a.get("activations"), a.get("activation_alpha"), a.get("activation_beta"), default, directions
+    )
+    functions = [[activation(*given) for given in line] for line in resolved]
+    bias = k.full((directions, 2 * gates * hidden), 0.0, wide) if bias is None else k.cast(bias, wide)
+    return Layer(
+        x, k.cast(weights, wide), k.cast(recurrent, wide), bias, lengths, tuple(initial), functions, a["direction"], a["clip"]
+    )
+
+
+def _check_shape(name: str, x: Tensor | None, expected: Sequence[Any]) -> None:
+    if x is not None and x.shape != tuple(expected):
+        raise DefinitionError(f"{name} has shape {list(x.shape)}; expected {list(expected)}")
+
+
+Step = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]  # (inputs of the gates, states) -> states, h first
+
+
+def _run(scope: Scope, node: Node, layer: Layer, step_of: Callable[[int], tuple[Tensor, Step]]) -> None:
+    """All steps of all directions. `step_of(d)` gives the direction's bias of the input product, and its step."""
+    work, cut = scope.work, scope.cut
+    steps, directions = int(layer.x.shape[0]), int(layer.weights.shape[0])  # type: ignore[arg-type]
+    batch, hidden = layer.batch, layer.hidden
+    made = work.room(layer.x.dtype, (steps, directions, batch, hidden))
+    x = cut.store(cut.settle(k.reshape(layer.x, (steps * batch, layer.x.shape[2]))))
+    finals: list[list[Tensor]] = []
+    for d in range(directions):
+        bias, step = step_of(d)
+        gates = k.dot(x, k.transpose(one(layer.weights, d), (1, 0))) + k.expand_dims(bias, [0])
+        gates = k.reshape(cut.store(cut.settle(gates)), (steps, batch, gates.shape[1]))
+        states = [work.filled(one(s, d)) for s in layer.initial]
+        counter = work.counter()
+        region = work.region(count=steps)
+        at = steps - 1 - counter if layer.direction == "reverse" or d else counter
+        new = list(step(cut.settle(row(gates, at)), states))
+        output = new[0]
+        if layer.lengths is not None:  # a sequence's state stands still beyond its end, and its output is zero
+            live = k.expand_dims(k.cast(at, layer.lengths.dtype) < layer.lengths, [1])
+            output = k.select(live, output, 0.0)
+            new = [k.select(live, a, b) for a, b in zip(new, states, strict=True)]
+        writes = [Write(cut.settle(v), batch * hidden, in_place=s.attrs[0]) for v, s in zip(new, states, strict=True)]
+        names = [s.attrs[0] for s in states]
+        total = steps * directions * batch * hidden
+        writes.append(Write(cut.settle(output), total, at, directions * batch * hidden, d * batch * hidden))
+        cut.launch_step(writes, [*names, made.attrs[0]])
+        count(work, counter)
+        region.stop = len(cut.jobs)
+        finals.append(states)
+    dtype = _operand_type(scope, node)
+    layout = node.attributes.get("layout", 0)
+    results = [k.transpose(made, (2, 0, 1, 3)) if layout else made]
+    for states in zip(*finals, strict=True):  # type: ignore[assignment]
+        final = k.concat([k.expand_dims(s, [0]) for s in states], 0)
+        results.append(k.transpose(final, (1, 0, 2)) if layout else final)
+    for name, value in zip(node.outputs, results, strict=False):
+        if name:
+            scope.give(name, k.cast(value, dtype))
+
+
+def count(work: Work, counter: Tensor) -> None:
+    """One more."""
+    work.cut.launch_step([Write(counter + 1, 1, in_place=counter.attrs[0])], [counter.attrs[0]])
+
+
+def _operand_type(scope: Scope, node: Node) -> DType:
+    kind = scope.value(node.inputs[0])
+    return kind.dtype
+
+
+def lower_lstm(scope: Scope, node: Node) -> None:
+    layer, cut = _layer(scope, node, 4, ("Sigmoid", "Tanh", "Tanh")), scope.cut
+    n = layer.hidden
+    given = node.inputs[7] if len(node.inputs) > 7 else ""
+    peepholes = k.cast(scope.value(given), layer.x.dtype) if given else None
+    _check_shape("P", peepholes, (layer.weights.shape[0], 3 * n))
+    together = node.attributes.get("input_forget", 0)
+
+    def step_of(d: int) -> tuple[Tensor, Step]:
+        f, g, h = layer.activations[d]
+        matrix = cut.store(cut.settle(k.transpose(one(layer.recurrent, d), (1, 0))))
+        peeps = [k.expand_dims(part(one(peepholes, d), 0, i * n, n), [0]) if peepholes is not None else None for i in range(3)]
+
+        def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+            hidden, cell = states
+            z = cut.store(cut.settle(k.dot(hidden, matrix) + gates))
+
+            def gate(i: int, peep: Tensor | None, state: Tensor) -> Tensor:
+                mine = part(z, 1, i * n, n)
+                return layer.bounded(mine if peep is None else mine + peep * state)
+
+            i = f(gate(0, peeps[0], cell))
+            forget = 1.0 - i if together else f(gate(2, peeps[2], cell))
+            new = forget * cell + i * g(gate(3, None, cell))
+            return f(gate(1, peeps[1], new)) * h(new), new
+
+        bias = one(layer.bias, d)
+        return part(bias, 0, 0, 4 * n) + part(bias, 0, 4 * n, 4 * n), step
+
+    _run(scope, node, layer, step_of)
+
+
+def lower_gru(scope: Scope, node: Node) -> None:
+    layer, cut = _layer(scope, node, 3, ("Sigmoid", "Tanh")), scope.cut
+    n = layer.hidden
+    linear = node.attributes.get("linear_before_reset", 0)
+
+    def step_of(d: int) -> tuple[Tensor, Step]:
+        f, g = layer.activations[d]
+        matrix = cut.store(cut.settle(k.transpose(one(layer.recurrent, d), (1, 0))))
+        bias = one(layer.bias, d)
+        ours, theirs = part(bias, 0, 0, 3 * n), part(bias, 0, 3 * n, 3 * n)
+        inner = k.expand_dims(part(theirs, 0, 2 * n, n), [0])
+
+        def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+            (hidden,) = states
+            if linear:
+                product = cut.store(cut.settle(k.dot(hidden, matrix)))
+                zr = f(layer.bounded(part(gates, 1, 0, 2 * n) + part(product, 1, 0, 2 * n)))
+                z, r = part(zr, 1, 0, n), part(zr, 1, n, n)
+                candidate = r * (part(product, 1, 2 * n, n) + inner)
+            else:
+                both = k.dot(hidden, part(matrix, 1, 0, 2 * n)) + part(gates, 1, 0, 2 * n)
+                zr = cut.store(cut.settle(f(layer.bounded(both))))
+                z, r = part(zr, 1, 0, n), part(zr, 1, n, n)
+                kept = cut.store(cut.settle(r * hidden))
+                candidate = cut.store(cut.settle(k.dot(kept, part(matrix, 1, 2 * n, n))))
+            new = g(layer.bounded(part(gates, 1, 2 * n, n) + candidate))
+            return ((1.0 - z) * new + z * hidden,)
+
+        zeros = k.full((n,), 0.0, layer.x.dtype)
+        return ours + k.concat([part(theirs, 0, 0, 2 * n), zeros if linear else part(theirs, 0, 2 * n, n)], 0), step
+
+    _run(scope, node, layer, step_of)
+
+
+def lower_rnn(scope: Scope, node: Node) -> None:
+    layer, cut = _layer(scope, node, 1, ("Tanh",)), scope.cut
+    n = layer.hidden
+
+    def step_of(d: int) -> tuple[Tensor, Step]:
+        (f,) = layer.activations[d]
+        matrix = cut.store(cut.settle(k.transpose(one(layer.recurrent, d), (1, 0))))
+        bias = one(layer.bias, d)
+
+        def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
+            product = cut.store(cut.settle(k.dot(states[0], matrix) + gates))
+            return (f(layer.bounded(product)),)
+
+        return part(bias, 0, 0, n) + part(bias, 0, n, n), step
+
+    _run(scope, node, layer, step_of)
+
+
+# --- LinearAttention --------------------------------------------------------------------------------------------------
+
+
+def lower_linear_attention(scope: Scope, node: Node) -> None:
+    """S [batch, kv heads, dk, dv] = exp(g) S + k (x) u, where u is v, or beta (v - S^T k) by a delta rule; o = scale q^T S."""
+    work, cut, a = scope.work, scope.cut, node.attributes
+    query, key, value, past, decay, beta = (
+        scope.value(n) if n else None for n in [*node.inputs, *[""] * (6 - len(node.inputs))]
+    )
+    assert query is not None and key is not None and value is not None
+    rule, heads, all_heads = a.get("update_rule", "gated_delta"), int(a["kv_num_heads"]), int(a["q_num_heads"])
+    _check_rule(rule, decay is not None, beta is not None)
+    q, keys, values = _steps_first(query, all_heads), _steps_first(key, heads), _steps_first(value, heads)
+    steps, batch, _, size = (int(d) for d in q.shape)  # type: ignore[arg-type]
+    each, width = all_heads // heads, int(values.shape[3])  # type: ignore[arg-type]
+    groups = k.reshape(q, (steps, batch, heads, each, size))
+    sources = [groups, keys, values]
+    sources += [k.exp(_steps_first(decay, heads))] if decay is not None else []
+    sources += [_steps_first(beta, int(beta.shape[2]))] if beta is not None else []  # type: ignore[arg-type]
+    sources = [cut.store(cut.settle(x)) for x in sources]
+    shape = (batch, heads, size, width)
+    state = work.filled(k.full(shape, 0.0, DType.FLOAT) if past is None else k.cast(past, DType.FLOAT))
+    out = work.room(DType.FLOAT, (steps, batch, heads, each, width))
+    counter = work.counter()
+    region = work.region(count=steps)
+    ours, key_row, update, *gates = (cut.settle(row(x, counter)) for x in sources)
+    kept = state
+    if decay is not None:
+        kept = state * k.expand_dims(gates[0], [3])
+    if beta is not None:
+        seen = k.reduce_sum(kept * k.expand_dims(key_row, [3]), [2])
+        update = cut.store(cut.settle(k.broadcast(gates[-1], update.shape) * (update - seen)))
+    new = kept + k.expand_dims(key_row, [3]) * k.expand_dims(update, [2])
+    cut.launch_step([Write(cut.settle(new), batch * heads * size * width, in_place=state.attrs[0])], [state.attrs[0]])
+    factor = a.get("scale", 0.0) or 1.0 / math.sqrt(size)
+    answer = cut.store(cut.settle(k.dot(ours, state) * factor))
+    count_of = batch * heads * each * width
+    cut.launch_step([Write(answer, steps * count_of, counter, count_of)], [out.attrs[0]])
+    count(work, counter)
+    region.stop = len(cut.jobs)
+    flat = k.transpose(k.reshape(out, (steps, batch, all_heads, width)), (1, 0, 2, 3))
+    flat = k.reshape(flat, (batch, steps, all_heads * width))
+    results = [k.cast(flat, query.dtype), k.cast(state, query.dtype if past is None else past.dtype)]
+    for name, result in zip(node.outputs, results, strict=False):
+        if name:
+            scope.give(name, result)
+
+
+def _check_rule(rule: str, decay: bool, beta: bool) -> None:
+    if rule not in ("linear", "gated", "delta", "gated_delta"):
+        raise DefinitionError(f"update_rule is {rule!r}; expected linear, gated, delta or gated_delta")
+    gated, delta = rule.startswith("gated"), rule.endswith("delta")
+    if gated != decay or delta != beta:
+        raise DefinitionError(f"update_rule {rule} takes decay: {gated}, beta: {delta}; the inputs given do not fit")
+
+
+def _steps_first(x: Tensor, heads: int) -> Tensor:
+    """[batch, steps, heads * size] as float32 [steps, batch, heads, size]."""
+    batch, steps, width = (int(d) for d in x.shape)  # type: ignore[arg-type]
+    return k.transpose(k.reshape(k.cast(x, DType.FLOAT), (batch, steps, heads, width // heads)), (1, 0, 2, 3))
+
+
+RECURRENT: Mapping[str, Callable[[Scope, Node], None]] = {
+    "LSTM": lower_lstm, "GRU": lower_gru, "RNN": lower_rnn, "LinearAttention": lower_linear_attention,
+}  # fmt: skip
