@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike import Kernel, Limits, OpenCl
+from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import EPFail, OutOfMemory
 from intarsia.partition.device import Device
@@ -106,7 +106,9 @@ class OpenClDevice(Gpu):
         exact = bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
         self._options = ["-cl-fp32-correctly-rounded-divide-sqrt"] if exact else []
         threads = min(device.max_work_group_size, device.max_work_item_sizes[0], _MOST_THREADS)
-        dialect = OpenCl(bool(device.double_fp_config), Limits(64, threads, min(device.local_mem_size, 65536), 1 << 20))
+        limits = Limits(64, threads, min(device.local_mem_size, 65536), 1 << 20)
+        on_processor = bool(device.type & cl.device_type.CPU)
+        dialect = OpenCl(bool(device.double_fp_config), limits, PROCESSOR if on_processor else GPU)
         nbytes = device.max_mem_alloc_size // ALIGNMENT * ALIGNMENT
         super().__init__(described(index, device), dialect, DeviceLimits(nbytes, nbytes), memory_limit)
 

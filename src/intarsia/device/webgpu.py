@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from intarsia.codegen.clike import Kernel, Limits, Wgsl
+from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, Wgsl
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
@@ -106,6 +106,7 @@ class WebGpu(Gpu):
                 limits["max-compute-workgroup-storage-size"], limits["max-compute-workgroups-per-dimension"],
                 limits["max-storage-buffer-binding-size"],
             ),
+            PROCESSOR if adapter.info["adapter_type"] == "CPU" else GPU,
         )  # fmt: skip
         self.binding_alignment = max(
             limits["min-storage-buffer-offset-alignment"], limits["min-uniform-buffer-offset-alignment"]

@@ -7,7 +7,7 @@ kernels that differ in sizes only are one text.
 
 from intarsia.codegen.clike.cuda import Cuda
 from intarsia.codegen.clike.cut import Cut, Job, unsupported
-from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.dialect import GPU, PROCESSOR, Buffer, Dialect, KernelParts, Limits, Tile, Tuning
 from intarsia.codegen.clike.hip import Hip
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.opencl import OpenCl
@@ -15,5 +15,22 @@ from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.wgsl import Wgsl
 
 __all__ = [
-    "KINDS", "Cuda", "Cut", "Dialect", "Hip", "Job", "Kernel", "KernelParts", "Kind", "Limits", "OpenCl", "Wgsl", "unsupported",
+    "GPU",
+    "KINDS",
+    "PROCESSOR",
+    "Buffer",
+    "Cuda",
+    "Cut",
+    "Dialect",
+    "Hip",
+    "Job",
+    "Kernel",
+    "KernelParts",
+    "Kind",
+    "Limits",
+    "OpenCl",
+    "Tile",
+    "Tuning",
+    "Wgsl",
+    "unsupported",
 ]  # fmt: skip

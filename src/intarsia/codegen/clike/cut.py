@@ -15,6 +15,7 @@ import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.clike import element, schedules
+from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.schedules import Kernel
@@ -171,7 +172,7 @@ class Cut:
     def _product_fits(self, t: Tensor, dot: Tensor) -> bool:
         batch = product(dot.shape[:-2])
         assert isinstance(batch, int)
-        return (t is dot or schedules.sum_indices(t, dot) is not None) and batch <= self.dialect.limits.groups
+        return (t is dot or product_schedule.sum_indices(t, dot) is not None) and batch <= self.dialect.limits.groups
 
     # --- storing ---
 
@@ -224,7 +225,7 @@ class Cut:
             inner = self.store(root.args[0] if root.prim == "cast" and root.args[0].dtype is wide else k.cast(root, wide))
             root, by_rows, by_tiles = k.cast(inner, root.dtype), False, False
         if by_tiles:
-            self._add(schedules.product_kernel(d, root, dots[0]), (name,), "product")
+            self._add(product_schedule.product_kernel(d, root, dots[0]), (name,), "product")
         elif by_rows:
             assert rows is not None
             self._add(schedules.row_kernel(d, rows), (name,), "rows")

@@ -27,6 +27,55 @@ from intarsia.graph.dtypes import DType
 
 
 @dataclass(frozen=True)
+class Tile:
+    """Threads of a group and elements of a thread, along rows and columns of a matrix product; terms of the sum at a time."""
+
+    threads: tuple[int, int]
+    each: tuple[int, int]
+    depth: int
+
+    @property
+    def rows(self) -> int:
+        return self.threads[0] * self.each[0]
+
+    @property
+    def columns(self) -> int:
+        return self.threads[1] * self.each[1]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What schedules take for granted of a device; results do not depend on it.
+
+    Attributes:
+        large, small, flat: tiles of matrix products; `flat` for no more rows than it has.
+        direct: matrices are read straight from memory where they can be, not through memory that a group shares.
+        scores_nbytes: attention scores of more bytes than this are never in memory as a whole.
+    """
+
+    large: Tile = Tile((8, 16), (8, 4), 16)
+    small: Tile = Tile((8, 8), (2, 4), 16)
+    flat: Tile = Tile((2, 32), (2, 4), 32)
+    direct: bool = False
+    scores_nbytes: int = 1 << 25
+
+
+GPU = Tuning()
+PROCESSOR = Tuning(large=Tile((8, 8), (8, 4), 16), small=Tile((4, 8), (4, 4), 16), direct=True)
+"""For drivers that run kernels on the host's processor: barriers cost much, caches serve as shared memory."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One operand or output of a kernel: `windows` bindings of elements, or of vectors of four of them."""
+
+    name: str
+    dtype: DType
+    windows: int = 1
+    vectors: bool = False
+
+
+@dataclass(frozen=True)
 class Limits:
     """What one kernel may use.
 
@@ -86,6 +135,8 @@ class Dialect:
     local: ClassVar[str] = "(int)threadIdx.x"
     barrier: ClassVar[str] = "__syncthreads();"
     limits: Limits = Limits(buffers=64, threads=1024, shared_nbytes=49152, groups=65535)
+    tuning: Tuning = GPU
+    typed_buffers: ClassVar[bool] = False  # a buffer that is read by vectors has them as its elements
 
     # --- what is there ---
 
@@ -177,6 +228,27 @@ class Dialect:
         """A size of the kernel's, an I32."""
         return f"P[{position}]"
 
+    # --- vectors of four float32 ---
+
+    vector_type: ClassVar[str] = "float4"
+
+    def vector(self, parts: Sequence[str]) -> str:
+        return f"make_float4({', '.join(parts)})"
+
+    def let_vector(self, name: str, value: str) -> str:
+        return f"const {self.vector_type} {name} = {value};"
+
+    def variable_vector(self, name: str, value: str) -> str:
+        return f"{self.vector_type} {name} = {value};"
+
+    def add_scaled(self, total: str, factor: str, vector: str) -> str:
+        """total += factor * vector"""
+        return " ".join(f"{total}.{c} += {factor} * {vector}.{c};" for c in "xyzw")
+
+    def read_vector(self, buffer: str, at: str) -> str:
+        """Four elements from place `at`, a multiple of 4, of a buffer on."""
+        return f"((const {self.vector_type}*){buffer})[{at} >> 2]"
+
     # --- statements ---
 
     def let(self, name: str, kind: Kind, value: str) -> str:
@@ -195,14 +267,18 @@ class Dialect:
         """The type of a buffer's elements."""
         return self.storage.get(dtype, self.kinds[Kind.U32])
 
+    def held(self, kind: Kind, width: int) -> str:
+        """The type of what an array holds: values, or vectors of four."""
+        return self.kinds[kind] if width == 1 else self.vector_type
+
     def source(self, kernel: KernelParts) -> str:
         """The whole text, with one entry point "main_kernel"."""
-        arguments = [f"const {self.element(d)}* __restrict__ {n}" for n, d, _ in kernel.operands]
-        arguments += [f"{self.element(d)}* __restrict__ {n}" for n, d, _ in kernel.outputs]
+        arguments = [f"const {self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.operands]
+        arguments += [f"{self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.outputs]
         arguments += ["const int* __restrict__ P"] if kernel.parameters else []
         arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
         lines = [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
-        lines += [f"  __shared__ {self.kinds[k]} {n}[{c}];" for n, k, c in kernel.shared]
+        lines += [f"  __shared__ {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
         return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"
 
 
@@ -211,19 +287,19 @@ class KernelParts:
     """What `Dialect.source` puts together.
 
     Attributes:
-        operands, outputs: (name, element type, how many bindings it has), in the order in which they are bound.
+        operands, outputs: in the order in which they are bound.
         parameters: how many sizes follow, as one buffer.
         checked: whether the status word follows.
-        shared: (name, kind, count) of arrays that a group shares.
+        shared: (name, kind, count, width) of arrays that a group shares.
         threads: of one group, along x.
         body: lines.
     """
 
-    operands: Sequence[tuple[str, DType, int]]
-    outputs: Sequence[tuple[str, DType, int]]
+    operands: Sequence[Buffer]
+    outputs: Sequence[Buffer]
     parameters: int
     checked: bool
-    shared: Sequence[tuple[str, Kind, int]]
+    shared: Sequence[tuple[str, Kind, int, int]]
     threads: int
     body: Sequence[str]
 

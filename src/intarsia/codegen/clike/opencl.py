@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.dialect import GPU, Dialect, KernelParts, Limits, Tuning
 from intarsia.codegen.clike.kinds import Kind
 from intarsia.graph.dtypes import DType
 
@@ -29,7 +29,7 @@ class OpenCl(Dialect):
 
     Args:
         doubles: the device has them.
-        limits: of the device.
+        limits, tuning: of the device.
     """
 
     name: ClassVar[str] = "OpenCL C"
@@ -40,20 +40,30 @@ class OpenCl(Dialect):
     barrier: ClassVar[str] = "barrier(CLK_LOCAL_MEM_FENCE);"
     _suffix: ClassVar[Mapping[Kind, str]] = {Kind.I32: "", Kind.U32: "u", Kind.I64: "L", Kind.U64: "UL"}
 
-    def __init__(self, doubles: bool = True, limits: Limits | None = None) -> None:
+    def __init__(self, doubles: bool = True, limits: Limits | None = None, tuning: Tuning = GPU) -> None:
         self.kinds = {kind: text for kind, text in _KINDS.items() if doubles or kind is not Kind.F64}
         self.functions = {(op, kind): text for op, text in _FUNCTIONS.items() for kind in self.kinds if kind.is_float}
+        self.tuning = tuning
         self.limits = limits or Limits(buffers=64, threads=256, shared_nbytes=32768, groups=65535)
 
     def bitcast(self, value: str, source: Kind, target: Kind) -> str:
         return f"as_{self.kinds[target]}({value})"
 
+    def vector(self, parts: Sequence[str]) -> str:
+        return f"(float4)({', '.join(parts)})"
+
+    def add_scaled(self, total: str, factor: str, vector: str) -> str:
+        return f"{total} += {factor} * {vector};"
+
+    def read_vector(self, buffer: str, at: str) -> str:
+        return f"vload4({at} >> 2, {buffer})"
+
     def source(self, kernel: KernelParts) -> str:
-        arguments = [f"__global const {self.element(d)}* restrict {n}" for n, d, _ in kernel.operands]
-        arguments += [f"__global {self.element(d)}* restrict {n}" for n, d, _ in kernel.outputs]
+        arguments = [f"__global const {self.element(b.dtype)}* restrict {b.name}" for b in kernel.operands]
+        arguments += [f"__global {self.element(b.dtype)}* restrict {b.name}" for b in kernel.outputs]
         arguments += ["__global const int* restrict P"] if kernel.parameters else []
         arguments += ["__global uint* restrict S"] if kernel.checked else []
         head = f"__kernel __attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
         lines = [f"{head} void main_kernel({', '.join(arguments)}) {{"]
-        lines += [f"  __local {self.kinds[k]} {n}[{c}];" for n, k, c in kernel.shared]
+        lines += [f"  __local {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
         return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"

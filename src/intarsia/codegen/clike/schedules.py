@@ -2,8 +2,7 @@
 
 - `map_kernel`: a thread per element of the result (per word, where elements are packed).
 - `row_kernel`: a group of threads per row: reductions by all of them, then the elements of the row (softmax, normalisation).
-- `product_kernel`: matrix products in tiles, kept in shared memory and registers; operands may be any gather
-  (a convolution's windows), and element-wise primitives behind the sum are computed in the same kernel.
+- `product.product_kernel`: matrix products.
 - `scan_kernel`, `scatter_kernel`, `sort_kernel`: what their names say.
 
 Leaves are `input(name)` with any hashable name; every size is a number.
@@ -22,7 +21,7 @@ from intarsia.codegen.collapse import collapse
 from intarsia.codegen.loop_index import Index, linear, operand_indices, regroup
 from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dims import product
-from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.lang import Tensor
 
 THREADS = 64
 
@@ -58,7 +57,7 @@ class Kernel:
 def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bool = False) -> Kernel:
     if v.unfinished is not None:
         v.top.nest(*v.unfinished)
-    windows = tuple(w for _, _, w in (*v.operands.values(), *v.outputs))
+    windows = tuple(b.windows for b in (*v.operands.values(), *v.outputs))
     window_nbytes = v.dialect.limits.window_nbytes
     return Kernel(
         v.source(threads), tuple(v.operands), len(v.outputs), tuple(v.sizes), groups, threads, v.checked, windows,
@@ -233,7 +232,7 @@ def _together(
     inner.write(f"{partial} = {v.combined(op, partial, value, t.dtype, inner)};")
     block.nest(d.loop(name, d.local, v.number(total), str(threads)), inner)
     held = Kind.U32 if kind is Kind.BOOL else kind
-    shared = next((n for n, k, _ in v.shared if k is held), None) or v.share(held, threads)
+    shared = next((n for n, k, _, _ in v.shared if k is held), None) or v.share(held, threads)
 
     def stored(x: str) -> str:
         return d.select(x, "1u", "0u") if kind is Kind.BOOL else x
@@ -251,134 +250,6 @@ def _together(
     halves.write(d.barrier)
     block.nest(d.loop("h", "0", str(threads.bit_length() - 1)), halves)
     return loaded("0", block)
-
-
-# --- matrix products --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Threads of a group and elements of a thread, along rows and columns of the result; and terms of the sum at a time."""
-
-    threads: tuple[int, int]
-    each: tuple[int, int]
-    depth: int
-
-    @property
-    def rows(self) -> int:
-        return self.threads[0] * self.each[0]
-
-    @property
-    def columns(self) -> int:
-        return self.threads[1] * self.each[1]
-
-
-LARGE, SMALL = Tile((16, 16), (4, 4), 16), Tile((8, 8), (2, 2), 16)
-FLAT = Tile((2, 64), (2, 1), 32)  # for few rows
-
-
-def tile_for(m: int, n: int) -> Tile:
-    if m <= 4:
-        return FLAT
-    return LARGE if m >= 64 and n >= 64 else SMALL
-
-
-def sum_indices(root: Tensor, product_: Tensor) -> tuple[list[Index], frozenset[int]] | None:
-    """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and gn goes, and the ids of all tensors
-    between; None where the product is not used element by element."""
-    shape = [_extent(d) for d in product_.shape]
-    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
-    places: dict[int, list[Index]] = {id(product_): [*batch, ("v", "gm"), ("v", "gn")]}
-    for t in walk([root]):
-        from_sum = [a for a in t.args if id(a) in places]
-        if not from_sum or id(t) in places:
-            continue
-        at = places[id(from_sum[0])]
-        if any(places[id(a)] != at for a in from_sum):
-            return None
-        if t.prim == "reshape":
-            places[id(t)] = regroup(at, t.args[0].shape, t.shape)
-        elif t.prim == "transpose":
-            places[id(t)] = [at[p] for p in t.attrs]
-        elif t.prim in _PASSED and all(a.shape == t.shape for a in t.args):
-            places[id(t)] = at
-        else:
-            return None
-    if id(root) not in places:
-        return None
-    return places[id(root)], frozenset(places)
-
-
-def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
-    """`root` with the matrix product in it (see `sum_indices`). Neither may be packed."""
-    found = sum_indices(root, product_)
-    assert found is not None
-    at, over = found
-    shape = [_extent(d) for d in product_.shape]
-    batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
-    tile = tile_for(m, n)
-    v = Values(dialect)
-    out = v.output(root.dtype, root.shape)
-    sums = _tile_sums(v, product_, tile)
-    v.over_pin = over
-    for i in range(tile.each[0]):
-        for j in range(tile.each[1]):
-            inner = Block(v.top)
-            inner.write(v.dialect.let("gm", Kind.I32, f"row + {i}"), v.dialect.let("gn", Kind.I32, f"column + {j}"))
-            element = Block(inner, ("gm", "gn", "pin"))
-            v.pinned = {id(product_): sums[i * tile.each[1] + j]}
-            value = v.value(root, at, element)
-            v.store(out, root.dtype, v.index(linear(at, root.shape), element), value, element)
-            inner.nest(f"if (gm < {v.number(m)} && gn < {v.number(n)}) {{", element)
-            v.top.nest("{", inner)
-    groups = (-(-n // tile.columns), -(-m // tile.rows), batch)
-    return _finished(v, groups, tile.threads[0] * tile.threads[1])
-
-
-def _tile_sums(v: Values, t: Tensor, tile: Tile) -> list[str]:
-    """The sums of this thread's elements, row by row; "row" and "column" say where they are."""
-    d, top, e, kind = v.dialect, v.top, v.elements, KINDS[t.dtype]
-    shape = [_extent(s) for s in t.shape]
-    depth = _extent(t.args[0].shape[-1])
-    (m, n), threads = shape[-2:], tile.threads[0] * tile.threads[1]
-    top.names.add("z")
-    top.write(
-        d.let("z", Kind.I32, d.group[2]),
-        d.let("m0", Kind.I32, f"{d.group[1]} * {tile.rows}"), d.let("n0", Kind.I32, f"{d.group[0]} * {tile.columns}"),
-        d.let("r0", Kind.I32, f"({d.local} / {tile.threads[1]}) * {tile.each[0]}"),
-        d.let("c0", Kind.I32, f"({d.local} % {tile.threads[1]}) * {tile.each[1]}"),
-        d.let("row", Kind.I32, "m0 + r0"), d.let("column", Kind.I32, "n0 + c0"),
-    )  # fmt: skip
-    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
-    left, right = v.share(kind, tile.depth * tile.rows), v.share(kind, tile.depth * tile.columns)
-    sums = [e.variable(top, e.literal(0, kind), kind) for _ in range(tile.each[0] * tile.each[1])]
-    steps = Block(top, ("k0",))
-    for shared, x, count, rows in ((left, t.args[0], tile.rows, True), (right, t.args[1], tile.columns, False)):
-        fill = Block(steps, ("s",))
-        if rows:  # neighbouring threads read along the sum, and beside it for the right operand
-            fill.write(d.let("gk", Kind.I32, f"k0 + s % {tile.depth}"), d.let("gm", Kind.I32, f"m0 + s / {tile.depth}"))
-            size, name, place = m, "gm", f"(s % {tile.depth}) * {count} + s / {tile.depth}"
-        else:
-            fill.write(d.let("gk", Kind.I32, f"k0 + s / {count}"), d.let("gn", Kind.I32, f"n0 + s % {count}"))
-            size, name, place = n, "gn", "s"
-        fill.names |= {"gk", name}
-        k, other = ("clamp", ("v", "gk"), depth), ("clamp", ("v", name), size)
-        value = v.factor(t, x, batch, [other, k] if rows else [k, other], fill)
-        inside = f"(gk < {v.number(depth)} && {name} < {v.number(size)})"
-        fill.write(f"{shared}[{place}] = {d.select(inside, value, e.literal(0, kind))};")
-        steps.nest(d.loop("s", d.local, str(tile.depth * count), str(threads)), fill)
-    steps.write(d.barrier)
-    terms = Block(steps, ("k",))
-    xs = [e.let(terms, f"{left}[k * {tile.rows} + r0 + {i}]", kind) for i in range(tile.each[0])]
-    ys = [e.let(terms, f"{right}[k * {tile.columns} + c0 + {j}]", kind) for j in range(tile.each[1])]
-    for i, left_value in enumerate(xs):
-        for j, right_value in enumerate(ys):
-            total = sums[i * tile.each[1] + j]
-            terms.write(f"{total} = {total} + {left_value} * {right_value};")
-    steps.nest(d.loop("k", "0", str(tile.depth)), terms)
-    steps.write(d.barrier)
-    top.nest(d.loop("k0", "0", v.number(depth), str(tile.depth)), steps)
-    return sums
 
 
 # --- in order ---------------------------------------------------------------------------------------------------------
@@ -486,10 +357,3 @@ def sort_kernel(dialect: Dialect, values: Tensor | None, indices: Tensor | None)
     if indices is not None:
         v.store(next(names), indices.dtype, place, v.dialect.convert(here, Kind.I32, KINDS[indices.dtype]), block)
     return _finished(v, _grid(dialect, -(-total // THREADS)), THREADS)
-
-
-_PASSED = frozenset(
-    "neg abs sign floor ceil round sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf not bitnot "
-    "isnan isinf add sub mul div mod fmod pow min max and or xor bitand bitor bitxor shl shr eq ne lt le atan2 select cast "
-    "bitcast".split()
-)

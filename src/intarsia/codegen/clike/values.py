@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from intarsia.codegen.clike.dialect import Dialect, KernelParts
+from intarsia.codegen.clike.dialect import Buffer, Dialect, KernelParts
 from intarsia.codegen.clike.element import Elements
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.writer import Block
@@ -43,12 +43,14 @@ class Values:
         self.unfinished: tuple[str, Block] | None = None
         self.pinned: dict[int, str] = {}
         self.cooperative: tuple[Block, Cooperative] | None = None
-        self.operands: dict[object, tuple[str, DType, int]] = {}
-        self.outputs: list[tuple[str, DType, int]] = []
+        self.operands: dict[object, Buffer] = {}
+        self.outputs: list[Buffer] = []
         self.aliases: dict[object, str] = {}  # leaves that are the former content of an output
+        self.vector_leaves: set[object] = set()  # leaves that are read by vectors, known before any of them is read
         self._split: set[str] = set()  # buffers that are bound as several windows
+        self._vectors: set[str] = set()  # buffers that have vectors as elements
         self.sizes: list[int] = []
-        self.shared: list[tuple[str, Kind, int]] = []
+        self.shared: list[tuple[str, Kind, int, int]] = []
         self.checked = False
         self._names: dict[Index, frozenset[str]] = {}
         self._numbers: dict[int, str] = {}
@@ -61,22 +63,25 @@ class Values:
         if name in self.aliases:
             return self.aliases[name]
         if name not in self.operands:
-            self.operands[name] = self._buffer(f"X{len(self.operands)}", dtype, count)
-        return self.operands[name][0]
+            vectors = self.dialect.typed_buffers and name in self.vector_leaves
+            self.operands[name] = self._buffer(f"X{len(self.operands)}", dtype, count, vectors)
+        return self.operands[name].name
 
     def output(self, dtype: DType, shape: Sequence[Dim]) -> str:
         self.outputs.append(self._buffer(f"Y{len(self.outputs)}", dtype, int(product(shape))))  # type: ignore[arg-type]
-        return self.outputs[-1][0]
+        return self.outputs[-1].name
 
-    def _buffer(self, name: str, dtype: DType, count: int) -> tuple[str, DType, int]:
+    def _buffer(self, name: str, dtype: DType, count: int, vectors: bool = False) -> Buffer:
         windows = self.dialect.windows(dtype, count)
         if windows > 1:
             self._split.add(name)
-        return name, dtype, windows
+        if vectors:
+            self._vectors.add(name)
+        return Buffer(name, dtype, windows, vectors)
 
-    def share(self, kind: Kind, count: int) -> str:
-        """An array that the threads of a group share."""
-        self.shared.append((f"shared{len(self.shared)}", kind, count))
+    def share(self, kind: Kind, count: int, width: int = 1) -> str:
+        """An array that the threads of a group share; `width` 4: of vectors."""
+        self.shared.append((f"shared{len(self.shared)}", kind, count, width))
         return self.shared[-1][0]
 
     def source(self, threads: int) -> str:
@@ -182,7 +187,17 @@ class Values:
 
     def read(self, buffer: str, at: str) -> str:
         """The text of what lies at a place of a buffer."""
+        if buffer in self._vectors:
+            return f"{self._place(buffer, f'({at}) >> 2u')}[({at}) & 3]"
+        return self._place(buffer, at)
+
+    def _place(self, buffer: str, at: str) -> str:
         return f"{buffer}_get({at})" if buffer in self._split else f"{buffer}[{at}]"
+
+    def read_vector(self, leaf: object, dtype: DType, count: int, at: str) -> str:
+        """Four elements of a leaf of `vector_leaves`, from place `at`, a multiple of 4, on."""
+        buffer = self.operand(leaf, dtype, count)
+        return self._place(buffer, f"{at} >> 2u") if buffer in self._vectors else self.dialect.read_vector(buffer, at)
 
     def write(self, buffer: str, at: str, value: str, block: Block) -> None:
         block.write(f"{buffer}_put({at}, {value});" if buffer in self._split else f"{buffer}[{at}] = {value};")

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
-from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.codegen.clike.dialect import GPU, Dialect, KernelParts, Limits, Tuning
 from intarsia.codegen.clike.kinds import Kind
 from intarsia.graph.dtypes import DType
 
@@ -23,7 +23,7 @@ class Wgsl(Dialect):
 
     Args:
         features: of the device: "shader-int64" and "shader-f64" count.
-        limits: of the device.
+        limits, tuning: of the device.
     """
 
     name: ClassVar[str] = "WGSL"
@@ -39,10 +39,14 @@ class Wgsl(Dialect):
     barrier: ClassVar[str] = "workgroupBarrier();"
     _suffix: ClassVar[Mapping[Kind, str]] = {Kind.I32: "", Kind.U32: "u", Kind.I64: "li", Kind.U64: "lu"}
 
-    def __init__(self, features: Collection[str] = ("shader-int64", "shader-f64"), limits: Limits | None = None) -> None:
+    def __init__(
+        self, features: Collection[str] = ("shader-int64", "shader-f64"), limits: Limits | None = None,
+        tuning: Tuning = GPU,
+    ) -> None:  # fmt: skip
         self.kinds = {**_BASE, **(_INT64 if "shader-int64" in features else {})}
         if "shader-f64" in features:
             self.kinds[Kind.F64] = "f64"
+        self.tuning = tuning
         self.limits = limits or Limits(binding_nbytes=1 << 27)
 
     def _float(self, value: float, kind: Kind) -> str:
@@ -86,15 +90,31 @@ class Wgsl(Dialect):
     def loop(self, name: str, start: str, stop: str, step: str = "1") -> str:
         return f"for (var {name}: i32 = {start}; {name} < {stop}; {name} += {step}) {{"
 
+    vector_type: ClassVar[str] = "vec4<f32>"
+    typed_buffers: ClassVar[bool] = True
+
+    def vector(self, parts: Sequence[str]) -> str:
+        return f"vec4<f32>({', '.join(parts)})"
+
+    def let_vector(self, name: str, value: str) -> str:
+        return f"let {name}: vec4<f32> = {value};"
+
+    def variable_vector(self, name: str, value: str) -> str:
+        return f"var {name}: vec4<f32> = {value};"
+
+    def add_scaled(self, total: str, factor: str, vector: str) -> str:
+        return f"{total} += {factor} * {vector};"
+
     def source(self, kernel: KernelParts) -> str:
         """Every buffer is read_write: one buffer may then hold operands and results of the same kernel."""
         lines: list[str] = []
         access: list[str] = []
-        for name, dtype, windows in (*kernel.operands, *kernel.outputs):
-            names = [name, *(f"{name}w{i}" for i in range(1, windows))]
+        for b in (*kernel.operands, *kernel.outputs):
+            names = [b.name, *(f"{b.name}w{i}" for i in range(1, b.windows))]
+            element = self.vector_type if b.vectors else self.element(b.dtype)
             for n in names:
-                lines.append(f"@group(0) @binding({len(lines)}) var<storage, read_write> {n}: array<{self.element(dtype)}>;")
-            access += self._access(names, dtype) if windows > 1 else []
+                lines.append(f"@group(0) @binding({len(lines)}) var<storage, read_write> {n}: array<{element}>;")
+            access += self._access(names, element, self.window(b.dtype) // (4 if b.vectors else 1)) if b.windows > 1 else []
         position = len(lines)
         if kernel.parameters:
             count = -(-kernel.parameters // 4)
@@ -102,7 +122,7 @@ class Wgsl(Dialect):
             position += 1
         if kernel.checked:
             lines.append(f"@group(0) @binding({position}) var<storage, read_write> S: array<u32>;")
-        lines += [f"var<workgroup> {n}: array<{self.kinds[k]}, {c}>;" for n, k, c in kernel.shared]
+        lines += [f"var<workgroup> {n}: array<{self.held(k, w)}, {c}>;" for n, k, c, w in kernel.shared]
         lines += access
         body = ["let zero = thread >> 31u;"] if any("zero" in line for line in kernel.body) else []
         head = (
@@ -111,9 +131,8 @@ class Wgsl(Dialect):
         )
         return "\n".join([*lines, head, *("  " + line for line in (*body, *kernel.body)), "}"]) + "\n"
 
-    def _access(self, names: Sequence[str], dtype: DType) -> list[str]:
-        """Functions that read and write the places of a value which is bound as several windows."""
-        kind, size = self.element(dtype), self.window(dtype)
+    def _access(self, names: Sequence[str], kind: str, size: int) -> list[str]:
+        """Functions that read and write the places of a value which is bound as several windows of so many of them."""
         spans = list(enumerate(names))[:-1]
         reads = [f"  if (i < {size * (w + 1)}) {{ return {n}[i - {size * w}]; }}" for w, n in spans]
         writes = [f"  if (i < {size * (w + 1)}) {{ {n}[i - {size * w}] = v; return; }}" for w, n in spans]

@@ -15,6 +15,7 @@ from intarsia.errors import EPFail, InvalidGraph
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
+from intarsia.kernel.interpret import interpret
 from intarsia.kernel.lang import DefinitionError, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
 from intarsia.ops import registry
@@ -178,9 +179,25 @@ class Scope:
             if name in scope.known:
                 return scope.known[name].numpy()
             if name in scope.expressions:
-                return None
+                return scope._computed(name)
             scope = scope.parent
         return None
+
+    def _computed(self, name: str) -> np.ndarray | None:
+        """One number that a node computes from numbers in ways that inference does not follow (through floats)."""
+        node = next((n for n in self.graph.nodes if name in n.outputs), None)
+        roots = self.inference.traces.get(node.outputs[0]) if node is not None else None
+        kind = self.inference.types.get(name)
+        if node is None or roots is None or not isinstance(kind, TensorType) or kind.shape not in ((), (1,)):
+            return None
+        operands = [self.number(n) if n else None for n in node.inputs]
+        if any(n and x is None for n, x in zip(node.inputs, operands, strict=True)):
+            return None
+        root = roots[node.outputs.index(name)]
+        assert root is not None
+        (value,) = interpret([root], [np.asarray(x) for x in operands])
+        self.known[name] = Constant.of(name, value)
+        return np.asarray(value)
 
     def give(self, name: str, value: Tensor) -> None:
         """Define a value; it is stored where several read it."""

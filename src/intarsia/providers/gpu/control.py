@@ -215,7 +215,7 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int, conditional:
     if not trips:
         probe = scope.inner(body, [np.array(0), np.array(True), *states], f"{node.outputs[0]}.body").inference.types
         kinds = [probe[v.name] for v in body.outputs[1 + len(states) :]]
-        stacks = [Stack(work, t.dtype, t.shape, 0) for t in kinds]  # type: ignore[union-attr]
+        stacks = [Stack(work, t.dtype, t.shape, 0) for t in kinds]  # type: ignore[union-attr, arg-type]
     else:
         stacks = [Stack(work, t.dtype, t.shape, len(collected)) for t in collected[0]]  # type: ignore[arg-type]
     for i, values in enumerate(collected):
@@ -313,8 +313,8 @@ def _scan_of_batch(
     columns: list[list[Tensor]] = [[] for _ in body.outputs]
     for b in range(batch):
         number = as_scalar(b, DType.INT32, ())
-        ours = [[row(x, number) for x in xs] for xs in (states, given)]
-        made = _scanned(scope, node, body, *ours, backward, [0] * len(body.outputs), "body")
+        first, sources = ([row(x, number) for x in xs] for xs in (states, given))
+        made = _scanned(scope, node, body, first, sources, backward, [0] * (len(body.outputs) - len(states)), "body")
         for column, value in zip(columns, made, strict=True):
             column.append(value.value() if isinstance(value, Stack) else value)
     for output, column in zip(node.outputs, columns, strict=True):

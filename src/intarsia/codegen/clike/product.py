@@ -1,0 +1,368 @@
+"""Matrix products: sums in registers, four columns to a vector, with element-wise primitives behind them in the same kernel.
+
+Operands may be any gather (a convolution's windows). Two ways to feed the registers, as `Tuning` says for a device:
+
+- tiles in memory that a group shares: each operand's element is found once for many sums (GPUs);
+- straight from memory, where both operands are matrices that lie there as they are read (drivers on a processor, whose
+  caches serve as well and whose barriers cost more).
+
+Types other than float32 are summed one by one, in tiles of the same sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from intarsia.codegen.clike.dialect import Dialect, Tile
+from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.schedules import Kernel, _extent, _finished
+from intarsia.codegen.clike.values import Values
+from intarsia.codegen.clike.writer import Block
+from intarsia.codegen.loop_index import Index, add, follow, linear, operand_indices, regroup, scale
+from intarsia.graph.dtypes import DType
+from intarsia.kernel.lang import Tensor, walk
+
+WIDTH = 4  # elements of a vector
+
+
+def tile_for(dialect: Dialect, m: int, n: int) -> Tile:
+    """The tile for results of m rows and n columns."""
+    tuning = dialect.tuning
+    if m <= tuning.flat.rows:
+        return tuning.flat
+    return tuning.large if m >= tuning.large.rows and n >= tuning.large.columns else tuning.small
+
+
+def sum_indices(root: Tensor, product_: Tensor) -> tuple[list[Index], frozenset[int]] | None:
+    """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and gn goes, and the ids of all tensors
+    between; None where the product is not used element by element."""
+    shape = [_extent(d) for d in product_.shape]
+    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
+    places: dict[int, list[Index]] = {id(product_): [*batch, ("v", "gm"), ("v", "gn")]}
+    for t in walk([root]):
+        from_sum = [a for a in t.args if id(a) in places]
+        if not from_sum or id(t) in places:
+            continue
+        at = places[id(from_sum[0])]
+        if any(places[id(a)] != at for a in from_sum):
+            return None
+        if t.prim == "reshape":
+            places[id(t)] = regroup(at, t.args[0].shape, t.shape)
+        elif t.prim == "transpose":
+            places[id(t)] = [at[p] for p in t.attrs]
+        elif t.prim in _PASSED and all(a.shape == t.shape for a in t.args):
+            places[id(t)] = at
+        else:
+            return None
+    if id(root) not in places:
+        return None
+    return places[id(root)], frozenset(places)
+
+
+def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
+    """`root` with the matrix product in it (see `sum_indices`). Neither may be packed."""
+    found = sum_indices(root, product_)
+    assert found is not None
+    at, over = found
+    shape = [_extent(d) for d in product_.shape]
+    batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
+    tile = tile_for(dialect, m, n)
+    v = Values(dialect)
+    out = v.output(root.dtype, root.shape)
+    writer = _Product(v, product_, tile)
+    sums = writer.sums()
+    v.over_pin = over
+    rows = Block(v.top)
+    mine = [v.elements.fresh("sum") for _ in sums[0]]
+    for j, name in enumerate(mine):  # one text for all rows of this thread
+        text = sums[-1][j]
+        for i in range(len(sums) - 2, -1, -1):
+            text = dialect.select(f"(r == {i})", sums[i][j], text)
+        rows.write(writer.let(name, text))
+    rows.write(dialect.let("gm", Kind.I32, "row + r"))
+    inside = Block(rows, ("gm",))
+    for j in range(tile.each[1]):
+        column = Block(inside)
+        column.write(dialect.let("gn", Kind.I32, f"column + {j}"))
+        element = Block(column, ("gn", "pin"))
+        v.pinned = {id(product_): writer.part(mine, j)}
+        value = v.value(root, at, element)
+        v.store(out, root.dtype, v.index(linear(at, root.shape), element), value, element)
+        column.nest(f"if (gn < {v.number(n)}) {{", element)
+        inside.nest("{", column)
+    rows.nest(f"if (gm < {v.number(m)}) {{", inside)
+    v.top.nest(dialect.loop("r", "0", str(tile.each[0])), rows)
+    groups = (-(-n // tile.columns), -(-m // tile.rows), batch)
+    return _finished(v, groups, tile.threads[0] * tile.threads[1])
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """How a factor is read.
+
+    Attributes:
+        leaf: where it lies, if it is nothing but memory.
+        index: of the element in that memory.
+        vector: the variable ("gk", "gm" or "gn") along which four neighbours are one vector there; "" where none is.
+        along: the same, whether or not four of them are aligned.
+    """
+
+    leaf: Tensor | None = None
+    index: Index = ("c", 0)
+    vector: str = ""
+    along: str = ""
+
+
+class _Product:
+    """The sums of a thread's elements."""
+
+    def __init__(self, v: Values, t: Tensor, tile: Tile) -> None:
+        self.v, self.t, self.tile, self.d = v, t, tile, v.dialect
+        self.kind = KINDS[t.dtype]
+        self.vectors = self.kind is Kind.F32 and tile.each[1] % WIDTH == 0 and tile.depth % WIDTH == 0
+        shape = [_extent(s) for s in t.shape]
+        self.depth = _extent(t.args[0].shape[-1])
+        self.m, self.n = shape[-2:]
+        self.batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
+        self.left, self.right = (self._operand(i) for i in range(2))
+        for x, along in ((self.left, "gk"), (self.right, "gn")):
+            if self.vectors and x.leaf is not None and x.vector == along:
+                v.vector_leaves.add(x.leaf.attrs[0])
+
+    # --- text ---
+
+    def let(self, name: str, text: str) -> str:
+        """A name for one of the values that `sums` are made of."""
+        return self.d.let_vector(name, text) if self.vectors else self.d.let(name, self.kind, text)
+
+    def part(self, names: Sequence[str], j: int) -> str:
+        """Column number `j` of a row of sums."""
+        return f"{names[j // WIDTH]}.{'xyzw'[j % WIDTH]}" if self.vectors else names[j]
+
+    def _zero(self) -> str:
+        zero = self.v.elements.literal(0, self.kind)
+        return self.d.vector([zero] * WIDTH) if self.vectors else zero
+
+    def sums(self) -> list[list[str]]:
+        """Row by row; "row" and "column" say where they are."""
+        d, top, tile = self.d, self.v.top, self.tile
+        top.names.add("z")
+        top.write(
+            d.let("z", Kind.I32, d.group[2]),
+            d.let("m0", Kind.I32, f"{d.group[1]} * {tile.rows}"), d.let("n0", Kind.I32, f"{d.group[0]} * {tile.columns}"),
+            d.let("r0", Kind.I32, f"({d.local} / {tile.threads[1]}) * {tile.each[0]}"),
+            d.let("c0", Kind.I32, f"({d.local} % {tile.threads[1]}) * {tile.each[1]}"),
+            d.let("row", Kind.I32, "m0 + r0"), d.let("column", Kind.I32, "n0 + c0"),
+        )  # fmt: skip
+        count = tile.each[1] // (WIDTH if self.vectors else 1)
+        sums = [[self.v.elements.fresh("total") for _ in range(count)] for _ in range(tile.each[0])]
+        for name in (name for line in sums for name in line):
+            zero = self._zero()
+            top.write(d.variable_vector(name, zero) if self.vectors else d.variable(name, self.kind, zero))
+        if self.vectors and d.tuning.direct and self.left.vector == "gk" and self.right.vector == "gn":
+            self._direct(sums)
+        else:
+            self._shared(sums)
+        return sums
+
+    # --- straight from memory ---
+
+    def _direct(self, sums: list[list[str]]) -> None:
+        """Four terms at a time: a vector of each row of the left operand, and of four rows of the right one."""
+        v, d, top, tile = self.v, self.d, self.v.top, self.tile
+        for i in range(tile.each[0]):
+            inside = f"(row + {i} < {v.number(self.m)})"
+            top.write(d.let(f"m{i + 1}", Kind.I32, d.select(inside, f"row + {i}", v.number(self.m - 1))))
+        for j in range(len(sums[0])):
+            last = v.number(self.n - WIDTH)
+            top.write(d.let(f"n{j + 1}", Kind.I32, d.select(f"(column + {j * WIDTH} < {last})", f"column + {j * WIDTH}", last)))
+        top.names |= {f"m{i + 1}" for i in range(tile.each[0])} | {f"n{j + 1}" for j in range(len(sums[0]))}
+        steps = Block(top, ("k",))
+        ys = []
+        for q in range(WIDTH):
+            term: Index = ("+", ("v", "k"), ("c", q)) if q else ("v", "k")
+            ys.append([self._fetched(self.right, {"gk": term, "gn": ("v", f"n{j + 1}")}, steps) for j in range(len(sums[0]))])
+        for i, line in enumerate(sums):
+            x = self._fetched(self.left, {"gk": ("v", "k"), "gm": ("v", f"m{i + 1}")}, steps)
+            for q in range(WIDTH):
+                for j, total in enumerate(line):
+                    steps.write(d.add_scaled(total, f"{x}.{'xyzw'[q]}", ys[q][j]))
+        top.nest(d.loop("k", "0", v.number(self.depth), str(WIDTH)), steps)
+
+    def _fetched(self, x: _Operand, places: dict[str, Index], block: Block) -> str:
+        """A vector at these places of its variables."""
+        assert x.leaf is not None
+        v, name = self.v, self.v.elements.fresh("w")
+        at = v.index(_placed(x.index, places), block)
+        text = v.read_vector(x.leaf.attrs[0], x.leaf.dtype, _extent(*x.leaf.shape), at)
+        block.write(self.d.let_vector(name, text))
+        return name
+
+    def _vector(self, x: _Operand, block: Block) -> str:
+        assert x.leaf is not None
+        v = self.v
+        return v.read_vector(x.leaf.attrs[0], x.leaf.dtype, _extent(*x.leaf.shape), v.index(x.index, block))
+
+    # --- by shared memory ---
+
+    def _shared(self, sums: list[list[str]]) -> None:
+        v, d, top, tile = self.v, self.d, self.v.top, self.tile
+        width = WIDTH if self.vectors else 1
+        left = v.share(self.kind, tile.depth * tile.rows // width, width)
+        right = v.share(self.kind, tile.depth * tile.columns // width, width)
+        steps = Block(top, ("k0",))
+        self._fill(steps, left, self.left, True)
+        self._fill(steps, right, self.right, False)
+        steps.write(d.barrier)
+        terms = Block(steps, ("k",))
+        count = len(sums[0])
+        if self.vectors:
+            self._vector_terms(terms, left, right, sums)
+        else:
+            xs = [v.elements.let(terms, f"{left}[(r0 + {i}) * {tile.depth} + k]", self.kind) for i in range(tile.each[0])]
+            ys = [v.elements.let(terms, f"{right}[k * {tile.columns} + c0 + {j}]", self.kind) for j in range(count)]
+            for line, x in zip(sums, xs, strict=True):
+                for total, y in zip(line, ys, strict=True):
+                    terms.write(f"{total} = {total} + {x} * {y};")
+        steps.nest(d.loop("k", "0", str(tile.depth // width)), terms)
+        steps.write(d.barrier)
+        top.nest(d.loop("k0", "0", v.number(self.depth), str(tile.depth)), steps)
+
+    def _vector_terms(self, terms: Block, left: str, right: str, sums: list[list[str]]) -> None:
+        v, d, tile = self.v, self.d, self.tile
+        columns, deep = tile.columns // WIDTH, tile.depth // WIDTH
+        ys: list[list[str]] = []
+        for q in range(WIDTH):
+            ys.append([v.elements.fresh("y") for _ in sums[0]])
+            for j, name in enumerate(ys[-1]):
+                terms.write(d.let_vector(name, f"{right}[(k * {WIDTH} + {q}) * {columns} + c0 / {WIDTH} + {j}]"))
+        for i, line in enumerate(sums):
+            x = v.elements.fresh("x")
+            terms.write(d.let_vector(x, f"{left}[(r0 + {i}) * {deep} + k]"))
+            for q in range(WIDTH):
+                for j, total in enumerate(line):
+                    terms.write(d.add_scaled(total, f"{x}.{'xyzw'[q]}", ys[q][j]))
+
+    def _fill(self, steps: Block, shared: str, x: _Operand, rows: bool) -> None:
+        """A tile of the left operand ([rows][terms]) or of the right one ([terms][columns]), by all threads of the group.
+
+        Neighbouring threads read along the axis whose elements are neighbours in memory.
+        """
+        v, d, tile = self.v, self.d, self.tile
+        width = WIDTH if self.vectors else 1
+        threads = tile.threads[0] * tile.threads[1]
+        name, size, start, extent = ("gm", self.m, "m0", tile.rows) if rows else ("gn", self.n, "n0", tile.columns)
+        lines, line = (extent, tile.depth // width) if rows else (tile.depth, extent // width)
+        fill = Block(steps, ("s",))
+        crosswise = x.along == ("gm" if rows else "gk")
+        first, second = (f"s % {lines}", f"s / {lines}") if crosswise else (f"s / {line}", f"s % {line}")
+        fill.write(d.let("line", Kind.I32, first), d.let("place", Kind.I32, second))
+        k_text, other = ("place", "line") if rows else ("line", "place")
+        inner = Block(fill, ("gk", name))
+        scale_k, scale_other = (f" * {width}", "") if rows else ("", f" * {width}")
+        inner.write(
+            d.let("gk0", Kind.I32, f"k0 + {k_text}{scale_k if width > 1 else ''}"),
+            d.let(f"{name}0", Kind.I32, f"{start} + {other}{scale_other if width > 1 else ''}"),
+        )
+        target = f"{shared}[line * {line} + place]"
+        along = "gk" if rows else name
+        if width > 1 and x.vector == along:
+            inner.write(d.let("gk", Kind.I32, "gk0"), d.let(name, Kind.I32, f"{name}0"))
+            block = Block(inner)
+            block.write(f"{target} = {self._vector(x, block)};")
+            inner.write(f"{target} = {self._zero()};")
+            inner.nest(f"if (gk < {v.number(self.depth)} && {name} < {v.number(size)}) {{", block)
+        else:
+            self._gathered(inner, rows, name, size, along, target)
+        fill.nest("{", inner)
+        steps.nest(d.loop("s", d.local, str(lines * line), str(threads)), fill)
+
+    def _gathered(self, inner: Block, rows: bool, name: str, size: int, along: str, target: str) -> None:
+        """Elements one by one, those outside as zeros."""
+        v, d, e = self.v, self.d, self.v.elements
+        width = WIDTH if self.vectors else 1
+        zero = e.literal(0, self.kind)
+        names = [e.fresh("part") for _ in range(width)]
+        for part in names:
+            inner.write(d.variable(part, self.kind, zero))
+        fixed = name if along == "gk" else "gk"
+        outer = Block(inner, (fixed,))
+        outer.write(d.let(fixed, Kind.I32, f"{fixed}0"))
+        for i, part in enumerate(names):
+            one = Block(outer, (along,))
+            one.write(d.let(along, Kind.I32, f"{along}0 + {i}" if i else f"{along}0"))
+            k: Index = ("clamp", ("v", "gk"), self.depth)
+            other: Index = ("clamp", ("v", name), size)
+            x = self.t.args[0 if rows else 1]
+            value = v.factor(self.t, x, self.batch, [other, k] if rows else [k, other], one)
+            inside = f"(gk < {v.number(self.depth)} && {name} < {v.number(size)})"
+            one.write(f"{part} = {d.select(inside, value, zero)};")
+            outer.nest("{", one)
+        inner.nest("{", outer)
+        inner.write(f"{target} = {d.vector(names) if self.vectors else names[0]};")
+
+    # --- what the operands are ---
+
+    def _operand(self, i: int) -> _Operand:
+        """Follow an operand to the memory where it lies, if it is a view of it."""
+        x = self.t.args[i]
+        shift = self.t.rank - x.rank
+        where = [follow(d, self.t.shape[n + shift], self.batch[n + shift]) for n, d in enumerate(x.shape[:-2])]
+        at: list[Index] = [*where, *([("v", "gm"), ("v", "gk")] if i == 0 else [("v", "gk"), ("v", "gn")])]
+        while x.prim in ("reshape", "transpose", "slice", "broadcast"):
+            ((x, at),) = operand_indices(x, at)
+        if x.prim != "input" or x.dtype is not DType.FLOAT or self.t.dtype is not DType.FLOAT:
+            return _Operand()
+        index = linear(at, x.shape)
+        along = next((name for name in ("gk", "gm", "gn") if _step(index, name) == 1), "")
+        size = self.depth if along == "gk" else self.m if along == "gm" else self.n
+        aligned = along and size % WIDTH == 0 and _extent(*x.shape) % WIDTH == 0 and _is_aligned(index, along)
+        return _Operand(x, index, along if aligned else "", along)
+
+
+def _step(index: Index, name: str) -> int:
+    """How far one more of a variable moves an index; 0 where that is not the same everywhere, or not at all."""
+    if index == ("v", name):
+        return 1
+    if index[0] == "+":
+        parts = [_step(i, name) for i in index[1:]]
+        plain = [not _reads(i, name) or s != 0 for i, s in zip(index[1:], parts, strict=True)]
+        return sum(parts) if all(plain) else 0
+    return _step(index[1], name) * int(index[2]) if index[0] == "*" else 0
+
+
+def _placed(index: Index, places: dict[str, Index]) -> Index:
+    """An index with other ones in the place of its variables; products of sums are sums of products, which loops can share."""
+    if index[0] == "v":
+        return places.get(index[1], index)
+    if index[0] == "+":
+        return add(_placed(index[1], places), _placed(index[2], places))
+    if index[0] == "*":
+        inner = _placed(index[1], places)
+        if inner[0] == "+":
+            return add(*(_placed(("*", i, index[2]), {}) for i in inner[1:]))
+        return scale(inner, index[2])
+    return index if index[0] == "c" else (index[0], _placed(index[1], places), index[2])
+
+
+def _reads(index: Index, name: str) -> bool:
+    return index == ("v", name) or any(_reads(i, name) for i in index[1:] if isinstance(i, tuple))
+
+
+def _is_aligned(index: Index, name: str) -> bool:
+    """Whether an index is a multiple of a vector's width where the variable is one."""
+    if index[0] == "c":
+        return bool(index[1] % WIDTH == 0)
+    if index[0] == "+":
+        return all(_is_aligned(i, name) for i in index[1:])
+    if index[0] == "*":
+        return int(index[2]) % WIDTH == 0 or _is_aligned(index[1], name)
+    return index == ("v", name)
+
+
+_PASSED = frozenset(
+    "neg abs sign floor ceil round sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf not bitnot "
+    "isnan isinf add sub mul div mod fmod pow min max and or xor bitand bitor bitxor shl shr eq ne lt le atan2 select cast "
+    "bitcast".split()
+)
