@@ -18,10 +18,11 @@ from intarsia.codegen.clike.steps import Write, row
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, Node
+from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.kernel.rewrite import as_scalar
+from intarsia.ops.control import trip_type
 from intarsia.providers.gpu.recurrent import RECURRENT, count
 from intarsia.providers.gpu.regions import NO_LIMIT
 
@@ -134,7 +135,7 @@ def lower_loop(scope: Scope, node: Node) -> None:
 def _is_steady(scope: Scope, node: Node, body: Graph) -> bool:
     """Whether one body serves all iterations: nothing in it is known only with the iteration, and no size changes."""
     states = [scope.value(n) for n in node.inputs[2:]]
-    trip, going = (Tensor("input", (), ("%",), dtype, ()) for dtype in (DType.INT64, DType.BOOL))
+    trip, going = (Tensor("input", (), ("%",), t.dtype, t.shape or ()) for t in (trip_type(body), TensorType(DType.BOOL, ())))
     try:
         found = scope.inner(body, [trip, going, *states], "probe").inference
     except IntarsiaError:
@@ -157,7 +158,7 @@ def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, ask
         region_reads["first"] = _name_of(scope, scope.stored(given))
     scope.hold(body)
     region = work.region(count=trips, **region_reads)
-    trip = k.cast(counter, DType.INT64)
+    trip = k.reshape(k.cast(counter, DType.INT64), trip_type(body).shape or ())
     inner = scope.inner(body, [trip, np.array(True), *states], f"{node.outputs[0]}.body")
     inner.lower()
     names = body.output_names()
@@ -202,7 +203,7 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int, conditional:
     scope.hold(body)
     collected: list[list[Tensor]] = []
     for i in range(trips):
-        outputs = _lowered_or_known(scope, body, [np.array(i), np.array(True), *states], f"{node.outputs[0]}.body")
+        outputs = _lowered_or_known(scope, body, [_trip(body, i), np.array(True), *states], f"{node.outputs[0]}.body")
         states = [work.cut.store(t) if not isinstance(t, np.ndarray) else t for t in outputs[1 : 1 + len(states)]]  # type: ignore[misc]
         collected.append([_as_tensor(work, t) for t in outputs[1 + len(states) :]])
         if conditional:
@@ -213,7 +214,7 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int, conditional:
             if not going.reshape(-1)[0]:
                 break
     if not trips:
-        probe = scope.inner(body, [np.array(0), np.array(True), *states], f"{node.outputs[0]}.body").inference.types
+        probe = scope.inner(body, [_trip(body, 0), np.array(True), *states], f"{node.outputs[0]}.body").inference.types
         kinds = [probe[v.name] for v in body.outputs[1 + len(states) :]]
         stacks = [Stack(work, t.dtype, t.shape, 0) for t in kinds]  # type: ignore[union-attr, arg-type]
     else:
@@ -225,6 +226,10 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int, conditional:
         node.outputs, [*(_as_tensor(work, s) for s in states), *(s.value() for s in stacks)], strict=False
     ):
         _give(scope, output, value)
+
+
+def _trip(body: Graph, i: int) -> np.ndarray:
+    return np.full(trip_type(body).shape or (), i, np.int64)  # type: ignore[arg-type]
 
 
 def _lowered_or_known(

@@ -14,7 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops import registry
-from intarsia.ops.control import always_goes_on
+from intarsia.ops.control import always_goes_on, trip_type
 from intarsia.ops.infer import Inference, infer, resolve_version
 from intarsia.ops.registry import OpRecord
 from intarsia.partition.capability import Support
@@ -236,7 +236,7 @@ class Survey:
         body: Graph = node.attributes["body"]
         names, states = [*node.inputs, "", ""], node.inputs[2:]
         kinds = [self.inference.types.get(n) for n in states]
-        head: list[ValueType | None] = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
+        head: list[ValueType | None] = [trip_type(body), TensorType(DType.BOOL, ())]
         counted = bool(names[0]) and self._is_number(names[0])
         steady = self._inner(body, [*head, *kinds])
         refusal = steady.refused()
