@@ -231,6 +231,7 @@ class Dialect:
     # --- vectors of four float32 ---
 
     vector_type: ClassVar[str] = "float4"
+    vector_preamble: ClassVar[str] = ""  # before kernels that have vectors
 
     def vector(self, parts: Sequence[str]) -> str:
         return f"make_float4({', '.join(parts)})"
@@ -277,7 +278,8 @@ class Dialect:
         arguments += [f"{self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.outputs]
         arguments += ["const int* __restrict__ P"] if kernel.parameters else []
         arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
-        lines = [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
+        lines = [self.vector_preamble] if any(self.vector_type in line for line in kernel.body) and self.vector_preamble else []
+        lines += [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
         lines += [f"  __shared__ {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
         return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"
 

@@ -1,263 +1,185 @@
-extern "C" __global__ void __launch_bounds__(256) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
-  __shared__ float shared0[1024];
-  __shared__ float shared1[1024];
+typedef float f4 __attribute__((ext_vector_type(4)));
+extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
+  __shared__ f4 shared0[256];
+  __shared__ f4 shared1[256];
   const int p0 = P[0];
   const int p1 = P[1];
   const int p2 = P[2];
   const int p3 = P[3];
   const int p4 = P[4];
-  const int p5 = P[5];
   const int z = (int)blockIdx.z;
   const int m0 = (int)blockIdx.y * 64;
   const int n0 = (int)blockIdx.x * 64;
-  const int r0 = ((int)threadIdx.x / 16) * 4;
+  const int r0 = ((int)threadIdx.x / 16) * 8;
   const int c0 = ((int)threadIdx.x % 16) * 4;
   const int row = m0 + r0;
   const int column = n0 + c0;
-  float v0 = 0.0f;
-  float v1 = 0.0f;
-  float v2 = 0.0f;
-  float v3 = 0.0f;
-  float v4 = 0.0f;
-  float v5 = 0.0f;
-  float v6 = 0.0f;
-  float v7 = 0.0f;
-  float v8 = 0.0f;
-  float v9 = 0.0f;
-  float v10 = 0.0f;
-  float v11 = 0.0f;
-  float v12 = 0.0f;
-  float v13 = 0.0f;
-  float v14 = 0.0f;
-  float v15 = 0.0f;
-  for (int k0 = 0; k0 < p1; k0 += 16) {
-    for (int s = (int)threadIdx.x; s < 1024; s += 256) {
-      const int gk = k0 + s % 16;
-      const int gm = m0 + s / 16;
-      const int v16 = ((gm > p0) ? p0 : gm);
-      const int v17 = ((v16 < 0) ? 0 : v16);
-      const int v18 = (v17 * p1);
-      const int v19 = ((gk > p2) ? p2 : gk);
-      const int v20 = ((v19 < 0) ? 0 : v19);
-      const int v21 = (v18 + v20);
-      const float v22 = X0[v21];
-      shared0[(s % 16) * 64 + s / 16] = ((gk < p1 && gm < p3) ? v22 : 0.0f);
+  f4 total0 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total1 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total2 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total3 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total4 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total5 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total6 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total7 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  for (int k0 = 0; k0 < p0; k0 += 16) {
+    for (int s = (int)threadIdx.x; s < 256; s += 128) {
+      const int line = s / 4;
+      const int place = s % 4;
+      {
+        const int gk0 = k0 + place * 4;
+        const int gm0 = m0 + line;
+        const int gk = gk0;
+        const int gm = gm0;
+        const int v8 = (gm * p0);
+        const int v9 = (v8 + gk);
+        shared0[line * 4 + place] = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+        if (gk < p0 && gm < p1) {
+          shared0[line * 4 + place] = ((const f4*)X0)[v9 >> 2];
+        }
+      }
     }
-    for (int s = (int)threadIdx.x; s < 1024; s += 256) {
-      const int gk = k0 + s / 64;
-      const int gn = n0 + s % 64;
-      const int v23 = ((gk > p2) ? p2 : gk);
-      const int v24 = ((v23 < 0) ? 0 : v23);
-      const int v25 = (v24 * p4);
-      const int v26 = ((gn > p5) ? p5 : gn);
-      const int v27 = ((v26 < 0) ? 0 : v26);
-      const int v28 = (v25 + v27);
-      const float v29 = X1[v28];
-      shared1[s] = ((gk < p1 && gn < p4) ? v29 : 0.0f);
+    for (int s = (int)threadIdx.x; s < 256; s += 128) {
+      const int line = s / 16;
+      const int place = s % 16;
+      {
+        const int gk0 = k0 + line;
+        const int gn0 = n0 + place * 4;
+        float part10 = 0.0f;
+        float part11 = 0.0f;
+        float part12 = 0.0f;
+        float part13 = 0.0f;
+        {
+          const int gk = gk0;
+          const int v14 = ((gk > p2) ? p2 : gk);
+          const int v15 = ((v14 < 0) ? 0 : v14);
+          const int v16 = (v15 * p3);
+          {
+            const int gn = gn0;
+            const int v17 = ((gn > p4) ? p4 : gn);
+            const int v18 = ((v17 < 0) ? 0 : v17);
+            const int v19 = (v16 + v18);
+            const float v20 = X1[v19];
+            part10 = ((gk < p0 && gn < p3) ? v20 : 0.0f);
+          }
+          {
+            const int gn = gn0 + 1;
+            const int v21 = ((gn > p4) ? p4 : gn);
+            const int v22 = ((v21 < 0) ? 0 : v21);
+            const int v23 = (v16 + v22);
+            const float v24 = X1[v23];
+            part11 = ((gk < p0 && gn < p3) ? v24 : 0.0f);
+          }
+          {
+            const int gn = gn0 + 2;
+            const int v25 = ((gn > p4) ? p4 : gn);
+            const int v26 = ((v25 < 0) ? 0 : v25);
+            const int v27 = (v16 + v26);
+            const float v28 = X1[v27];
+            part12 = ((gk < p0 && gn < p3) ? v28 : 0.0f);
+          }
+          {
+            const int gn = gn0 + 3;
+            const int v29 = ((gn > p4) ? p4 : gn);
+            const int v30 = ((v29 < 0) ? 0 : v29);
+            const int v31 = (v16 + v30);
+            const float v32 = X1[v31];
+            part13 = ((gk < p0 && gn < p3) ? v32 : 0.0f);
+          }
+        }
+        shared1[line * 16 + place] = (f4){part10, part11, part12, part13};
+      }
     }
     __syncthreads();
-    for (int k = 0; k < 16; k += 1) {
-      const float v30 = shared0[k * 64 + r0 + 0];
-      const float v31 = shared0[k * 64 + r0 + 1];
-      const float v32 = shared0[k * 64 + r0 + 2];
-      const float v33 = shared0[k * 64 + r0 + 3];
-      const float v34 = shared1[k * 64 + c0 + 0];
-      const float v35 = shared1[k * 64 + c0 + 1];
-      const float v36 = shared1[k * 64 + c0 + 2];
-      const float v37 = shared1[k * 64 + c0 + 3];
-      v0 = v0 + v30 * v34;
-      v1 = v1 + v30 * v35;
-      v2 = v2 + v30 * v36;
-      v3 = v3 + v30 * v37;
-      v4 = v4 + v31 * v34;
-      v5 = v5 + v31 * v35;
-      v6 = v6 + v31 * v36;
-      v7 = v7 + v31 * v37;
-      v8 = v8 + v32 * v34;
-      v9 = v9 + v32 * v35;
-      v10 = v10 + v32 * v36;
-      v11 = v11 + v32 * v37;
-      v12 = v12 + v33 * v34;
-      v13 = v13 + v33 * v35;
-      v14 = v14 + v33 * v36;
-      v15 = v15 + v33 * v37;
+    for (int k = 0; k < 4; k += 1) {
+      const f4 y33 = shared1[(k * 4 + 0) * 16 + c0 / 4 + 0];
+      const f4 y34 = shared1[(k * 4 + 1) * 16 + c0 / 4 + 0];
+      const f4 y35 = shared1[(k * 4 + 2) * 16 + c0 / 4 + 0];
+      const f4 y36 = shared1[(k * 4 + 3) * 16 + c0 / 4 + 0];
+      const f4 x37 = shared0[(r0 + 0) * 4 + k];
+      total0 += x37.x * y33;
+      total0 += x37.y * y34;
+      total0 += x37.z * y35;
+      total0 += x37.w * y36;
+      const f4 x38 = shared0[(r0 + 1) * 4 + k];
+      total1 += x38.x * y33;
+      total1 += x38.y * y34;
+      total1 += x38.z * y35;
+      total1 += x38.w * y36;
+      const f4 x39 = shared0[(r0 + 2) * 4 + k];
+      total2 += x39.x * y33;
+      total2 += x39.y * y34;
+      total2 += x39.z * y35;
+      total2 += x39.w * y36;
+      const f4 x40 = shared0[(r0 + 3) * 4 + k];
+      total3 += x40.x * y33;
+      total3 += x40.y * y34;
+      total3 += x40.z * y35;
+      total3 += x40.w * y36;
+      const f4 x41 = shared0[(r0 + 4) * 4 + k];
+      total4 += x41.x * y33;
+      total4 += x41.y * y34;
+      total4 += x41.z * y35;
+      total4 += x41.w * y36;
+      const f4 x42 = shared0[(r0 + 5) * 4 + k];
+      total5 += x42.x * y33;
+      total5 += x42.y * y34;
+      total5 += x42.z * y35;
+      total5 += x42.w * y36;
+      const f4 x43 = shared0[(r0 + 6) * 4 + k];
+      total6 += x43.x * y33;
+      total6 += x43.y * y34;
+      total6 += x43.z * y35;
+      total6 += x43.w * y36;
+      const f4 x44 = shared0[(r0 + 7) * 4 + k];
+      total7 += x44.x * y33;
+      total7 += x44.y * y34;
+      total7 += x44.z * y35;
+      total7 += x44.w * y36;
     }
     __syncthreads();
   }
-  {
-    const int gm = row + 0;
-    const int gn = column + 0;
-    if (gm < p3 && gn < p4) {
-      const float v38 = X2[gn];
-      const float v39 = (v0 + v38);
-      const int v40 = (gm * p4);
-      const int v41 = (v40 + gn);
-      Y0[v41] = v39;
-    }
-  }
-  {
-    const int gm = row + 0;
-    const int gn = column + 1;
-    if (gm < p3 && gn < p4) {
-      const float v42 = X2[gn];
-      const float v43 = (v1 + v42);
-      const int v44 = (gm * p4);
-      const int v45 = (v44 + gn);
-      Y0[v45] = v43;
-    }
-  }
-  {
-    const int gm = row + 0;
-    const int gn = column + 2;
-    if (gm < p3 && gn < p4) {
-      const float v46 = X2[gn];
-      const float v47 = (v2 + v46);
-      const int v48 = (gm * p4);
-      const int v49 = (v48 + gn);
-      Y0[v49] = v47;
-    }
-  }
-  {
-    const int gm = row + 0;
-    const int gn = column + 3;
-    if (gm < p3 && gn < p4) {
-      const float v50 = X2[gn];
-      const float v51 = (v3 + v50);
-      const int v52 = (gm * p4);
-      const int v53 = (v52 + gn);
-      Y0[v53] = v51;
-    }
-  }
-  {
-    const int gm = row + 1;
-    const int gn = column + 0;
-    if (gm < p3 && gn < p4) {
-      const float v54 = X2[gn];
-      const float v55 = (v4 + v54);
-      const int v56 = (gm * p4);
-      const int v57 = (v56 + gn);
-      Y0[v57] = v55;
-    }
-  }
-  {
-    const int gm = row + 1;
-    const int gn = column + 1;
-    if (gm < p3 && gn < p4) {
-      const float v58 = X2[gn];
-      const float v59 = (v5 + v58);
-      const int v60 = (gm * p4);
-      const int v61 = (v60 + gn);
-      Y0[v61] = v59;
-    }
-  }
-  {
-    const int gm = row + 1;
-    const int gn = column + 2;
-    if (gm < p3 && gn < p4) {
-      const float v62 = X2[gn];
-      const float v63 = (v6 + v62);
-      const int v64 = (gm * p4);
-      const int v65 = (v64 + gn);
-      Y0[v65] = v63;
-    }
-  }
-  {
-    const int gm = row + 1;
-    const int gn = column + 3;
-    if (gm < p3 && gn < p4) {
-      const float v66 = X2[gn];
-      const float v67 = (v7 + v66);
-      const int v68 = (gm * p4);
-      const int v69 = (v68 + gn);
-      Y0[v69] = v67;
-    }
-  }
-  {
-    const int gm = row + 2;
-    const int gn = column + 0;
-    if (gm < p3 && gn < p4) {
-      const float v70 = X2[gn];
-      const float v71 = (v8 + v70);
-      const int v72 = (gm * p4);
-      const int v73 = (v72 + gn);
-      Y0[v73] = v71;
-    }
-  }
-  {
-    const int gm = row + 2;
-    const int gn = column + 1;
-    if (gm < p3 && gn < p4) {
-      const float v74 = X2[gn];
-      const float v75 = (v9 + v74);
-      const int v76 = (gm * p4);
-      const int v77 = (v76 + gn);
-      Y0[v77] = v75;
-    }
-  }
-  {
-    const int gm = row + 2;
-    const int gn = column + 2;
-    if (gm < p3 && gn < p4) {
-      const float v78 = X2[gn];
-      const float v79 = (v10 + v78);
-      const int v80 = (gm * p4);
-      const int v81 = (v80 + gn);
-      Y0[v81] = v79;
-    }
-  }
-  {
-    const int gm = row + 2;
-    const int gn = column + 3;
-    if (gm < p3 && gn < p4) {
-      const float v82 = X2[gn];
-      const float v83 = (v11 + v82);
-      const int v84 = (gm * p4);
-      const int v85 = (v84 + gn);
-      Y0[v85] = v83;
-    }
-  }
-  {
-    const int gm = row + 3;
-    const int gn = column + 0;
-    if (gm < p3 && gn < p4) {
-      const float v86 = X2[gn];
-      const float v87 = (v12 + v86);
-      const int v88 = (gm * p4);
-      const int v89 = (v88 + gn);
-      Y0[v89] = v87;
-    }
-  }
-  {
-    const int gm = row + 3;
-    const int gn = column + 1;
-    if (gm < p3 && gn < p4) {
-      const float v90 = X2[gn];
-      const float v91 = (v13 + v90);
-      const int v92 = (gm * p4);
-      const int v93 = (v92 + gn);
-      Y0[v93] = v91;
-    }
-  }
-  {
-    const int gm = row + 3;
-    const int gn = column + 2;
-    if (gm < p3 && gn < p4) {
-      const float v94 = X2[gn];
-      const float v95 = (v14 + v94);
-      const int v96 = (gm * p4);
-      const int v97 = (v96 + gn);
-      Y0[v97] = v95;
-    }
-  }
-  {
-    const int gm = row + 3;
-    const int gn = column + 3;
-    if (gm < p3 && gn < p4) {
-      const float v98 = X2[gn];
-      const float v99 = (v15 + v98);
-      const int v100 = (gm * p4);
-      const int v101 = (v100 + gn);
-      Y0[v101] = v99;
+  for (int r = 0; r < 8; r += 1) {
+    const f4 sum45 = ((r == 0) ? total0 : ((r == 1) ? total1 : ((r == 2) ? total2 : ((r == 3) ? total3 : ((r == 4) ? total4 : ((r == 5) ? total5 : ((r == 6) ? total6 : total7)))))));
+    const int gm = row + r;
+    if (gm < p1) {
+      const int v48 = (gm * p3);
+      {
+        const int gn = column + 0;
+        if (gn < p3) {
+          const float v46 = X2[gn];
+          const float v47 = (sum45.x + v46);
+          const int v49 = (v48 + gn);
+          Y0[v49] = v47;
+        }
+      }
+      {
+        const int gn = column + 1;
+        if (gn < p3) {
+          const float v50 = X2[gn];
+          const float v51 = (sum45.y + v50);
+          const int v52 = (v48 + gn);
+          Y0[v52] = v51;
+        }
+      }
+      {
+        const int gn = column + 2;
+        if (gn < p3) {
+          const float v53 = X2[gn];
+          const float v54 = (sum45.z + v53);
+          const int v55 = (v48 + gn);
+          Y0[v55] = v54;
+        }
+      }
+      {
+        const int gn = column + 3;
+        if (gn < p3) {
+          const float v56 = X2[gn];
+          const float v57 = (sum45.w + v56);
+          const int v58 = (v48 + gn);
+          Y0[v58] = v57;
+        }
+      }
     }
   }
 }
