@@ -20,8 +20,17 @@ PLUGIN = Path(__file__).parent / "plugin_example"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden texts anew instead of comparing with them")
+    parser.addoption(
+        "--property-examples", type=int, default=0, help="examples of each property of tests/properties, new ones in every run"
+    )
+    parser.addoption("--every-version", action="store_true", help="all types of all versions in tests/ops/test_every_type.py")
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
     parser.addoption("--stress-seed", type=int, default=0, help="what its threads choose depends on this number (default: 0)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--property-examples"):  # read when the properties are imported
+        os.environ["INTARSIA_PROPERTY_EXAMPLES"] = str(config.getoption("--property-examples"))
 
 
 @pytest.fixture

@@ -6,7 +6,19 @@ import itertools
 
 import pytest
 
-from intarsia.graph.dims import Expr, dim_max, evaluate, floordiv, is_nonnegative, product, quotient, reshape_dims, symbol
+from intarsia.graph.dims import (
+    Dim,
+    Expr,
+    dim_max,
+    evaluate,
+    floordiv,
+    is_nonnegative,
+    product,
+    quotient,
+    reshape_dims,
+    symbol,
+    truncdiv,
+)
 
 H, W = symbol("h"), symbol("w")
 
@@ -19,6 +31,17 @@ def test_floor_division_takes_multiples_out(stride: int, offset: int) -> None:
         for h, w in itertools.product((0, 1, 5, 8), (1, 6)):
             env = {"h": h, "w": w}
             assert evaluate(divided, env) == evaluate(expression, env) // stride
+
+
+@pytest.mark.parametrize("divisor", [-3, -2, 2, 4, W, W - 4, -W])
+@pytest.mark.parametrize("offset", range(-7, 8))
+def test_integer_division_goes_towards_zero(offset: int, divisor: Dim) -> None:
+    for expression in (H + offset, offset - 2 * H, offset, 6 * (H + offset)):
+        divided = truncdiv(expression, divisor)
+        for h, w in itertools.product((0, 1, 5, 8), (1, 6)):
+            env = {"h": h, "w": w}
+            assert evaluate(divided, env) == int(evaluate(expression, env) / evaluate(divisor, env))
+    assert truncdiv(6 * (H - 3), -2) == 9 - 3 * H
 
 
 def test_window_counts_are_sizes_and_read_the_same() -> None:

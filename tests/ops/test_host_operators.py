@@ -72,8 +72,10 @@ def test_sequence_types() -> None:
 
 
 def test_split_to_sequence_refuses() -> None:
-    with pytest.raises(InvalidGraph, match=r"split \[1, 1\] adds up to 2; axis 0 has 3"):
+    with pytest.raises(InvalidGraph, match=r"split \[1, 1\] adds up to 2; expected sizes from 0 whose sum is the 3"):
         evaluate("SplitToSequence", [floats(3), np.array([1, 1])])
+    with pytest.raises(InvalidGraph, match=r"split \[4, -1\] adds up to 3; expected sizes from 0"):
+        evaluate("SplitToSequence", [floats(3), np.array([4, -1])])
     with pytest.raises(InvalidGraph, match="split is 0; expected a positive number"):
         evaluate("SplitToSequence", [floats(3), np.array(0)])
     with pytest.raises(InvalidGraph, match="an empty sequence cannot be concatenated"):

@@ -87,7 +87,10 @@ def session_of(data: bytes, provider: str = "CPUExecutionProvider") -> ort.Infer
 def model_of(node: Drawn, kinds: Sequence[Any]) -> onnx.ModelProto:
     """A model of the node alone; `kinds`: NumPy types of its outputs."""
     names = ["" if x is None else f"x{i}" for i, x in enumerate(node.inputs)]
-    made = helper.make_node(node.op, names, [f"y{i}" for i in range(len(kinds))], domain=node.domain, **node.attributes)
+    made = helper.make_node(node.op, names, [f"y{i}" for i in range(len(kinds))], domain=node.domain)
+    for key, value in node.attributes.items():
+        empty = isinstance(value, list) and not value
+        made.attribute.append(helper.make_attribute(key, value, attr_type=onnx.AttributeProto.INTS if empty else None))
     taken, constants = [], []
     for i, x in enumerate(node.inputs):
         if x is None:

@@ -191,9 +191,33 @@ MESSAGES: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("Cast", [X], {}, "required attribute 'to' is missing"),
     ("Compress", [X, np.ones((2, 2), bool)], {}, "condition has rank 2; expected 1"),
     ("Dropout", [X, np.float32(2), np.array(True)], {}, "ratio is 2; expected 0 to 1"),
+    (
+        "DequantizeLinear",
+        [np.ones((2, 32), np.uint8), floats(2, 1)],
+        {"axis": 1, "block_size": 16},
+        "a dimension of size 2 .*equal .*4",
+    ),
+    (
+        "QuantizeLinear",
+        [floats(2, 32), floats(2, 3)],
+        {"axis": -1, "block_size": 16},
+        "a dimension of size 6 .*must equal .*size 4",
+    ),
     ("STFT", [floats(1, 8, 1), np.array(-1), floats(4)], {}, "frame_step is -1; expected at least 1"),
     ("MatMul", [floats(2, 2, 3), floats(3, 3, 4)], {}, r"size 2 \(d0_0\) must broadcast to one of size 3"),
 ]
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+def test_blocks_without_a_scale(entries: int) -> None:
+    node = Drawn(
+        "DequantizeLinear", [np.ones((2, 32), np.uint8), floats(2, entries)], {"axis": 1, "block_size": 16}, static=True
+    )
+    for run in (reference, lambda node: compiled(node, [np.float32])):
+        with pytest.raises(
+            IntarsiaError, match="expected 2 entries on axis 1, one for each block of 16 of the 32 entries of x"
+        ):
+            run(node)
 
 
 @pytest.mark.parametrize(("op", "inputs", "attributes", "message"), MESSAGES, ids=[c[0] for c in MESSAGES])

@@ -104,6 +104,7 @@ def _reshape_dim(index: int, allowzero: int, rank: int, *sizes: int) -> int:
 _OPAQUE: dict[str, Callable[..., int]] = {
     "floordiv": lambda a, b: a // b,
     "quotient": lambda a, b: a // b if b else 0,
+    "truncdiv": lambda a, b: abs(a) // abs(b) if (a < 0) == (b < 0) else -(abs(a) // abs(b)),
     "wrap": lambda i, n: i + n if i < 0 else i,
     "reshape_dim": _reshape_dim,
     "mod": lambda a, b: a % b,
@@ -274,6 +275,14 @@ def floordiv(a: Dim, b: Dim) -> Dim:
         return whole + (rest // b if isinstance(rest, int) else _opaque("floordiv", rest, b))
     quotient = _divide_exactly(a, b)
     return quotient if quotient is not None else _opaque("floordiv", a, b)
+
+
+def truncdiv(a: Dim, b: Dim) -> Dim:
+    """a / b towards 0, as ONNX divides integers, for operands of unknown signs (ZeroDivisionError where b is 0)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return _OPAQUE["truncdiv"](a, b)
+    exact = _divide_exactly(a, b) if b != 0 else None
+    return exact if exact is not None else _opaque("truncdiv", a, b)
 
 
 def _divide_exactly(a: Dim, b: Dim) -> Dim | None:

@@ -282,6 +282,11 @@ def strided_slice(x: Tensor, starts: Sequence[Dim], steps: Sequence[int], shape:
     shape = tuple(shape)
     if shape == x.shape and all(s == 1 for s in steps):
         return x
+    for axis, (start, step, n, extent) in enumerate(zip(starts, steps, shape, x.shape, strict=True)):
+        if isinstance(start, int) and isinstance(n, int) and isinstance(extent, int) and n > 0:
+            last = start + (n - 1) * step
+            if not (0 <= start < extent and 0 <= last < extent):
+                raise DefinitionError(f"elements {start} to {last} of axis {axis} are wanted of {format_shape(x.shape)}")
     return Tensor("slice", (x,), (tuple(starts), tuple(steps)), x.dtype, shape)
 
 

@@ -37,7 +37,6 @@ _UNARY = {
     "Asinh": ("asinh", (9, 22)),
     "Acosh": ("acosh", (9, 22)),
     "Atanh": ("atanh", (9, 22)),
-    "Erf": ("erf", (9, 13)),
     "BitwiseNot": ("bitnot", (18,)),
 }
 
@@ -65,6 +64,14 @@ def _binary_at_axis(primitive: str) -> Callable[..., Tensor]:
         return k.binary(primitive, A, aligned(B, A.rank, axis) if broadcast else B)
 
     return definition
+
+
+@op("Erf", (9, 13))
+def erf(input: Tensor) -> Tensor:
+    """Of integers as well: as double, and its fraction cut off."""
+    if input.dtype.is_integer:
+        return k.cast(k.erf(k.cast(input, DType.DOUBLE)), input.dtype)
+    return k.erf(input)
 
 
 for _name, (_primitive, _since) in _UNARY.items():

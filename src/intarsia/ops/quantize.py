@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import normal_axis
@@ -91,6 +91,14 @@ def _blocks(parameter: k.Tensor, x: k.Tensor, at: int, block_size: int) -> k.Ten
     """Every entry repeated `block_size` times along `at`, cut to x's extent."""
     if parameter.rank != x.rank:
         raise k.DefinitionError(f"blocked quantisation needs a scale of x's rank {x.rank}, got {parameter!r}")
+    count, given = floordiv(x.shape[at] + (block_size - 1), block_size), parameter.shape[at]
+    if count != given:
+        if isinstance(count, int) and isinstance(given, int):
+            raise k.DefinitionError(
+                f"the scale is {parameter!r}; expected {count} entries on axis {at}, one for each block of {block_size} of the "
+                f"{x.shape[at]} entries of x"
+            )
+        parameter = k.reshape(parameter, [count if i == at else d for i, d in enumerate(parameter.shape)])  # checked by a run
     spread: list[Dim] = [*parameter.shape[: at + 1], block_size, *parameter.shape[at + 1 :]]
     merged: list[Dim] = [*parameter.shape[:at], parameter.shape[at] * block_size, *parameter.shape[at + 1 :]]
     whole = k.reshape(k.broadcast(k.expand_dims(parameter, [at + 1]), spread), merged)

@@ -100,10 +100,14 @@ def split_to_sequence(input: np.ndarray, split: np.ndarray | None = None, *, axi
         size = int(split)
         if size <= 0:
             raise k.DefinitionError(f"split is {size}; expected a positive number")
-        return np.split(input, range(size, extent, size), axis)
-    if int(np.sum(split)) != extent:
-        raise k.DefinitionError(f"split {np.asarray(split).tolist()} adds up to {int(np.sum(split))}; axis {axis} has {extent}")
-    return np.split(input, np.cumsum(split)[:-1], axis)
+        return np.split(input, range(size, extent, size), axis) if extent else []
+    if int(np.sum(split)) != extent or np.any(split < 0):
+        total = int(np.sum(split))
+        raise k.DefinitionError(
+            f"split {np.asarray(split).tolist()} adds up to {total}; expected sizes from 0 whose sum is the {extent} of axis "
+            f"{axis}"
+        )
+    return np.split(input, np.cumsum(split)[:-1], axis) if len(split) else []
 
 
 def _concat_type(input_sequence: Kind, *, axis: int, new_axis: int = 0) -> Kind:

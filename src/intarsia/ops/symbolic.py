@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, mod
+from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, is_nonnegative, mod, truncdiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
 _MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "cast"))
+_MAY_OVERFLOW = frozenset(("cast", "neg", "abs", "add", "sub", "mul", "div", "reduce"))
+_SIZE_BITS = 32  # of integers that hold any size; smaller ones may wrap around at a run
 
 
 class Unknown(Exception):
@@ -31,12 +33,29 @@ def evaluate_symbolic(root: Tensor, operands: Mapping[int, np.ndarray | None]) -
             raise Unknown(t.prim)
         if t.prim not in _MOVES and any(a.dtype.is_floating and _has_size(values[id(a)]) for a in t.args):
             raise Unknown("float")
-        values[id(t)] = rule(t, [values[id(a)] for a in t.args], operands)
+        found = rule(t, [values[id(a)] for a in t.args], operands)
+        values[id(t)] = _wrapped(found, t.dtype) if t.prim in _MAY_OVERFLOW and t.dtype.is_integer else found
     return values[id(root)]
 
 
 def _has_size(values: np.ndarray) -> bool:
     return any(isinstance(v, Expr) for v in values.flat)
+
+
+def _wrapped(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """Numbers that the type does not have, modulo 2 to the power of its bits.
+
+    Raises:
+        Unknown: a size may be such a number.
+    """
+    low = -(1 << dtype.bits - 1) if dtype.is_signed_integer else 0
+    for i in np.ndindex(values.shape):
+        v = values[i]
+        if not isinstance(v, Expr):
+            values[i] = (v - low) % (1 << dtype.bits) + low
+        elif dtype.bits < _SIZE_BITS:
+            raise Unknown("a size in few bits")
+    return values
 
 
 def _input(t: Tensor, args: list[np.ndarray], operands: Mapping[int, np.ndarray | None]) -> np.ndarray:
@@ -108,12 +127,26 @@ def _lower_bound(d: Any) -> int | None:
 def _divide(a: Any, b: Any) -> Any:
     if isinstance(a, float) or isinstance(b, float):
         return a / b
-    if isinstance(a, Expr) or isinstance(b, Expr):
-        return floordiv(a, b)
-    if b == 0:
+    if not isinstance(b, Expr) and b == 0:
         raise Unknown("division by 0")
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
+    if not _is_positive(b):
+        return -_divide(a, -b) if _is_positive(-b) else truncdiv(a, b)
+    if (low := _lower_bound(a)) is not None and low >= 0:
+        return floordiv(a, b)
+    if (low := _lower_bound(-a)) is not None and low >= 0:
+        return -floordiv(-a, b)
+    return truncdiv(a, b)
+
+
+def _is_positive(d: Any) -> bool:
+    low = _lower_bound(d)
+    return low is not None and low >= 1
+
+
+def _absolute(a: Any) -> Any:
+    if not isinstance(a, Expr):
+        return abs(a)
+    return a if is_nonnegative(a) else -a if is_nonnegative(-a) else dim_max(a, -a)
 
 
 def _modulus(a: Any, b: Any) -> Any:
@@ -187,7 +220,7 @@ _RULES: dict[str, Callable[..., np.ndarray]] = {
     "reduce": _reduce,
     "cast": _cast,
     "neg": _elementwise(lambda a: -a),
-    "abs": _elementwise(lambda a: a if isinstance(a, Expr) else abs(a)),
+    "abs": _elementwise(_absolute),
     "add": _elementwise(lambda a, b: a + b),
     "sub": _elementwise(lambda a, b: a - b),
     "mul": _elementwise(lambda a, b: a * b),
