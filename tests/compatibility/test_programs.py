@@ -1,13 +1,16 @@
 """Programs of others that import onnxruntime, as they are on PyPI: on Intarsia they give what they give on onnxruntime.
 
 Each runs in two processes, one of which calls `install_as("onnxruntime")` first. One that is not installed is skipped.
+INTARSIA_TRANSFORMERS_4 names a folder with transformers 4, for a program that does not run with version 5.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from typing import Any
 
@@ -24,6 +27,7 @@ import json
 import numpy as np
 """
 
+OPTIMUM = "optimum-onnx runs a model of transformers 4"
 PROGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
     "magika tells file types": (("magika",), """
 from magika import Magika
@@ -90,7 +94,7 @@ x = np.random.default_rng(0).random((50, 4)).astype(np.float32)
 fitted = RandomForestClassifier(5, random_state=0, max_depth=3).fit(x, x[:, 0] > 0.5)
 result = convert(fitted, "onnx", x[:1]).predict_proba(x).astype(float).tolist()
 """),
-    "optimum-onnx runs a model of transformers 4": (("optimum", "optimum.onnxruntime", "torch", "transformers"), """
+    OPTIMUM: (("optimum", "torch", "transformers"), """
 import tempfile, torch
 from transformers import BertConfig, BertForSequenceClassification
 from optimum.onnxruntime import ORTModelForSequenceClassification
@@ -107,6 +111,26 @@ torch.onnx.export(model, given, folder + "/model.onnx", input_names=names, outpu
 loaded = ORTModelForSequenceClassification.from_pretrained(folder, provider="CPUExecutionProvider")
 result = loaded(input_ids=tokens, attention_mask=given[1]).logits.numpy().astype(float).tolist()
 """),
+    "onnxmltools converts trees of LightGBM and XGBoost": (("onnxmltools", "lightgbm", "xgboost", "skl2onnx"), """
+import lightgbm, onnxruntime, xgboost
+from onnxmltools import convert_lightgbm, convert_xgboost
+from onnxmltools.convert.common.data_types import FloatTensorType
+x = np.random.default_rng(0).random((200, 4)).astype(np.float32)
+y, kinds, result = x[:, 0] * 2 + x[:, 1], [("x", FloatTensorType([None, 4]))], []
+trees = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1, n_jobs=1).fit(x, y)
+boosted = xgboost.XGBClassifier(n_estimators=5, max_depth=3, n_jobs=1).fit(x, (y > 1.2).astype(int))
+for model in (convert_lightgbm(trees, initial_types=kinds), convert_xgboost(boosted, initial_types=kinds)):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    result += [np.asarray(found, float).tolist() for found in session.run(None, {"x": x[:20]})]
+"""),
+    "onnxslim simplifies a model": (("onnxslim",), """
+import onnx.parser, onnxruntime, onnxslim
+text = '''<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y)
+<float[4] c = {1, 2, 3, 4}, float[4] d = {2, 2, 2, 2}> { e = Mul(c, d)  a = Identity(x)  b = Add(a, e)  y = Relu(b) }'''
+model = onnxslim.slim(onnx.parser.parse_model(text), model_check=True)
+session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+result = [len(model.graph.node), session.run(None, {"x": np.float32([[0, -10, 1, 2]])})[0].tolist()]
+"""),
     "onnxconverter-common makes a model half": (("onnxconverter_common",), """
 import onnx.parser, onnxruntime
 from onnxconverter_common.float16 import convert_float_to_float16
@@ -118,15 +142,18 @@ result = session.run(None, {"x": np.float32([0, 0.5, 1, -1])})[0].tolist()
 }  # fmt: skip
 
 
-def _installed(package: str) -> bool:
-    """Whether a package, or one inside another, is there."""
-    parent = package.rpartition(".")[0]
-    return (not parent or _installed(parent)) and find_spec(package) is not None
+def folders(name: str) -> list[str]:
+    """Where a program's packages are, before all others."""
+    return [found] if name == OPTIMUM and (found := os.environ.get("INTARSIA_TRANSFORMERS_4")) else []
 
 
-def run(runtime: str, program: str) -> subprocess.CompletedProcess[str]:
+def run(runtime: str, program: str, first: list[str]) -> subprocess.CompletedProcess[str]:
     code = f"{START}{program}\nprint('RESULT', json.dumps(result))"
-    return subprocess.run([sys.executable, "-c", code, runtime], capture_output=True, text=True, check=False, timeout=300)
+    paths = [*first, *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.run(
+        [sys.executable, "-c", code, runtime], capture_output=True, text=True, check=False, timeout=300, env=env
+    )
 
 
 def result_of(done: subprocess.CompletedProcess[str]) -> Any:
@@ -148,13 +175,14 @@ def same(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_program_gives_the_same_on_both(name: str) -> None:
     packages, program = PROGRAMS[name]
+    first = folders(name)
     for package in packages:
-        if not _installed(package):
+        if PathFinder.find_spec(package, first) is None and find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
-    original = run("onnxruntime", program)
+    original = run("onnxruntime", program, first)
     if original.returncode:
         pytest.skip(f"the program does not run on onnxruntime here: {original.stderr.strip().splitlines()[-1]}")
-    found, expected = result_of(run("intarsia", program)), result_of(original)
+    found, expected = result_of(run("intarsia", program, first)), result_of(original)
     assert same(found, expected), f"{found}\n{expected}"
 
 
