@@ -50,10 +50,10 @@ class Counters:
 class Memory:
     """One buffer of a device. It goes back to the device's pool with its last reference."""
 
-    __slots__ = ("buffer", "gpu", "nbytes")
+    __slots__ = ("buffer", "gpu", "nbytes", "use")
 
-    def __init__(self, gpu: Gpu, buffer: Any, nbytes: int) -> None:
-        self.gpu, self.buffer, self.nbytes = gpu, buffer, nbytes
+    def __init__(self, gpu: Gpu, buffer: Any, nbytes: int, use: str) -> None:
+        self.gpu, self.buffer, self.nbytes, self.use = gpu, buffer, nbytes, use
 
     def __del__(self) -> None:
         self.gpu.recycle(self)
@@ -97,6 +97,7 @@ class Gpu:
         self._pool: dict[int, list[Any]] = {}
         self._lent: dict[int, Any] = {}  # buffers of living `Memory`: a buffer may not die with it in one garbage collection
         self._pooled_nbytes = 0
+        self._held: dict[str, int] = {}  # bytes in use, by what for
 
     # --- what a device implements ---
 
@@ -140,8 +141,8 @@ class Gpu:
 
     # --- memory ---
 
-    def allocate(self, nbytes: int) -> Memory:
-        """A buffer of at least `nbytes` bytes, its content undefined.
+    def allocate(self, nbytes: int, use: str = "values") -> Memory:
+        """A buffer of at least `nbytes` bytes, its content undefined. `use`: what for, to be said where memory runs out.
 
         Raises:
             OutOfMemory: more than one buffer may have, than the limit of the options allows, or than the device has.
@@ -149,7 +150,8 @@ class Gpu:
         nbytes = self._extent(nbytes)
         if nbytes > self.limits.buffer_nbytes:
             raise OutOfMemory(
-                f"{self.device}: a buffer of {nbytes:,} bytes was asked for; this device allows {self.limits.buffer_nbytes:,}: "
+                f"{self.device}: a buffer of {nbytes:,} bytes for {use} was asked for; this device allows "
+                f"{self.limits.buffer_nbytes:,}: "
                 "use a smaller batch or a shorter input"
             )
         with self.lock:
@@ -158,33 +160,46 @@ class Gpu:
                 self._pooled_nbytes -= nbytes
                 buffer = kept.pop()
             else:
-                self._require(nbytes)
-                buffer = self._created(nbytes)
+                self._require(nbytes, use)
+                buffer = self._created(nbytes, use)
             self._lent[id(buffer)] = buffer
+            self._held[use] = self._held.get(use, 0) + nbytes
             self.counters.allocated_nbytes += nbytes
             self.counters.peak_nbytes = max(self.counters.peak_nbytes, self.counters.allocated_nbytes)
-        return Memory(self, buffer, nbytes)
+        return Memory(self, buffer, nbytes, use)
+
+    def holders(self) -> dict[str, int]:
+        """Bytes in use by what they are for, the most first."""
+        with self.lock:
+            return dict(sorted(((u, n) for u, n in self._held.items() if n), key=lambda pair: -pair[1]))
+
+    def _holders_text(self) -> str:
+        held = ", ".join(f"{use} {nbytes:,}" for use, nbytes in self.holders().items())
+        return f"in use by all sessions on it: {held or 'nothing'}"
 
     def _extent(self, nbytes: int) -> int:
         """The size of the block for so many bytes."""
         return aligned(nbytes)
 
-    def _created(self, nbytes: int) -> Any:
+    def _created(self, nbytes: int, use: str) -> Any:
         try:
             return self._create(nbytes)
         except OutOfMemory:
-            if not self.trim():
-                raise
+            self.trim()
+        try:
             return self._create(nbytes)
+        except OutOfMemory as error:
+            raise OutOfMemory(f"{error} (for {use}; {self._holders_text()})") from None
 
-    def _require(self, nbytes: int) -> None:
+    def _require(self, nbytes: int, use: str) -> None:
         held = self.counters.allocated_nbytes + self._pooled_nbytes
         if self.memory_limit and held + nbytes > self.memory_limit:
             self.trim()
             if self.counters.allocated_nbytes + nbytes > self.memory_limit:
+                used = self.counters.allocated_nbytes
                 raise OutOfMemory(
-                    f"{self.device}: {nbytes:,} more bytes were asked for, {self.counters.allocated_nbytes:,} are in use and "
-                    f"the limit is {self.memory_limit:,}: raise the limit, or use a smaller batch"
+                    f"{self.device}: {nbytes:,} more bytes were asked for {use}, {used:,} are in use and "
+                    f"the limit is {self.memory_limit:,}: raise the limit, or use a smaller batch ({self._holders_text()})"
                 )
 
     def recycle(self, memory: Memory) -> None:
@@ -192,6 +207,7 @@ class Gpu:
         with self.lock:
             self._lent.pop(id(memory.buffer))
             self.counters.allocated_nbytes -= memory.nbytes
+            self._held[memory.use] -= memory.nbytes
             if self._pooled_nbytes + memory.nbytes > _POOLED_NBYTES:
                 self._destroy(memory.buffer)
                 return
@@ -210,9 +226,9 @@ class Gpu:
 
     # --- copies ---
 
-    def write(self, array: np.ndarray) -> Slice:
-        """The bytes of a C-contiguous array, on the device."""
-        place = Slice(self.allocate(array.nbytes), 0, array.nbytes)
+    def write(self, array: np.ndarray, use: str = "values") -> Slice:
+        """The bytes of a C-contiguous array, on the device. `use`: as for `allocate`."""
+        place = Slice(self.allocate(array.nbytes, use), 0, array.nbytes)
         self.fill(place, array)
         return place
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import os
 import threading
 import warnings
@@ -13,14 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
-from intarsia.errors import EPFail, OutOfMemory
+from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
 
 INSTALL = "install the package pyopencl: pip install 'intarsia[opencl]'"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 _MOST_THREADS = 256
+_CONTEXT_LOST = -9999  # NVIDIA's driver, for a kernel that read or wrote what is not its own
+_logger = logging.getLogger("intarsia")
 
 
 @functools.cache
@@ -75,14 +79,14 @@ _lock = threading.Lock()
 
 
 def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
-    """A device by its number: one for all sessions of the process.
+    """A device by its number: one for all sessions of the process, opened again where it was lost.
 
     Raises:
         EPFail: there is no such device, or it gives no context.
     """
     with _lock:
         found = _opened.get((index, memory_limit))
-        if found is None:
+        if found is None or found.lost:
             devices = known()
             if why := missing() or no_such_device(index, [described(i, d) for i, d in enumerate(devices)]):
                 raise EPFail(f"OpenCL: no device: {why}")
@@ -96,7 +100,9 @@ class OpenClDevice(Gpu):
     def __init__(self, index: int, device: Any, memory_limit: int = 0) -> None:
         import pyopencl as cl
 
-        self._cl = cl
+        self._cl, self._handle = cl, device
+        self.lost = ""
+        self._clock: Any = None
         try:
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
@@ -136,12 +142,29 @@ class OpenClDevice(Gpu):
         return found.data
 
     def _compile(self, kernel: Kernel) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", self._cl.CompilerWarning)  # a compiler that says something else than errors
-                return self._cl.Program(self._context, kernel.source).build(self._options)
-        except self._cl.Error as error:
-            raise EPFail(f"{self.device}: a kernel was not accepted: {error}\n{kernel.source}") from error
+        """From the cache where this driver has compiled the text before; it may refuse what it made then."""
+        key = "opencl-" + content_key(kernel.source, *self._options, *self._compiler())
+        known = get_cache().get(key)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", self._cl.CompilerWarning)  # a compiler that says something else than errors
+            if known is not None:
+                try:
+                    return self._cl.Program(self._context, [self._handle], [known]).build(self._options)
+                except self._cl.Error as error:
+                    _logger.info("%s: a kernel in the cache is compiled anew: %s", self.device, error)
+            try:
+                made = self._cl.Program(self._context, kernel.source).build(self._options, cache_dir=False)
+            except self._cl.Error as error:
+                raise EPFail(f"{self.device}: a kernel was not accepted: {error}\n{kernel.source}") from error
+        (code,) = made.get_info(self._cl.program_info.BINARIES)
+        if code:
+            get_cache().put(key, bytes(code))
+        return made
+
+    def _compiler(self) -> tuple[str, ...]:
+        """What a program in machine code depends on besides its text."""
+        device, platform = self._handle, self._handle.platform
+        return device.name, device.vendor, device.version, device.driver_version, platform.name, platform.version
 
     def bind(self, launch: Launch) -> tuple[Any, tuple[int, int, int], tuple[int, int, int]]:
         """A kernel object of its own: arguments belong to the object."""
@@ -167,9 +190,27 @@ class OpenClDevice(Gpu):
                 raise self._failure("could not start a kernel", error) from error
             self.counters.launches += len(bound)
 
+    def timed(self, bound: Sequence[tuple[Any, tuple[int, int, int], tuple[int, int, int]]]) -> list[float]:
+        """In a queue that keeps times."""
+        with self.lock:
+            try:
+                if self._clock is None:
+                    wanted = self._cl.command_queue_properties.PROFILING_ENABLE
+                    self._clock = self._cl.CommandQueue(self._context, properties=wanted)
+                self._queue.finish()
+                events = [self._cl.enqueue_nd_range_kernel(self._clock, *launch) for launch in bound]
+                self._clock.finish()
+                self.counters.launches += len(bound)
+                return [float(event.profile.end - event.profile.start) for event in events]
+            except self._cl.Error as error:
+                raise self._failure("could not start a kernel", error) from error
+
     def _failure(self, what: str, error: Any) -> EPFail | OutOfMemory:
         """An error of pyopencl as one of ours."""
         known = self._cl.status_code
+        if error.code in (known.DEVICE_NOT_AVAILABLE, known.INVALID_CONTEXT, known.INVALID_COMMAND_QUEUE, _CONTEXT_LOST):
+            self.lost = str(error)
+            return DeviceLost(f"{self.device} {what}: {error}; what was in its memory is gone: make the session again")
         text = f"{self.device} {what}: {error}"
         if error.code in (known.MEM_OBJECT_ALLOCATION_FAILURE, known.OUT_OF_RESOURCES, known.OUT_OF_HOST_MEMORY):
             return OutOfMemory(f"{text}: use a smaller batch or a shorter input")

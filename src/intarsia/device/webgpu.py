@@ -9,6 +9,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, Wgsl
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
@@ -175,6 +177,44 @@ class WebGpu(Gpu):
             except self._wgpu.GPUError as error:
                 raise self._failure("could not start kernels", error) from error
             self.counters.launches += len(bound)
+
+    def timed(self, bound: Sequence[tuple[Launch, Any]]) -> list[float]:
+        """Each launch in a pass of its own, between two timestamps of the device."""
+        if "timestamp-query" not in self._device.features:
+            return super().timed(bound)
+        found: list[float] = []
+        with self.lock:
+            try:
+                for start in range(0, len(bound), _PASS_LAUNCHES):
+                    found += self._timed_passes(bound[start : start + _PASS_LAUNCHES])
+            except (self._wgpu.GPUError, RuntimeError) as error:
+                raise self._failure("could not start kernels", error) from error
+            self.counters.launches += len(bound)
+        return found
+
+    def _timed_passes(self, bound: Sequence[tuple[Launch, Any]]) -> list[float]:
+        count, usage = 2 * len(bound), self._wgpu.BufferUsage
+        times = self._device.create_query_set(type="timestamp", count=count)
+        target = self._device.create_buffer(size=8 * count, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
+        encoder = self._device.create_command_encoder()
+        for i, (launch, group) in enumerate(bound):
+            at = {"query_set": times, "beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
+            compute = encoder.begin_compute_pass(timestamp_writes=at)
+            compute.set_pipeline(launch.program)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*launch.kernel.groups)
+            compute.end()
+        encoder.resolve_query_set(times, 0, count, target, 0)
+        self._device.queue.submit([encoder.finish()])
+        ticks = np.frombuffer(self._device.queue.read_buffer(target), np.uint64).astype(np.int64)
+        target.destroy()
+        return [float(t) * self._period() for t in ticks[1::2] - ticks[::2]]
+
+    def _period(self) -> float:
+        """Nanoseconds of a tick, which wgpu tells through its library only."""
+        from wgpu.backends.wgpu_native import lib
+
+        return float(lib.wgpuQueueGetTimestampPeriod(self._device.queue._internal))
 
     def _failure(self, what: str, error: Exception) -> EPFail | OutOfMemory:
         """An error of wgpu as one of ours."""

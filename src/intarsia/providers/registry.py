@@ -210,9 +210,9 @@ def get_available_providers() -> list[str]:
 
 def get_all_providers() -> list[str]:
     """Names of all providers that Intarsia or onnxruntime know, installed or not; the CPU is last."""
-    installed = _names()
-    last = (REFERENCE, CPU)
-    return list(dict.fromkeys([*(n for n in installed if n not in BUILTIN), *KNOWN_ELSEWHERE, *last]))
+    installed, last = _names(), (REFERENCE, CPU)
+    own = (n for n in BUILTIN if n not in last)
+    return list(dict.fromkeys([*(n for n in installed if n not in BUILTIN), *KNOWN_ELSEWHERE, *own, *last]))
 
 
 def resolve(

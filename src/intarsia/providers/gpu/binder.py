@@ -108,9 +108,9 @@ class Work:
 
     def _constant(self, leaf: str) -> Slice:
         if leaf in self.cut.tables:
-            return self.gpu.write(self.cut.tables[leaf])
+            return self.gpu.write(self.cut.tables[leaf], "weights")
         constant, shared = self.leaves[leaf]
-        return self.constants.slice(leaf, constant) if shared else self.gpu.write(constant.numpy())
+        return self.constants.slice(leaf, constant) if shared else self.gpu.write(constant.numpy(), "weights")
 
 
 class Scope:

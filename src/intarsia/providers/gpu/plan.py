@@ -45,7 +45,7 @@ class Constants:
         with self._lock:
             found = self._slices.get(name)
             if found is None:
-                found = self._slices[name] = self.gpu.write(constant.numpy())
+                found = self._slices[name] = self.gpu.write(constant.numpy(), "weights")
                 constant.forget()
             return found
 
@@ -149,7 +149,7 @@ class Plan:
             at.append(total)
             rows.append(row)
             total += row.nbytes
-        return (self.gpu.write(np.concatenate(rows)) if total else None), at
+        return (self.gpu.write(np.concatenate(rows), "sizes of kernels") if total else None), at
 
     # --- running ---
 
@@ -158,7 +158,8 @@ class Plan:
     ) -> list[DeviceTensor]:
         """One run; `observer`: wait for every launch, and tell of it."""
         gpu = self.gpu
-        made = {n: Slice(gpu.allocate(nbytes), 0, nbytes) for n, _, _ in self.outputs for nbytes in (self.nbytes_of(n),)}
+        sizes = {n: self.nbytes_of(n) for n, _, _ in self.outputs}
+        made = {n: Slice(gpu.allocate(nbytes, "results"), 0, nbytes) for n, nbytes in sizes.items()}
         state = self._acquire()
         outside = {**inputs, **made}
         if state.status is not None:
@@ -194,7 +195,7 @@ class Plan:
             return self._free.pop()
         except IndexError:
             pass
-        arena = Slice(self.gpu.allocate(self.arena_nbytes), 0, self.arena_nbytes)
+        arena = Slice(self.gpu.allocate(self.arena_nbytes, "intermediate values"), 0, self.arena_nbytes)
         nbytes = 256 * len(self._checked)
         status = Slice(self.gpu.allocate(nbytes), 0, nbytes) if nbytes else None
         state = State(arena, status, [])

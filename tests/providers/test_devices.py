@@ -1,0 +1,168 @@
+"""What every device with memory of its own does, on those that are here: WebGPU and OpenCL on drivers for the processor.
+
+For CUDA and ROCm, on imitated drivers, see test_streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.device import memory, opencl, webgpu
+from intarsia.device.gpu import Gpu
+from intarsia.providers.options import parse_options
+from intarsia.providers.registry import load_provider
+
+
+@dataclass(frozen=True)
+class Kind:
+    kind: str
+    provider: str
+    module: Any
+    open: Callable[..., Gpu]
+
+    def session(self, **given: object) -> intarsia.InferenceSession:
+        from onnx import helper
+
+        nodes = [helper.make_node("MatMul", ["x", "x"], ["a"], name="product"), helper.make_node("Softmax", ["a"], ["y"])]
+        inputs, outputs = [helper.make_tensor_value_info("x", 1, ["n", "n"])], [helper.make_empty_tensor_value_info("y")]
+        model = helper.make_model(
+            helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
+        )
+        options = intarsia.SessionOptions()
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        return intarsia.InferenceSession(model.SerializeToString(), options, [(self.provider, dict(given))])
+
+
+KINDS = {
+    "webgpu": Kind("webgpu", "WebGpuExecutionProvider", webgpu, webgpu.open_device),
+    "opencl": Kind("opencl", "OpenCLExecutionProvider", opencl, opencl.open_device),
+}
+X = np.random.default_rng(0).standard_normal((70, 70)).astype(np.float32)
+
+
+@pytest.fixture(params=sorted(KINDS))
+def gpu(request: pytest.FixtureRequest) -> Kind:
+    found = KINDS[request.param]
+    if why := found.module.missing():
+        pytest.skip(f"no device for {found.provider}: {why}")
+    return found
+
+
+def test_a_profile_has_the_devices_own_times(gpu: Kind) -> None:
+    session = gpu.session()
+    (wanted,) = session.run(None, {"x": X})
+    report = session.profile({"x": X}, runs=2, roofline=False)
+    kernels = [k for k in report.kernels if k.kind == "kernel"]
+    assert [(k.op, k.provider) for k in kernels] == [("MatMul", gpu.provider), ("Softmax", gpu.provider)]
+    assert all(0 < k.milliseconds <= report.milliseconds for k in kernels)
+    assert all(k.nbytes >= X.nbytes for k in kernels)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], wanted)
+
+
+def test_values_on_the_device(gpu: Kind) -> None:
+    value = intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, 0)
+    assert value.device_name() == gpu.kind
+    assert intarsia.OrtDevice.make(gpu.kind, 0).kind == gpu.kind
+    session = gpu.session()
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", gpu.kind, 0)
+    session.run_with_iobinding(binding)
+    counters = gpu.open().counters
+    before = counters.copies_in + counters.copies_out
+    session.run_with_iobinding(binding)
+    assert counters.copies_in + counters.copies_out == before
+    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), session.run(None, {"x": X})[0])
+
+
+@pytest.mark.parametrize("index", [-1, "one", 2.5])
+def test_numbers_of_devices_that_cannot_be(gpu: Kind, index: object) -> None:
+    message = f"expected the number of a device, an integer from 0 on, got {index!r}"
+    with pytest.raises(intarsia.InvalidArgument, match=f"option 'device_id' of {gpu.provider}: {message}"):
+        parse_options(load_provider(gpu.provider), {"device_id": index})
+    with pytest.raises(intarsia.InvalidArgument, match=f"device '{gpu.kind}': {message}"):
+        intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, index)  # type: ignore[arg-type]
+
+
+def test_a_device_that_is_not_there(gpu: Kind) -> None:
+    with pytest.raises(intarsia.EPFail, match=r"device_id is 99; there (is|are) \d+ devices? \(0: "):
+        gpu.session(device_id=99)
+    with pytest.raises(intarsia.InvalidArgument, match=rf"device {gpu.kind}:99 cannot be used: .*device_id is 99; there"):
+        memory.gpu_of(gpu.kind, 99)
+
+
+def test_who_holds_memory_is_said(gpu: Kind) -> None:
+    session = gpu.session(gpu_mem_limit=200_000)
+    session.run(None, {"x": X})
+    message = r"more bytes were asked for \w.*, [\d,]+ are in use and the limit is 200,000: .* \(in use by all sessions on it: "
+    with pytest.raises(intarsia.OutOfMemory, match=message + r"(values|intermediate values) [\d,]+"):
+        session.run(None, {"x": np.zeros((150, 150), np.float32)})
+    np.testing.assert_allclose(session.run(None, {"x": X})[0].sum(), 70, rtol=1e-4)  # the session goes on
+
+
+def test_memory_is_counted_by_its_use(gpu: Kind) -> None:
+    device = gpu.open(0, memory_limit=1 << 22)
+    kept = [device.allocate(1 << 20, "these"), device.allocate(1 << 19, "those")]
+    assert device.holders() == {"these": 1 << 20, "those": 1 << 19}
+    del kept[0]
+    assert device.holders() == {"those": 1 << 19}
+    with pytest.raises(intarsia.OutOfMemory, match=r"asked for more, 524,288 are in use .*sessions on it: those 524,288\)"):
+        device.allocate(1 << 22, "more")
+
+
+# --- OpenCL ---
+
+
+@pytest.mark.skipif(bool(opencl.missing()), reason=f"no OpenCL device: {opencl.missing()}")
+class TestOpenCl:
+    def test_programs_come_from_the_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+        built: list[int] = []
+        monkeypatch.setattr(opencl, "_opened", {})
+        kind = KINDS["opencl"]
+        (wanted,) = kind.session().run(None, {"x": X})
+        entries = list(tmp_path.rglob("opencl-*"))
+        assert len(entries) == kind.open().counters.compiled == 2
+        import pyopencl as cl
+
+        class Counted(cl.Program):  # type: ignore[misc, name-defined]
+            def __init__(self, *given: Any) -> None:
+                built.append(len(given))  # (context, text) or (context, devices, machine code)
+                super().__init__(*given)
+
+        monkeypatch.setattr(cl, "Program", Counted)
+        monkeypatch.setattr(opencl, "_opened", {})
+        np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
+        assert built == [3, 3]
+        for entry in entries:  # machine code that this driver does not take
+            intarsia.codegen.cache.get_cache().put(entry.name, b"nothing that a driver knows")
+        monkeypatch.setattr(opencl, "_opened", {})
+        np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
+        assert built[2:] == [3, 2, 3, 2]
+
+    def test_a_lost_device_ends_the_run_and_a_new_session_has_a_new_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import pyopencl as cl
+
+        monkeypatch.setattr(opencl, "_opened", {})
+        kind = KINDS["opencl"]
+        session = kind.session()
+        (wanted,) = session.run(None, {"x": X})
+
+        class Lost(cl.Error):  # type: ignore[misc, name-defined]
+            code = cl.status_code.INVALID_CONTEXT
+
+        def lose(*given: object) -> None:
+            raise Lost("clEnqueueNDRangeKernel failed: INVALID_CONTEXT")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(cl, "enqueue_nd_range_kernel", lose)
+            with pytest.raises(intarsia.DeviceLost, match=r"could not start a kernel: .*INVALID_CONTEXT; what was in"):
+                session.run(None, {"x": X})
+        np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
