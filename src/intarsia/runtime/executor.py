@@ -31,7 +31,7 @@ with its barrier as the caller saw it (NO_BARRIER is ignored then).
 A pool runs one table at a time. A caller that finds it busy runs its table alone, as thread 0 of 1, or waits its turn
 if it said so: either way nothing can deadlock, and tables with their own arguments do not disturb each other.
 
-Waiting threads spin for about 100 microseconds, then sleep. If another thread of the pool was last seen on the same core,
+Waiting threads spin for about a millisecond, then sleep. If another thread of the pool was last seen on the same core,
 which would wait for them to stop, a worker moves to another core first (on Linux, by leaving this one out of its affinity
 for a moment), and where it cannot, or is the caller, sleeps after 2 microseconds (threads do not yield: that gives whole
 time slices to other processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on
@@ -76,7 +76,7 @@ NO_BARRIER = 2
 OK = word.OK
 TERMINATED = word.TERMINATED
 MAX_THREADS = word.MAX_THREADS
-SPIN_MICROSECONDS = 100.0
+SPIN_MICROSECONDS = 1000.0
 
 _WAIT_IF_BUSY = 1
 _ALONE = 2
