@@ -108,7 +108,7 @@ def test_rows(m: int, depth: int, rng: np.random.Generator) -> None:
         acc, other = k.input(0, DType.FLOAT, (1,)), k.input(1, DType.FLOAT, (1,))
         epilogue = Epilogue(acc + other, ("column",), (DType.FLOAT,))
         for tile in tiles(DType.FLOAT):
-            spec, taps = GemmSpec(epilogue=epilogue, tile=tile), blocked.row_taps(depth, DType.FLOAT)
+            spec, taps = GemmSpec(epilogue=epilogue, tile=tile), blocked.row_taps(DType.FLOAT)
             micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack.pack_matrix(b, tile)
             for nthreads in (1, 3):
                 c, whole = t.guarded((m, n))

@@ -8,8 +8,10 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.codegen import conv, pack, winograd
+from intarsia.codegen.blocked import row_taps
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.winograd import WinogradSpec
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang
@@ -48,13 +50,14 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
 def convolve(
     s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WinogradSpec, nthreads: int, planned: int, **more: object
 ) -> np.ndarray:
-    packed = winograd.pack_weights(w, spec, t.tile())
+    tile, taps = winograd.winograd_tile(spec, t.host()), row_taps(DType.FLOAT)
+    micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), winograd.pack_weights(w, spec, tile)
     scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, t.host(), s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
     args = winograd.winograd_args(
-        spec, t.host(), s, micro=t.micro(), x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
-        taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, **more,
+        spec, t.host(), s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
+        taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, **more,
     )  # fmt: skip
     t.run(winograd.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
@@ -70,8 +73,10 @@ def test_winograd(s: ConvShape, outputs: int) -> None:
     expected = reference(x, w, s)
     for nthreads in t.THREADS:
         for planned in (1, nthreads):
-            y = convolve(s, x, w, WinogradSpec(outputs), nthreads, planned)
-            np.testing.assert_allclose(y, expected, atol=1e-3 if outputs == 4 else 1e-4)
+            for columns in (None, 16 * 3, 16 * 2):
+                tile = columns and blocked_tile(columns, None, DType.FLOAT, t.host())
+                y = convolve(s, x, w, WinogradSpec(outputs, tile=tile or None), nthreads, planned)
+                np.testing.assert_allclose(y, expected, atol=1e-3 if outputs == 4 else 1e-4)
 
 
 @pytest.mark.parametrize("heavy", [False, True])
@@ -112,7 +117,7 @@ def test_where_it_applies() -> None:
 @pytest.mark.parametrize(
     ("size", "channels", "filters", "outputs"),
     [
-        (56, 64, 64, 4), (28, 128, 128, 4), (14, 256, 256, 4), (7, 512, 512, 2), (7, 160, 320, 2), (224, 3, 64, None),
+        (56, 64, 64, 4), (28, 128, 128, 4), (14, 256, 256, 2), (7, 512, 512, None), (7, 160, 320, None), (224, 3, 64, None),
         (224, 64, 64, 4), (112, 32, 64, 4),
     ],
 )  # fmt: skip

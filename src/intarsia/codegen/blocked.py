@@ -63,9 +63,15 @@ def _blocks(units: int, least: int) -> tuple[int, int]:
 # --- pointwise ----------------------------------------------------------------------------------------------------
 
 
-def row_taps(k: int, dtype: DType) -> np.ndarray:
+def row_taps(dtype: DType) -> np.ndarray:
     """The taps of a block of `rows_text`: int64 bytes."""
     return np.arange(_BLOCK_TAPS + 1, dtype=np.int64) * STEPS * itemsize(dtype)
+
+
+def row_blocks(k: int) -> tuple[int, int, int, int]:
+    """How a sum of k products is cut: taps, taps of a block, single steps behind the last one, blocks."""
+    per, blocks = _blocks(k // STEPS, 1)
+    return k // STEPS, per, k % STEPS, blocks
 
 
 def rows_args(
@@ -88,15 +94,14 @@ def rows_args(
     tile = _check(spec)
     size, out_size = tile.itemsize, itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
     lda, ldc = lda or k * size, ldc or n * out_size
-    tiles, panels, units = -(-m // tile.rows), -(-n // tile.width), k // STEPS
-    per, blocks = _blocks(units, 1)
+    tiles, panels = -(-m // tile.rows), -(-n // tile.width)
     chunks = min(max(1, tiles), max(1, -(-(lda * m) // A_RESIDENT_NBYTES)))
     if lda * m + ldc * m > k * n * size and tiles >= 2 * threads:
         chunks = -(-chunks // threads) * threads
     even = m // max(1, tiles)
     args = [
-        micro, a, lda, b, lda * even, c, ldc, m, n, taps, units, per, k % STEPS, blocks, k * tile.width * size,
-        tiles, even, m % max(1, tiles), max(1, -(-tiles // chunks)), panels,
+        micro, a, lda, b, lda * even, c, ldc, m, n, taps, *row_blocks(k), k * tile.width * size, tiles, even, m % max(1, tiles),
+        max(1, -(-tiles // chunks)), panels,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -188,17 +193,36 @@ class _Rows(Gemm):
         row = body.add(body.mul(tile, v["rows"]), body.min(tile, v["extra"]))
         rows = body.add(v["rows"], body.select(body.less(tile, v["extra"]), 1, 0))
         a = body.at(v["a"], body.mul(row, v["lda"]), body.mul(tap, STEPS * self.tile.itemsize))
+        c = body.at(self.c, body.mul(row, v["ldc"]))
+        places = self._places([(row, 1)])
+        with body.when(final):
+            self._fetch(c, places, rows)
         self._multiply(a, right, v["taps"], taps, more, rows)
         with body.when(final):
-            self._finish(body.at(self.c, body.mul(row, v["ldc"])), [(row, 1)], rows)
+            self._finish(c, places, rows)
 
-    def _finish(self, c: Value, place: list[tuple[Value, int]], rows: Value) -> None:
-        """The epilogue of a tile; `place` has its numbers of rows, lines and images, and their fields of an operand."""
+    def _places(self, place: list[tuple[Value, int]]) -> list[Value]:
+        """Where a tile's operands are; `place` has its numbers of rows, lines and images, and their fields of an operand."""
         body = self.body
-        places = [
+        return [
             body.at(base, *(body.mul(i, operand[level]) for i, level in place)) if kind in ("row", "full") else base
             for kind, base, operand in zip(self.finish.kinds, self.bases, self.operands, strict=True)
         ]
+
+    def _fetch(self, c: Value, places: list[Value], rows: Value) -> None:
+        """Fetch the operands of a tile's end, which the layers before wrote, maybe on another core, and where it will store."""
+        body, width = self.body, self.tile.width
+        with body.loop(0, rows) as i:
+            for j in range(0, width * self.finish.itemsize, _LINE):
+                body.prefetch(body.at(c, body.mul(i, self.v["ldc"]), j), write=True)
+            for kind, dtype, place, operand in zip(self.finish.kinds, self.finish.dtypes, places, self.operands, strict=True):
+                if kind == "full":
+                    for j in range(0, width * itemsize(dtype), _LINE):
+                        body.prefetch(body.at(place, body.mul(i, operand[1]), j))
+
+    def _finish(self, c: Value, places: list[Value], rows: Value) -> None:
+        """The epilogue of a tile."""
+        body = self.body
         with body.either(body.equal(self.columns, self.tile.width)) as (whole, partial):
             with whole:
                 self._rows_whole(c, places, rows)
@@ -429,7 +453,10 @@ class _Windows(_Rows):
         pitch = body.mul(body.mul(v["copied"], v["advance"]), _LINE)
         a = body.at(self.scratch, body.mul(line, pitch), body.mul(row, v["lda"]))
         with body.when(body.less(0, rows)):
+            c = body.at(self.c, body.mul(self.image, v["image_c"]), body.mul(number, v["line_c"]), body.mul(row, v["ldc"]))
+            places = self._places([(row, 1), (number, 2), (self.image, 3)])
+            with body.when(final):
+                self._fetch(c, places, rows)
             self._multiply(a, right, body.at(v["taps"], body.mul(tap, 8)), taps, more, rows)
             with body.when(final):
-                c = body.at(self.c, body.mul(self.image, v["image_c"]), body.mul(number, v["line_c"]), body.mul(row, v["ldc"]))
-                self._finish(c, [(row, 1), (number, 2), (self.image, 3)], rows)
+                self._finish(c, places, rows)

@@ -349,10 +349,10 @@ class Body:
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         return self.b.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), list(lanes)))
 
-    def prefetch(self, pointer: Value, locality: int = 3) -> None:
-        """Fetch a line for reading; locality 3: into all caches, 2: from the second level on."""
+    def prefetch(self, pointer: Value, locality: int = 3, write: bool = False) -> None:
+        """Fetch a line, for reading or for a `write`; locality 3: into all caches, 2: from the second level on."""
         f = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [pointer.type, _I32, _I32, _I32])
-        self.b.call(f, [pointer, self.const32(0), self.const32(locality), self.const32(1)])
+        self.b.call(f, [pointer, self.const32(int(write)), self.const32(locality), self.const32(1)])
 
     def const32(self, value: int) -> Value:
         return ir.Constant(ir.IntType(32), value)

@@ -27,14 +27,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.codegen.blocked import row_blocks
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.gemm import Operand
-from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
+from intarsia.codegen.microkernel import PARAMETERS, Tile
 from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.stepped import STEPS, blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import walk
@@ -42,7 +44,7 @@ from intarsia.kernel.lang import walk
 _LIGHT = 8  # primitives of an epilogue that is unrolled for all outputs of a tile
 _FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
-    "dilation_h dilation_w grain "
+    "dilation_h dilation_w grain units per rest steps "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
     "weight_plane_nbytes"
 ).split()
@@ -60,11 +62,12 @@ _FILTER = {
 
 @dataclass(frozen=True)
 class WinogradSpec:
-    """`outputs` (m) is 4 or 2; dtype FLOAT; epilogue operands "column", "full" or "scalar"."""
+    """`outputs` (m) is 4 or 2; dtype FLOAT; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`."""
 
     outputs: int = 4
     epilogue: Epilogue | None = None
     dtype: DType = DType.FLOAT
+    tile: Tile | None = None
 
     def __post_init__(self) -> None:
         if self.outputs not in _FILTER:
@@ -76,6 +79,11 @@ class WinogradSpec:
     def side(self) -> int:
         """Pixels along an input tile."""
         return self.outputs + 2
+
+
+def winograd_tile(spec: WinogradSpec, target: Target) -> Tile:
+    """The register tile of the products, by `stepped.stepped_micro_text`: the spec's, or one that suits many filters."""
+    return spec.tile or blocked_tile(1 << 10, None, spec.dtype, target)
 
 
 def is_applicable(shape: ConvShape) -> bool:
@@ -95,9 +103,10 @@ def _tile_count(shape: ConvShape, outputs: int) -> int:
 
 # Measured on AVX-512 cores (3 GHz, 2 MiB of second-level cache); only the ratios decide.
 _FLOPS = 165e9  # of the micro-kernel
-_WEIGHT_BYTES_PER_SECOND = 18e9  # weights stream from the third-level cache or from memory
+_WEIGHT_BYTES_PER_SECOND = 11.5e9  # weights stream from the third-level cache or from memory
 _BORDER_BYTES_PER_SECOND = 20e9
-_TRANSFORM_SECONDS = {2: 20e-9, 4: 67e-9}  # of one vector of channels of one tile, in or out
+_TRANSFORM_SECONDS = {2: 25e-9, 4: 100e-9}  # of one vector of channels of one tile, in or out
+_OVERLAP = 0.35  # of the shorter of computing and streaming weights that the longer does not hide
 _CALL_STEPS = 12  # what a call of the micro-kernel costs, in steps along k
 
 
@@ -115,7 +124,7 @@ def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) ->
         transform = tiles * (-(-channels // lanes) + -(-filters // lanes)) * _TRANSFORM_SECONDS[outputs]
     compute = 2 * sums * (depth + _CALL_STEPS) * filters / _FLOPS
     stream = 4 * weights / _WEIGHT_BYTES_PER_SECOND
-    return max(compute, stream) + 0.35 * min(compute, stream) + transform
+    return max(compute, stream) + _OVERLAP * min(compute, stream) + transform
 
 
 def prefers_winograd(shape: ConvShape, lanes: int = 16) -> int | None:
@@ -155,7 +164,7 @@ _SCRATCH_NBYTES = 24 << 20
 
 @functools.lru_cache(maxsize=1024)
 def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int) -> _Layout:
-    tile = tile_of(spec.dtype, target)
+    tile = winograd_tile(spec, target)
     down, across = _tiles(shape, spec.outputs)
     tiles = _tile_count(shape, spec.outputs)
     matrices = spec.side**2
@@ -170,7 +179,10 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
         # The weights are streamed once for every block: few, large blocks, but a matrix's rows stay in cache.
         most = max(tile.rows, min(_L2_NBYTES // 4 // row, _SCRATCH_NBYTES // per_tile))
     share = -(-tiles // nthreads)
-    if share < tile.rows:
+    panels = -(-shape.filters // tile.width)
+    again = tiles * -(-shape.channels // tile.lanes) * _TRANSFORM_SECONDS[spec.outputs]  # if all threads transform the input
+    streams = weights_nbytes > _L2_NBYTES // 2 and _OVERLAP * weights_nbytes / _WEIGHT_BYTES_PER_SECOND > again
+    if share < 2 * tile.rows or streams and (panels % nthreads == 0 or panels >= 4 * nthreads):
         share = tiles
     blocks = -(-tiles // max(1, min(most, share)))
     block = max(1, -(-tiles // max(1, blocks)))
@@ -205,12 +217,12 @@ def winograd_args(
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
 ) -> list[int]:
-    """The kernel's arguments. `x`: the input without border; `taps`: the address of one int64 0; `scratch`: that of
+    """The kernel's arguments. `x`: the input without border; `taps`: the address of `blocked.row_taps`; `scratch`: that of
     `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too).
 
     Operands are as `conv.conv_operand` gives them.
     """
-    tile = tile_of(spec.dtype, target)
+    tile = winograd_tile(spec, target)
     layout = _layout(spec, target, shape, nthreads)
     (height, width), (out_height, out_width) = shape.spatial, shape.output
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
@@ -220,9 +232,9 @@ def winograd_args(
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, shape.channels, *shape.pads[:2], out_height, out_width,
-        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, x_pixel,
-        x_pixel * width, x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height, scratch,
-        layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
+        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(shape.channels),
+        x_pixel, x_pixel * width, x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height,
+        scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
         shape.channels * padded_filters * tile.itemsize,
     ]  # fmt: skip
     for operand in operands:
@@ -243,7 +255,7 @@ class _Winograd:
         self.spec, self.side, self.m = spec, spec.side, spec.outputs
         self.module = Module(target)
         self.body: Body = self.module.kernel()
-        self.tile = tile_of(spec.dtype, target)
+        self.tile = winograd_tile(spec, target)
         self.lanes = self.tile.lanes
         self.vector_nbytes = self.lanes * self.tile.itemsize
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
@@ -400,24 +412,34 @@ class _Winograd:
         pieces = body.div(body.add(number, tile.rows - 1), tile.rows)
         rows, extra = body.div(number, pieces), body.rem(number, pieces)
         panel_nbytes = body.mul(v["channels"], tile.width * tile.itemsize)
+        near = body.mul(rows, v["row_nbytes"])
         with body.loop(0, self.side**2) as matrix, body.loop(panel0, body.add(panel0, count)) as panel:
             width_nbytes = self._width_nbytes(panel)
             vectors = body.div(width_nbytes, self.vector_nbytes)
-            b = body.at(v["weights"], body.mul(matrix, v["weight_plane_nbytes"]), body.mul(panel, panel_nbytes))
-            a = body.at(self.transformed, body.mul(matrix, v["plane_nbytes"]))
+            tap_nbytes = body.mul(width_nbytes, STEPS)
+            pace = body.div(body.add(tap_nbytes, body.sub(pieces, 1)), pieces)
+            right = body.at(v["weights"], body.mul(matrix, v["weight_plane_nbytes"]), body.mul(panel, panel_nbytes))
+            left = body.at(self.transformed, body.mul(matrix, v["plane_nbytes"]))
             out = self._sums_at(matrix, panel)
-            pace = body.div(body.add(width_nbytes, body.sub(pieces, 1)), pieces)
-            ahead = body.at(b, panel_nbytes)
-            with body.loop(0, pieces) as piece:
-                first = body.add(body.mul(piece, rows), body.min(piece, extra))
-                height = body.add(rows, body.select(body.less(piece, extra), 1, 0))
-                fetch = body.at(ahead, body.mul(body.mul(v["channels"], pace), piece))
-                at = body.at(a, body.mul(first, v["row_nbytes"]))
-                to = body.at(out, body.mul(first, width_nbytes))
-                body.call_pointer(
-                    v["micro"], PARAMETERS,
-                    [at, v["row_nbytes"], b, width_nbytes, v["channels"], v["taps"], 1, to, 0, fetch, pace, height, vectors],
-                )  # fmt: skip
+            with body.loop(0, v["steps"]) as step:
+                tap = body.mul(step, v["per"])
+                taps = body.min(v["per"], body.sub(v["units"], tap))
+                rest = body.select(body.equal(body.add(step, 1), v["steps"]), v["rest"], 0)
+                b = body.at(right, body.mul(tap, tap_nbytes))
+                a = body.at(left, body.mul(tap, STEPS * tile.itemsize))
+                ahead = body.at(b, body.mul(taps, tap_nbytes), body.mul(rest, width_nbytes))
+                accumulate = body.select(body.equal(step, 0), 0, 1)
+                with body.loop(0, pieces) as piece:
+                    first = body.add(body.mul(piece, rows), body.min(piece, extra))
+                    height = body.add(rows, body.select(body.less(piece, extra), 1, 0))
+                    body.call_pointer(
+                        v["micro"], PARAMETERS,
+                        [
+                            body.at(a, body.mul(first, v["row_nbytes"])), v["row_nbytes"], b, near, rest, v["taps"], taps,
+                            body.at(out, body.mul(first, width_nbytes)), accumulate,
+                            body.at(ahead, body.mul(body.mul(piece, taps), pace)), pace, height, vectors,
+                        ],
+                    )  # fmt: skip
 
     def _width_nbytes(self, panel: Value) -> Value:
         body, tile = self.body, self.tile

@@ -181,7 +181,8 @@ class Convolution(Windowed):
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
         outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
         if outputs is not None:
-            chosen = winograd.WinogradSpec(outputs, epilogue)
+            tile = blocked_tile(weights.shape[0], None, self.data.dtype, target)
+            chosen = winograd.WinogradSpec(outputs, epilogue, tile=tile)
             return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]
         return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
 
@@ -198,17 +199,16 @@ class Convolution(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, spec: winograd.WinogradSpec,
     ) -> Step:  # fmt: skip
-        dtype = self.data.dtype
-        tile = tile_of(dtype, target)
+        dtype, tile = self.data.dtype, winograd.winograd_tile(spec, target)
         label = f"winograd{spec.outputs}"
         packed = workspace.add(self.reads[1], f"{label}_{tile.width}", lambda: winograd.pack_weights(weights, spec, tile))
-        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(dtype))
 
-        micro = micro_text(dtype, target)
+        micro = stepped_micro_text(dtype, target, tile)
         call = ConvolutionCall(
-            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero
+            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps
         )
-        reads = (self.reads[0], packed, zero, *(o.name for o in operands))
+        reads = (self.reads[0], packed, taps, *(o.name for o in operands))
         return Step(
             winograd.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
             label=f"{label} {self.output}", calls=(micro,), work=call.geometry.shares,
@@ -335,7 +335,7 @@ class ConvolutionCall:
         """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
         return blocked.rows_args(
             self.spec, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y, m=shape.batch * math.prod(shape.output),  # type: ignore[arg-type]
-            n=shape.filters, k=shape.channels, taps=blocked.row_taps(shape.channels, self.spec.dtype),  # type: ignore[arg-type]
+            n=shape.filters, k=shape.channels, taps=blocked.row_taps(self.spec.dtype),  # type: ignore[arg-type]
             operands=self._given(shape, self.spec.dtype), threads=threads,
         )  # fmt: skip
 
