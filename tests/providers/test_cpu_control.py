@@ -155,20 +155,20 @@ def test_scan(directions: str) -> None:
 
 
 def test_what_needs_python_still_runs() -> None:
-    growing = f"""g (float[A] x, int64 n) => (float[B] y) {{ {TRUE}
-        y = Loop(n, c, x) <body = b (int64 i, bool ci, float[C] a) => (bool co, float[D] a2)
-        {{ co = Identity(ci)  a2 = Concat<axis = 0>(a, a) }}> }}"""
-    check(growing, *trips(3, 0), native=False)
-    stacked_until = """g (float[4] x, int64 n, bool c) => (float[4] y, float[K, 4] ys) {
-        y, ys = Loop(n, c, x) <body = b (int64 i, bool ci, float[4] a) => (bool co, float[4] a2, float[4] s)
-        { a2 = Add(a, a)  s = Neg(a)  m = ReduceMax<keepdims = 0>(a2)
-          lim = Constant<value = float {50.0}>()  co = Less(m, lim) }> }"""
-    check(stacked_until, *({**feed, "c": np.array(True)} for feed in trips(100, 2)), native=False)
     differing = """g (bool c, float[4] x) => (float[N] y) {
         two = Constant<value = int64[1] {2}>()  z = Constant<value = int64[1] {0}>()
         y = If(c) <then_branch = t () => (float[4] a) { a = Neg(x) },
                    else_branch = e () => (float[2] b) { b = Slice(x, z, two) }> }"""
     check(differing, *({"x": X, "c": np.array(c)} for c in (True, False)), native=False)
+
+
+def test_rows_of_carried_values_are_those_of_the_trip() -> None:
+    """A carried value that is a row too is written as it was when the trip began, whatever comes in its place."""
+    text = f"""g (float[4] x, int64 n) => (int64 last, int64[K] seen) {{ {TRUE} first = Constant<value = int64 {{-7}}>()
+        last, seen = Loop(n, c, first) <body = b (int64 i, bool ci, int64 a) => (bool co, int64 a2, int64 s)
+        {{ co = Identity(ci)  a2 = Identity(i)  s = Identity(a) }}> }}"""
+    made = check(text, *({"x": X, "n": np.array(n)} for n in (0, 1, 5)))
+    np.testing.assert_array_equal(made.run(None, {"x": X, "n": np.array(4)})[1], [-7, 0, 1, 2])
 
 
 def test_bodies_that_python_runs_take_views() -> None:

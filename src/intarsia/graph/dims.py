@@ -12,8 +12,11 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import ClassVar, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Union
 from weakref import WeakValueDictionary
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
@@ -550,6 +553,48 @@ def evaluate_all(sizes: Iterable[Dim], env: Mapping[str, int]) -> list[int]:
     """
     known: dict[Atom, int] = {}
     return [d._evaluate(env, known) if isinstance(d, Expr) else int(d) for d in sizes]
+
+
+def evaluate_many(sizes: Iterable[Dim], envs: Mapping[str, np.ndarray]) -> list[np.ndarray | int]:
+    """The values of sizes for many environments at once: `envs` has for each symbol an array of Python's integers (dtype
+    object); so have the results, of which those without symbols are numbers.
+
+    Raises:
+        KeyError: a symbol is not in `envs`.
+        ValueError, ZeroDivisionError: a size has no value for some of them.
+    """
+    known: dict[Atom, Any] = {}
+
+    def of_atom(atom: Atom) -> Any:
+        found = known.get(atom)
+        if found is None:
+            if atom.args:
+                found = _elementwise(atom.name, len(atom.args))(*map(of, atom.args))
+            else:
+                found = envs[atom.name]
+            known[atom] = found
+        return found
+
+    def of(d: Dim) -> Any:
+        if not isinstance(d, Expr):
+            return int(d)
+        total: Any = 0
+        for mono, coeff in d.terms.items():
+            term: Any = coeff
+            for atom, power in mono:
+                term = term * of_atom(atom) ** power
+            total = total + term
+        return total
+
+    return [of(d) for d in sizes]
+
+
+@functools.cache
+def _elementwise(name: str, count: int) -> Callable[..., Any]:
+    import numpy as np  # which a graph does not need
+
+    made: Callable[..., Any] = np.frompyfunc(_OPAQUE[name], count, 1)
+    return made
 
 
 def symbols_of(d: Dim) -> frozenset[str]:

@@ -287,6 +287,7 @@ class Graph:
         constants: initializers by name.
         types: types of inner values, as declared or inferred.
         opset_imports: domain -> opset version.
+        followed: inputs whose elements sizes may be written in from the beginning (positions, in the body of a loop).
     """
 
     name: str = ""
@@ -299,12 +300,14 @@ class Graph:
     functions: dict[tuple[str, str, str], Function] = field(default_factory=dict)
     overridable: list[str] = field(default_factory=list)
     metadata: Metadata = field(default_factory=Metadata)
+    followed: frozenset[str] = frozenset()
 
     def clone(self) -> Graph:
         """A graph whose nodes, lists and dicts can be changed without touching this one (constant data is shared)."""
         return Graph(
             self.name, list(self.inputs), list(self.outputs), [n.copy() for n in self.nodes], dict(self.constants),
             dict(self.types), dict(self.opset_imports), self.functions, list(self.overridable), self.metadata,
+            self.followed,
         )  # fmt: skip
 
     def producers(self) -> dict[str, Node]:

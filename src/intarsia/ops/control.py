@@ -74,32 +74,51 @@ def _check_carried(given: Types, made: Types) -> None:
 # --- types that hold for several values ------------------------------------------------------------------------------
 
 
-def merge_types(a: ValueType | None, b: ValueType | None, loose: set[Dim] | None = None) -> ValueType | None:
-    """A type that values of both types have: sizes that differ become fresh symbols, ranks that differ an unknown shape.
+class Varying:
+    """Sizes that differ between values of one type, as symbols: one symbol for all that are the same two sizes.
 
-    `loose` collects those symbols; a size of `a` that is one of them stays.
+    A loop's sizes that begin alike and are changed alike, as the lengths of its caches are, so stay one size.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[Dim, Dim], Dim] = {}
+        self._symbols: set[Dim] = set()
+        self._turned: dict[Dim, Dim] = {}
+
+    def begin(self) -> None:
+        """The body is looked at again: what it makes of the symbols tells whether they are one size."""
+        self._turned = {}
+
+    def size(self, a: Dim, b: Dim) -> Dim:
+        """A size that is `a` or `b`; `a` itself where it is such a symbol, and all others that are it become `b` too."""
+        if a in self._symbols and self._turned.setdefault(a, b) == b:
+            return a
+        if a == b and a not in self._symbols:
+            return a
+        if (a, b) not in self._of:
+            self._of[a, b] = fresh_symbol("varying")
+            self._symbols.add(self._of[a, b])
+        return self._of[a, b]
+
+
+def merge_types(a: ValueType | None, b: ValueType | None, loose: Varying | None = None) -> ValueType | None:
+    """A type that values of both types have: sizes that differ become symbols, ranks that differ an unknown shape.
+
+    `loose` has the symbols that were made before.
     """
     if a is None or b is None:
         return None
-    loose = set() if loose is None else loose
+    loose = Varying() if loose is None else loose
     if isinstance(a, TensorType) and isinstance(b, TensorType):
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return TensorType(a.dtype)
-        return TensorType(a.dtype, tuple(_merge_dims(x, y, loose) for x, y in zip(a.shape, b.shape, strict=True)))
+        return TensorType(a.dtype, tuple(loose.size(x, y) for x, y in zip(a.shape, b.shape, strict=True)))
     if isinstance(a, SequenceType) and isinstance(b, SequenceType):
         return SequenceType(merge_types(a.element, b.element, loose))
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
         inner = [t.element if isinstance(t, OptionalType) else t for t in (a, b)]
         return OptionalType(merge_types(inner[0], inner[1], loose))
     return a
-
-
-def _merge_dims(a: Dim, b: Dim, loose: set[Dim]) -> Dim:
-    if a == b or a in loose:
-        return a
-    size = fresh_symbol("varying")
-    loose.add(size)
-    return size
 
 
 def _fresh_count() -> int:
@@ -124,16 +143,17 @@ def _visible_dim(d: Dim, mark: int) -> Dim:
     return fresh_symbol("body") if hidden else d
 
 
-def _carried_types(body: Callable[[Types], Types], initial: Types, count: int) -> tuple[Types, Types]:
+def carried_types(body: Callable[[Types], Types], initial: Types, count: int) -> tuple[Types, Types]:
     """Types of loop-carried values over all iterations, and of the body's other outputs.
 
     A size that an iteration changes becomes a symbol; then the body is inferred again, until nothing changes.
     """
     carried = list(initial)
-    loose: set[Dim] = set()
-    for _ in range(3):
+    loose = Varying()
+    for _ in range(4):
         out = body(carried)
         _check_carried(carried, out[:count])
+        loose.begin()
         merged = [merge_types(a, b, loose) for a, b in zip(carried, out[:count], strict=True)]
         if merged == carried:
             return carried, out[count:]
@@ -198,7 +218,7 @@ def _loop_types(
         _check_condition("the body's condition", going)
         return others
 
-    carried, scans = _carried_types(made, list(v_initial), len(v_initial))
+    carried, scans = carried_types(made, list(v_initial), len(v_initial))
     return [*(_visible(t, mark) for t in carried), *(_stacked(_visible(t, mark), 0, trips) for t in scans)]
 
 
@@ -309,7 +329,7 @@ def _scan_types(
         if rank is not None and not -rank <= axis < rank:
             raise k.DefinitionError(f"scan input {i} has rank {rank}: axis {axis} is out of range")
     elements = [_without(t, a) for t, a in zip(inputs[states:], axes, strict=True)]
-    carried, scans = _carried_types(lambda types: infer(body, [*types, *elements]), list(inputs[:states]), states)
+    carried, scans = carried_types(lambda types: infer(body, [*types, *elements]), list(inputs[:states]), states)
     first = inputs[states]
     count = first.shape[_axis_of(first, axes[0])] if isinstance(first, TensorType) and first.shape is not None else None
     out_axes = _one_each("scan_output_axes", scan_output_axes, len(scans))

@@ -84,6 +84,8 @@ def infer(
     for value in graph.inputs:
         if value.type is not None:
             result.types[value.name] = value.type
+        if value.name in graph.followed:
+            _named_elements(value.name, value.type, result)
     for name, constant in graph.constants.items():
         result.types[name] = constant.type
         limit = VALUE_LIMIT if constant.dtype in _INTEGERS else FLOAT_LIMIT if constant.dtype in _FLOATS else -1

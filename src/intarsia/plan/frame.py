@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, evaluate_all
+from intarsia.graph.dims import Dim, Expr, evaluate_all, evaluate_many
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.plan import call
 from intarsia.plan.arena import align, place
@@ -110,6 +111,23 @@ class Rebinding:
     ) -> None:  # fmt: skip
         self.frame, self.words, self.outputs, self.serial = frame, words, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long, self.sliced = arena_nbytes, workspace_nbytes, long, sliced
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What a frame found for many sizes at once, all of which share one layout of the arena.
+
+    Attributes:
+        words: int64 [sizes, words], each row as a `Rebinding` has them.
+        serial: of each step, whether one thread runs it.
+        outputs: bytes of each output, the most that any of the sizes needs.
+    """
+
+    frame: Frame
+    words: np.ndarray
+    serial: np.ndarray
+    arena_nbytes: int
+    outputs: list[int]
 
 
 class Frame:
@@ -273,24 +291,60 @@ class Frame:
         long = call.is_long(float(work.sum())) or self.loops
         return Rebinding(self, words, outputs, serial, arena_nbytes, int(scratch.max(initial=0)), long, sliced)
 
-    def _nbytes(self, values: np.ndarray) -> np.ndarray | None:
-        """Bytes of every buffer; None where a size is negative or a buffer absurdly large."""
-        shapes = values[self.shape_places]
-        if (shapes < 0).any() or (shapes.astype(np.float64).prod(1) * self.itemsizes > min(_EXACT, MOST_BYTES)).any():
+    def bind_many(self, envs: Mapping[str, np.ndarray], count: int) -> Repeated | None:
+        """The segment for `count` sizes at once; None where they do not all fit together, or want other addresses.
+
+        `envs` has an array of Python's integers for each symbol, as `evaluate_many` takes them.
+        """
+        dims, values = list(self.sizes.places), np.empty((count, len(self.sizes.places)), np.int64)
+        try:
+            found = evaluate_many(dims, envs)
+            for column, value in enumerate(found):
+                values[:, column] = value
+        except (ValueError, ZeroDivisionError, OverflowError):
             return None
-        nbytes: np.ndarray = shapes.prod(1) * self.itemsizes
+        nbytes = self._nbytes(values)
+        if nbytes is None:
+            return None
+        columns = values.T.tolist()
+        if not all(holds(kind, a, b) for kind, i, j in self.constraints for a, b in zip(columns[i], columns[j], strict=True)):
+            return None
+        varying = frozenset(name for name, column in envs.items() if (column != column[0]).any())
+        sizes = [_Noted({name: int(column[i]) for name, column in envs.items()}, varying) for i in range(count)]
+        scratch = np.zeros((count, len(self.scratched)), np.int64)
+        for ask, which in self.asked_scratch:
+            scratch[:, which] = np.array(_for_each(sizes, ask, self.threads), np.int64)[:, None]
+        words = np.repeat(self.words[None], count, axis=0)
+        words[:, self.sized] = values[:, self.sized_places]
+        for asked, places in zip(self.asked, self.asked_places, strict=True):
+            numbers = _for_each(sizes, partial(self._asked_numbers, asked))
+            if any(row is None for row in numbers):
+                return None
+            words[:, places] = np.array(numbers, np.int64)[:, None, :]
+        offsets, arena_nbytes = self._offsets(np.concatenate([nbytes[:, self.slot_buffers], scratch], 1).max(0))
+        words[:, self.arena] = offsets[self.arena_slots] + self.arena_offsets
+        ends = [self._serial(values[i], sizes[i]) for i in (0, count - 1)]
+        numbers_of = [list(self.segment.buffers).index(n) for n in self.segment.outputs]
+        return Repeated(self, words, ends[0] & ends[1], arena_nbytes, [int(nbytes[:, i].max()) for i in numbers_of])
+
+    def _asked_numbers(self, asked: _Asked, size: Callable[[Dim], int]) -> list[int] | None:
+        given = asked.step.arguments(size, self.threads)
+        if len(given) != asked.count or any(given[j] != a for j, a in asked.refs):
+            return None
+        numbers = [given[j] for j in asked.numbers]
+        return numbers if all(type(x) is int for x in numbers) else None  # type: ignore[return-value]
+
+    def _nbytes(self, values: np.ndarray) -> np.ndarray | None:
+        """Bytes of every buffer, for each row of `values`; None where a size is negative or a buffer absurdly large."""
+        shapes = values[..., self.shape_places]
+        if (shapes < 0).any() or (shapes.astype(np.float64).prod(-1) * self.itemsizes > min(_EXACT, MOST_BYTES)).any():
+            return None
+        nbytes: np.ndarray = shapes.prod(-1) * self.itemsizes
         return nbytes
 
     def _fit(self, found: list[int]) -> bool:
         """Whether the segment's constraints hold."""
-        for kind, i, j in self.constraints:
-            left, right = found[i], found[j]
-            if kind == "divisor":
-                if left == 0 != right:
-                    return False
-            elif not (left == right or (kind == "broadcast" and left == 1) or (kind == "least" and left > right)):
-                return False
-        return True
+        return all(holds(kind, found[i], found[j]) for kind, i, j in self.constraints)
 
     def _numbers(self, values: np.ndarray, size: Callable[[Dim], int]) -> np.ndarray | None:
         """All words but addresses of the arena; None where a step wants other addresses than those that the frame knows."""
@@ -352,6 +406,40 @@ def _sizes_of(env: Mapping[str, int], known: dict[Dim, int] | None = None) -> Ca
         return value
 
     return size
+
+
+def holds(kind: str, left: int, right: int) -> bool:
+    """Whether two sizes are as a constraint of this kind has them."""
+    if kind == "divisor":
+        return left != 0 or right == 0
+    return left == right or (kind == "broadcast" and left == 1) or (kind == "least" and left > right)
+
+
+class _Noted:
+    """Sizes of one environment, as a function; notes whether one was asked for that depends on a varying symbol."""
+
+    def __init__(self, env: Mapping[str, int], varying: frozenset[str]) -> None:
+        self.env, self.varying, self.varied = env, varying, False
+        self._known: dict[Dim, int] = {}
+
+    def __call__(self, d: Dim) -> int:
+        if not isinstance(d, Expr):
+            return d
+        if not self.varied and d.symbols & self.varying:
+            self.varied = True
+        value = self._known.get(d)
+        if value is None:
+            value = self._known[d] = d.evaluate(self.env)
+        return value
+
+
+def _for_each(sizes: Sequence[_Noted], ask: Callable[..., Any], *further: Any) -> list[Any]:
+    """What a function of sizes answers for each environment; it is asked once where it looks at none that differs."""
+    sizes[0].varied = False
+    first = ask(sizes[0], *further)
+    if not sizes[0].varied:
+        return [first] * len(sizes)
+    return [first, *(ask(size, *further) for size in sizes[1:])]
 
 
 def _columns(rows: Sequence[tuple[int, ...]], count: int) -> tuple[np.ndarray, ...]:

@@ -74,7 +74,7 @@ class CpuBoundCall(BoundCall):
             if self._bound.checked and self._state.status.tobytes() != self._bound.unset:
                 status = self._state.status.copy()
                 self._state.status[:] = 0
-                self._program.report_status(self._bound, status)
+                self._program.report_status(self._bound.segment, status)
         except BaseException:  # a signal's handler raised one
             self._state.cut_short()
             raise

@@ -157,7 +157,7 @@ class _Splicer:
             )
             if name
         ]  # fmt: skip
-        after = [*self._back(carried, inner.results[1 : 1 + states], kinds[2:]), *self._moves(scans, counter)]
+        after = [*self._moves(scans, counter), *self._back(carried, inner.results[1 : 1 + states], kinds[2:])]
         first = self._given_condition()
         condition = inner.results[0] if len(self.node.inputs) > 1 and self.node.inputs[1] else ""
         before = self._moves(self._starts(carried, initial))
@@ -193,7 +193,7 @@ class _Splicer:
             )
             if name
         ]  # fmt: skip
-        after = [*self._back(carried, inner.results[:states], kinds), *self._moves(scans, counter)]
+        after = [*self._moves(scans, counter), *self._back(carried, inner.results[:states], kinds)]
         steps = [*self._moves(rows, counter), *inner.steps]
         return self._looped(self._moves(self._starts(carried, initial)), steps, after, counter, "", "", rows[0].rows)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.graph.dims import Shape
+from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.model import Node, Value
 from intarsia.plan.segment import Constraint, Segment
+
+if TYPE_CHECKING:
+    from intarsia.codegen.engine import KernelText
 
 
 @dataclass
@@ -30,6 +34,46 @@ class HostStep:
 
 
 @dataclass(frozen=True)
+class Carried:
+    """What a trip of a loop makes of one carried value.
+
+    Attributes:
+        shape: sizes after the trip, in symbols that are known before it.
+        elements: symbols of elements, known before the trip, with what they are after it; None: only a run knows.
+    """
+
+    shape: Shape
+    elements: tuple[tuple[str, Dim | None], ...] = ()
+
+
+@dataclass
+class LoopStep:
+    """A Loop or Scan whose body is one native segment, with sizes that may differ from trip to trip.
+
+    Attributes:
+        reads, captured, views: as `HostStep` has them.
+        body: takes what the node's body takes, then what it captures.
+        carried, rows: of the body's outputs; of `rows` the shape of one row.
+    """
+
+    node: Node
+    reads: tuple[str, ...]
+    captured: tuple[str, ...]
+    views: tuple[Shape | None, ...]
+    body: Executable
+    carried: tuple[Carried, ...]
+    rows: tuple[tuple[Shape, np.dtype], ...]
+    kernels: tuple[KernelText, KernelText]  # "move" and "count"
+
+    @property
+    def reason(self) -> str:
+        return "a loop that is bound for many trips at once"
+
+    def fresh(self) -> LoopStep:
+        return replace(self, body=self.body.fresh())
+
+
+@dataclass(frozen=True)
 class Result:
     """An output of the program: its buffer, whether the caller needs a copy, its shape where the buffer has another."""
 
@@ -38,12 +82,15 @@ class Result:
     view: Shape | None = None
 
 
+Unit = Segment | HostStep | LoopStep
+
+
 @dataclass
 class Executable:
     """Units in order, and what binds them to the shapes of a run.
 
     Attributes:
-        units: native segments, and host steps between them.
+        units: native segments, loops and host steps between them.
         constants: arrays that steps read or that are outputs, by the name of their buffer.
         learned: value or buffer -> symbols that are known once it is there, each with the axis whose size it is, or -1 - i
             for element i.
@@ -54,7 +101,7 @@ class Executable:
     inputs: tuple[Value, ...]
     outputs: tuple[str, ...]
     results: tuple[Result, ...]
-    units: list[Segment | HostStep]
+    units: list[Unit]
     constants: dict[str, np.ndarray]
     learned: dict[str, list[tuple[str, int]]]
     sizes: dict[str, int]
@@ -62,6 +109,22 @@ class Executable:
 
     def segments(self) -> list[Segment]:
         return [u for u in self.units if isinstance(u, Segment)]
+
+    def loops(self) -> list[LoopStep]:
+        return [u for u in self.units if isinstance(u, LoopStep)]
+
+    def nested(self) -> list[Executable]:
+        """This and the bodies of its loops, and theirs."""
+        return [self, *(inner for loop in self.loops() for inner in loop.body.nested())]
+
+    def kernels(self) -> dict[str, KernelText]:
+        """All that it calls, by symbol."""
+        found = {k.symbol: k for e in self.nested() for segment in e.segments() for s in segment.steps for k in s.kernels}
+        return found | {k.symbol: k for e in self.nested() for loop in e.loops() for k in loop.kernels}
+
+    def fresh(self) -> Executable:
+        """Another one of the same code and constants, bound to nothing yet."""
+        return replace(self, units=[u if isinstance(u, HostStep) else u.fresh() for u in self.units])
 
     def learn(self, name: str, value: object, env: dict[str, int]) -> None:
         """Sizes (and elements) of a value that is there now."""

@@ -30,9 +30,10 @@ from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.depth_first import depth_first
 from intarsia.providers.cpu.dequantize import dequantized, requantized
-from intarsia.providers.cpu.executable import Executable, HostStep, Result
+from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
+from intarsia.providers.cpu.growing import LOOPS, loop_step
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
@@ -53,6 +54,7 @@ class Lowered:
     grouping: Grouping
     executable: Executable
     types: dict[str, ValueType]
+    values: dict[str, np.ndarray]  # elements (numbers or symbolic) of values that are known before the run
 
 
 def lower_graph(
@@ -148,7 +150,7 @@ class _Lowerer:
         self.types = inference.types
         self.constants = _Workspace(self.graph.constants, config)
         self.sources: dict[str, tuple[str, int]] = {}
-        self.units: list[Segment | HostStep] = []
+        self.units: list[Unit] = []
         self.other_names: dict[str, list[str]] = {}
         for name in grouping.alias:
             self.other_names.setdefault(grouping.canonical(name), []).append(name)
@@ -171,7 +173,7 @@ class _Lowerer:
                 if missing:
                     g.host = f"its size {min(missing)!r} is known only at run time"
             if g.host:
-                if not self._splice(g):
+                if not self._splice(g) and not self._repeat(g):
                     self._host(g)
             else:
                 self._append(self._steps(g))
@@ -184,7 +186,7 @@ class _Lowerer:
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
             *self._learned(), tuple(self.divisors),
         )  # fmt: skip
-        return Lowered(self.graph, self.grouping, executable, self.types)
+        return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values)
 
     def _append(self, steps: Sequence[Step | Jump]) -> None:
         if not any(isinstance(s, Jump) for s in self.steps):  # which may have led past what ran
@@ -210,7 +212,21 @@ class _Lowerer:
         g.host = ""
         return True
 
-    # --- what `control` asks ---
+    def _repeat(self, g: Group) -> bool:
+        """A loop whose body is native, but for sizes that its trips change, becomes a unit of its own."""
+        step = loop_step(g.nodes[0], self) if len(g.nodes) == 1 and g.nodes[0].op_type in LOOPS else None
+        if step is None:
+            return False
+        self._close()
+        self.units.append(step)
+        for name in step.node.outputs:
+            self._define(name)
+        for name in step.reads:
+            self.constants.plain(name)
+        g.host = ""
+        return True
+
+    # --- what `control` and `growing` ask ---
 
     def canonical(self, name: str) -> str:
         return self.grouping.canonical(name)
@@ -228,6 +244,14 @@ class _Lowerer:
     def lower(self, graph: Graph) -> tuple[Executable, dict[str, ValueType]]:
         lowered = lower_graph(graph, self.registry, self.target, self.config, self.defined)
         return lowered.executable, lowered.types
+
+    def lower_apart(self, graph: Graph) -> Lowered:
+        """A body as a program of its own, which knows no sizes but those of its inputs."""
+        return lower_graph(graph, self.registry, self.target, self.config)
+
+    def types_of(self, graph: Graph) -> dict[str, ValueType]:
+        """Types of a body's values."""
+        return infer(graph, self.registry, self.types, self.inference.values).types
 
     def _results(self) -> Iterator[Result]:
         """Where each output lies; what the caller shares with nobody need not be copied."""
@@ -256,17 +280,18 @@ class _Lowerer:
         self._close()
         for node in g.nodes:
             captured = tuple(sorted(node.used_names() - set(node.inputs)))
-            reads = tuple(self.grouping.canonical(n) if n else "" for n in (*node.inputs, *captured))
-            views = tuple(self._view(n) for n in (*node.inputs, *captured))
+            reads, views = self.read(*node.inputs, *captured)
             self.units.append(HostStep(node, reads, captured, views, g.host))
             for name in node.outputs:
                 self._define(name)
             for name in reads:
                 self.constants.plain(name)
 
-    def _view(self, name: str) -> Shape | None:
-        kind = self.types.get(name)
-        return kind.shape if name in self.grouping.alias and isinstance(kind, TensorType) else None
+    def read(self, *names: str) -> tuple[tuple[str, ...], tuple[Shape | None, ...]]:
+        """The buffers of values ("": none), and their shapes where the buffers are known under other ones."""
+        kinds = (self.types.get(n) if n in self.grouping.alias else None for n in names)
+        views = tuple(kind.shape if isinstance(kind, TensorType) else None for kind in kinds)
+        return tuple(self.grouping.canonical(n) if n else "" for n in names), views
 
     # --- symbols ---
 
@@ -319,7 +344,7 @@ class _Lowerer:
         later: set[str] = {canonical(n) for n in self.graph.output_names()}
         later |= {canonical(value) for value, axis in self.sources.values()}
         for unit in reversed(self.units):
-            if isinstance(unit, HostStep):
+            if not isinstance(unit, Segment):
                 later.update(n for n in unit.reads if n)
                 continue
             unit.steps = depth_first(unit.steps, later, self.target)

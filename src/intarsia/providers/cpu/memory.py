@@ -11,7 +11,7 @@ import numpy as np
 
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.plan.segment import BoundSegment, Segment
-from intarsia.providers.cpu.executable import HostStep
+from intarsia.providers.cpu.executable import Unit
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
@@ -21,7 +21,8 @@ MAPPED, SHARED, OWN = "mapped", "shared", "own"
 
 def memory_of(program: CpuProgram) -> ProgramMemory:
     """What `program` and the programs of its subgraphs hold."""
-    inner = [memory_of(body) for _, body in program._bodies.values()]
+    bodies = [*(body for _, body in program._bodies.values()), *(loop.body for loop in program._loops.values())]
+    inner = [memory_of(body) for body in bodies]
     executable = program.executable
     arrays = {a.ctypes.data: a for found in (executable.constants, *(s.constants for s in executable.segments()))
               for a in found.values() if isinstance(a, np.ndarray) and a.nbytes}  # fmt: skip
@@ -43,7 +44,7 @@ def predicted(program: CpuProgram, shapes: Sequence[Sequence[int] | None]) -> Pl
         for symbol, axis in program.executable.learned.get(value.name, ()):
             if shape is not None and 0 <= axis < len(shape):
                 env.setdefault(symbol, shape[axis])
-    units: list[BoundSegment | Segment | HostStep] = []
+    units: list[BoundSegment | Unit] = []
     for unit in program.executable.units:
         if isinstance(unit, Segment):
             try:
@@ -72,7 +73,7 @@ def _shapes(program: CpuProgram, key: Sequence[object]) -> str:
     return ", ".join(f"{n} {list(s)}" for n, s in zip(program.inputs, key, strict=False) if isinstance(s, tuple))
 
 
-def _plan(shapes: str, units: Iterable[BoundSegment | Segment | HostStep]) -> PlanMemory:
+def _plan(shapes: str, units: Iterable[BoundSegment | Unit]) -> PlanMemory:
     bound: list[BoundSegment] = []
     unknown = 0
     for unit in units:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,9 @@ from intarsia.plan.call import SLICED
 from intarsia.plan.results import memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.executable import Executable, HostStep
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.host import NATIVE, HostKernel, host_kernel, native_kernel
+from intarsia.providers.cpu.looping import LoopProgram
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PLAN_LIMIT = 64  # input shapes whose plans are kept
 class Plan:
     """A program bound to input shapes: what can be bound before data is seen."""
 
-    def __init__(self, env: dict[str, int], units: list[BoundSegment | Segment | HostStep]) -> None:
+    def __init__(self, env: dict[str, int], units: list[BoundSegment | Unit]) -> None:
         self.env, self.units = env, units
         self.single = units[0] if len(units) == 1 and isinstance(units[0], BoundSegment) else None
 
@@ -63,6 +63,7 @@ class CpuProgram(Program):
             segment.addresses, segment.arena = addresses, context.memory
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._lock = threading.Lock()
+        self._loops = {id(step): LoopProgram(self, step) for step in executable.loops()}
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
         sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
@@ -81,8 +82,7 @@ class CpuProgram(Program):
 
         target = target or Target.host()
         lowered = lower_graph(graph, registry, target, context.config)
-        steps = [step for segment in lowered.executable.segments() for step in segment.steps]
-        kernels = {k.symbol: k for step in steps for k in step.kernels}
+        kernels = lowered.executable.kernels()
         addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
 
@@ -90,8 +90,7 @@ class CpuProgram(Program):
         """A program for another session that shares code and weights with this one, and nothing of its runs."""
         if any(isinstance(u, HostStep) and any(True for _ in u.node.subgraphs) for u in self.executable.units):
             return None
-        units = [u.fresh() if isinstance(u, Segment) else u for u in self.executable.units]
-        return CpuProgram(replace(self.executable, units=units), self._addresses, context, self.target)
+        return CpuProgram(self.executable.fresh(), self._addresses, context, self.target)
 
     @cached_property
     def registry(self) -> Registry:
@@ -157,7 +156,7 @@ class CpuProgram(Program):
         if state.times is not None:
             self._report_times(bound, state.times)
         if bound.checked and state.status.tobytes() != bound.unset:
-            self.report_status(bound, state.status)
+            self.report_status(bound.segment, state.status)
         bound.release(state)
         return results
 
@@ -183,10 +182,10 @@ class CpuProgram(Program):
             nbytes = sum(bound.step_nbytes(i) for i in range(first, last + 1))
             self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]), nbytes)
 
-    def report_status(self, bound: BoundSegment, status: np.ndarray) -> None:
+    def report_status(self, segment: Segment, status: np.ndarray) -> None:
         """Raise InvalidArgument for the first step that found something wrong with its data."""
         first = int(np.flatnonzero(status)[0])
-        step, fault = bound.segment.steps[first], int(status[first])
+        step, fault = segment.steps[first], int(status[first])
         divides = step.divides if isinstance(step, Step) and fault == DIVISION_BY_ZERO else ""
         raise InvalidArgument(f"{divides or step.where}: {MESSAGES[fault]}")
 
@@ -196,8 +195,8 @@ class CpuProgram(Program):
         for unit in plan.units:
             if run is not None:
                 run.check()
-            if isinstance(unit, HostStep):
-                self._run_host_timed(unit, values, env, run)
+            if isinstance(unit, (HostStep, LoopStep)):
+                self._run_apart_timed(unit, values, env, run)
                 for name in unit.node.outputs:
                     if name in learned:
                         self.executable.learn(name, values.get(name), env)
@@ -235,7 +234,7 @@ class CpuProgram(Program):
         for constraint in self.executable.constraints:
             if (symbols_of(constraint.left) | symbols_of(constraint.right)) <= env.keys():
                 constraint.check(env)
-        units: list[BoundSegment | Segment | HostStep] = []
+        units: list[BoundSegment | Unit] = []
         for unit in self.executable.units:
             if isinstance(unit, Segment):
                 try:
@@ -257,20 +256,25 @@ class CpuProgram(Program):
             if key in self._plans:
                 self._plans.move_to_end(key)
 
-    # --- host steps ---
+    # --- loops and host steps ---
 
-    def _run_host_timed(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
+    def _run_apart_timed(
+        self, step: HostStep | LoopStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None
+    ) -> None:
         if self.context.on_step is None:
-            self._run_host(step, values, env, run)
+            self._run_apart(step, values, env, run)
             return
         from intarsia.providers.cpu.layout import original_name
 
         start = time.perf_counter_ns()
-        self._run_host(step, values, env, run)
+        self._run_apart(step, values, env, run)
         names = [original_name(n) for n in step.node.outputs if n]
-        self.context.on_step(f"{step.node.op_type} (host)", names[:1], start, time.perf_counter_ns())
+        label = f"{step.node.op_type} (host)" if isinstance(step, HostStep) else step.node.op_type
+        self.context.on_step(label, names[:1], start, time.perf_counter_ns())
 
-    def _run_host(self, step: HostStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None) -> None:
+    def _run_apart(
+        self, step: HostStep | LoopStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None
+    ) -> None:
         node = step.node
         operands = [values[n] if n in values else self._value(n, values) for n in step.reads]
         if any(view is not None for view in step.views):
@@ -279,6 +283,10 @@ class CpuProgram(Program):
                 for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
             ]
         inputs = operands[: len(node.inputs)] if step.captured else operands
+        if isinstance(step, LoopStep):
+            found = self._loops[id(step)].run(inputs, operands[len(node.inputs) :], run)
+            values.update((name, value) for name, value in zip(node.outputs, found, strict=True) if name)
+            return
         kernel = host_kernel(node)
         results = self._by_kernel(kernel, node, inputs) if kernel else None
         if results is None:
@@ -367,7 +375,7 @@ class CpuProgram(Program):
         cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
         freed += memory.clear()
-        freed += sum(body.trim() for _, body in tuple(self._bodies.values()))
+        freed += sum(body.trim() for _, body in tuple(self._bodies.values())) + sum(x.trim() for x in self._loops.values())
         self.context.memory.trim()
         return freed
 

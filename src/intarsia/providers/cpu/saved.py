@@ -16,12 +16,15 @@ import numpy as np
 from intarsia.codegen import image
 from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
 from intarsia.plan.arena import ALIGNMENT, align
-from intarsia.providers.cpu.executable import HostStep
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 
 if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText
     from intarsia.codegen.target import Target
     from intarsia.providers.cpu.program import CpuProgram
+
+
+_Key = tuple[int, str]  # number of the program among those of loops inside it, name of the array
 
 
 @dataclass(frozen=True)
@@ -40,20 +43,26 @@ def save(program: CpuProgram) -> SavedProgram:
         NotSaved: it has parts that are not data (subgraphs run by Python, functions), or its code does not link.
     """
     executable = program.executable
-    nested = [u.node for u in executable.units if isinstance(u, HostStep) and any(True for _ in u.node.subgraphs)]
+    every = executable.nested()
+    nested = [u.node for e in every for u in e.units if isinstance(u, HostStep) and any(True for _ in u.node.subgraphs)]
     if nested:
         first = f"node {nested[0].name!r} ({nested[0].qualified_op}) runs a subgraph from Python"
         raise NotSaved(first, (name for node in nested for name in node.outputs if name))
-    arrays = {n: a for n, a in executable.constants.items() if not a.dtype.hasobject}
-    small = {n: a for n, a in executable.constants.items() if a.dtype.hasobject}
+    arrays = {(i, n): a for i, e in enumerate(every) for n, a in e.constants.items() if not a.dtype.hasobject}
+    small = {(i, n): a for i, e in enumerate(every) for n, a in e.constants.items() if a.dtype.hasobject}
     places, parts = _laid_out(arrays)
-    kernels = {k.symbol: k for segment in executable.segments() for s in segment.steps for k in s.kernels}
+    kernels = executable.kernels()
     code = _linked(list(kernels.values()), program.target) if kernels else b""
     try:
-        head = pickle.dumps((program.target, replace(executable, constants={}), places, small, code), 5)
+        head = pickle.dumps((program.target, _without_constants(executable), places, small, code), 5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise NotSaved(f"a step is not plain data: {error}") from error
     return SavedProgram(head, parts)
+
+
+def _without_constants(executable: Executable) -> Executable:
+    units = [replace(u, body=_without_constants(u.body)) if isinstance(u, LoopStep) else u for u in executable.units]
+    return replace(executable, units=units, constants={})
 
 
 def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
@@ -68,14 +77,18 @@ def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
     return code
 
 
-def _laid_out(arrays: dict[str, np.ndarray]) -> tuple[dict[str, _Place], list[memoryview | bytes]]:
-    """Where each array goes, and all their bytes in order."""
-    places: dict[str, _Place] = {}
+def _laid_out(arrays: dict[_Key, np.ndarray]) -> tuple[dict[_Key, _Place], list[memoryview | bytes]]:
+    """Where each array goes, and all their bytes in order; an array that several programs have is there once."""
+    places: dict[_Key, _Place] = {}
     parts: list[memoryview | bytes] = []
-    at = 0
+    at, known = 0, dict[tuple[object, ...], _Place]()
     for name, array in arrays.items():
+        same = (array.ctypes.data, array.dtype, array.shape, array.strides)
+        if same in known and array.nbytes:
+            places[name] = known[same]
+            continue
         dense = np.ascontiguousarray(array)
-        places[name] = _Place(at, array.dtype, array.shape)
+        places[name] = known[same] = _Place(at, array.dtype, array.shape)
         if dense.nbytes:
             parts += [dense.reshape(-1).view(np.uint8).data, bytes(align(dense.nbytes) - dense.nbytes)]
         at += align(dense.nbytes)
@@ -95,9 +108,11 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
     addresses = image.load_once(code) if code else {}
     if addresses is None or block.ctypes.data % ALIGNMENT:
         return None
-    executable.constants = {name: _array(block, place) for name, place in places.items()} | small
-    for segment in executable.segments():
-        segment.constants = {name: executable.constants[name] for name in segment.constants}
+    arrays = {key: _array(block, place) for key, place in places.items()} | small
+    for number, inner in enumerate(executable.nested()):
+        inner.constants = {name: array for (i, name), array in arrays.items() if i == number}
+        for segment in inner.segments():
+            segment.constants = {name: inner.constants[name] for name in segment.constants}
     return CpuProgram(executable, addresses, context, target)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.plan.segment import BoundSegment
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
@@ -20,27 +21,35 @@ def describe(program: CpuProgram, stage: str) -> str:
 
 
 def _kernels(program: CpuProgram) -> str:
+    return "\n".join(_units(program.executable))
+
+
+def _units(executable: Executable) -> list[str]:
     lines = []
-    for unit in program.executable.units:
-        if not isinstance(unit, Segment):
+    for unit in executable.units:
+        if isinstance(unit, LoopStep):
+            lines.append(f"loop     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
+            lines += [f"  {line}" for line in _units(unit.body)]
+            continue
+        if isinstance(unit, HostStep):
             lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
             continue
         lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
         for s in unit.steps:
             symbol = s.kernel.symbol if isinstance(s, Step) else f"{s.offset:+d}"
             lines.append(f"  {s.label:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{symbol}]")
-    return "\n".join(lines)
+    return lines
 
 
 def _source(program: CpuProgram) -> str:
-    texts = {k.symbol: k.ir for u in program.executable.segments() for s in u.steps for k in s.kernels[:1]}
+    texts = {k.symbol: k.ir for e in program.executable.nested() for u in e.segments() for s in u.steps for k in s.kernels[:1]}
     return "\n".join(f"; --- {symbol}\n{ir}" for symbol, ir in texts.items())
 
 
 def _assembly(program: CpuProgram) -> str:
     from intarsia.codegen.engine import emit_assembly
 
-    texts = {k.symbol: k.ir for u in program.executable.segments() for s in u.steps for k in s.kernels[:1]}
+    texts = {k.symbol: k.ir for e in program.executable.nested() for u in e.segments() for s in u.steps for k in s.kernels[:1]}
     return "\n".join(f"# --- {symbol}\n{emit_assembly(ir, program.target)}" for symbol, ir in texts.items())
 
 
