@@ -56,7 +56,8 @@ CONDITIONS = {
 }
 CONSTANTS = """zero = Constant<value = int64[1] {0}>()  one = Constant<value = int64[1] {1}>()
     two = Constant<value = int64 {2}>()  three = Constant<value = int64 {3}>()  many = Constant<value = int64[1] {1000}>()
-    square = Constant<value = int64[2] {2, 2}>()  limit = Constant<value = float {20}>()  k0 = Constant<value = int64[1] {1}>()"""
+    square = Constant<value = int64[2] {2, 2}>()  limit = Constant<value = float {20}>()
+    k0 = Constant<value = int64[1] {1}>()"""
 
 
 def check(text: str, *feeds: dict[str, Any]) -> None:

@@ -60,6 +60,42 @@ def test_compress(axis: int | None, length: int) -> None:
     same(node, [x, condition], compress(node, [x, condition], TARGET))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "axis", "length"),
+    [
+        ((300,), None, 300),
+        ((41, 29), None, 900),
+        ((40, 33), 1, 33),
+        ((40, 33), -1, 20),
+        ((40, 33), 0, 40),
+        ((5, 17, 11), 1, 16),
+        ((5, 17, 11), 0, 5),
+        ((400, 1), 1, 1),
+        ((2, 513), 1, 600),
+        ((19, 64), 1, 0),
+    ],
+)
+def test_compress_of_many_elements(dtype: str, shape: tuple[int, ...], axis: int | None, length: int) -> None:
+    """By the kernel: elements one by one where the axis is the last, blocks of bytes else."""
+    rng = np.random.default_rng(length)
+    x = rng.integers(0, 100, shape).astype(dtype)
+    node = Node("Compress", ["x", "c"], ["y"], attributes={} if axis is None else {"axis": axis})
+    for condition in (rng.random(length) < 0.5, np.zeros(length, bool), np.ones(length, bool)):
+        same(node, [x, condition], compress(node, [x, condition], TARGET))
+
+
+def test_compress_by_bytes_that_are_no_bools() -> None:
+    """Any byte but 0 holds, for the count as for the kernel: nothing is written behind the result."""
+    x = np.arange(4096, dtype=np.float32)
+    condition = np.full(4096, 255, np.uint8)
+    condition[::3] = 0
+    node = Node("Compress", ["x", "c"], ["y"])
+    found = compress(node, [x, condition.view(bool)], TARGET)
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x[condition != 0])
+
+
 @pytest.mark.parametrize("ascending", [0, 1])
 @pytest.mark.parametrize("outputs", [("y", "i", "v", "c"), ("y",), ("y", "", "v"), ("y", "i")], ids=str)
 @pytest.mark.parametrize(

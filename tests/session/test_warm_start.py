@@ -220,17 +220,29 @@ def test_damaged_entries_are_made_anew(model_file: Path, tmp_path: Path) -> None
 def test_what_is_not_kept_says_why(
     make_model: Callable[..., onnx.ModelProto], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop = """g (int64 n, float[A] x) => (float[B] y) { c = Constant<value = bool {1}>() y = Loop(n, c, x) <
-        body = b (int64 i, bool d, float[C] a) => (bool e, float[D] a2) { e = Identity(d)  a2 = Concat<axis = 0>(a, a) }> }"""
+    branches = """g (bool c, float[A] x) => (float[B] y) { y = If(c) <
+        then_branch = t () => (float[C] a) { a = Concat<axis = 0>(x, x) },
+        else_branch = e () => (float[D] b) { b = Neg(x) }> }"""
     monkeypatch.setattr("intarsia.warm.logger.isEnabledFor", lambda _level: True)
     with caplog.at_level("DEBUG", "intarsia.cache"):
         for _ in range(2):
-            assert not is_warm(ort.InferenceSession(make_model(loop).SerializeToString()))
+            assert not is_warm(ort.InferenceSession(make_model(branches).SerializeToString()))
     assert "runs a subgraph from Python" in caplog.text
     options = ort.SessionOptions()
     options.add_session_config_entry("session.cache_weights_mib", "0")
     for _ in range(2):
         assert not is_warm(ort.InferenceSession(make_model(MLP).SerializeToString(), options))
+
+
+def test_a_growing_loop_is_kept(make_model: Callable[..., onnx.ModelProto]) -> None:
+    loop = """g (int64 n, float[A] x) => (float[B] y) { c = Constant<value = bool {1}>() y = Loop(n, c, x) <
+        body = b (int64 i, bool d, float[C] a) => (bool e, float[D] a2) { e = Identity(d)  a2 = Concat<axis = 0>(a, a) }> }"""
+    x = np.float32([1, 2, 3])
+    for warm in (False, True):
+        made = ort.InferenceSession(make_model(loop).SerializeToString())
+        assert is_warm(made) == warm
+        for n in (3, 0, 1):
+            np.testing.assert_array_equal(made.run(None, {"n": np.array(n), "x": x})[0], np.tile(x, 2**n))
 
 
 def test_a_large_model_is_written_by_a_thread(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

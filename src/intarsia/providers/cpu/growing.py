@@ -19,7 +19,6 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import carried_types
-from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Carried, Executable, LoopStep
 
 LOOPS = ("Loop", "Scan")
@@ -158,7 +157,8 @@ def _carried(value: Value, made: str, lowered: LoweredBody) -> Carried:
     elements: list[tuple[str, Dim | None]] = []
     for i, name in symbols:
         found: Any = None if known is None or i >= known.size else known.reshape(-1)[i]
-        elements.append((name, found if isinstance(found, (int, Expr)) and not isinstance(found, bool) else None))
+        number = isinstance(found, (int, np.integer)) and not isinstance(found, bool)
+        elements.append((name, int(found) if number else found if isinstance(found, Expr) else None))
     return Carried(kind.shape or (), tuple(elements))
 
 
@@ -170,14 +170,12 @@ def _row(name: str, lowered: LoweredBody) -> tuple[Shape, np.dtype[Any]]:
 def _known_ahead(lowered: LoweredBody, shapes: Sequence[Shape]) -> bool:
     """Whether the body is one native segment, whose sizes and those of its outputs follow from its inputs."""
     executable = lowered.executable
-    if any(not isinstance(u, Segment) for u in executable.units) or any(
-        a.dtype.hasobject for a in executable.constants.values()
-    ):
+    segments = executable.segments()
+    if len(segments) < len(executable.units) or any(a.dtype.hasobject for a in executable.constants.values()):
         raise _NeedsPython
-    if len(executable.units) != 1:
+    if len(segments) != 1:
         return False
-    known = _known(executable)
-    segment = executable.units[0]
+    known, segment = _known(executable), segments[0]
     asked: list[Dim] = [d for shape in shapes for d in shape]
     asked += [d for b in segment.buffers.values() for d in b.shape]
     asked += [d for c in (*segment.constraints, *executable.constraints) for d in (c.left, c.right)]

@@ -26,7 +26,9 @@ _KERNELS: Mapping[tuple[str, str], str] = {
 }
 
 
-_MACHINE_CODE = frozenset((("", "NonZero"), ("", "NonMaxSuppression")))  # the others are NumPy's functions without detours
+_MACHINE_CODE = frozenset(
+    (("", "NonZero"), ("", "Compress"), ("", "NonMaxSuppression"))
+)  # the others are NumPy's functions without detours
 
 
 def native_kernel(node: Node) -> bool:

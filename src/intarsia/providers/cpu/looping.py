@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import Fail, OutOfMemory
+from intarsia.errors import Fail, InvalidGraph, OutOfMemory
 from intarsia.graph.dims import Dim, Expr, evaluate, evaluate_many, symbol, symbols_of
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.graph.model import TensorType
@@ -21,7 +21,7 @@ from intarsia.plan.frame import Frame, Repeated, holds
 from intarsia.plan.results import memory
 from intarsia.plan.segment import FRAME_LIMIT, too_large
 from intarsia.plan.trips import Batch, Lessee
-from intarsia.providers.cpu.executable import LoopStep
+from intarsia.providers.cpu.executable import Executable, LoopStep
 from intarsia.providers.cpu.trip_places import Form, Layout, Slot, laid_out
 from intarsia.runtime.executor import TERMINATED
 
@@ -132,8 +132,9 @@ class LoopProgram:
         slots: list[Slot] = [("trip", 0), ("true", 0)] if self.is_loop else []
         slots += [("carried", j) for j in range(self.states)] + [("source", r) for r in range(sources)]
         slots += [("captured", c) for c in range(len(step.captured))]
-        condition = self.is_loop and len(step.node.inputs) > 1 and bool(step.node.inputs[1])
-        self.form = Form(tuple(slots), condition, int(self.is_loop), self.states)
+        self.conditional = self.is_loop and len(step.node.inputs) > 1 and bool(step.node.inputs[1])
+        looked_at = self.conditional and not _holds_on(step.body)
+        self.form = Form(tuple(slots), looked_at, int(self.is_loop), self.states)
         self._sizes = _Sizes(step, len(slots) - len(step.captured) - sources - self.states)
         self._frames: list[Frame] = []
         self._batches: OrderedDict[tuple[int, ...], list[_Bound]] = OrderedDict()
@@ -170,13 +171,14 @@ class LoopProgram:
         if self.is_loop:
             limit = inputs[0] if inputs else None
             if limit is not None and not self.form.condition:
-                total = max(0, int(np.asarray(limit).reshape(-1)[0]))
+                begins = not self.conditional or bool(np.asarray(inputs[1]).reshape(-1)[0])
+                total = max(0, int(np.asarray(limit).reshape(-1)[0])) * begins
         else:
             axes = attributes.get("scan_input_axes") or [0] * len(sources)
             sources = [_dense(np.moveaxis(x, a, 0)) for x, a in zip(sources, axes, strict=True)]
             lengths = {len(x) for x in sources}
             if len(lengths) != 1:
-                raise Fail(f"{self._where}: scan inputs have lengths {sorted(lengths)}; expected one length")
+                raise InvalidGraph(f"{self._where}: scan inputs have lengths {sorted(lengths)}; expected one length")
             total = lengths.pop()
             backward = attributes.get("scan_output_directions") or backward
         names = self.node.outputs[self.states :]
@@ -188,7 +190,7 @@ class LoopProgram:
         """The most trips; a Loop's first condition is looked at here."""
         if not self.is_loop:
             return len(state.sources[0])
-        if self.form.condition:
+        if self.conditional:
             state.going = bool(np.asarray(inputs[1]).reshape(-1)[0])
         limit = inputs[0] if inputs else None
         return None if limit is None else int(np.asarray(limit).reshape(-1)[0])
@@ -395,6 +397,12 @@ class LoopProgram:
             freed, self._kept_nbytes = self._kept_nbytes, 0
             self._batches.clear()
         return freed + self.body.trim()
+
+
+def _holds_on(body: Executable) -> bool:
+    """Whether a body hands the condition on that it is given, which holds, or gives one that always does."""
+    name = body.results[0].buffer
+    return name == body.inputs[1].name or (name in body.constants and bool(body.constants[name].all()))
 
 
 class _Sizes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from intarsia.graph.model import Node
 from intarsia.plan.address import address_of
+from intarsia.plan.results import memory
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
@@ -59,7 +61,30 @@ def compress(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | N
     if condition.ndim != 1 or condition.dtype != np.bool_ or (axis is not None and not -x.ndim <= axis < x.ndim):
         return None
     extent = x.size if axis is None else x.shape[axis]
-    return [x.compress(condition if len(condition) <= extent else condition[:extent], axis)]
+    taken = condition if len(condition) <= extent else condition[:extent]
+    if x.size <= _FEW or x.dtype.kind not in _PLAIN or not (x.flags.c_contiguous and taken.flags.c_contiguous):
+        return [x.compress(taken, axis)]
+    count = int(np.count_nonzero(taken.view(np.uint8)))  # bytes, as the kernel looks at them
+    at = 0 if axis is None else axis % x.ndim
+    shape = (count,) if axis is None else (*x.shape[:at], count, *x.shape[at + 1 :])
+    outer = math.prod(x.shape[:at])
+    block = x.nbytes // (outer * extent)
+    y = memory.empty(shape, x.dtype)
+    call = _compress_kernel(x.dtype.itemsize if block == x.dtype.itemsize else 0, target)
+    addresses = (address_of(x), address_of(taken), address_of(y))
+    args = array("q", (*addresses, outer, len(taken), block * extent, block, block * count))
+    call(args.buffer_info()[0], 0, 1)
+    return [y]
+
+
+@functools.lru_cache(maxsize=8)
+def _compress_kernel(itemsize: int, target: Target) -> Callable[[int, int, int], None]:
+    from intarsia.codegen.compress import kernel_text
+    from intarsia.codegen.engine import get_engine
+
+    text = kernel_text(itemsize, target)
+    address = get_engine(target).load([text])[text.symbol]
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
 
 
 def unique(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | None:

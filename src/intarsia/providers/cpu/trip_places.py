@@ -158,7 +158,7 @@ def laid_out(
     externals = table([[f[n] for n in walk.externals] for f in found])
     copies = table([[place for pair in pairs for place in pair] for pairs in copied]).reshape(trips, -1, 2, 2)
     condition = None
-    if form.condition and walk.results[0] != executable.inputs[1].name:  # else it is the one that was given, which held
+    if form.condition:
         condition = table([[f[walk.results[0]]] for f in found])[:, 0]
     rows = walk.results[form.first + form.states :]
     nbytes = [row_nbytes[s] for s, name in enumerate(rows) if name not in walk.direct]
