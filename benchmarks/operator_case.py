@@ -20,7 +20,10 @@ class Weight:
 
 @dataclass(frozen=True)
 class Case:
-    """One node: operands in order (None: omitted), number of outputs, and the opset it is written for."""
+    """One node: operands in order (None: omitted; a list: a sequence), number of outputs, and the opset it is written for.
+
+    `taken`: how many operands the node takes; the others are only captured by its bodies.
+    """
 
     op: str
     label: str
@@ -30,6 +33,7 @@ class Case:
     domain: str = ""
     opset: int = 21
     quick: bool = False
+    taken: int | None = None
 
     @property
     def name(self) -> str:
@@ -47,12 +51,15 @@ class Case:
         for i, x in enumerate(self.operands):
             if isinstance(x, Weight):
                 weights.append(numpy_helper.from_array(np.asarray(x.array, order="C"), f"x{i}"))
+            elif isinstance(x, list):
+                kind = helper.np_dtype_to_tensor_dtype(x[0].dtype)
+                inputs.append(helper.make_tensor_sequence_value_info(f"x{i}", kind, None))
             elif x is not None:
                 kind = helper.np_dtype_to_tensor_dtype(x.dtype) if x.dtype != object else onnx.TensorProto.STRING
                 inputs.append(helper.make_tensor_value_info(f"x{i}", kind, x.shape))
         outputs = [f"y{i}" for i in range(self.outputs)]
         names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.operands)]
-        node = helper.make_node(self.op, names, outputs, name="node", domain=self.domain, **self.attributes)
+        node = helper.make_node(self.op, names[: self.taken], outputs, name="node", domain=self.domain, **self.attributes)
         values = [helper.make_empty_tensor_value_info(n) for n in outputs]
         graph = helper.make_graph([node], self.op, inputs, values, weights)
         opsets = [helper.make_opsetid("", self.opset)]

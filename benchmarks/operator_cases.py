@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from contrib_cases import fused, narrow, tiny, weights_of_few_bits
+from control_cases import control_flow
 from operator_case import LARGE, SMALL, Case, Weight, between, booleans, integers, ints, normal, number
 
 __all__ = ["Case", "cases"]
@@ -17,7 +18,7 @@ def cases() -> Iterator[Case]:
     for family in (
         elementwise, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts, gathers,
         scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow,
-        fused, weights_of_few_bits,
+        fused, weights_of_few_bits, control_flow,
     ):  # fmt: skip
         yield from family()
 

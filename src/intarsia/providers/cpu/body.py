@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,32 @@ def body_program(
 
     Captured constants are constants of the program.
     """
+    recent = owner._recent.get(id(graph))
+    if recent is not None and recent.graph is graph and recent.takes(given, captured):
+        return recent.program, recent.names
+    program, names = _found(owner, graph, given, captured)
+    kinds = [_kind(v) for v in (*given, *(captured[n] for n in names))]
+    owner._recent[id(graph)] = Recent(graph, kinds, program, names)
+    return program, names
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The program that a body had last, and the kinds of values that it takes."""
+
+    graph: Graph
+    kinds: list[object]
+    program: CpuProgram
+    names: list[str]
+
+    def takes(self, given: Sequence[Any], captured: Mapping[str, Any]) -> bool:
+        kinds = iter(self.kinds)
+        return all(_kind(v) == k for v, k in zip(given, kinds, strict=False)) and all(
+            _kind(captured[n]) == k for n, k in zip(self.names, kinds, strict=True)
+        )
+
+
+def _found(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> tuple[CpuProgram, list[str]]:
     from intarsia.providers.cpu.program import CpuProgram
 
     assert owner.lowered is not None  # a program with subgraphs is not kept in the cache
@@ -47,7 +74,7 @@ def body_program(
 
 
 def _kind(value: Any) -> object:
-    return (value.dtype.str, value.ndim) if isinstance(value, np.ndarray) else type(value).__name__
+    return (value.dtype, value.ndim) if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _type_of(name: str, value: Any) -> ValueType | None:

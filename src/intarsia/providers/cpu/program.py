@@ -31,6 +31,7 @@ from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
     from intarsia.ops.registry import Registry
+    from intarsia.providers.cpu.body import Recent
     from intarsia.providers.cpu.lower import Lowered
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
@@ -65,6 +66,7 @@ class CpuProgram(Program):
         self._lock = threading.Lock()
         self._loops = {id(step): LoopProgram(self, step) for step in executable.loops()}
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
+        self._recent: dict[int, Recent] = {}  # by a body's id, the program that it had last
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
         sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
         self._sized_inputs = sized  # those whose elements are sizes
@@ -312,11 +314,15 @@ class CpuProgram(Program):
         """The step by its definition; `others` are what its subgraphs capture."""
         from intarsia.ops.evaluate import evaluate_node
 
-        node, captured = step.node, dict(zip(step.captured, others, strict=True))
+        node = step.node
+        around = dict(zip((*step.captured, *node.inputs), (*others, *inputs), strict=True))
 
         def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
-            return self._run_body(node, graph, given, {**captured, **dict(zip(node.inputs, inputs, strict=True))}, run)
+            return self._run_body(graph, given, around, run)
 
+        if node.op_type == "If" and not node.domain and inputs[0].size == 1:
+            branch = node.attributes["then_branch" if inputs[0].item() else "else_branch"]
+            return run_graph(branch, [])[: len(node.outputs)]
         return evaluate_node(node, inputs, self.registry, run_graph)
 
     def _value(self, name: str, values: Mapping[str, Any]) -> Any:
@@ -328,15 +334,13 @@ class CpuProgram(Program):
             return self.executable.constants[name]
         raise Fail(f"value {name!r} is needed by a host operator but was not computed")
 
-    def _run_body(
-        self, node: Node, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any], run: RunContext | None
-    ) -> list[Any]:
+    def _run_body(self, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any], run: RunContext | None) -> list[Any]:
         """A subgraph, compiled as a program of its own whose further inputs are the values it captures."""
         from intarsia.providers.cpu.body import body_program
 
         program, names = body_program(self, graph, given, captured)
         operands = [*given, *(captured[n] for n in names)]  # of host operators, which may give views
-        return program.run([np.ascontiguousarray(x) if isinstance(x, np.ndarray) and x.ndim else x for x in operands], run)
+        return program.run([_dense(x) for x in operands], run)
 
     # --- what it is ---
 
@@ -383,6 +387,11 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.text import describe
 
         return describe(self, stage)
+
+
+def _dense(x: Any) -> Any:
+    """The array, row-major and without gaps."""
+    return x if not isinstance(x, np.ndarray) or x.flags.c_contiguous else np.ascontiguousarray(x)
 
 
 def _check_shape(value: Value, x: Any) -> None:
