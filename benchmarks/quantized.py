@@ -43,7 +43,7 @@ def quantise(source: Path, target: Path, form: str) -> None:
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
     if form == "dynamic":
-        quantize_dynamic(source, target)
+        quantize_dynamic(_without_shapes(source, target.with_suffix(".source.onnx")), target)
         return
     reader: CalibrationDataReader = type("Reader", (_OneSample, CalibrationDataReader), {})(feeds_of(source))
     if form == "qdq":
@@ -52,6 +52,16 @@ def quantise(source: Path, target: Path, form: str) -> None:
         quantize_static(
             source, target, reader, per_channel=True, quant_format=QuantFormat.QOperator, activation_type=QuantType.QUInt8
         )
+
+
+def _without_shapes(source: Path, target: Path) -> Path:
+    """The model without the shapes noted in it, which the quantiser may contradict: it turns weights of Gemm around."""
+    import onnx
+
+    model = onnx.load(source)
+    del model.graph.value_info[:]
+    onnx.save(model, target)
+    return target
 
 
 def takes(runtime: str, model: Path) -> bool:
@@ -78,6 +88,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100, help="timed runs of each")
     parser.add_argument("--seconds", type=float, default=30.0, help="per model, about")
     parser.add_argument("--keep", type=Path, help="a folder for the quantised models, to be used again")
+    parser.add_argument("--config", action="append", default=[], help="a configuration entry of intarsia's session, KEY=VALUE")
     options = parser.parse_args()
     if unknown := set(options.formats.split(",")) - set(FORMATS):
         parser.error(f"--formats: unknown {', '.join(sorted(unknown))}; there are {', '.join(FORMATS)}")

@@ -90,6 +90,19 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.save_model_format": _text("ONNX or ORT", "ONNX"),
     "session.set_denormal_as_zero": _flag("0", "flush denormal numbers"),
     "session.disable_quant_qdq": _flag("0", "products of dequantised tensors in float32, not in integers", True),
+    "session.arithmetic": ConfigKey(
+        "float32",
+        "products by weights in less than float32: 'float16', 'float16_weights' (float32 sums of weights kept in 16 bits) or "
+        "'bfloat16'; docs/performance.md says what is lost and what is gained",
+        True,
+        "float32,float16,float16_weights,bfloat16",
+    ),
+    "session.schedule_budget_ms": ConfigKey(
+        "0",
+        "milliseconds for timing the schedules of the heaviest products and convolutions, once for each machine; 0: estimates",
+        True,
+        "int",
+    ),
     "session.disable_winograd": _flag("0", "3x3 convolutions by direct sums only: slower, and rounded less", True),
     "session.disable_qdq_constant_folding": _flag("0", "keep DequantizeLinear of constants"),
     "session.disable_double_qdq_remover": _flag("0", "keep repeated quantize/dequantize pairs"),

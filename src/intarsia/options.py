@@ -105,7 +105,7 @@ class SessionOptions(Settings):
         "log_verbosity_level": Property(0, "no effect"),
         "logid": Property("", "prefix of this session's log lines"),
         "optimized_model_filepath": Property("", "write the optimised model there"),
-        "use_deterministic_compute": Property(False, "only kernels whose results do not depend on timing"),
+        "use_deterministic_compute": Property(False, "the same bits in every run, with any number of threads"),
         "use_per_session_threads": Property(True, "no effect: threads are shared by the process"),
     }
 

@@ -30,9 +30,12 @@ def product(
     """C = epilogue(A B), A packed where it has rows enough."""
     tile, (m, k), n = spec.tile or tile_of(spec.dtype, t.host()), a.shape, b.shape[1]
     rows_of_a = packed_a(a, tile, nthreads) if gemm_tiles.packs(m, tile) else a
-    text = (tiled_micro_text if gemm_tiles.packs(m, tile) else micro_text)(spec.dtype, t.host(), tile)
-    micro = t.address(text)
-    panels = pack.pack_matrix(b, tile)
+    many, narrow = gemm_tiles.packs(m, tile), pack.in_16_bits(b, spec.stored) if spec.stored is not None else b
+    micro = t.address(
+        tiled_micro_text(spec.dtype, t.host(), tile) if many else micro_text(spec.dtype, t.host(), tile, spec.stored)
+    )
+    assert narrow is not None
+    panels = pack.pack_matrix(narrow, tile)
     nbytes = gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)
     scratch = pack.aligned_zeros((nthreads, nbytes), np.uint8)
     sums = pack.aligned_zeros((gemm_tiles.partial_elements(m, n, tile),), a.dtype)
@@ -79,6 +82,38 @@ def test_product(m: int, n: int, k: int, dtype: DType) -> None:
             product(GemmSpec(dtype, tile=tile), a, b, c, nthreads)
             np.testing.assert_allclose(c, expected, rtol=0, atol=(1e-5 if dtype is DType.FLOAT else 1e-13) * (k + 1) ** 0.5)
             t.check_margin(whole)
+
+
+@pytest.mark.parametrize("stored", [DType.FLOAT16, DType.BFLOAT16])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 48, 5), (9, 100, 64), (31, 96, 700), (32, 192, 33), (57, 97, 130), (130, 50, 2700)]
+)
+def test_weights_of_16_bits(m: int, n: int, k: int, stored: DType) -> None:
+    """Exactly the float32 product of what was rounded."""
+    rng = np.random.default_rng(m * n + k)
+    a, b = t.random(rng, m, k), t.random(rng, k, n)
+    rounded = b.astype(stored.numpy).astype(np.float64)
+    tile = product_tile(4096, DType.FLOAT, t.host())
+    for nthreads in t.THREADS:
+        c, whole = t.guarded((m, n), np.float32)
+        product(GemmSpec(DType.FLOAT, tile=tile, stored=stored), a, b, c, nthreads)
+        np.testing.assert_allclose(c, a.astype(np.float64) @ rounded, rtol=0, atol=1e-5 * (k + 1) ** 0.5)
+        t.check_margin(whole)
+
+
+def test_rounding_to_16_bits() -> None:
+    """Half to even, like ml_dtypes; None where a finite number becomes infinite; infinity and NaN are kept."""
+    rng = np.random.default_rng(3)
+    numbers = np.concatenate([rng.standard_normal(500), [0.0, -0.0, 1e-40, 65504, 1 + 2**-8, 1 + 3 * 2**-8]]).astype(np.float32)
+    for stored in (DType.FLOAT16, DType.BFLOAT16):
+        found = pack.in_16_bits(numbers, stored)
+        assert found is not None
+        np.testing.assert_array_equal(found, numbers.astype(stored.numpy).view(np.uint16))
+        kept = pack.in_16_bits(np.array([np.inf, -np.inf, np.nan], np.float32), stored)
+        assert kept is not None
+        np.testing.assert_array_equal(kept.view(stored.numpy).astype(np.float32), [np.inf, -np.inf, np.nan])
+    assert pack.in_16_bits(np.array([65520], np.float32), DType.FLOAT16) is None
+    assert pack.in_16_bits(np.array([3.4e38], np.float32), DType.BFLOAT16) is None
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 50, 40), (60, 100, 200), (75, 70, 1600)])

@@ -215,3 +215,13 @@ def test_dynamic_quantize_matmul(b_type: type, per_column: bool, constant: bool)
     feeds = {"x": x} if constant else {"x": x, "b": values["b"]}
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-5, atol=1e-4)
     assert "byte gemm" in made._model.programs[0].describe("plan")
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_residuals_are_read_as_bytes(signed: bool) -> None:
+    """What is added behind a product of bytes is dequantised there, not written out as float32 before."""
+    options = ort.SessionOptions()
+    made = ort.InferenceSession(convolutional(signed, True), options, providers=["CPUExecutionProvider"])
+    made.run(None, {"x": np.zeros((1, 5, 12, 12), np.float32)})
+    plan = made._model.programs[0].describe("plan")
+    assert "p1_q" in plan and "p1_d" not in plan

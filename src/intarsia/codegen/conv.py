@@ -182,6 +182,7 @@ def conv_args(
     ntaps = len(taps) - (spec.dtype is SUMS)
     row = depth * math.prod(s.kernel) * parts // ntaps
     packed = byte_packed_nbytes(row, each, tile) * ntaps if spec.dtype is SUMS else packed_nbytes(row * ntaps, each, tile)
+    packed = packed * spec.b_itemsize // tile.itemsize
     call = functools.partial(
         general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps.ctypes.data,
         ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), threads=threads,

@@ -52,6 +52,8 @@ class GemmSpec:
         epilogue: applied to every element before it is stored; None stores the sums.
         blocks: how the layout "blocks" stores numbers.
         tile: the register tile where it is not `tile_of(dtype, target)`.
+        stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT.
+        halves: whether A and B are packed by `half_tiles`, for products in float16.
     """
 
     dtype: DType = DType.FLOAT
@@ -59,12 +61,21 @@ class GemmSpec:
     epilogue: Epilogue | None = None
     blocks: BlockFormat | None = None
     tile: Tile | None = None
+    stored: DType | None = None
+    halves: bool = False
+
+    @property
+    def b_itemsize(self) -> int:
+        """Bytes of an element of packed B."""
+        return itemsize(self.stored or self.dtype)
 
     def __post_init__(self) -> None:
         if self.b_layout not in (*B_LAYOUTS, "blocks"):
             raise ValueError(f"b_layout is one of {', '.join(B_LAYOUTS)}, blocks; got {self.b_layout!r}")
         if self.dtype is SUMS and self.b_layout != "packed":
             raise ValueError(f"products of bytes need a packed B; got b_layout {self.b_layout!r}")
+        if self.stored is not None and (self.b_layout != "packed" or self.dtype is not DType.FLOAT):
+            raise ValueError(f"B is stored in 16 bits where it is packed and of FLOAT; got {self.b_layout!r}, {self.dtype}")
         if (self.b_layout == "blocks") != (self.blocks is not None):
             raise ValueError(f"b_layout 'blocks' goes with a format of blocks; got {self.b_layout!r} and {self.blocks}")
 
@@ -174,7 +185,7 @@ def general_args(
             chunks = -(-chunks // threads) * threads
         chunk = -(-all_tiles // chunks) if chunks else 1
     if spec.b_layout == "packed":
-        panel_nbytes = k * ntaps * tile.width * tile.itemsize
+        panel_nbytes = k * ntaps * tile.width * spec.b_itemsize
     elif spec.blocks is not None:
         panel_nbytes = spec.blocks.rows(k) * tile.width * tile.itemsize
     else:
@@ -306,10 +317,10 @@ class Gemm:
         """Sets `b` and `ldb` of a panel; packs it into scratch where it is not fit to be read in place."""
         body, v, tile = self.body, self.v, self.tile
         source = body.at(b, body.mul(panel, v["panel_nbytes"]))
-        width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
         if self.spec.b_layout == "packed":
-            self.b, self.ldb = source, width_nbytes
+            self.b, self.ldb = source, body.mul(self.vectors, tile.lanes * self.spec.b_itemsize)
             return
+        width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
         if self.spec.blocks is not None:
             with body.when(body.less(DIRECT_ROWS, v["m"])):
                 body.b.call(self.pack, [source, v["k"], self.scratch, self.vectors])

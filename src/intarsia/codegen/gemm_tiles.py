@@ -9,6 +9,8 @@ may use the other half of one. K is cut twice:
 - Parts of at most about a thousand steps, each a call of its own (a step of the plan), so that A's part, a panel of B and the
   next one fit into the second-level cache together. Sums wait in a buffer that all threads share.
 
+A B that is stored in 16 bits is widened block by block into the thread's scratch, where many rows share the work.
+
 Rows of fewer than four tiles are multiplied where they lie; those of one tile over all of K at once: B, read once, is what
 limits them.
 """
@@ -24,6 +26,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
 from intarsia.codegen.microkernel import PARAMETERS, Tile, product_tile, tile_of
+from intarsia.codegen.pack import emit_widen
 from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
@@ -97,15 +100,16 @@ def tiled_args(
     tile = spec.tile or tile_of(spec.dtype, target)
     size = tile.itemsize
     out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
-    packed = packs(m, tile)
+    packed = spec.halves or packs(m, tile)
     tiles, panels = -(-m // tile.rows), -(-n // tile.width)
+    panel_nbytes = tile.width * (4 + 2 * k if spec.halves else k * spec.b_itemsize)
     first, steps = part
     if not packed:
         tiles, first, steps = (0 if first else tiles), 0, k
     args = [
         micro, a, k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
-        m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, k * tile.width * size, first, steps, k,
-        k_block(k, tile) if tiles > 1 else max(1, k), int(packed), partial, claims,
+        m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, panel_nbytes, first, steps, k,
+        k_block(k, tile) if tiles > 1 or spec.halves else max(1, k), int(packed), partial, claims,
         *_tail(tiles * panels, tile, steps, threads),
     ]  # fmt: skip
     for operand in operands:
@@ -122,10 +126,11 @@ def _tail(units: int, tile: Tile, steps: int, threads: int) -> tuple[int, int]:
 
 
 def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
-    """Bytes of scratch a thread needs: a strip of tiles."""
+    """Bytes of scratch a thread needs: a strip of tiles, and behind it a block of B that is stored in 16 bits."""
     tile = spec.tile or tile_of(spec.dtype, target)
     tiles = -(-m // tile.rows)
-    return max(1, _chunk(tiles, m, min(k * tile.itemsize, _PART_NBYTES))) * tile.nbytes
+    widened = k_block(k, tile) * tile.width * tile.itemsize if spec.stored is not None else 0
+    return max(1, _chunk(tiles, m, min(k * tile.itemsize, _PART_NBYTES))) * tile.nbytes + widened
 
 
 def _chunk(tiles: int, m: int, row_nbytes: int) -> int:
@@ -137,12 +142,16 @@ def _chunk(tiles: int, m: int, row_nbytes: int) -> int:
 @functools.lru_cache(maxsize=256)
 def tiled_text(spec: GemmSpec, target: Target) -> KernelText:
     """The kernel of a spec; it takes the arguments that `tiled_args` lists."""
-    return _TiledGemm(spec, target).text()
+    return TiledGemm(spec, target).text()
 
 
-class _TiledGemm(Gemm):
+class TiledGemm(Gemm):
     fields = FIELDS
     pointers = ("micro", "a", "b", "c", "taps", "scratch", "partial", "claims")
+
+    def __init__(self, spec: GemmSpec, target: Target) -> None:
+        super().__init__(spec, target)
+        self.widen = emit_widen(self.module, spec.stored, self.tile.lanes).function if spec.stored is not None else None
 
     def text(self) -> KernelText:
         body = self.body
@@ -194,9 +203,7 @@ class _TiledGemm(Gemm):
         count = body.min(body.sub(tiles, start), body.sub(last, unit))
         column = body.mul(panel, tile.width)
         self.columns = body.min(body.sub(v["n"], column), tile.width)
-        self.vectors = body.div(body.add(self.columns, tile.lanes - 1), tile.lanes)
-        self.ldb = body.mul(self.vectors, tile.lanes * tile.itemsize)
-        self.b = body.at(v["b"], body.mul(panel, v["panel_nbytes"]), body.mul(v["first"], self.ldb))
+        self._find_b(v["b"], panel)
         self.c = body.at(v["c"], body.mul(column, self.finish.itemsize))
         self.places = []
         for kind, dtype, operand in zip(self.finish.kinds, self.finish.dtypes, self.operands, strict=True):
@@ -211,6 +218,13 @@ class _TiledGemm(Gemm):
         self._blocks(first_tile, count)
         return count
 
+    def _find_b(self, b: Value, panel: Value) -> None:
+        """Sets `vectors`, `ldb`, and `b`, where this call's steps of a panel begin."""
+        body, v, tile = self.body, self.v, self.tile
+        self.vectors = body.div(body.add(self.columns, tile.lanes - 1), tile.lanes)
+        self.ldb = body.mul(self.vectors, tile.lanes * self.spec.b_itemsize)
+        self.b = body.at(b, body.mul(panel, v["panel_nbytes"]), body.mul(v["first"], self.ldb))
+
     def _blocks(self, first_tile: Value, count: Value) -> None:
         body, v = self.body, self.v
         with body.loop(0, v["k"], v["block"]) as at:
@@ -223,24 +237,48 @@ class _TiledGemm(Gemm):
             ahead = body.b.select(more, body.at(b, body.mul(steps, self.ldb)), self.following)
             ahead = body.b.select(body.equal(v["tiles"], 1), body.at(b, _AHEAD_NBYTES), ahead)
             part = body.mul(steps, self.pace)
-            is_packed = body.equal(v["packed"], 1)
-            row_nbytes = body.select(is_packed, body.mul(steps, self.tile.itemsize), v["lda"])
-            before = body.select(is_packed, body.mul(body.add(v["first"], at), v["m"]), at)
-            a = body.at(v["a"], body.mul(before, self.tile.itemsize))
+            self._begin_block(b, at, steps)
             with body.loop(0, count) as number:
                 w = body.add(first_tile, number)
                 row = body.add(body.mul(w, v["rows"]), body.min(w, v["extra"]))
                 rows = body.add(v["rows"], body.select(body.less(w, v["extra"]), 1, 0))
                 self.buffer = body.at(self.sums, body.mul(number, self.tile.nbytes))
-                body.call_pointer(
-                    v["micro"], PARAMETERS,
-                    [
-                        body.at(a, body.mul(row, row_nbytes)), v["lda"], b, self.ldb, steps, v["taps"], 1, self.buffer,
-                        accumulate, body.at(ahead, body.mul(number, part)), self.pace, rows, self.vectors,
-                    ],
-                )  # fmt: skip
+                self._multiply(row, rows, accumulate, body.at(ahead, body.mul(number, part)))
                 with body.when(final):
                     self._finish_tile(row, rows)
+
+    def _begin_block(self, b: Value, at: Value, steps: Value) -> None:
+        """Sets where the micro-kernel finds A and B of the `steps` steps from `at` on; `b`: where they lie in packed B."""
+        body, v, item = self.body, self.v, self.tile.itemsize
+        is_packed = body.equal(v["packed"], 1)
+        before = body.select(is_packed, body.mul(body.add(v["first"], at), v["m"]), at)
+        self.block_steps, self.block_a = steps, body.at(v["a"], body.mul(before, item))
+        self.row_nbytes = body.select(is_packed, body.mul(steps, item), v["lda"])
+        self.block_b, self.block_ldb = self._widened(b, steps, is_packed)
+
+    def _multiply(self, row: Value, rows: Value, accumulate: Value, ahead: Value) -> None:
+        """The micro-kernel for one tile, from row `row` on."""
+        body, v = self.body, self.v
+        body.call_pointer(
+            v["micro"], PARAMETERS,
+            [
+                body.at(self.block_a, body.mul(row, self.row_nbytes)), v["lda"], self.block_b, self.block_ldb,
+                self.block_steps, v["taps"], 1, self.buffer, accumulate, ahead, self.pace, rows, self.vectors,
+            ],
+        )  # fmt: skip
+
+    def _widened(self, b: Value, steps: Value, many: Value) -> tuple[Value, Value]:
+        """Where the micro-kernel finds `steps` rows of B, and the bytes between them: where `many` rows of A are to meet one
+        that is stored in 16 bits, in scratch."""
+        body, v, tile = self.body, self.v, self.tile
+        if self.widen is None:
+            return b, self.ldb
+        own = body.mul(v["block"], tile.width * tile.itemsize)
+        place = body.at(v["scratch"], body.sub(body.mul(body.add(body.args[1], 1), v["scratch_nbytes"]), own))
+        with body.when(many):
+            body.b.call(self.widen, [b, place, body.mul(steps, self.vectors)])
+        ldb = body.mul(self.vectors, tile.lanes * tile.itemsize)
+        return body.b.select(many, place, b), body.select(many, ldb, self.ldb)
 
     def _finish_tile(self, row: Value, rows: Value) -> None:
         body = self.body

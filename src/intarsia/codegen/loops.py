@@ -31,6 +31,7 @@ from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
 
 CHUNK = 4096  # elements of the last axis that one iteration of the outer loop covers
+ORDERED_PARTS = 16  # into which work is cut, for any number of threads, where the target is ordered
 ROW_CHUNK = 512  # the same where reductions keep rows on the stack
 _STRUCTURAL = frozenset(
     "input scalar size table iota broadcast expand reshape transpose slice pad concat windows take index reduce argreduce "
@@ -141,10 +142,27 @@ class _Lowering(ValueEmitter):
     def _wrapper(self, body: ir.Function) -> None:
         main = ir.Function(self.module, ir.FunctionType(ir.VoidType(), [PTR, I64, I64]), "__SYMBOL__")
         b = ir.IRBuilder(main.append_basic_block("entry"))
-        arguments: list[ir.Value] = [main.args[1], main.args[2], main.args[0]]
-        for i, kind in enumerate(body.function_type.args[3:]):
-            arguments.append(b.load(b.gep(main.args[0], [I64(i)], source_etype=I64), typ=kind))
-        b.call(body, arguments)
+        args, tid, nthreads = main.args
+        operands = [
+            b.load(b.gep(args, [I64(i)], source_etype=I64), typ=kind) for i, kind in enumerate(body.function_type.args[3:])
+        ]
+        if not self.target.ordered:
+            b.call(body, [tid, nthreads, args, *operands])
+            b.ret_void()
+            return
+        # What LLVM computes in vectors and what is left over depends on where a part begins, so the parts are always the same.
+        first = b.udiv(b.mul(tid, I64(ORDERED_PARTS)), nthreads)
+        last = b.udiv(b.mul(b.add(tid, I64(1)), I64(ORDERED_PARTS)), nthreads)
+        before, part, done = b.block, main.append_basic_block("part"), main.append_basic_block("done")
+        b.cbranch(b.icmp_unsigned("<", first, last), part, done)
+        b.position_at_end(part)
+        number = b.phi(I64)
+        number.add_incoming(first, before)
+        b.call(body, [number, I64(ORDERED_PARTS), args, *operands])
+        following = b.add(number, I64(1))
+        number.add_incoming(following, part)
+        b.cbranch(b.icmp_unsigned("<", following, last), part, done)
+        b.position_at_end(done)
         b.ret_void()
 
     def _size_argument(self, position: int) -> ir.Value:

@@ -13,6 +13,8 @@ them), which then moves by `pace` bytes: what is to be multiplied next, from mem
 products are accumulated in registers. Kernels take the function's address as an argument, so it is compiled once and every
 product, convolution and Winograd kernel stays small.
 
+With B `stored` as 16-bit floats its columns are widened when they are loaded: half the bytes, which is what limits few rows.
+
 `tiled_micro_text` is the same for an A that was packed (`codegen.pack_tiles`): a[p][i] dense, `lda` ignored. One stream of
 addresses instead of `rows`, and no two lines of A in one set of the cache, whatever the distance between rows was.
 """
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -84,17 +87,19 @@ def product_tile(n: int, dtype: DType, target: Target) -> Tile:
 
 
 @functools.cache
-def micro_text(dtype: DType, target: Target, tile: Tile | None = None) -> KernelText:
+def micro_text(dtype: DType, target: Target, tile: Tile | None = None, stored: DType | None = None) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature.
 
     Args:
         tile: where it is not `tile_of(dtype, target)`.
+        stored: the type of B's elements (FLOAT16 or BFLOAT16) where it is not `dtype`.
     """
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
-        Micro(body, dtype, tile.lanes, rows, vectors).emit()
+        Micro(body, dtype, tile.lanes, rows, vectors, stored).emit()
 
-    return dispatched(f"micro_{dtype.name.lower()}", tile or tile_of(dtype, target), target, variant)
+    suffix = f"_{stored.name.lower()}" if stored is not None else ""
+    return dispatched(f"micro_{dtype.name.lower()}{suffix}", tile or tile_of(dtype, target), target, variant)
 
 
 def tiled_rows(tile: Tile) -> int:
@@ -148,11 +153,15 @@ def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> 
 class Micro:
     """One variant. Few rows are unrolled along k, the fewest with several sets of accumulators to hide the latency."""
 
-    def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
+    def __init__(
+        self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int, stored: DType | None = None
+    ) -> None:  # fmt: skip
         self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
         self.itemsize = dtype.bits // 8
+        self.stored = stored or dtype
+        self.column_nbytes = lanes * (self.stored.bits // 8)
         self.unroll = 4 if rows * vectors < 8 else 1
-        self.sets = min(self.unroll, max(1, 8 // (rows * vectors)))
+        self.sets = 1 if body.module.target.ordered else min(self.unroll, max(1, 8 // (rows * vectors)))
 
     def emit(self) -> None:
         body, b = self.body, self.body.b
@@ -190,6 +199,12 @@ class Micro:
     def _tile(self, tile: Value, index: int) -> Value:
         return self.body.at(tile, index * self.lanes * self.itemsize)
 
+    def _columns(self, pb: Value) -> list[Value]:
+        """The vectors of one row of B."""
+        body, emitter = self.body, Emitter(self.body.b, self.lanes)
+        loaded = [body.load(body.at(pb, j * self.column_nbytes), self.stored, self.lanes) for j in range(self.vectors)]
+        return loaded if self.stored is self.dtype else [emitter.from_storage(x, self.stored) for x in loaded]
+
     def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
         """`count` steps along k; the state is the sets of accumulators and the addresses to fetch, of B and of A."""
         body = self.body
@@ -197,16 +212,16 @@ class Micro:
         ahead, pb, a = state[-3:]
         # Addresses a, a + lda, a + 2 lda of every third row fit x86's base + index * scale: 14 rows need 5 registers.
         bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
-        cells, vector_bytes = self.rows * self.vectors, self.lanes * self.itemsize
+        cells = self.rows * self.vectors
         for u in range(count):
-            columns = [body.load(body.at(pb, j * vector_bytes), self.dtype, self.lanes) for j in range(self.vectors)]
+            columns = self._columns(pb)
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0, u * self.itemsize)
                 scalar = body.broadcast(row, self.dtype, self.lanes)
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
-            for j in range(0, self.vectors * vector_bytes, 64):
+            for j in range(0, self.vectors * self.column_nbytes, 64):
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
@@ -223,9 +238,9 @@ class TiledMicro(Micro):
     def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
         body = self.body
         ahead, pb, a = state[-3:]
-        row_nbytes, vector_bytes = self.rows * self.itemsize, self.lanes * self.itemsize
+        row_nbytes = self.rows * self.itemsize
         for u in range(count):
-            columns = [body.load(body.at(pb, j * vector_bytes), self.dtype, self.lanes) for j in range(self.vectors)]
+            columns = self._columns(pb)
             for i in range(self.rows):
                 scalar = body.broadcast(body.at(a, u * row_nbytes + i * self.itemsize), self.dtype, self.lanes)
                 for j in range(self.vectors):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.target import Target
@@ -62,6 +63,19 @@ def _pieces(b: np.ndarray, panels: int) -> Iterator[tuple[slice, slice]]:
     else:
         step = max(1, _PIECE_NBYTES * k // max(1, b.nbytes))
         yield from ((slice(i, min(i + step, k)), slice(0, panels)) for i in range(0, k, step))
+
+
+def in_16_bits(weights: np.ndarray, stored: DType) -> np.ndarray | None:
+    """Float32 numbers rounded to FLOAT16 or BFLOAT16, as uint16 of the same shape; None where one does not fit."""
+    if stored is DType.FLOAT16:
+        with np.errstate(over="ignore"):
+            halves = weights.astype(np.float16)
+        fits = bool(np.all(np.isfinite(halves) | ~np.isfinite(weights)))
+        return halves.view(np.uint16) if fits else None
+    bits = np.ascontiguousarray(weights, np.float32).view(np.uint32)
+    rounded = ((bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16).astype(np.uint16)
+    fits = bool(np.all((rounded & 0x7F80 != 0x7F80) | ~np.isfinite(weights)))
+    return np.where(np.isnan(weights), np.uint16(0x7FC0), rounded) if fits else None
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -123,6 +137,26 @@ def emit_pack_columns(module: Module, dtype: DType) -> Body:
             out = body.at(target, body.mul(p, row_bytes))
             for i, row in enumerate(rows):
                 body.store(body.load(body.at(row, offset), dtype, 1), body.at(out, i * itemsize), dtype)
+    body.b.ret_void()
+    return body
+
+
+def emit_widen(module: Module, stored: DType, lanes: int) -> Body:
+    """An internal function: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of 16-bit floats as float32."""
+    body = module.function("widen", ("p", "p", "i"))
+    source, out, vectors = body.args
+    emitter = Emitter(body.b, lanes)
+
+    def one(index: Value) -> None:
+        value = body.load(body.at(source, body.mul(index, 2 * lanes)), stored, lanes)
+        body.store(emitter.from_storage(value, stored), body.at(out, body.mul(index, 4 * lanes)), DType.FLOAT)
+
+    whole = body.b.and_(vectors, body.i(-4))
+    with body.loop(0, whole, 4) as first:
+        for i in range(4):
+            one(body.add(first, i))
+    with body.loop(whole, vectors) as last:
+        one(last)
     body.b.ret_void()
     return body
 

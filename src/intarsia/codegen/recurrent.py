@@ -159,6 +159,9 @@ class RecurrentShape:
     batch_first: bool = False
 
 
+_ORDERED_THREADS = 2  # for so many the batch is cut where results must not depend on how many there are
+
+
 def chunks_of(shape: RecurrentShape, threads: int, tile: Tile) -> int:
     """Into how many parts the batch is cut: no more rows than a register tile's, and as many units as threads."""
     least = max(1, -(-shape.batch // tile.rows))
@@ -223,7 +226,8 @@ def recurrent_args(
         x_step, x_row = shape.batch * x_pixel, x_pixel
         y_step, y_direction, y_row = shape.batch * y_pixel, shape.batch * hidden_nbytes, hidden_nbytes
         h_direction, h_row = y_direction, hidden_nbytes
-    chunks = chunks_of(shape, threads, tile)
+    # One row alone has a product of its own, which sums in another order.
+    chunks = chunks_of(shape, _ORDERED_THREADS if target.ordered else threads, tile)
     weights_direction = packed_words(shape.hidden, first) * 4 if spec.stored else shape.hidden * (first + second) * item
     initials, ends = (*initial, 0)[:2], (*finals, 0)[:2]
     return [

@@ -68,12 +68,19 @@ def _all_targets() -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """A machine to generate code for. `features` is LLVM's list, `+name` or `-name`, comma separated."""
+    """A machine to generate code for, and how.
+
+    Attributes:
+        features: LLVM's list, `+name` or `-name`, comma separated.
+        ordered: whether results must have the same bits however work is shared among threads: sums are then in an order that
+            does not depend on how many rows are computed at once.
+    """
 
     triple: str
     cpu: str
     features: str
     vector_bytes: int
+    ordered: bool = False
 
     @classmethod
     def create(cls, triple: str, cpu: str = "", features: str = "") -> Target:

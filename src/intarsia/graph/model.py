@@ -131,6 +131,11 @@ class Constant:
             array = self._array = np.asarray(self._data())  # arithmetic on rank 0 gives a NumPy scalar
         return array
 
+    @property
+    def maker(self) -> Callable[[], np.ndarray] | None:
+        """The function that returns the data, where it was not given as an array."""
+        return self._data
+
     def forget(self) -> None:
         """Drop data that was computed or mapped on demand: the next `numpy()` makes it again."""
         if self._data is not None:

@@ -97,6 +97,7 @@ class Step:
         pieces: which argument says in how many pieces a thread does its share, where one piece goes on with what the last one
             left in scratch memory: the kernel is then called for piece `tid % pieces` of thread `tid / pieces`. -1: shares are
             divided like work between threads.
+        arithmetic: what of it is computed or stored in less precision than its types say, for people.
         shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
     """
 
@@ -115,6 +116,12 @@ class Step:
     work: Callable[[Sizes], float] | None = None
     pieces: int = -1
     shared: bool = False
+    arithmetic: str = ""
+
+    @property
+    def title(self) -> str:
+        """The label, with what is not computed as the types say."""
+        return f"{self.label} ({self.arithmetic})" if self.arithmetic else self.label
 
     @property
     def kernels(self) -> tuple[KernelText, ...]:
@@ -135,6 +142,10 @@ class Jump:
     checked: ClassVar[bool] = False
     writes: ClassVar[tuple[str, ...]] = ()
     kernels: ClassVar[tuple[KernelText, ...]] = ()
+
+    @property
+    def title(self) -> str:
+        return self.label
 
     @property
     def reads(self) -> tuple[str, ...]:

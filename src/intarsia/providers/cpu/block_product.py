@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,16 +60,21 @@ class BlockMatMul(MatMul):
             return acc
         return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape or ()), acc.dtype)  # type: ignore[arg-type]
 
+    def schedules(self, target: Target, config: Mapping[str, str]) -> None:
+        return None
+
     def _tiled(self, target: Target, workspace: Workspace) -> bool:
         return False  # B stays in blocks
 
-    def _right(self, workspace: Workspace, single: bool, tile: Tile) -> tuple[str, str, BlockFormat | None]:
+    def _right(
+        self, workspace: Workspace, single: bool, tile: Tile, target: Target
+    ) -> tuple[str, str, BlockFormat | None, DType | None]:
         b, form = self.types[1], self.form
         assert b is not None and b.shape is not None
         depth, columns = (int(d) for d in b.shape)  # type: ignore[arg-type]
         key = f"blocks{tile.width}_{form.bits}_{form.size}"
         packed = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, depth, columns, tile))
-        return packed, "blocks", form
+        return packed, "blocks", form, None
 
     def _packed(self, workspace: Workspace, depth: int, columns: int, tile: Tile) -> np.ndarray:
         form = self.form

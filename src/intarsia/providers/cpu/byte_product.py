@@ -30,7 +30,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import Argument, Below, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.contraction import Batches, MatMul, fused_operand
+from intarsia.providers.cpu.contraction import Batches, MatMul
+from intarsia.providers.cpu.product_steps import fused_operand
 from intarsia.providers.cpu.template import FusedOperand, Workspace
 
 _SERIAL_PRODUCTS = 400_000  # below this a second thread costs more than it saves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text
-from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.pack import in_16_bits, pack_matrix
 from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, evaluate, product
@@ -24,13 +24,17 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, stored_type
+from intarsia.providers.cpu.half_product import half_steps
+from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
-_SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
+_ROWS = "rows"  # the schedule without packed A
+_TILES = {"14x2": Tile(14, 2, 16, 4), "8x3": Tile(8, 3, 16, 4), _ROWS: None, "": None}  # schedules that may be timed
 
 
 def matmul(node: Node, inference: Inference) -> Template | None:
@@ -93,12 +97,20 @@ class MatMul(Template):
         assert a is not None and b is not None and a.shape is not None and b.shape is not None and found is not None
         batch = found.sizes
         tile, single = tile_of(a.dtype, target), batch == (1, 1)
-        if single and self._tiled(target, workspace):
+        known = self._matrix(workspace) if single and a.dtype is DType.FLOAT and in_halves(workspace.config, target) else None
+        if known is not None:
+            steps = half_steps(
+                target, workspace, epilogue, operands, out, source=self.reads[0], m=found.rows, weights=self.reads[1],
+                matrix=known[0], key=known[1],
+            )  # fmt: skip
+            if steps is not None:
+                return steps
+        if single and self._tiled(target, workspace) and self._choice(target, workspace) != _ROWS:
             return self._tiled_steps(target, workspace, epilogue, operands, out, found)
-        right, layout, blocks = self._right(workspace, single, tile)
+        right, layout, blocks, stored = self._right(workspace, single, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
-        spec = template.GemmSpec(a.dtype, layout, epilogue, blocks)
-        micro = micro_text(a.dtype, target)
+        spec = template.GemmSpec(a.dtype, layout, epilogue, blocks, stored=stored)
+        micro = micro_text(a.dtype, target, stored=stored)
         product = _Product(
             spec, target, micro.symbol, self.reads[0], right, out, zero, found.rows, a.shape[-1],
             b.shape[-2 if self.transposed else -1], found, tuple(operands),
@@ -107,10 +119,30 @@ class MatMul(Template):
             Step(
                 template.kernel_text(spec, target), (self.reads[0], right, zero, *(o.name for o in operands)), (out,),
                 product.arguments, scratch_nbytes=product.scratch_nbytes,
-                serial=Below(product.m * product.n * product.k * batch[0] * batch[1], _SERIAL_PRODUCTS),
-                label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,),
+                serial=Below(product.m * product.n * product.k * batch[0] * batch[1], SERIAL_PRODUCTS),
+                label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,), arithmetic=described(stored),
             )
         ]  # fmt: skip
+
+    def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
+        """Register tiles for packed A, or A as it lies, of a product by a constant of known sizes."""
+        a, b, found = self.types[0], self.types[1], self.batches()
+        assert a is not None and a.shape is not None and b is not None and b.shape is not None
+        k, n, rows = a.shape[-1], b.shape[-2 if self.transposed else -1], product(a.shape[:-1])
+        if not (isinstance(k, int) and isinstance(n, int) and isinstance(rows, int)) or found is None or found.sizes != (1, 1):
+            return None
+        default, spec = product_tile(n, a.dtype, target), template.GemmSpec(a.dtype)
+        if a.dtype is not DType.FLOAT or default not in _TILES.values() or in_halves(config, target):
+            return None
+        if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
+            return None
+        names = sorted(_TILES, key=lambda name: _TILES[name] != default)
+        return Schedules(f"gemm {rows}x{n}x{k} {config.get(KEY)}", tuple(x for x in names if x), rows * n * k)
+
+    def _choice(self, target: Target, workspace: Workspace) -> str:
+        """The schedule that was chosen by timing, or ""."""
+        found = self.schedules(target, workspace.config) if workspace.choices else None
+        return workspace.choices.get(found.key, "") if found is not None else ""
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:
         """Whether A is packed where it has many rows: the second operand is a large enough constant."""
@@ -132,16 +164,16 @@ class MatMul(Template):
         assert a is not None and a.shape is not None and b is not None and b.shape is not None
         dtype, k, n, m = a.dtype, a.shape[-1], b.shape[-2 if self.transposed else -1], found.rows
         assert isinstance(k, int) and isinstance(n, int)
-        tile = product_tile(n, dtype, target)
-        right, layout, _ = self._right(workspace, True, tile)
+        tile = _TILES[self._choice(target, workspace)] or product_tile(n, dtype, target)
+        right, layout, _, stored = self._right(workspace, True, tile, target)
         assert layout == "packed", layout
-        spec = template.GemmSpec(dtype, "packed", epilogue, tile=tile)
+        spec = template.GemmSpec(dtype, "packed", epilogue, tile=tile, stored=stored)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         packed = workspace.temporary(f"{self.reads[0]}%tiles{tile.rows}", dtype, (m, k))
         parts, sums = tiled.parts(k, tile), ""
         if len(parts) > 1:
             sums = workspace.temporary(f"{out}%sums", dtype, (tiled.partial_elements(m, n, tile),))
-        micros = micro_text(dtype, target, tile), tiled_micro_text(dtype, target, tile)
+        micros = micro_text(dtype, target, tile, stored), tiled_micro_text(dtype, target, tile)
         few = Below(m, 4 * tile.rows)
         made = _TiledProduct(
             spec, target, (micros[0].symbol, micros[1].symbol), (self.reads[0], packed), right, out, zero, sums, m, k, n,
@@ -160,27 +192,42 @@ class MatMul(Template):
                 Step(
                     tiled.tiled_text(spec, target), reads, (out, *between), partial(made.arguments, part),
                     scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
-                    serial=few if number else Below(m * n * k, _SERIAL_PRODUCTS), calls=micros,
-                    work=partial(_shares, m * n * part[1]),
+                    serial=few if number else Below(m * n * k, SERIAL_PRODUCTS), calls=micros, arithmetic=described(stored),
+                    work=partial(shares, m * n * part[1]),
                 )
             )  # fmt: skip
         return steps
 
-    def _right(self, workspace: Workspace, single: bool, tile: Tile) -> tuple[str, str, BlockFormat | None]:
-        """The second operand's buffer and layout; packed if it is a constant matrix (`single`: no batch axes)."""
-        a, b, name = self.types[0], self.types[1], self.reads[1]
-        assert a is not None and b is not None and b.shape is not None
-        weights = workspace.array(name) if single else None
+    def _matrix(self, workspace: Workspace) -> tuple[np.ndarray, str] | None:
+        """The second operand as [K, N], and what tells this view of it from others, where it is a constant."""
+        b, weights = self.types[1], workspace.array(self.reads[1])
+        assert b is not None and b.shape is not None
         if weights is None:
-            return name, "columns" if self.transposed else "rows", None
+            return None
         rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape
         matrix = weights.reshape(rows, columns)
-        matrix = matrix.T if self.transposed else matrix
-        key = f"panels{tile.width}{'t' * self.transposed}{tile.itemsize}"
-        if weights.shape[-2:] != (rows, columns):
-            key += f"as{rows}x{columns}"
+        form = "t" * self.transposed + (f"as{rows}x{columns}" if weights.shape[-2:] != (rows, columns) else "")
+        return matrix.T if self.transposed else matrix, form
+
+    def _right(
+        self, workspace: Workspace, single: bool, tile: Tile, target: Target
+    ) -> tuple[str, str, BlockFormat | None, DType | None]:
+        """The second operand's buffer, layout, and the type it is stored in where that is not its own; packed if it is a
+        constant matrix (`single`: no batch axes)."""
+        a, name = self.types[0], self.reads[1]
+        assert a is not None
+        known = self._matrix(workspace) if single else None
+        if known is None:
+            return name, "columns" if self.transposed else "rows", None, None
+        matrix, form = known
+        key = f"panels{tile.width}{form}{tile.itemsize}"
+        stored = stored_type(workspace.config, target, workspace.original_type(name)) if a.dtype is DType.FLOAT else None
+        halves = in_16_bits(matrix, stored) if stored is not None else None
+        if halves is not None:
+            assert stored is not None
+            return workspace.add(name, f"{key}{stored.name}", lambda: pack_matrix(halves, tile)), "packed", None, stored
         packed = workspace.add(name, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
-        return packed, "packed", None
+        return packed, "packed", None, None
 
 
 @dataclass(frozen=True)
@@ -223,11 +270,6 @@ class _Product:
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * template.scratch_nbytes(self.spec, self.target, size(self.k))
-
-
-def _shares(products: Dim, size: Sizes) -> float:
-    """How many times the work that is worth another thread."""
-    return size(products) / _SERIAL_PRODUCTS
 
 
 @dataclass(frozen=True)
@@ -340,10 +382,3 @@ def merged_batches(lead_a: tuple[Dim, ...], lead_b: tuple[Dim, ...], rows: Dim) 
         return (within if outer[owner] else 0, 1 if inner[owner] else 0)
 
     return Batches((n0, n1), distances(0), distances(1), (n1, 1), rows)
-
-
-def fused_operand(o: FusedOperand, n: int, item: int, out_item: int, c_batch: tuple[int, int]) -> template.Operand:
-    if o.kind == "full":
-        scale = (c_batch[0] // out_item * item, c_batch[1] // out_item * item)
-        return template.Operand(Ref(o.name), row=n * item, batch0=scale[0], batch1=scale[1])  # type: ignore[arg-type]
-    return template.Operand(Ref(o.name))  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MethodType
@@ -25,13 +25,17 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.arithmetic import in_halves
+from intarsia.providers.cpu.half_product import half_steps
+from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
+_WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
+_HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
@@ -180,11 +184,31 @@ class Convolution(Windowed):
         if group > 1 and (small or weights.shape[1] == 1 and weights.shape[0] == group):
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
         outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
+        chosen_by_time = self.schedules(target, workspace.config) if workspace.choices else None
+        if chosen_by_time is not None and chosen_by_time.key in workspace.choices:
+            outputs = _WINOGRAD[workspace.choices[chosen_by_time.key]]
         if outputs is not None:
             tile = blocked_tile(weights.shape[0], None, self.data.dtype, target)
             chosen = winograd.WinogradSpec(outputs, epilogue, tile=tile)
             return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]
         return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
+
+    def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
+        """Direct sums or one of Winograd's variants, of a 3x3 convolution of stride 1 that any of them can compute."""
+        x, out, weights = self.data.shape, self.output.shape, self.types[1]
+        assert x is not None and out is not None and weights is not None and weights.shape is not None
+        kernel = tuple(weights.shape[2:])
+        if config.get("session.disable_winograd") == "1" or self.data.dtype is not DType.FLOAT or kernel != (3, 3):
+            return None
+        if not is_static((*x, *out)):
+            return None
+        shape = self.geometry((3, 3)).at(int)  # type: ignore[arg-type]
+        if not winograd.is_applicable(shape):
+            return None
+        default = winograd.prefers_winograd(shape, target.vector_bytes // 4)
+        names = sorted(_WINOGRAD, key=lambda name: _WINOGRAD[name] != default)
+        products = shape.batch * math.prod(shape.output) * shape.filters * shape.channels * 9
+        return Schedules(f"conv {shape}", tuple(names), products)
 
     def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
         """Which Winograd variant is the fastest, where the sizes are known; None for direct convolution."""
@@ -234,6 +258,11 @@ class Convolution(Windowed):
         weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> list[Step]:  # fmt: skip
         dtype = self.data.dtype
+        plain = group == math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
+        if plain and not any(self.pads):
+            steps = self._pointwise_halves(target, workspace, epilogue, operands, out, weights)
+            if steps is not None:
+                return steps
         if group == 1 and weights.ndim < 5:
             found = self._blocked(target, workspace, epilogue, operands, out, weights, kernel)
             if found is not None:
@@ -241,14 +270,15 @@ class Convolution(Windowed):
         spec = gemm.GemmSpec(dtype, "packed", epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
-        steps, source = [], self.reads[0]
+        border: list[Step] = []
+        source = self.reads[0]
         x = self.data.shape
         assert x is not None
         if any(self.pads):
             rank = len(kernel)
             padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
             source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
-            steps.append(
+            border.append(
                 Step(
                     conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
                     partial(_border, self.geometry(kernel), self.reads[0], source), label="border",
@@ -260,7 +290,22 @@ class Convolution(Windowed):
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
         text = gemm.kernel_text(spec, target)
-        return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+        return [*border, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+
+    def _pointwise_halves(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray,
+    ) -> list[Step] | None:  # fmt: skip
+        """As a matrix product in float16, where that is asked for and has columns enough to be worth rounding the input."""
+        filters, x = weights.shape[0], self.data.shape
+        if self.data.dtype is not DType.FLOAT or filters < _HALF_FILTERS or not in_halves(workspace.config, target):
+            return None
+        assert x is not None
+        matrix = weights.reshape(filters, -1).T
+        return half_steps(
+            target, workspace, epilogue, operands, out, source=self.reads[0], m=product(x[:-1]), weights=self.reads[1],
+            matrix=matrix, key="t",
+        )  # fmt: skip
 
     def _blocked(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,

@@ -336,13 +336,17 @@ class _Grouper:
             self.by_output[name] = g
 
     def _merge(self, producer: Group | None, consumer: Group, name: str) -> Group | None:
-        if producer is None or producer.host or consumer.template is not None:
+        if producer is None or producer.host:
+            return None
+        if consumer.template is not None and not self._fits_in_epilogue(producer, consumer):
             return None
         if producer.divides is not None and consumer.divides is not None:
             return None
         if len(producer.roots) != 1 or self.uses.get(name) != 1:
             return None
-        if producer.template is not None:
+        if consumer.template is not None:
+            pass
+        elif producer.template is not None:
             if not self._fits_as_epilogue(producer, consumer, name):
                 return None
         elif not _fits_one_nest(producer, consumer, name):
@@ -358,7 +362,31 @@ class _Grouper:
         (root,) = substitute([consumer.roots[output]], leaf)
         self.result.groups.remove(producer)
         nodes, divides = [*producer.nodes, *consumer.nodes], producer.divides or consumer.divides
-        return Group({output: root}, nodes, producer.template, producer.acc, divides=divides)
+        template, acc = (
+            (consumer.template, consumer.acc) if consumer.template is not None else (producer.template, producer.acc)
+        )
+        return Group({output: root}, nodes, template, acc, divides=divides)
+
+    def _fits_in_epilogue(self, producer: Group, consumer: Group) -> bool:
+        """Whether an operand of a product of bytes is dequantised where it is added: it is then read as bytes."""
+        template = consumer.template
+        if template is None or not (template.integers and template.takes_epilogue) or producer.template is not None:
+            return False
+        if producer.divides is not None or len(producer.roots) != 1 or len(consumer.roots) != 1:
+            return False
+        (value,), (root,) = producer.roots.values(), consumer.roots.values()
+        order, leaves = walk([value]), producer.leaves()
+        if not {t.prim for t in order} <= (_ELEMENTWISE | {"reshape"}) - {"iota", "size"}:
+            return False
+        dtypes = _EPILOGUE_DTYPES | _INTEGER_DTYPES
+        if any(t.dtype not in dtypes for t in order) or not all(_by_column_or_full(t, root.shape) for t in order):
+            return False
+        full = [t for t in leaves if operand_kind(t, root.shape) == "full"]
+        if len(full) != 1 or full[0].dtype.bits >= value.dtype.bits or _significant(value.shape) != _significant(root.shape):
+            return False
+        operands = {t.attrs[0] for t in (*leaves, *consumer.leaves())}
+        fits = all(operand_kind(t, root.shape) is not None and t.dtype is not DType.BOOL for t in leaves)
+        return fits and len(operands) - 1 <= _MANY_OPERANDS and len(order) + len(walk([root])) <= MAX_PRIMITIVES
 
     def _fits_as_epilogue(self, producer: Group, consumer: Group, name: str) -> bool:
         assert producer.template is not None

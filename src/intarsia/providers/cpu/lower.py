@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
 from intarsia.providers.cpu.template import FusedOperand
-from intarsia.providers.cpu.widen import widened
+from intarsia.providers.cpu.widen import original_type, widened
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 
@@ -58,12 +59,13 @@ class Lowered:
 
 
 def lower_graph(
-    graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None, known: Collection[str] = ()
-) -> Lowered:
+    graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None, known: Collection[str] = (),
+    choices: Mapping[str, str] | Callable[[Grouping, Graph], Mapping[str, str]] = MappingProxyType({}),
+) -> Lowered:  # fmt: skip
     """The graph as a program.
 
     `config`: the session's configuration entries; `known`: symbols whose values are given when it is bound, besides those of
-    its inputs.
+    its inputs; `choices`: schedules by `measured.Schedules.key`, or what finds them.
     """
     inference = infer(with_own_symbols(graph), registry)
     wide = widened(inference)
@@ -97,20 +99,25 @@ def lower_graph(
     if changed is not None:
         inference = infer(changed, registry)
     grouping = group(inference, registry)
-    return _Lowerer(inference, grouping, target, registry, config or {}, known).run()
+    found = choices(grouping, inference.graph) if callable(choices) else choices
+    return _Lowerer(inference, grouping, target, registry, config or {}, known, found).run()
 
 
 class _Workspace:
     """Arrays that kernels read, weights in the form that a kernel wants, and buffers between the steps of a template."""
 
-    def __init__(self, constants: dict[str, Constant], config: Mapping[str, str]) -> None:
-        self.config = config
+    def __init__(self, constants: dict[str, Constant], config: Mapping[str, str], choices: Mapping[str, str]) -> None:
+        self.config, self.choices = config, choices
         self.known, self.used = constants, dict[str, np.ndarray]()
         self.temporaries: dict[str, Buffer] = {}
 
     def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
         self.temporaries[name] = Buffer(dtype, tuple(shape))
         return name
+
+    def original_type(self, name: str) -> DType | None:
+        constant = self.known.get(name)
+        return original_type(constant) if constant is not None else None
 
     def array(self, name: str) -> np.ndarray | None:
         constant = self.known.get(name)
@@ -142,13 +149,13 @@ class _Workspace:
 class _Lowerer:
     def __init__(
         self, inference: Inference, grouping: Grouping, target: Target, registry: Registry, config: Mapping[str, str],
-        known: Collection[str],
+        known: Collection[str], choices: Mapping[str, str],
     ) -> None:  # fmt: skip
         self.inference, self.grouping, self.target = inference, grouping, target
         self.registry, self.config = registry, config
         self.graph = inference.graph
         self.types = inference.types
-        self.constants = _Workspace(self.graph.constants, config)
+        self.constants = _Workspace(self.graph.constants, config, choices)
         self.sources: dict[str, tuple[str, int]] = {}
         self.units: list[Unit] = []
         self.other_names: dict[str, list[str]] = {}
@@ -367,12 +374,20 @@ class _Lowerer:
 
     def _steps(self, g: Group) -> list[Step]:
         steps = self._template_steps(g) if g.template is not None else [self._loop_step(g)]
+        chosen = self._chosen(g)
         for step in steps:
+            step.label += f", {chosen} by time" if chosen else ""
             step.nodes = tuple(n.outputs[0] for n in g.nodes)
             step.where = _place(g.nodes[0])
             for name in step.reads:
                 self.constants.plain(name)
         return steps
+
+    def _chosen(self, g: Group) -> str:
+        """The schedule that was chosen for a group by timing."""
+        choices = self.constants.choices
+        found = g.template.schedules(self.target, self.config) if choices and g.template is not None else None
+        return choices.get(found.key, "") if found is not None else ""
 
     def _loop_step(self, g: Group) -> Step:
         (out,) = g.roots

@@ -80,10 +80,14 @@ class CpuProgram(Program):
         """
         from intarsia.codegen.engine import get_engine
         from intarsia.codegen.target import Target
+        from intarsia.providers.cpu import measured
         from intarsia.providers.cpu.lower import lower_graph
 
-        target = target or Target.host()
-        lowered = lower_graph(graph, registry, target, context.config)
+        target = replace(target or Target.host(), ordered=context.deterministic)
+        choices: Any = {}
+        if measured.budget_ms(context):
+            choices = measured.Chooser(registry, context, target)
+        lowered = lower_graph(graph, registry, target, context.config, choices=choices)
         kernels = lowered.executable.kernels()
         addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
@@ -182,7 +186,7 @@ class CpuProgram(Program):
             step = bound.segment.steps[first]
             names = dict.fromkeys(original_name(n) for s in bound.segment.steps[first : last + 1] for n in s.nodes)
             nbytes = sum(bound.step_nbytes(i) for i in range(first, last + 1))
-            self.context.on_step(step.label, list(names), int(times[first]), int(times[last + 1]), nbytes)
+            self.context.on_step(step.title, list(names), int(times[first]), int(times[last + 1]), nbytes)
 
     def report_status(self, segment: Segment, status: np.ndarray) -> None:
         """Raise InvalidArgument for the first step that found something wrong with its data."""
@@ -350,8 +354,12 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.layout import original_name
 
         reports: dict[str, NodeReport] = {}
+        steps = [s for segment in self.executable.segments() for s in segment.steps if isinstance(s, Step)]
+        reduced = {name: s.arithmetic for s in steps if s.arithmetic for name in s.nodes}
         for g in self.lowered.grouping.groups:
             label = "+".join(n.op_type for n in g.nodes)
+            in_less = next((reduced[n.outputs[0]] for n in g.nodes if n.outputs[0] in reduced), "")
+            label += f" ({in_less})" if in_less else ""
             for node in g.nodes:
                 first = original_name(next(n for n in node.outputs if n))
                 called = f"{node.op_type}{NATIVE}" if native_kernel(node) else node.op_type

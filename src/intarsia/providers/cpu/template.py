@@ -26,9 +26,14 @@ class Workspace(Protocol):
 
     Attributes:
         config: the session's configuration entries.
+        choices: schedules that were chosen by timing, by `Schedules.key`.
     """
 
     config: Mapping[str, str]
+    choices: Mapping[str, str]
+
+    def original_type(self, name: str) -> DType | None:
+        """The 16-bit type in which the model gives the float32 constant `name`, if it does."""
 
     def array(self, name: str) -> np.ndarray | None:
         """The constant called `name`, or None if it is computed at run time."""
@@ -47,6 +52,21 @@ class FusedOperand:
     name: str
     kind: str
     dtype: DType
+
+
+@dataclass(frozen=True)
+class Schedules:
+    """What may be chosen for one node.
+
+    Attributes:
+        key: equal for nodes that take equally long.
+        names: the candidates, the default first.
+        products: multiplications of the node.
+    """
+
+    key: str
+    names: tuple[str, ...]
+    products: int
 
 
 @dataclass(frozen=True)
@@ -82,6 +102,10 @@ class Template:
     def broadcast_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         """Pairs of an operand's size and the output's: the former must be the latter, or 1."""
         return ()
+
+    def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
+        """What may be chosen by timing (`measured`); None where there is nothing to choose, or sizes are not known."""
+        return None
 
     def renamed(self, canonical: Callable[[str], str]) -> Template:
         return replace(self, reads=tuple(canonical(n) if n else "" for n in self.reads))

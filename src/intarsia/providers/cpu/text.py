@@ -37,7 +37,7 @@ def _units(executable: Executable) -> list[str]:
         lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
         for s in unit.steps:
             symbol = s.kernel.symbol if isinstance(s, Step) else f"{s.offset:+d}"
-            lines.append(f"  {s.label:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{symbol}]")
+            lines.append(f"  {s.title:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{symbol}]")
     return lines
 
 
@@ -64,7 +64,9 @@ def _plan(program: CpuProgram) -> str:
                 lines.append(f"  {type(unit).__name__}: bound when its sizes are known")
                 continue
             lines.append(f"  arena {unit.arena_nbytes:,} bytes, {len(unit.segment.steps)} steps")
+            offsets = getattr(unit, "offsets", None)  # a plan that a frame made knows addresses only
             for i, step in enumerate(unit.segment.steps):
-                places = [f"{n}@{unit.offsets[n]}{list(unit.shapes[n])}" for n in step.writes if n in unit.offsets]
-                lines.append(f"    {i:4} {'serial  ' if unit.serial[i] else 'parallel'} {step.label:36} {' '.join(places)}")
+                inside = [n for n in step.writes if (offsets is None and n not in unit.segment.outputs) or n in (offsets or ())]
+                places = [f"{n}{'' if offsets is None else f'@{offsets[n]}'}{list(unit.shapes[n])}" for n in inside]
+                lines.append(f"    {i:4} {'serial  ' if unit.serial[i] else 'parallel'} {step.title:36} {' '.join(places)}")
     return "\n".join(lines)

@@ -136,6 +136,11 @@ class _Rewrite:
         return True
 
 
+def original_type(constant: Constant) -> DType | None:
+    """The 16-bit type of a constant that was widened to float32."""
+    return constant.maker.constant.dtype if isinstance(constant.maker, _Widened) else None
+
+
 class _Widened:
     """A constant's numbers as float32, made when they are asked for."""
 

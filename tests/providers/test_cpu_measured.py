@@ -1,0 +1,117 @@
+"""Schedules chosen by timing: `session.schedule_budget_ms`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+import intarsia as ort
+from intarsia.codegen.cache import DiskCache
+from intarsia.codegen.microkernel import tile_of
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu import measured
+
+
+def model() -> tuple[bytes, dict[str, np.ndarray], np.ndarray]:
+    """A 3x3 convolution, and a product by a matrix."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 16, 14, 14)).astype(np.float32)
+    w = (rng.standard_normal((32, 16, 3, 3)) / 12).astype(np.float32)
+    v = (rng.standard_normal((196, 300)) / 14).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4), helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Reshape", ["r", "s"], ["f"]), helper.make_node("MatMul", ["f", "v"], ["m"]),
+        helper.make_node("Concat", ["m", "m"], ["y"], axis=0),
+    ]  # fmt: skip
+    constants = {"w": w, "v": v, "s": np.array([32, 196])}
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, n) for n, a in constants.items()],
+    )  # fmt: skip
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (1, 1), (1, 1)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    product = np.maximum(np.einsum("nchwij,mcij->nmhw", windows, w.astype(np.float64)), 0).reshape(32, 196) @ v
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return made.SerializeToString(), {"x": x}, np.concatenate([product, product])
+
+
+def session(source: bytes, budget: str | None = None, deterministic: bool = False) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.use_deterministic_compute = deterministic
+    if budget is not None:
+        options.add_session_config_entry("session.schedule_budget_ms", budget)
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def plan(made: ort.InferenceSession) -> str:
+    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of choices; compiled kernels are everybody's."""
+    cache = DiskCache(tmp_path)
+    monkeypatch.setattr(measured, "get_cache", lambda: cache)
+
+
+def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, feeds, expected = model()
+    made = session(source, "60000")
+    np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+    shown = plan(made)
+    assert shown.count("by time") >= 2 and any(f", {name} by time" in shown for name in ("direct", "winograd2", "winograd4"))
+
+    def again(*_: object) -> None:
+        raise AssertionError("timed although the choice is in the cache")
+
+    monkeypatch.setattr(measured.Chooser, "_times", again)
+    assert plan_after_run(session(source, "50000"), feeds) == shown
+
+
+def plan_after_run(made: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> str:
+    made.run(None, feeds)
+    return plan(made)
+
+
+@pytest.mark.parametrize("name", ["direct", "winograd2", "winograd4", "14x2", "8x3", "rows"])
+def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, feeds, expected = model()
+
+    def choose(self: measured.Chooser, template: object, schedules: measured.Schedules, end: float) -> dict[str, int]:
+        return {n: 1 if n == name else 1000 for n in schedules.names}
+
+    monkeypatch.setattr(measured.Chooser, "_times", choose)
+    made = session(source, "1000")
+    np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+    offered = name in ("direct", "winograd2", "winograd4") or tile_of(DType.FLOAT, Target.host()).rows == 14
+    assert (f", {name} by time" in plan(made)) == offered
+
+
+def test_nothing_is_timed_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("timed")
+
+    monkeypatch.setattr(measured.Chooser, "_times", never)
+    source, feeds, _ = model()
+    for made in (session(source), session(source, "0"), session(source, "1000", deterministic=True)):
+        assert "by time" not in plan_after_run(made, feeds)
+
+
+def test_the_budget_ends_it() -> None:
+    """With a millisecond at most one candidate is even compiled, and the estimates stand."""
+    source, feeds, expected = model()
+    made = session(source, "1")
+    np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+    assert "by time" not in plan(made)
+
+
+def test_the_default_stays_unless_another_is_clearly_faster() -> None:
+    assert measured.fastest({"a": 100, "b": 98, "c": 99}) == "a"
+    assert measured.fastest({"a": 100, "b": 90, "c": 80}) == "c"
