@@ -63,7 +63,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     source, feeds, expected = model()
-    made = session(source, "60000")
+    made = session(source, "3600000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
     shown = plan(made)
     assert shown.count("by time") >= 2 and any(f", {name} by time" in shown for name in ("direct", "winograd2", "winograd4"))
@@ -72,7 +72,7 @@ def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("timed although the choice is in the cache")
 
     monkeypatch.setattr(measured.Chooser, "_times", again)
-    assert plan_after_run(session(source, "50000"), feeds) == shown
+    assert plan_after_run(session(source, "3500000"), feeds) == shown
 
 
 def plan_after_run(made: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> str:

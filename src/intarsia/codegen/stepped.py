@@ -66,7 +66,7 @@ class _Stepped:
         self.itemsize = dtype.bits // 8
         self.cells = rows * vectors
         self.unroll = 1 if self.cells > _ROOMY else STEPS if vectors == 4 else 2
-        self.sets = min(self.unroll, max(1, 8 // self.cells))
+        self.sets = 1 if body.module.target.ordered else min(self.unroll, max(1, 8 // self.cells))
 
     def emit(self) -> None:
         body, b = self.body, self.body.b
