@@ -284,10 +284,11 @@ class OrtValue:
 
     def update_inplace(self, source: Any) -> None:
         """Overwrite the elements with those of an array (or OrtValue) of the same dtype and shape."""
-        given = source.numpy() if isinstance(source, OrtValue) else source
         if isinstance(self._value, DeviceTensor):
-            written_on_device(self._value, given)
+            held = source._value if isinstance(source, OrtValue) else source
+            written_on_device(self._value, held)  # from the same device without a way through the host
             return
+        given = source.numpy() if isinstance(source, OrtValue) else source
         target = self._array("update_inplace")
         if not isinstance(given, np.ndarray) or given.dtype.newbyteorder("=") != target.dtype or given.shape != target.shape:
             got = f"{given.dtype.name} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__

@@ -82,6 +82,27 @@ def test_values_on_the_device(gpu: Kind) -> None:
     np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), session.run(None, {"x": X})[0])
 
 
+def test_a_value_of_the_device_opened_with_other_options(gpu: Kind) -> None:
+    """Its memory belongs to another context."""
+    value = intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, 0)
+    session = gpu.session(gpu_mem_limit=1 << 26)
+    (wanted,) = session.run(None, {"x": X})
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", gpu.kind, 0)
+    session.run_with_iobinding(binding)
+    (found,) = binding.get_outputs()
+    np.testing.assert_array_equal(found.numpy(), wanted)
+    again = intarsia.OrtValue.ortvalue_from_shape_and_type(list(X.shape), np.float32, gpu.kind, 0)
+    again.update_inplace(found)
+    np.testing.assert_array_equal(again.numpy(), wanted)
+    counters = gpu.open().counters
+    before = counters.copies_in + counters.copies_out
+    again.update_inplace(value)  # of the same device: no way through the host
+    assert counters.copies_in + counters.copies_out == before
+    np.testing.assert_array_equal(again.numpy(), X)
+
+
 @pytest.mark.parametrize("index", [-1, "one", 2.5])
 def test_numbers_of_devices_that_cannot_be(gpu: Kind, index: object) -> None:
     message = f"expected the number of a device, an integer from 0 on, got {index!r}"

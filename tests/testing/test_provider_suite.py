@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from intarsia.device import opencl, webgpu
 from intarsia.errors import InvalidArgument
 from intarsia.partition.provider import DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
 from intarsia.providers.reference import ReferenceExecutionProvider
@@ -36,6 +37,8 @@ class TestPasses:
                     importlib.util.find_spec("openvino") is None, reason="needs openvino (extra: openvino)"
                 ),
             ),
+            pytest.param("WebGpuExecutionProvider", marks=pytest.mark.skipif(bool(webgpu.missing()), reason=webgpu.missing())),
+            pytest.param("OpenCLExecutionProvider", marks=pytest.mark.skipif(bool(opencl.missing()), reason=opencl.missing())),
             "intarsia.testing.faults",
         ],
     )
@@ -48,6 +51,11 @@ class TestPasses:
     def test_for_the_example_plugin(self, example_plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main([example_plugin, "--cases", "test_clip", "--options", '{"stride": 2}']) == 0
         assert "copies in and out" in capsys.readouterr().out
+
+    def test_that_cannot_be_here_says_why(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["ROCMExecutionProvider", "--area", "contract", "--options", '{"device_id": 99}']) == 1
+        shown = capsys.readouterr().out
+        assert "ROCMExecutionProvider cannot be used on this machine: " in shown
 
 
 class TestFinds:

@@ -48,12 +48,17 @@ class GpuProgram(Program):
             if name in self._numbers:
                 numbers[name] = value if isinstance(value, np.ndarray) else GpuTransfer(self.gpu).copy_out(value)
             elif isinstance(value, DeviceTensor):
-                tensors[name] = value
+                tensors[name] = value if value.handle.memory.gpu is self.gpu else self._brought(value)
             else:
                 raise EPFail(f"{self.gpu.device}: input {name!r} came as {type(value).__name__}; expected a device tensor")
         plan = self._plan(tensors, numbers)
         slices = {n: t.handle for n, t in tensors.items()}
         return list(plan.run(slices, run, self._observe if self._on_step is not None else None))
+
+    def _brought(self, value: DeviceTensor) -> DeviceTensor:
+        """A value of the same kind of device, opened with other options, whose memory is not ours: by way of the host."""
+        array = GpuTransfer(value.handle.memory.gpu).copy_out(value)
+        return GpuTransfer(self.gpu).copy_in(array, self.gpu.device)
 
     def _observe(self, job: Job, start_ns: int, end_ns: int, nbytes: int) -> None:
         assert self._on_step is not None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.codegen.clike import Dialect, unsupported
+from intarsia.codegen.clike import Dialect, Kind, unsupported
 from intarsia.device.gpu import DeviceLimits
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import Expr
@@ -298,12 +298,21 @@ class Survey:
 
     def _of_types(self, node: Node) -> Support | None:
         """What is told by types alone, of a node whose primitives are known only with its numbers."""
-        types = [self.inference.types.get(n) for n in (*node.inputs, *node.outputs) if n]
-        if any(isinstance(t, TensorType) and t.dtype is DType.DOUBLE for t in types) and node.op_type not in _ON_DOUBLES:
+        if node.op_type in _ON_DOUBLES or ("exp", Kind.F64) in self.dialect.functions:
+            return None
+        if any(self._may_be_double(n) for n in (*node.inputs, *node.outputs) if n):
             return Support.no(
                 f"{node.op_type} of double may need a function that has no form in {self.dialect.name}", code="type"
             )
         return None
+
+    def _may_be_double(self, name: str) -> bool:
+        """Whether a value is of doubles; one of unknown type may be what those are that it is made from."""
+        kind = self.inference.types.get(name)
+        if kind is not None:
+            return isinstance(kind, TensorType) and kind.dtype is DType.DOUBLE
+        maker = self._makers.get(name)
+        return maker is not None and any(self._may_be_double(n) for n in maker.inputs if n)
 
 
 def _shape(kind: ValueType | None) -> object:
