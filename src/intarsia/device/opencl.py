@@ -141,6 +141,15 @@ class OpenClDevice(Gpu):
             raise self._failure("could not read a buffer", error) from error
         return found.data
 
+    def _copy(self, source: Slice, target: Slice, nbytes: int) -> None:
+        first, second = source.memory.buffer, target.memory.buffer
+        try:
+            self._cl.enqueue_copy(
+                self._queue, second, first, byte_count=nbytes, src_offset=source.offset, dst_offset=target.offset
+            )
+        except self._cl.Error as error:
+            raise self._failure("could not copy a buffer", error) from error
+
     def _compile(self, kernel: Kernel) -> Any:
         """From the cache where this driver has compiled the text before; it may refuse what it made then."""
         key = "opencl-" + content_key(kernel.source, *self._options, *self._compiler())
