@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from contrib_cases import fused, narrow, tiny, weights_of_few_bits
 from control_cases import control_flow
+from model_cases import decoding, experts, few, large, more_quantized, pipelines
 from operator_case import LARGE, SMALL, Case, Weight, between, booleans, integers, ints, normal, number
 
 __all__ = ["Case", "cases"]
@@ -18,7 +19,7 @@ def cases() -> Iterator[Case]:
     for family in (
         elementwise, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts, gathers,
         scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow,
-        fused, weights_of_few_bits, control_flow,
+        fused, weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
     ):  # fmt: skip
         yield from family()
 

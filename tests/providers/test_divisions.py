@@ -42,6 +42,31 @@ def gives(text: str, feeds: Feeds, *expected: object, constants: Feeds | None = 
         assert [f.tolist() for f in found] == list(expected), (provider, level)
 
 
+def _long_operands(rng: np.random.Generator, count: int) -> np.ndarray:
+    """int64 of all magnitudes, many of them next to the edges of float64's and int64's digits."""
+    edges = np.array([0, 1, -1, 2**53, 2**62, 2**63 - 1024, 2**63 - 513, 2**63 - 1, -(2**63), -(2**53), 3], np.int64)
+    spread = (rng.integers(0, 2**63 - 1, count) >> rng.integers(0, 64, count)) * rng.choice([-1, 1], count)
+    with np.errstate(over="ignore"):
+        near = rng.choice(edges, count) + rng.integers(-3, 4, count)
+    return np.where(rng.integers(0, 3, count) == 0, near, spread)
+
+
+@pytest.mark.parametrize("node", ["Div (a, b)", "Mod (a, b)", "Mod <fmod = 1> (a, b)"])
+def test_long_integers_of_all_magnitudes(node: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = _long_operands(rng, 40_000), _long_operands(rng, 40_000)
+    b[b == 0] = 7
+    with np.errstate(over="ignore"):
+        a = np.where(rng.integers(0, 3, len(a)) == 0, b * rng.integers(-50, 50, len(a)) + rng.integers(-1, 2, len(a)), a)
+    exact = []
+    for x, y in zip(a.tolist(), b.tolist(), strict=True):
+        quotient = abs(x) // abs(y) * (-1 if (x < 0) != (y < 0) else 1)
+        exact.append(quotient if node.startswith("Div") else x % y if "fmod" not in node else x - quotient * y)
+    expected = np.array([(v + 2**63) % 2**64 - 2**63 for v in exact], np.int64)
+    (found,) = session_of(f"g ({PAIR}) => (int64[n] y) {{ y = {node} }}").run(None, {"a": a, "b": b})
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("node", ["Div (a, b)", "Mod (a, b)", "Mod <fmod = 1> (a, b)"])
 def test_every_type(node: str, dtype: type) -> None:

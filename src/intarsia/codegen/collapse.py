@@ -2,7 +2,8 @@
 
 Axes are given labels that operators carry along (an element-wise operator identifies its operands' axes, a reduction
 drops some). Axis `a` merges with the next one `b` when in every tensor each `a` is directly followed by `b` and each `b`
-directly preceded by `a`, and no primitive addresses them one by one.
+directly preceded by `a`, and no primitive addresses them one by one. Where inputs alone are put together, cut or padded
+along an axis, the axes behind it are elements of that one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from intarsia.graph.dims import Dim, product
 from intarsia.kernel.lang import Tensor, walk
 
-_PER_AXIS = frozenset("slice pad windows concat take index row scan dot scatter argreduce iota sort argsort".split())
+_PER_AXIS = frozenset("windows index row scan dot scatter argreduce iota sort argsort".split())
 
 
 def collapse(roots: Sequence[Tensor]) -> list[Tensor]:
@@ -26,7 +27,7 @@ def collapse(roots: Sequence[Tensor]) -> list[Tensor]:
     rebuilt: dict[int, Tensor] = {}
     for t in order:
         rebuilt[id(t)] = _rebuild(t, [rebuilt[id(a)] for a in t.args], groups)
-    return [rebuilt[id(r)] for r in roots]
+    return [_with_inner_axes(rebuilt[id(r)]) for r in roots]
 
 
 @dataclass
@@ -114,6 +115,33 @@ class _Labels:
     def _reduce(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
         return [x for i, x in enumerate(args[0]) if i not in t.attrs[1]]
 
+    def _slice(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
+        changed = _changed(t)
+        return self._kept(t, args[0], [i not in changed for i in range(t.rank)])
+
+    _pad = _slice
+
+    def _concat(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
+        axis, first = t.attrs[0], args[0]
+        for other in args:
+            self.fix([other[axis]])
+            for i, (mine, its) in enumerate(zip(first, other, strict=True)):
+                if i != axis and (mine is not None or its is not None):
+                    self.union(mine, its)
+        return self._kept(t, first, [i != axis for i in range(t.rank)])
+
+    def _take(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
+        (axis,), (x, indices) = t.attrs, args
+        self.fix([x[axis]])
+        return [*x[:axis], *indices, *x[axis + 1 :]]
+
+    def _kept(self, t: Tensor, source: list[int | None], whole: Sequence[bool]) -> list[int | None]:
+        """Labels of a result that has the source's axes, but new ones where they are not `whole`."""
+        self.fix([x for x, same in zip(source, whole, strict=True) if not same])
+        return [
+            x if same else None if d == 1 else self.fresh(fixed=True) for x, same, d in zip(source, whole, t.shape, strict=True)
+        ]
+
     def groups(self, order: Sequence[Tensor]) -> Callable[[Tensor], list[list[int]]]:
         """For each tensor, its axes in groups to be merged."""
         after: dict[int, int | None] = {}
@@ -154,9 +182,42 @@ def _rebuild(t: Tensor, args: list[Tensor], groups: Callable[[Tensor], list[list
         attrs = tuple(position[t.attrs[g[0]]] for g in merged)
     elif t.prim == "reduce":
         attrs = (t.attrs[0], tuple(i for i, g in enumerate(groups(t.args[0])) if g[0] in t.attrs[1]))
+    elif t.prim in ("slice", "pad"):
+        attrs = tuple(tuple(row[g[0]] for g in merged) for row in t.attrs)
+    elif t.prim in ("concat", "take"):
+        of = merged if t.prim == "concat" else groups(t.args[0])
+        attrs = (next(i for i, g in enumerate(of) if t.attrs[0] in g),)
     elif t.prim in _PER_AXIS or t.prim in ("input", "scalar", "size", "table"):
         pass  # their axes are single, so that attributes stay; a merged input is the same dense buffer
     return Tensor(t.prim, tuple(args), attrs, t.dtype, shape)
+
+
+def _changed(t: Tensor) -> list[int]:
+    """The axes that a slice or a pad does not leave as they are."""
+    rows = zip(t.shape, t.args[0].shape, *t.attrs, strict=True)
+    return [i for i, (d, e, start, step) in enumerate(rows) if d != e or start != 0 or step != (t.prim == "slice")]
+
+
+def _with_inner_axes(root: Tensor) -> Tensor:
+    """A root of inputs alone, whose last axis that is cut, padded or put together takes in those behind it."""
+    parts = [a for a in root.args if a.rank]
+    if root.prim not in ("slice", "pad", "concat") or any(a.prim != "input" for a in parts):
+        return root
+    axis = root.attrs[0] if root.prim == "concat" else max(_changed(root), default=root.rank)
+    inner = product(root.shape[axis + 1 :])
+    if axis + 1 >= root.rank or (root.prim == "slice" and root.attrs[1][axis] != 1):
+        return root
+
+    def shape(t: Tensor) -> tuple[Dim, ...]:
+        return (*t.shape[:axis], t.shape[axis] * inner)
+
+    attrs = root.attrs
+    if root.prim == "slice":
+        attrs = ((*attrs[0][:axis], attrs[0][axis] * inner), attrs[1][: axis + 1])
+    elif root.prim == "pad":
+        attrs = tuple((*row[:axis], row[axis] * inner) for row in attrs)
+    args = tuple(Tensor(a.prim, (), a.attrs, a.dtype, shape(a)) if a.rank else a for a in root.args)
+    return Tensor(root.prim, args, attrs, root.dtype, shape(root))
 
 
 def _expand_map(t: Tensor, source: list[list[int]], target: list[list[int]]) -> tuple[int, ...]:

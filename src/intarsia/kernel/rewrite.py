@@ -52,7 +52,7 @@ def simplified(t: Tensor) -> Tensor:
 
 def known_scalar(t: Tensor) -> float | int | bool | complex | None:
     """The one value that all elements of `t` have, where that is written in the graph."""
-    while t.prim in ("broadcast", "reshape") or t.prim == "cast" and t.dtype.is_floating:
+    while t.prim in ("broadcast", "expand", "reshape") or t.prim == "cast" and t.dtype.is_floating:
         t = t.args[0]
     return t.attrs[0] if t.prim == "scalar" else None
 
@@ -116,6 +116,6 @@ def rounded_steps(t: Tensor) -> Quantized | None:
 
 
 def _unwrapped(t: Tensor) -> Tensor:
-    while t.prim in ("cast", "broadcast", "reshape"):
+    while t.prim in ("cast", "broadcast", "expand", "reshape"):
         t = t.args[0]
     return t

@@ -215,23 +215,15 @@ def group_query_attention(
         raise k.DefinitionError("GroupQueryAttention takes no quantised and no sliding cache here")
     if seqlens_k is None or total_sequence_length is None:
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
-    q, key4, value4 = grouped_parts(query, key, value, num_heads, kv_num_heads)
-    if q_norm_weight is not None and k_norm_weight is not None:
-        q, key4 = (_rms_norm(t, w, qk_norm_epsilon) for t, w in ((q, q_norm_weight), (key4, k_norm_weight)))
-    batch, queries = q.shape[0], q.shape[2]
-    total = dim(total_sequence_length, "total_sequence_length")
-    lengths = k.reshape(k.cast(seqlens_k, DType.INT64) + 1, (batch, 1, 1, 1))
-    # The first call: its keys start at 0, however many of them are padding; a later one's follow those already there.
-    first = k.equal(k.size(total), k.size(queries))
-    before = k.select(first, 0, lengths - k.size(queries))
-    if do_rotary:
-        if cos_cache is None or sin_cache is None:
-            raise k.DefinitionError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
-        places = k.iota((batch, queries), 1) + k.reshape(before, (batch, 1)) if position_ids is None else position_ids
-        q, key4 = (rotate_at(t, places, cos_cache, sin_cache, bool(rotary_interleaved)) for t in (q, key4))
-    if past_key is not None and past_value is not None:
-        capacity = dim_max(past_key.shape[2], total)
-        key4, value4 = (appended(old, new, before, capacity) for old, new in ((past_key, key4), (past_value, value4)))
+    given = GroupedInputs(
+        num_heads, kv_num_heads, query, key, value, seqlens_k, dim(total_sequence_length, "total_sequence_length"), cos_cache,
+        sin_cache, position_ids, bool(do_rotary), bool(rotary_interleaved), qk_norm_epsilon,
+    )  # fmt: skip
+    both = q_norm_weight is not None and k_norm_weight is not None
+    q = given.part(0, q_norm_weight if both else None)
+    key4 = given.cache(1, past_key if past_value is not None else None, k_norm_weight if both else None)
+    value4 = given.cache(2, past_value if past_key is not None else None)
+    queries, before, lengths = q.shape[2], given.before, given.lengths
     keys = key4.shape[2]
     allowed = [k.iota((1, 1, 1, keys), 3) < k.maximum(lengths, before + k.size(queries))]
     left = local_window_size - 1 if local_window_size > 0 else -1
@@ -246,6 +238,59 @@ def group_query_attention(
     out, stages = attend(q, key4, value4, Scores(factor, softcap, extra, tuple(allowed), sink))
     shown = k.cast(stages[3 if qk_output == 2 else 2], query.dtype) if qk_output and node.outputs > 3 else None
     return merge_heads(k.cast(out, query.dtype)), key4, value4, shown
+
+
+@dataclass(frozen=True)
+class GroupedInputs:
+    """What GroupQueryAttention is given, and the parts that it attends with. Raises DefinitionError where rotation lacks its
+    tables."""
+
+    heads: int
+    groups: int
+    query: Tensor
+    key: Tensor | None
+    value: Tensor | None
+    seqlens: Tensor
+    total: Dim
+    cos: Tensor | None
+    sin: Tensor | None
+    places: Tensor | None
+    rotary: bool
+    interleaved: bool
+    epsilon: float
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens so far, [batch, 1, 1, 1]."""
+        return k.reshape(k.cast(self.seqlens, DType.INT64) + 1, (self.query.shape[0], 1, 1, 1))
+
+    @property
+    def before(self) -> Tensor:
+        """Where this call's keys start, [batch, 1, 1, 1]: in the first one at 0, however many of them are padding; in a later
+        one behind those already there."""
+        steps = k.size(self.query.shape[1])
+        return k.select(k.equal(k.size(self.total), steps), 0, self.lengths - steps)
+
+    def part(self, which: int, weight: Tensor | None = None) -> Tensor:
+        """The query (0), keys (1) or values (2) of this call, [batch, heads, steps, size]; the first two normalised by `weight`
+        and turned by their places."""
+        x = grouped_parts(self.query, self.key, self.value, self.heads, self.groups)[which]
+        if weight is not None:
+            x = _rms_norm(x, weight, self.epsilon)
+        if not self.rotary or which == 2:
+            return x
+        if self.cos is None or self.sin is None:
+            raise k.DefinitionError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
+        batch, steps = x.shape[0], x.shape[2]
+        places = self.places
+        if places is None:
+            places = k.iota((batch, steps), 1) + k.reshape(self.before, (batch, 1))
+        return rotate_at(x, places, self.cos, self.sin, self.interleaved)
+
+    def cache(self, which: int, past: Tensor | None, weight: Tensor | None = None) -> Tensor:
+        """All keys (1) or values (2), those of earlier calls before those of this one."""
+        new = self.part(which, weight)
+        return new if past is None else appended(past, new, self.before, dim_max(past.shape[2], self.total))
 
 
 def grouped_parts(

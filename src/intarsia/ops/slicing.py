@@ -80,11 +80,22 @@ def _pad_by_index(x: Tensor, axis: int, low: Dim, high: Dim, mode: str) -> Tenso
     if mode == "edge":
         at = k.minimum(k.maximum(at, 0), k.size(extent - 1))
     elif mode == "wrap":
-        at = k.binary("mod", at, k.size(extent))
+        if _at_most(low, extent) and _at_most(high, extent):  # a division of 64-bit integers is no vector instruction
+            at = k.select(at < 0, at + k.size(extent), at)
+            at = k.select(at < k.size(extent), at, at - k.size(extent))
+        else:
+            at = k.binary("mod", at, k.size(extent))
     else:
-        at = k.binary("mod", at, k.size(dim_max((extent - 1) * 2, 1)))
+        if _at_most(low, extent - 1) and _at_most(high, extent - 1):
+            at = k.absolute(at)
+        else:
+            at = k.binary("mod", at, k.size(dim_max((extent - 1) * 2, 1)))
         at = k.minimum(at, k.size((extent - 1) * 2) - at)
     return k.take(x, at, axis)
+
+
+def _at_most(amount: Dim, limit: Dim) -> bool:
+    return isinstance(amount, int) and isinstance(limit, int) and amount <= limit
 
 
 def _halves(x: Tensor, pads: Sequence[Dim], axes: Sequence[int] | None) -> tuple[list[Dim], list[Dim]]:

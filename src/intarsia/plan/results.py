@@ -14,8 +14,11 @@ from itertools import count
 
 import numpy as np
 
+from intarsia.plan.address import address_of
+
 LEAST = 1 << 18
 MOST_KEPT = 1 << 26
+_LINE = 64
 _STEPS = 8  # sizes of blocks from one power of two to the next: at most an eighth of a block is not used
 
 
@@ -54,11 +57,11 @@ class ResultMemory:
         block = self._take(size)
         if block is None:
             try:
-                block = np.empty(size, np.uint8).view(_Block)
+                block = _new_block(size)
             except MemoryError:
                 if not self.clear():
                     raise
-                block = np.empty(size, np.uint8).view(_Block)
+                block = _new_block(size)
         result: np.ndarray = np.ndarray(shape, dtype, buffer=block.view(_Lease))
         return result
 
@@ -92,6 +95,14 @@ class ResultMemory:
                 return None
             self.kept_nbytes -= size
             return self._kept.pop(numbers.pop())
+
+
+def _new_block(nbytes: int) -> _Block:
+    """New memory that begins with a line of the cache, so that no vector lies in two: blocks of the C library begin 16 bytes
+    behind one."""
+    raw = np.empty(nbytes + _LINE, np.uint8)
+    start = -address_of(raw) % _LINE
+    return raw[start : start + nbytes].view(_Block)
 
 
 def block_nbytes(nbytes: int) -> int:

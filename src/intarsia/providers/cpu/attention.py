@@ -248,15 +248,27 @@ def multi_head_attention(node: Node, inference: Inference) -> Template | None:
     )  # fmt: skip
 
 
+def grouped_attention(node: Node, inference: Inference) -> Template | None:
+    """What GroupQueryAttention attends with: 3-D queries, 4-D caches."""
+    a = node.attributes
+    left, causal = a["left"], bool(a["causal"])
+    spec = AttentionSpec(bounded=causal or left >= 0, softcap=a["softcap"] > 0, lengths=DType.INT64, trailing=True)
+    return _matched(
+        node, inference, (a["num_heads"], None, None), spec, _Positions(4, (5, 6), 3), mixed=True, scale=a["scale"] or None,
+        softcap=a["softcap"], left=left if left >= 0 else UNBOUNDED, right=0 if causal else UNBOUNDED,
+    )  # fmt: skip
+
+
 def _matched(
-    node: Node, inference: Inference, heads: Sequence[int | None], spec: AttentionSpec, positions: _Positions, **more: Any
-) -> Template | None:
+    node: Node, inference: Inference, heads: Sequence[int | None], spec: AttentionSpec, positions: _Positions,
+    mixed: bool = False, **more: Any,
+) -> Template | None:  # fmt: skip
     given = tensor_types(node, inference)
     types = tuple(given[i] if i is not None and i < len(given) else None for i in positions)
     names = [node.inputs[i] if i is not None and i < len(node.inputs) else "" for i in positions]
     out = inference.types.get(node.outputs[0])
     ranks = {t.rank if t else None for t in types[:3]}
-    if not isinstance(out, TensorType) or not out.shape or any(node.outputs[3:]) or len(ranks) > 1:
+    if not isinstance(out, TensorType) or not out.shape or any(node.outputs[3:]) or (len(ranks) > 1 and not mixed):
         return None
     found = [_view(names[i], types[i], heads[i], inference) for i in range(3)]
     views = tuple(f[1] for f in found if f)

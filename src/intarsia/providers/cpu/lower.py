@@ -34,6 +34,7 @@ from intarsia.providers.cpu.dequantize import dequantized, requantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
+from intarsia.providers.cpu.grouped import groups_apart
 from intarsia.providers.cpu.growing import LOOPS, loop_step
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.ngrams import words_numbered
@@ -95,6 +96,9 @@ def lower_graph(
     mixtures = mixtures_apart(inference)
     if mixtures is not None:
         inference = infer(mixtures, registry)
+    groups = groups_apart(inference)
+    if groups is not None:
+        inference = infer(groups, registry)
     changed = channels_last(inference)
     if changed is not None:
         inference = infer(changed, registry)

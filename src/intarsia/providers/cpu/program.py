@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
 from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
-from intarsia.graph.dims import Shape, evaluate, format_shape, symbols_of
+from intarsia.graph.dims import Shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
@@ -27,6 +27,7 @@ from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.host import NATIVE, HostKernel, host_kernel, native_kernel
 from intarsia.providers.cpu.looping import LoopProgram
+from intarsia.providers.cpu.plans import Plan, copied, view_shape
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
 
 if TYPE_CHECKING:
@@ -36,14 +37,6 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.lower import Lowered
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
-
-
-class Plan:
-    """A program bound to input shapes: what can be bound before data is seen."""
-
-    def __init__(self, env: dict[str, int], units: list[BoundSegment | Unit]) -> None:
-        self.env, self.units = env, units
-        self.single = units[0] if len(units) == 1 and isinstance(units[0], BoundSegment) else None
 
 
 class CpuProgram(Program):
@@ -117,14 +110,23 @@ class CpuProgram(Program):
         elif len(self._plans) > PLAN_LIMIT // 2:
             self._touch(key)
         if plan.single is not None:
-            segment = plan.single.segment
-            named = dict(zip(self.inputs, inputs, strict=True)) if segment.inputs != self.inputs else None
-            given = inputs if named is None else [named[n] for n in segment.inputs]
+            given = inputs if plan.picks is None else [inputs[i] for i in plan.picks]
             results = self._run_segment(plan.single, given, run)
-            if segment.outputs == self.outputs:
+            if plan.plain:
                 return results
-            values = dict(zip(segment.outputs, results, strict=True))
+            if plan.rows is not None:
+                return plan.deliver(results, inputs)
+            values = dict(zip(plan.single.segment.outputs, results, strict=True))
             return self._collect(values, inputs, plan.env)
+        if plan.rows is not None:
+            if run is not None:
+                run.check()
+            return plan.deliver((), inputs)
+        host = plan.host
+        if host is not None and run is None and self.context.on_step is None:
+            made = self._by_kernel(host.kernel, host.node, host.given(inputs))
+            if made is not None:
+                return [made[i] for i in host.results]
         return self._run_units(plan, inputs, run)
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
@@ -228,7 +230,7 @@ class CpuProgram(Program):
                 value = self.executable.constants.get(result.buffer)
             if isinstance(value, np.ndarray) and result.view is not None:
                 value = _reshaped(name, value, result.view, env)
-            out.append(value.copy() if result.shared and isinstance(value, np.ndarray) else value)
+            out.append(copied(value) if result.shared and isinstance(value, np.ndarray) else value)
         return out
 
     # --- binding ---
@@ -250,7 +252,7 @@ class CpuProgram(Program):
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
-        plan = Plan(env, units)
+        plan = Plan(env, units, self.executable, inputs)
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > PLAN_LIMIT:
@@ -425,11 +427,4 @@ def _failed(node: Node, error: Exception) -> Exception | None:
 
 
 def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
-    try:
-        shape = tuple(evaluate(d, env) for d in dims)
-    except (ValueError, ZeroDivisionError) as error:
-        raise InvalidArgument(f"value {name!r} cannot have the shape {format_shape(dims)}: {error}") from None
-    if math.prod(shape) != value.size or min(shape, default=0) < 0:
-        given = f"{list(value.shape)} ({value.size} elements)"
-        raise InvalidArgument(f"value {name!r}: {given} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
-    return value.reshape(shape)
+    return value.reshape(view_shape(name, value.shape, dims, env))

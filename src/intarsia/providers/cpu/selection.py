@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PLAIN = frozenset("biuf")  # kinds of NumPy's own element types
 _FEW = 256  # elements for which NumPy is done before the kernel is called
+_BLOCK = 1 << 14  # elements of a range that are made at a time: a sum of two of its floats is the float next to the integer
 _MOST_KEYS = 16  # of a slice, for which Unique sorts key by key
 
 
@@ -149,9 +150,25 @@ def range_of(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | N
         count = max(int(np.ceil((last - first) / step)), 0)
     else:
         count = max((last - first + step - (1 if step > 0 else -1)) // step, 0)
-    steps = np.arange(count, dtype=start.dtype)
+    if count <= _BLOCK:
+        return [_stepped(np.arange(count, dtype=start.dtype), first, step)]
+    made, places = memory.empty((count,), start.dtype), _places(start.dtype)
+    for begin in range(0, count, _BLOCK):  # a block at a time: all at once would pass through memory three times
+        part = made[begin : begin + _BLOCK]
+        np.add(places[: len(part)], start.dtype.type(begin), out=part)
+        _stepped(part, first, step)
+    return [made]
+
+
+def _stepped(places: np.ndarray, first: float, step: float) -> np.ndarray:
+    """first + place * step, where the places are."""
     if step != 1:
-        steps *= start.dtype.type(step)
+        places *= places.dtype.type(step)
     if first != 0:
-        steps += start.dtype.type(first)
-    return [steps]
+        places += places.dtype.type(first)
+    return places
+
+
+@functools.cache
+def _places(dtype: np.dtype) -> np.ndarray:
+    return np.arange(_BLOCK, dtype=dtype)

@@ -25,12 +25,16 @@ _LEAST_SIDE = 12  # of a known matrix: narrower ones are mostly cut squares, and
 
 
 def transpose(node: Node, inference: Inference) -> Template | None:
-    """Transpose that moves the innermost axis of a tensor large enough, or of unknown size."""
+    """Transpose, or an Einsum that is one, that moves the innermost axis of a tensor large enough, or of unknown size."""
     types = tensor_types(node, inference)
+    if len(types) != 1:
+        return None
     x, out = types[0], inference.types.get(node.outputs[0])
     if x is None or x.shape is None or x.dtype not in SUPPORTED_DTYPES or not isinstance(out, TensorType) or out.shape is None:
         return None
-    perm = tuple(int(p) for p in node.attributes.get("perm") or range(len(x.shape))[::-1])
+    perm = _permutation(node, len(x.shape))
+    if perm is None:
+        return None
     how = template.moved(x.shape, perm)
     elements = product(x.shape)
     if how is None or (isinstance(elements, int) and elements < _LEAST_ELEMENTS):
@@ -39,6 +43,17 @@ def transpose(node: Node, inference: Inference) -> Template | None:
         if isinstance(side, int) and side < _LEAST_SIDE:
             return None
     return Transpose(node, (node.inputs[0],), types, out, takes_epilogue=False, perm=perm, how=how)
+
+
+def _permutation(node: Node, rank: int) -> tuple[int, ...] | None:
+    """The input's axes in the output's order; None where the output is not a permutation."""
+    if node.op_type == "Transpose":
+        return tuple(int(p) for p in node.attributes.get("perm") or range(rank)[::-1])
+    equation = str(node.attributes.get("equation", "")).replace(" ", "")
+    source, arrow, target = equation.partition("->")
+    if not arrow or len(source) != rank or len(set(source)) != rank or sorted(source) != sorted(target) or "." in source:
+        return None
+    return tuple(source.index(label) for label in target)
 
 
 @dataclass(frozen=True)
