@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,11 +39,17 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
     return evaluate_record(record, node, inputs, run_graph)
 
 
-def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None) -> list[Any]:
+def evaluate_record(
+    record: OpRecord,
+    node: Node,
+    inputs: Sequence[Any],
+    run_graph: RunGraph | None = None,
+    checked: Mapping[str, Any] | None = None,
+) -> list[Any]:
+    """`evaluate_node` by a record; `checked`: the node's attributes as `ops.infer.keywords` gave them, for a host operator."""
     try:
         if record.host:
-            arguments = list(inputs)
-            out = call(record, node, arguments, run_graph=run_graph)
+            out = call(record, node, inputs, checked=checked, run_graph=run_graph)
             results = list(out) if isinstance(out, (tuple, list)) and not _single_sequence(record, node, out) else [out]
             return (results + [None] * len(node.outputs))[: len(node.outputs)]
         return _evaluate_definition(record, node, inputs)

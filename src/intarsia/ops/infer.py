@@ -253,9 +253,11 @@ def trace(
 
 
 def call(
-    record: OpRecord, node: Node, arguments: Sequence[Any], function: Callable[..., Any] | None = None, **context: Any
-) -> Any:
-    """Call a record's function (or `function`, of the same parameters) with the node's inputs and attributes.
+    record: OpRecord, node: Node, arguments: Sequence[Any], function: Callable[..., Any] | None = None,
+    checked: Mapping[str, Any] | None = None, **context: Any,
+) -> Any:  # fmt: skip
+    """Call a record's function (or `function`, of the same parameters) with the node's inputs and attributes (`checked`:
+    what `keywords` gave before).
 
     Raises:
         DefinitionError: a required input or attribute is missing, or one is unknown.
@@ -264,6 +266,11 @@ def call(
     while not record.variadic and args and args[-1] is None:
         args.pop()
     check_inputs(record, [x is not None for x in args])
+    return (function or record.function)(*args, **(keywords(record, node, **context) if checked is None else checked))
+
+
+def keywords(record: OpRecord, node: Node, **context: Any) -> dict[str, Any]:
+    """A node's attributes as its record's function takes them. Raises DefinitionError as `call` does."""
     attributes = dict(node.attributes)
     attributes.pop("consumed_inputs", None)  # opset 1's hint for in-place execution
     for name, default in record.attributes.items():
@@ -280,7 +287,7 @@ def call(
     if record.wants_context:
         wanted = tuple(bool(o) for o in node.outputs)
         attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, **context)
-    return (function or record.function)(*args, **attributes)
+    return attributes
 
 
 def check_inputs(record: OpRecord, given: Sequence[object]) -> None:

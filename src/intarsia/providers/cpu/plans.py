@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from intarsia.plan.results import LEAST, memory
 from intarsia.plan.segment import BoundSegment, Segment
 from intarsia.providers.cpu.executable import Executable, HostStep
 from intarsia.providers.cpu.host import HostKernel, host_kernel
+
+if TYPE_CHECKING:
+    from intarsia.ops.registry import Registry
 
 _RESULT, _INPUT, _CONSTANT = range(3)
 
@@ -46,12 +49,13 @@ class Plan:
     """
 
     def __init__(
-        self, env: dict[str, int], units: list[BoundSegment | Segment | HostStep], executable: Executable, inputs: Sequence[Any]
-    ) -> None:
+        self, env: dict[str, int], units: list[BoundSegment | Segment | HostStep], executable: Executable,
+        inputs: Sequence[Any], registry: Callable[[], Registry],
+    ) -> None:  # fmt: skip
         self.env, self.units = env, units
         only = units[0] if len(units) == 1 else None
         self.single = only if isinstance(only, BoundSegment) else None
-        self.host = _host_call(only, executable, inputs) if isinstance(only, HostStep) else None
+        self.host = _host_call(only, executable, registry) if isinstance(only, HostStep) else None
         self.picks: tuple[int, ...] | None = None
         self.plain = False
         if self.single is not None:
@@ -118,9 +122,9 @@ def _rows(
     return tuple(rows)
 
 
-def _host_call(step: HostStep, executable: Executable, inputs: Sequence[Any]) -> HostCall | None:
-    kernel, node = host_kernel(step.node), step.node
-    if kernel is None or step.captured or any(view is not None for view in step.views):
+def _host_call(step: HostStep, executable: Executable, registry: Callable[[], Registry]) -> HostCall | None:
+    node = step.node
+    if step.captured or any(view is not None for view in step.views) or any(True for _ in node.subgraphs):
         return None
     given = {v.name: i for i, v in enumerate(executable.inputs)}
     operands: list[int | np.ndarray | None] = []
@@ -132,4 +136,21 @@ def _host_call(step: HostStep, executable: Executable, inputs: Sequence[Any]) ->
     made = {name: i for i, name in enumerate(node.outputs) if name}
     if any(r.shared or r.view is not None or r.buffer not in made for r in executable.results):
         return None
-    return HostCall(kernel, node, tuple(operands), tuple(made[r.buffer] for r in executable.results))
+    kernel = host_kernel(node) or _by_definition(node, registry())
+    return HostCall(kernel, node, tuple(operands), tuple(made[r.buffer] for r in executable.results)) if kernel else None
+
+
+def _by_definition(node: Node, registry: Registry) -> HostKernel | None:
+    """A host operator's function with its attributes looked up."""
+    from intarsia.kernel.lang import DefinitionError
+    from intarsia.ops.evaluate import evaluate_record
+    from intarsia.ops.infer import keywords
+
+    record = registry.find(node.domain, node.op_type, node.version or 10_000)
+    if record is None or not record.host:
+        return None
+    try:
+        checked = keywords(record, node, run_graph=None)
+    except DefinitionError:
+        return None  # said when it runs
+    return lambda _, inputs, target: evaluate_record(record, node, inputs, None, checked)

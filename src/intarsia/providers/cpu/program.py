@@ -252,7 +252,7 @@ class CpuProgram(Program):
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
-        plan = Plan(env, units, self.executable, inputs)
+        plan = Plan(env, units, self.executable, inputs, lambda: self.registry)
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > PLAN_LIMIT:
