@@ -13,8 +13,8 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Shape, evaluate, format_shape
 from intarsia.graph.model import Node
 from intarsia.plan.results import LEAST, memory
-from intarsia.plan.segment import BoundSegment, Segment
-from intarsia.providers.cpu.executable import Executable, HostStep
+from intarsia.plan.segment import BoundSegment
+from intarsia.providers.cpu.executable import Executable, HostStep, Unit
 from intarsia.providers.cpu.host import HostKernel, host_kernel
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Plan:
     """
 
     def __init__(
-        self, env: dict[str, int], units: list[BoundSegment | Segment | HostStep], executable: Executable,
+        self, env: dict[str, int], units: list[BoundSegment | Unit], executable: Executable,
         inputs: Sequence[Any], registry: Callable[[], Registry],
     ) -> None:  # fmt: skip
         self.env, self.units = env, units
