@@ -1,35 +1,65 @@
 """Models on a device with memory of its own, beside PyTorch and onnxruntime there: python benchmarks/gpu.py FOLDER [NAME ...]
 
-FOLDER holds models as tests/models/export.py writes them; PyTorch's modules are built by the same functions, so its weights
-are others of the same sizes. Inputs and outputs stay on the device; a run ends when its results are there. All runtimes in one
-process, in turn (intarsia.cli.timing.interleave); the table has medians. A ratio above 1 means that Intarsia is ahead.
+FOLDER holds models as tests/models/export.py writes them (--size full); PyTorch's modules are built by the same functions, so
+its weights are others of the same sizes. Inputs and outputs stay on the device; a run ends when its results are there. All
+runtimes in one process, in turn (intarsia.cli.timing.interleave); tables have medians. A ratio above 1: Intarsia is ahead.
+
+One table per batch size (--batch) and precision (--precision): float32 without and with TF32 (`tf32`), and float16 (the model
+rewritten: weights, constants, inputs and outputs). A peer that is not installed, or cannot run a model, has no figure, and a
+line on the error stream says why; a model whose batch is fixed is left out of other batches.
+
+--device webgpu (opencl, cuda): instead, kernels of that device beside a naive one and the device's copy (gpu_kernels.py).
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import importlib.metadata
+import platform
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from half_models import write_half
 
 from intarsia.cli.timing import Runner, interleave
 from models import feeds_of, geometric_mean, print_table
 
 KINDS = {"CUDAExecutionProvider": "cuda", "WebGpuExecutionProvider": "webgpu"}
+PRECISIONS = ("float32", "tf32", "float16")
 
 
-def bound(runtime: Any, name: str, model: Path, provider: str) -> Runner:
+@dataclass(frozen=True)
+class Work:
+    """What every runtime is to do.
+
+    Attributes:
+        model: the file, in `precision` already.
+        feeds: inputs, of `batch` rows.
+    """
+
+    name: str
+    model: Path
+    feeds: Mapping[str, np.ndarray]
+    provider: str
+    precision: str
+    batch: int
+
+
+def bound(runtime: Any, name: str, work: Work, providers: Sequence[Any]) -> Runner:
     """A session of intarsia or onnxruntime with inputs and outputs bound to the device, where the runtime has a name for it."""
-    feeds = feeds_of(model)
-    session = runtime.InferenceSession(str(model), providers=[provider])
-    kind = KINDS.get(provider)
+    session = runtime.InferenceSession(str(work.model), providers=list(providers))
+    kind = KINDS.get(work.provider)
     if kind is None:
+        feeds = dict(work.feeds)
         return Runner(name, lambda: session.run(None, feeds), 0.0)
     binding = session.io_binding()
-    for key, array in feeds.items():
+    for key, array in work.feeds.items():
         binding.bind_ortvalue_input(key, runtime.OrtValue.ortvalue_from_numpy(array, kind, 0))
     for output in session.get_outputs():
         binding.bind_output(output.name, kind, 0)
@@ -42,33 +72,49 @@ def bound(runtime: Any, name: str, model: Path, provider: str) -> Runner:
     return Runner(name, run, 0.0)
 
 
-def intarsia(model: Path, provider: str) -> Runner:
+def _options(work: Work) -> dict[str, Any]:
+    return {"use_tf32": work.precision == "tf32"} if work.provider == "CUDAExecutionProvider" else {}
+
+
+def intarsia(work: Work) -> Runner:
     import intarsia
 
-    return bound(intarsia, "intarsia", model, provider)
+    return bound(intarsia, "intarsia", work, [(work.provider, _options(work))])
 
 
-def onnxruntime(model: Path, provider: str) -> Runner:
+def onnxruntime(work: Work, provider: str = "") -> Runner:
     import onnxruntime
 
+    provider = provider or work.provider
     if provider not in onnxruntime.get_available_providers():
         raise LookupError(f"onnxruntime has no {provider} here")
-    return bound(onnxruntime, "onnxruntime", model, provider)
+    options = {key: str(int(value)) for key, value in _options(work).items()} if provider == work.provider else {}
+    if provider.startswith("Tensorrt"):
+        options = {"trt_fp16_enable": "1" if work.precision == "float16" else "0"}
+    return bound(
+        onnxruntime, "tensorrt" if options.keys() & {"trt_fp16_enable"} else "onnxruntime", work, [(provider, options)]
+    )
 
 
-def torch(model: Path, provider: str, compiled: bool = False) -> Runner:
+def torch(work: Work, compiled: bool = False) -> Runner:
     import torch
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models"))
     from export import FAMILIES
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    module = FAMILIES[model.stem](False).model.eval().to(device)
+    device = (
+        "cuda" if torch.cuda.is_available() and work.provider in ("CUDAExecutionProvider", "ROCMExecutionProvider") else "cpu"
+    )
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = work.precision == "tf32"
+    dtype = torch.float16 if work.precision == "float16" else torch.float32
+    module = FAMILIES[work.name](False).model.eval().to(device, dtype)
     if compiled:
         module = torch.compile(module)
-    inputs = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in feeds_of(model).values()]
+    inputs = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in work.feeds.values()]
+    allowed = work.precision == "tf32"
 
     def run() -> Sequence[Any]:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
         with torch.inference_mode():
             module(*inputs)
         if device == "cuda":
@@ -78,42 +124,115 @@ def torch(model: Path, provider: str, compiled: bool = False) -> Runner:
     return Runner(f"torch{'.compile' if compiled else ''}", run, 0.0)
 
 
-PEERS: dict[str, Callable[[Path, str], Runner]] = {
-    "onnxruntime": onnxruntime, "torch": torch, "torch.compile": lambda model, provider: torch(model, provider, True),
+PEERS: dict[str, Callable[[Work], Runner]] = {
+    "onnxruntime": onnxruntime, "tensorrt": lambda work: onnxruntime(work, "TensorrtExecutionProvider"),
+    "torch": torch, "torch.compile": lambda work: torch(work, True),
 }  # fmt: skip
 
 
-def compared(model: Path, provider: str, peers: Sequence[str], runs: int, seconds: float) -> dict[str, float]:
-    """Milliseconds by runtime; a peer that cannot run is left out with a line on the error stream."""
-    runners = [intarsia(model, provider)]
-    for peer in peers:
+def prepared(model: Path, provider: str, precision: str, batch: int, scratch: Path) -> Work:
+    """The model and inputs of a batch.
+
+    Raises:
+        LookupError: its batch is fixed, and another one.
+    """
+    import intarsia
+
+    feeds = feeds_of(model)
+    rows = next(iter(feeds.values())).shape[0]
+    if rows != batch:
+        inputs = intarsia.InferenceSession(str(model), providers=["CPUExecutionProvider"]).get_inputs()
+        if any(isinstance(i.shape[0], int) for i in inputs):
+            raise LookupError(f"its batch is {rows}, whatever is asked for")
+        feeds = {n: np.repeat(a, -(-batch // rows), 0)[:batch] for n, a in feeds.items()}
+    if precision == "float16":
+        half = scratch / f"{model.stem}.float16.onnx"
+        model = half if half.exists() else write_half(model, half)
+        feeds = {n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in feeds.items()}
+    return Work(model.name.split(".")[0], model, feeds, provider, precision, batch)
+
+
+def compared(work: Work, peers: Sequence[str], runs: int, seconds: float) -> dict[str, float]:
+    """Milliseconds by runtime; a runtime that cannot run is left out with a line on the error stream."""
+    names: list[str] = []
+    runners: list[Runner] = []
+    for name, make in {"intarsia": intarsia, **{p: PEERS[p] for p in peers}}.items():
         try:
-            runners.append(PEERS[peer](model, provider))
-        except Exception as error:  # noqa: BLE001 - a peer that fails in whatever way is a missing column, not the end
-            print(f"{model.stem}: no {peer}: {str(error).splitlines()[0]}", file=sys.stderr)
-    return {r.name: t.median for r, t in zip(runners, interleave(runners, runs, seconds), strict=True)}
+            runner = make(work)
+            runner.run()
+        except Exception as error:  # noqa: BLE001 - one that fails in whatever way is a missing column, not the end
+            print(f"{work.name}, {work.precision}: no {name}: {str(error).splitlines()[0]}", file=sys.stderr)
+            continue
+        names.append(name)
+        runners.append(runner)
+    return {n: t.median for n, t in zip(names, interleave(runners, runs, seconds), strict=True)} if runners else {}
+
+
+def table(models: Sequence[Path], precision: str, batch: int, scratch: Path, given: argparse.Namespace) -> None:
+    peers = [p for p in given.peers.split(",") if p]
+    columns, rows = ["intarsia", *peers], []
+    for model in models:
+        try:
+            work = prepared(model, given.provider, precision, batch, scratch)
+        except LookupError as error:
+            print(f"{model.stem}, batch {batch}: left out: {error}", file=sys.stderr)
+            continue
+        times = compared(work, peers, given.runs, given.seconds)
+        ratios = [f"{times[p] / times['intarsia']:.2f}" if {p, "intarsia"} <= times.keys() else "-" for p in peers]
+        best = min((times[p] for p in peers if p in times), default=0.0)
+        ratios.append(f"{best / times['intarsia']:.2f}" if best and "intarsia" in times else "-")
+        rows.append([model.stem, *(f"{times[c]:.3f}" if c in times else "-" for c in columns), *ratios])
+    found = [[float(r[i]) for r in rows if r[i] != "-"] for i in range(1 + len(columns), 2 + len(columns) + len(peers))]
+    rows.append(["geometric mean", *([""] * len(columns)), *(f"{geometric_mean(f):.2f}" if f else "-" for f in found)])
+    names = ["model", *columns, *(f"{p} / intarsia" for p in peers), "best peer / intarsia"]
+    print_table(f"{given.provider}, batch {batch}, {precision}, ms", names, rows)
+
+
+def machine() -> str:
+    """Date, hardware and versions, for the tables' heading."""
+    parts = [dt.datetime.now(dt.UTC).date().isoformat(), platform.machine()]
+    try:
+        import torch
+
+        if torch.cuda.is_available():
+            parts.append(f"{torch.cuda.get_device_name()} (CUDA {torch.version.cuda})")
+    except ImportError:
+        pass
+    for package in ("intarsia", "torch", "onnxruntime-gpu", "onnxruntime", "tensorrt"):
+        try:
+            parts.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--provider", default="CUDAExecutionProvider")
-    parser.add_argument("--peers", default="onnxruntime,torch,torch.compile", help="which of " + ", ".join(PEERS))
+    parser.add_argument("--peers", default=",".join(PEERS), help="which of " + ", ".join(PEERS))
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=10.0, help="at most so long for each model")
+    parser.add_argument("--device", choices=("webgpu", "opencl", "cuda"), help="kernels of this device, by ratios")
+    parser.add_argument("--size", type=int, default=512, help="of the matrices (--device)")
+    parser.add_argument("--megabytes", type=int, default=32, help="of the values that are copied (--device)")
     given = parser.parse_args()
-    names = given.names or sorted(p.stem for p in given.folder.glob("*.onnx"))
-    peers = [p for p in given.peers.split(",") if p]
-    columns = ["intarsia", *peers]
-    rows = []
-    for name in names:
-        times = compared(given.folder / f"{name}.onnx", given.provider, peers, given.runs, given.seconds)
-        ratios = [f"{times[p] / times['intarsia']:.2f}" if p in times else "-" for p in peers]
-        rows.append([name, *(f"{times[c]:.2f}" if c in times else "-" for c in columns), *ratios])
-    found = [[float(r[i]) for r in rows if r[i] != "-"] for i in range(1 + len(columns), 1 + len(columns) + len(peers))]
-    rows.append(["geometric mean", *([""] * len(columns)), *(f"{geometric_mean(f):.2f}" if f else "-" for f in found)])
-    print_table(f"{given.provider}, ms", ["model", *columns, *(f"{p} / intarsia" for p in peers)], rows)
+    print(f"# {machine()}")
+    if given.device:
+        from gpu_kernels import measured
+
+        measured(given.device, given.size, given.megabytes, min(given.runs, 10))
+        return
+    if given.folder is None:
+        parser.error("the folder of models is missing")
+    models = [given.folder / f"{n}.onnx" for n in given.names] or sorted(given.folder.glob("*.onnx"))
+    with tempfile.TemporaryDirectory() as scratch:
+        for batch in given.batch:
+            for precision in given.precision:
+                table(models, precision, batch, Path(scratch), given)
 
 
 if __name__ == "__main__":

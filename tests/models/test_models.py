@@ -58,13 +58,16 @@ def test_provider_agrees_with_torch(exported: Exported, provider: str) -> None:
     exported.check(session)
 
 
-@pytest.mark.parametrize("exported", ["bert_base", "gpt2", "mobilenet_v2", "resnet50"], indirect=True)
+@pytest.mark.parametrize("exported", FAMILIES, indirect=True)
 def test_webgpu_agrees_with_torch(exported: Exported) -> None:
+    """Every node on the device, nothing copied between; at full size too, with INTARSIA_MODELS_SIZE=full."""
     from intarsia.device.webgpu import missing, open_device
 
     if missing():
         pytest.skip(f"no WebGPU device: {missing()}")
-    session = exported.session("WebGpuExecutionProvider")
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = ort.InferenceSession(exported.path, options, providers=["WebGpuExecutionProvider"])
     assert set(session.explain().counts) <= {"WebGpuExecutionProvider", "folded"}
     exported.check(session)
     feeds = [k for k in exported.arrays if k.startswith("in_")]
@@ -74,7 +77,8 @@ def test_webgpu_agrees_with_torch(exported: Exported) -> None:
     status = 1  # whether an index was out of range is read with the outputs
     assert counters.copies_in + counters.copies_out - before <= len(feeds) + len(session.get_outputs()) + 2 * status
     (plan,) = session._model.programs[0].plans  # type: ignore[union-attr]
-    assert plan.arena_nbytes < plan.unshared_nbytes / 2
+    print(f"{exported.path.stem}: {plan.arena_nbytes:,} bytes of scratch, {plan.unshared_nbytes:,} without sharing")
+    assert plan.arena_nbytes < plan.unshared_nbytes / (2 if len(plan.jobs) > 30 else 1)
 
 
 @pytest.mark.parametrize("exported", FAMILIES, indirect=True)
