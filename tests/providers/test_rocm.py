@@ -50,7 +50,11 @@ def schedules() -> list[k.Tensor]:
     """One of each, and types of all kinds."""
     x, n = k.input("x", DType.FLOAT, (70, 100)), k.input("n", DType.INT64, (7,))
     exps = k.exp(x - k.reduce_max(x, [1], True))
+    q, key, value = (k.input(name, DType.FLOAT, (8, 1100, 8)) for name in ("q", "k", "v"))
+    scores = k.dot(q, k.transpose(key, (0, 2, 1)))  # 38 MB: they are never in memory
+    powers = k.exp(scores - k.reduce_max(scores, [2], True))
     return [
+        k.dot(powers / k.reduce_sum(powers, [2], True), value),
         k.erf(x) + 1.0, exps / k.reduce_sum(exps, [1], True), k.dot(k.input("a", DType.FLOAT, (5, 70)), x), k.scan(x, "sum", 1),
         k.sort(x, 1)[0], k.take(x, n, 0), k.cast(x, DType.FLOAT16), k.cast(k.input("h", DType.BFLOAT16, (9,)), DType.DOUBLE),
         k.exp(k.input("d", DType.DOUBLE, (9,))) / 3.0, k.pad(x, (1, 0), (0, 2), float("inf")), n * 3,

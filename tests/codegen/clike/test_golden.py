@@ -33,7 +33,16 @@ def convolution() -> k.Tensor:
     return k.maximum(k.dot(w, columns), 0.0)
 
 
+def attention() -> k.Tensor:
+    """Its scores would take 38 MB."""
+    q, key, value = (k.input(n, F, (1, 8, 1100, 8)) for n in ("q", "k", "v"))
+    x = k.dot(q, k.transpose(key, (0, 1, 3, 2))) * 0.25
+    e = k.exp(x - k.reduce_max(x, [3], True))
+    return k.dot(e / k.reduce_sum(e, [3], True), value)
+
+
 KERNELS = {
+    "attention": attention,
     "add_relu": lambda: k.maximum(k.input("x", F, (6, 100)) + k.input("b", F, (100,)), 0.0),
     "float16": lambda: k.cast(k.input("x", F, (6, 100)), DType.FLOAT16),
     "softmax": softmax,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.codegen.clike import Limits, Wgsl
+from intarsia.codegen.clike import GPU, PROCESSOR, Dialect, Limits, Tuning, Wgsl
 from intarsia.device.webgpu import missing, open_device
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -35,15 +35,15 @@ def session(nodes: Sequence[object], inputs: dict[str, tuple[int, list[object]]]
     return intarsia.InferenceSession(model.SerializeToString(), options, ONLY, enable_fallback=False)
 
 
-def on_device(roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], limits: Limits | None = None) -> list[np.ndarray]:
-    """Values of primitive graphs over `input(i)`, by kernels within these limits (None: the device's)."""
+def on_device(roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], dialect: Dialect | None = None) -> list[np.ndarray]:
+    """Values of primitive graphs over `input(i)`, by kernels in this dialect (None: the device's)."""
     from intarsia.codegen.clike import Cut
     from intarsia.device.gpu import GpuTransfer
     from intarsia.kernel.rewrite import substitute
     from intarsia.providers.gpu.plan import Plan
 
     gpu = open_device()
-    cut = Cut(Wgsl(limits=limits) if limits else gpu.dialect)
+    cut = Cut(dialect or gpu.dialect)
     names = [f"x{i}" for i in range(len(operands))]
     for name, array in zip(names, operands, strict=True):
         cut.stored[name] = (DType.of(array.dtype), array.shape)
@@ -133,9 +133,55 @@ def test_values_larger_than_a_binding() -> None:
     tx, tw, ts, ti = (k.input(i, DType.of(a.dtype), a.shape) for i, a in enumerate((x, w, small, rows)))
     update = k.scatter(k.neg(tx), [ti, k.iota((3,), 0)], k.full((3,), 5.0, DType.FLOAT))
     roots = [k.take(tx, ti, 0), k.dot(tx, tw), k.neg(ts), k.reduce_sum(tx, [0]), update, k.sort(k.reshape(tx, (2800,)), 0)[0]]
-    limits = Limits(32, 256, 16384, 65535, 4096)
-    for found, wanted in zip(on_device(roots, (x, w, small, rows), limits), interpret(roots, (x, w, small, rows)), strict=True):
+    narrow = Wgsl(limits=Limits(32, 256, 16384, 65535, 4096))
+    for found, wanted in zip(on_device(roots, (x, w, small, rows), narrow), interpret(roots, (x, w, small, rows)), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("tuning", [GPU, PROCESSOR], ids=["shared", "direct"])
+def test_products_of_all_sizes(tuning: Tuning) -> None:
+    """Whole and partial tiles, aligned rows and others, both operands from one matrix, other types, batches, transposed."""
+    rng, dialect = np.random.default_rng(3), Wgsl(limits=Limits(32), tuning=tuning)
+    sizes = ((1, 64, 64, 64), (2, 70, 33, 90), (1, 3, 40, 36), (1, 130, 132, 68), (1, 1, 64, 100))
+    for batch, rows, terms, columns in sizes:
+        shapes = ((batch, rows, terms), (terms, columns), (columns, terms), (columns,))
+        arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+        a, b, turned, c = (k.input(i, DType.FLOAT, s) for i, s in enumerate(shapes))
+        roots = [k.tanh(k.dot(a, b) + c), k.dot(a, k.transpose(turned, (1, 0)))]
+        roots += [k.dot(a, a) + a] if rows == terms else []
+        for found, wanted in zip(on_device(roots, arrays, dialect), interpret(roots, arrays), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+    whole = [rng.integers(-9, 9, s).astype(np.int32) for s in ((70, 20), (20, 80))]
+    product = k.dot(*(k.input(i, DType.INT32, a.shape) for i, a in enumerate(whole)))
+    np.testing.assert_array_equal(on_device([product], whole, dialect)[0], whole[0] @ whole[1])
+
+
+@pytest.mark.parametrize(("heads", "groups", "rows", "keys", "size", "causal", "bias"), [
+    (4, 4, 9, 9, 8, False, False), (4, 2, 7, 12, 16, True, True), (2, 2, 70, 66, 6, True, False),
+    (3, 3, 33, 20, 32, False, True),
+])  # fmt: skip
+def test_attention_without_its_scores_in_memory(
+    heads: int, groups: int, rows: int, keys: int, size: int, causal: bool, bias: bool
+) -> None:
+    from dataclasses import replace
+
+    from intarsia.codegen.clike import Cut
+    from intarsia.ops.attention import Scores, attend, frontier
+
+    rng = np.random.default_rng(4)
+    shapes = ((2, heads, rows, size), (2, groups, keys, size), (2, groups, keys, 8), (rows, keys))
+    arrays = [rng.standard_normal(s).astype(np.float32) for s in shapes]
+    if bias:
+        arrays[3][:, 3] = arrays[3][2] = -np.inf  # a key that nobody may see, and a row that may see none
+    q, key, value, mask = (k.input(i, DType.FLOAT, s) for i, s in enumerate(shapes))
+    allowed = tuple(frontier(rows, keys, k.scalar(0, DType.INT64), causal, -1, -1))
+    root, _ = attend(q, key, value, Scores(0.3, 0.0, mask if bias else None, allowed, None, None))
+    dialect = Wgsl(limits=Limits(32), tuning=replace(PROCESSOR, scores_nbytes=0))
+    (found,), (wanted,) = on_device([root], arrays, dialect), interpret([root], arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    cut = Cut(dialect)
+    cut.settle(root)
+    assert [job.schedule for job in cut.jobs] == ["attend"]
 
 
 def test_order() -> None:

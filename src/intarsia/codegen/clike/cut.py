@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import element, schedules
+from intarsia.codegen.clike import attend, element, schedules
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -26,6 +26,7 @@ from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.rewrite import replaced
 
 MAX_PRIMITIVES = 96
 _VIEWS = frozenset("input scalar iota broadcast reshape transpose slice pad concat windows take index row cast table".split())
@@ -80,7 +81,7 @@ class Cut:
 
     def settle(self, root: Tensor) -> Tensor:
         """`root` in a form that one kernel computes; what has to be stored before has been."""
-        (root,) = in_reductions([root])
+        (root,) = self._attended(in_reductions([root]))
         made: dict[int, Tensor] = {}
         for t in walk([root]):
             done = self._settled.get(id(t))
@@ -91,6 +92,14 @@ class Cut:
             made[id(t)] = done
         return made[id(root)]
 
+    def _attended(self, roots: Sequence[Tensor]) -> list[Tensor]:
+        """Attention whose scores would be too many for memory, as a primitive of its own."""
+        limit = self.dialect.tuning.scores_nbytes
+        products = [t for t in walk(roots) if t.prim == "dot"]
+        made = {id(t): made for t in products if (made := attend.found(t, limit)) is not None}
+        self._kept += roots
+        return replaced(roots, made) if made else list(roots)
+
     def _step(self, t: Tensor, args: list[Tensor]) -> Tensor:
         if t.prim == "table":
             return self._table(t)
@@ -100,6 +109,12 @@ class Cut:
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
             return self._rebuilt(t, [self._operand(a) for a in args])
+        if t.prim == "attend":
+            x = args[0] if attend.fits(args[0]) else self.store(args[0])
+            name, t = f"%{len(self.stored)}", self._rebuilt(t, [x, self._operand(args[1])])
+            self.stored[name] = (t.dtype, _numbers(t.shape))
+            self._add(attend.attend_kernel(self.dialect, t), (name,), "attend")
+            return Tensor("input", (), (name,), t.dtype, t.shape)
         if t.prim == "windows":
             return self._rebuilt(t, [a if _is_light(a) and not self.is_open(a) else self.store(a) for a in args])
         if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]):

@@ -246,6 +246,10 @@ class Dialect:
         """total += factor * vector"""
         return " ".join(f"{total}.{c} += {factor} * {vector}.{c};" for c in "xyzw")
 
+    def scale_vector(self, total: str, factor: str) -> str:
+        """total *= factor"""
+        return " ".join(f"{total}.{c} *= {factor};" for c in "xyzw")
+
     def read_vector(self, buffer: str, at: str) -> str:
         """Four elements from place `at`, a multiple of 4, of a buffer on."""
         return f"((const {self.vector_type}*){buffer})[{at} >> 2]"

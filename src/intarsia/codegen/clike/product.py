@@ -98,7 +98,7 @@ def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
 
 
 @dataclass(frozen=True)
-class _Operand:
+class Operand:
     """How a factor is read.
 
     Attributes:
@@ -113,6 +113,15 @@ class _Operand:
     vector: str = ""
     along: str = ""
 
+    def vector_at(self, v: Values, places: dict[str, Index], block: Block) -> str:
+        """A vector at these places of its variables; its leaf is one of `vector_leaves`."""
+        assert self.leaf is not None
+        name = v.elements.fresh("w")
+        at = v.index(_placed(self.index, places), block)
+        text = v.read_vector(self.leaf.attrs[0], self.leaf.dtype, _extent(*self.leaf.shape), at)
+        block.write(v.dialect.let_vector(name, text))
+        return name
+
 
 class _Product:
     """The sums of a thread's elements."""
@@ -125,7 +134,7 @@ class _Product:
         self.depth = _extent(t.args[0].shape[-1])
         self.m, self.n = shape[-2:]
         self.batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
-        self.left, self.right = (self._operand(i) for i in range(2))
+        self.left, self.right = (operand(t, i) for i in range(2))
         for x, along in ((self.left, "gk"), (self.right, "gn")):
             if self.vectors and x.leaf is not None and x.vector == along:
                 v.vector_leaves.add(x.leaf.attrs[0])
@@ -182,24 +191,15 @@ class _Product:
         ys = []
         for q in range(WIDTH):
             term: Index = ("+", ("v", "k"), ("c", q)) if q else ("v", "k")
-            ys.append([self._fetched(self.right, {"gk": term, "gn": ("v", f"n{j + 1}")}, steps) for j in range(len(sums[0]))])
+            ys.append([self.right.vector_at(v, {"gk": term, "gn": ("v", f"n{j + 1}")}, steps) for j in range(len(sums[0]))])
         for i, line in enumerate(sums):
-            x = self._fetched(self.left, {"gk": ("v", "k"), "gm": ("v", f"m{i + 1}")}, steps)
+            x = self.left.vector_at(v, {"gk": ("v", "k"), "gm": ("v", f"m{i + 1}")}, steps)
             for q in range(WIDTH):
                 for j, total in enumerate(line):
                     steps.write(d.add_scaled(total, f"{x}.{'xyzw'[q]}", ys[q][j]))
         top.nest(d.loop("k", "0", v.number(self.depth), str(WIDTH)), steps)
 
-    def _fetched(self, x: _Operand, places: dict[str, Index], block: Block) -> str:
-        """A vector at these places of its variables."""
-        assert x.leaf is not None
-        v, name = self.v, self.v.elements.fresh("w")
-        at = v.index(_placed(x.index, places), block)
-        text = v.read_vector(x.leaf.attrs[0], x.leaf.dtype, _extent(*x.leaf.shape), at)
-        block.write(self.d.let_vector(name, text))
-        return name
-
-    def _vector(self, x: _Operand, block: Block) -> str:
+    def _vector(self, x: Operand, block: Block) -> str:
         assert x.leaf is not None
         v = self.v
         return v.read_vector(x.leaf.attrs[0], x.leaf.dtype, _extent(*x.leaf.shape), v.index(x.index, block))
@@ -244,7 +244,7 @@ class _Product:
                 for j, total in enumerate(line):
                     terms.write(d.add_scaled(total, f"{x}.{'xyzw'[q]}", ys[q][j]))
 
-    def _fill(self, steps: Block, shared: str, x: _Operand, rows: bool) -> None:
+    def _fill(self, steps: Block, shared: str, x: Operand, rows: bool) -> None:
         """A tile of the left operand ([rows][terms]) or of the right one ([terms][columns]), by all threads of the group.
 
         Neighbouring threads read along the axis whose elements are neighbours in memory.
@@ -302,23 +302,27 @@ class _Product:
         inner.nest("{", outer)
         inner.write(f"{target} = {d.vector(names) if self.vectors else names[0]};")
 
-    # --- what the operands are ---
 
-    def _operand(self, i: int) -> _Operand:
-        """Follow an operand to the memory where it lies, if it is a view of it."""
-        x = self.t.args[i]
-        shift = self.t.rank - x.rank
-        where = [follow(d, self.t.shape[n + shift], self.batch[n + shift]) for n, d in enumerate(x.shape[:-2])]
-        at: list[Index] = [*where, *([("v", "gm"), ("v", "gk")] if i == 0 else [("v", "gk"), ("v", "gn")])]
-        while x.prim in ("reshape", "transpose", "slice", "broadcast"):
-            ((x, at),) = operand_indices(x, at)
-        if x.prim != "input" or x.dtype is not DType.FLOAT or self.t.dtype is not DType.FLOAT:
-            return _Operand()
-        index = linear(at, x.shape)
-        along = next((name for name in ("gk", "gm", "gn") if _step(index, name) == 1), "")
-        size = self.depth if along == "gk" else self.m if along == "gm" else self.n
-        aligned = along and size % WIDTH == 0 and _extent(*x.shape) % WIDTH == 0 and _is_aligned(index, along)
-        return _Operand(x, index, along if aligned else "", along)
+def operand(t: Tensor, i: int, columns: str = "gn") -> Operand:
+    """Follow an operand of a product to the memory where it lies, if it is a view of it.
+
+    Its rows and columns are "gm" and "gk" (the left one), "gk" and `columns` (the right one), the batch is "z".
+    """
+    x = t.args[i]
+    shape = [_extent(d) for d in t.shape]
+    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
+    shift = t.rank - x.rank
+    where = [follow(d, t.shape[n + shift], batch[n + shift]) for n, d in enumerate(x.shape[:-2])]
+    sizes = dict(zip(("gm", "gk") if i == 0 else ("gk", columns), (_extent(d) for d in x.shape[-2:]), strict=True))
+    at: list[Index] = [*where, *(("v", name) for name in sizes)]
+    while x.prim in ("reshape", "transpose", "slice", "broadcast"):
+        ((x, at),) = operand_indices(x, at)
+    if x.prim != "input" or x.dtype is not DType.FLOAT or t.dtype is not DType.FLOAT:
+        return Operand()
+    index = linear(at, x.shape)
+    along = next((name for name in sizes if _step(index, name) == 1), "")
+    aligned = along and sizes[along] % WIDTH == 0 and _extent(*x.shape) % WIDTH == 0 and _is_aligned(index, along)
+    return Operand(x, index, along if aligned else "", along)
 
 
 def _step(index: Index, name: str) -> int:

@@ -1,0 +1,66 @@
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__global const float* restrict X0, __global const float* restrict X1, __global const float* restrict X2, __global float* restrict Y0, __global const int* restrict P) {
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int p3 = P[3];
+  const int line = ((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0)) * 64 + (int)get_local_id(0);
+  const int i = ((line < p1) ? line : p0);
+  const int z = i / p2;
+  const int gm = i % p2;
+  float highest = as_float(0xff800000u);
+  float powers = 0.0f;
+  float4 sum0 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 sum1 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  const int v2 = (z * p1);
+  const int v3 = (gm * p3);
+  const int v4 = (v2 + v3);
+  const float4 w1 = vload4(v4 >> 2, X0);
+  const int v9 = (v4 + 4);
+  const float4 w8 = vload4(v9 >> 2, X0);
+  for (int gn = 0; gn < p2; gn += 1) {
+    float v0 = 0.0f;
+    const int v6 = (gn * p3);
+    const int v7 = (v2 + v6);
+    const float4 w5 = vload4(v7 >> 2, X1);
+    v0 = v0 + (w1.x * w5.x + w1.y * w5.y + w1.z * w5.z + w1.w * w5.w);
+    const int v11 = (v7 + 4);
+    const float4 w10 = vload4(v11 >> 2, X1);
+    v0 = v0 + (w8.x * w10.x + w8.y * w10.y + w8.z * w10.z + w8.w * w10.w);
+    const float v12 = (v0 * 0.25f);
+    if (!(v12 == as_float(0xff800000u))) {
+      if (v12 > highest) {
+        const float less = exp(highest - v12);
+        powers = powers * less;
+        sum0.x *= less; sum0.y *= less; sum0.z *= less; sum0.w *= less;
+        sum1.x *= less; sum1.y *= less; sum1.z *= less; sum1.w *= less;
+        highest = v12;
+      }
+      const float power = exp(v12 - highest);
+      powers = powers + power;
+      const float4 w13 = vload4(v7 >> 2, X2);
+      sum0 += power * w13;
+      const float4 w14 = vload4(v11 >> 2, X2);
+      sum1 += power * w14;
+    }
+  }
+  const int v15 = (i * p3);
+  if (line < p1) {
+    Y0[v15 + 0] = sum0.x / powers;
+    Y0[v15 + 1] = sum0.y / powers;
+    Y0[v15 + 2] = sum0.z / powers;
+    Y0[v15 + 3] = sum0.w / powers;
+    Y0[v15 + 4] = sum1.x / powers;
+    Y0[v15 + 5] = sum1.y / powers;
+    Y0[v15 + 6] = sum1.z / powers;
+    Y0[v15 + 7] = sum1.w / powers;
+  }
+}
+
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__global const float* restrict X0, __global float* restrict Y0, __global const int* restrict P) {
+  const int p0 = P[0];
+  const int i = (((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0)) * 64 + (int)get_local_id(0));
+  if (i < p0) {
+    const float v0 = X0[i];
+    Y0[i] = v0;
+  }
+}
