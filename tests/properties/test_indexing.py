@@ -171,3 +171,26 @@ def test_selections(dtype: Any, shape: tuple[int, ...], seed: int, op: str, data
             return
         y, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
         check(Drawn(op, [x], {} if axis is None else {"axis": axis}, outputs=4), [y, first, inverse.reshape(-1), counts])
+
+
+@drawn
+@given(
+    st.sampled_from(["GatherElements", "GatherND", "ScatterElements", "ScatterND"]), COMMON, shapes(1, 4, SMALL),
+    st.sampled_from(sorted(REDUCTIONS)), seeds, st.data(),
+)  # fmt: skip
+def test_nothing_is_moved(op: str, dtype: Any, shape: tuple[int, ...], reduction: str, seed: int, data: st.DataObject) -> None:
+    """No indices, into tensors that may be empty."""
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    depth = data.draw(st.integers(1, len(shape)))
+    x = array(seed, shape, dtype)
+    none = tuple(0 if i == axis % len(shape) else d for i, d in enumerate(shape))
+    if op == "GatherElements":
+        check(Drawn(op, [x, np.zeros(none, np.int64)], {"axis": axis}), x[:0].reshape(none))
+    elif op == "GatherND":
+        check(Drawn(op, [x, np.zeros((2, 0, depth), np.int64)], static=True), np.empty((2, 0, *shape[depth:]), x.dtype))
+    elif op == "ScatterElements":
+        attributes = {"axis": axis} | ({"reduction": reduction} if dtype in (np.float32, np.int64) else {})
+        check(Drawn(op, [x, np.zeros(none, np.int64), array(seed, none, dtype)], attributes), x)
+    else:
+        operands = [x, np.zeros((0, depth), np.int64), np.empty((0, *shape[depth:]), x.dtype)]
+        check(Drawn(op, operands, {"reduction": reduction} if dtype in (np.float32, np.int64) else {}, static=True), x)

@@ -13,7 +13,7 @@ from test_elementwise import FLOAT8, NARROW
 from test_movement import constants
 
 INTEGERS = (np.int8, np.uint8, np.int16, np.uint16, *NARROW)
-SIDES = (1, 2, 3, 4, 8, 17)
+SIDES = (0, 1, 2, 3, 4, 8, 17)
 
 
 def _layout(data: st.DataObject, shape: tuple[int, ...]) -> tuple[tuple[int, ...], dict[str, int], Any]:
@@ -76,7 +76,7 @@ def test_dequantize(source: Any, target: Any, shape: tuple[int, ...], seed: int,
 
 
 @drawn
-@given(shapes(1, 3, SIDES), seeds, st.sampled_from([(-4, 4), (0, 9), (-9, 0), (0, 0)]))
+@given(shapes(1, 3, SIDES[1:]), seeds, st.sampled_from([(-4, 4), (0, 9), (-9, 0), (0, 0)]))
 def test_dynamic_quantize(shape: tuple[int, ...], seed: int, ends: tuple[float, float]) -> None:
     x = array(seed, shape, np.float32, low=ends[0], high=ends[1])
     low, high = np.float32(min(x.min(), 0)), np.float32(max(x.max(), 0))

@@ -20,6 +20,18 @@ FAMILIES: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {
     "Gemm": ([(6, 8), (5, 8), (5,)], {"transB": 1}),
     "Einsum": ([(3, 4), (4, 5)], {"equation": "ij,jk->ki"}),
     "Conv": ([(1, 3, 6, 5), (4, 3, 3, 3)], {"pads": [1, 1, 1, 1]}),
+    "ConvTranspose": ([(1, 3, 6, 5), (3, 4, 3, 3)], {"strides": [2, 1]}),
+    "AveragePool": ([(1, 3, 6, 5)], {"kernel_shape": [2, 2]}),
+    "InstanceNormalization": ([(2, 3, 4), (3,), (3,)], {}),
+    "PRelu": ([(3, 4, 5), (5,)], {}),
+    "Expand": ([(3, 1, 5)], {}),
+    "Tile": ([(3, 4)], {}),
+    "Pad": ([(3, 4)], {}),
+    "DepthToSpace": ([(1, 8, 2, 3)], {"blocksize": 2}),
+    "GridSample": ([(1, 2, 4, 4), (1, 3, 3, 2)], {}),
+    "RotaryEmbedding": ([(1, 2, 3, 4), (1, 3, 2), (1, 3, 2)], {}),
+    "Trilu": ([(3, 4, 5)], {}),
+    "DFT": ([(2, 8, 1)], {}),
     "MaxPool": ([(1, 3, 6, 5)], {"kernel_shape": [2, 2]}),
     "Transpose": ([(3, 4, 5)], {"perm": [2, 0, 1]}),
     "Concat": ([(3, 4), (3, 2)], {"axis": 1}),
@@ -31,6 +43,7 @@ FAMILIES: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {
     "LSTM": ([(4, 2, 3), (1, 16, 3), (1, 16, 4)], {"hidden_size": 4}),
 }
 EXTRA = {"Reshape": np.array([5, -1]), "Gather": np.array([[1, -2], [0, 3]]), "TopK": np.array([2]), "CumSum": np.array(1)}
+EXTRA |= {"Expand": np.array([2, 3, 4, 5]), "Tile": np.array([2, 3]), "Pad": np.array([1, 0, 0, 2])}
 OUTPUTS = {"TopK": 2, "LSTM": 3}
 LAYOUTS = ("dense", "fortran", "steps", "reversed", "inside", "repeated")
 

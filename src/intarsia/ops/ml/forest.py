@@ -154,7 +154,7 @@ class Forest:
         cell = row * self.targets + self.target[vote]
         size = len(x) * self.targets
         if aggregate in ("SUM", "AVERAGE"):
-            out: np.ndarray = np.bincount(cell, self.weight[vote], size)
+            out: np.ndarray = np.bincount(cell, self.weight[vote], size).astype(np.float64, copy=False)  # integers without rows
         else:
             least = aggregate == "MIN"
             out = np.full(size, np.inf if least else -np.inf)

@@ -101,8 +101,7 @@ def label(index: np.ndarray, *, words: Sequence[str]) -> np.ndarray:
     """`words` by index."""
     table = np.empty(len(words), object)
     table[:] = words
-    found: np.ndarray = table.take(index)
-    return found
+    return np.asarray(table.take(index), object)  # of a scalar, `take` gives the word itself
 
 
 @op("Lookup", 1, domain=DOMAIN)
