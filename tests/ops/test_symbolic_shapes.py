@@ -208,3 +208,24 @@ def test_data_dependent_sizes_are_fresh_symbols() -> None:
     assert kind.shape[0] == 2
     assert isinstance(kind.shape[1], Expr)
     assert kind.dtype is DType.INT64
+
+
+@pytest.mark.parametrize("length", [1, 2, 6, 7, 8, 12])
+@pytest.mark.parametrize("divisor", [2, -2, 3])
+def test_quotients_of_sizes_go_towards_zero(length: int, divisor: int) -> None:
+    """(n - 7) / d of a size n, whose magnitude is the size of the result."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    from intarsia import InferenceSession
+
+    held = [numpy_helper.from_array(np.array([v]), n) for n, v in (("seven", 7), ("d", divisor))]
+    chain = [("Shape", "x", "s"), ("Sub", "s seven", "m"), ("Div", "m d", "q"), ("Abs", "q", "a"), ("ConstantOfShape", "a", "y")]
+    nodes = [helper.make_node(op, inputs.split(), [out]) for op, inputs, out in chain]
+    outputs = [helper.make_tensor_value_info(n, t, None) for n, t in (("y", TensorProto.FLOAT), ("q", TensorProto.INT64))]
+    made = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])], outputs, held)
+    data = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    expected = int((length - 7) / divisor)
+    for provider in ("CPUExecutionProvider", "ReferenceExecutionProvider"):
+        y, q = InferenceSession(data, providers=[provider]).run(None, {"x": np.zeros(length, np.float32)})
+        assert q.tolist() == [expected]
+        assert y.shape == (abs(expected),)

@@ -111,7 +111,7 @@ def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[A
     for d in range(directions):
         backward = layer.direction == "reverse" or d == 1
         bias, step = step_of(d)
-        gates = (layer.X.reshape(seq * batch, -1) @ layer.W[d].T + bias).reshape(seq, batch, -1)
+        gates = (layer.X.reshape(seq * batch, layer.X.shape[2]) @ layer.W[d].T + bias).reshape(seq, batch, layer.W.shape[1])
         states = tuple(s[d] for s in layer.initial)
         for t in range(seq - 1, -1, -1) if backward else range(seq):
             new = step(gates[t], states)
