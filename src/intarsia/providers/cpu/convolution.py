@@ -19,7 +19,7 @@ from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
-from intarsia.graph.dims import Dim, Shape, is_static, product
+from intarsia.graph.dims import Dim, Expr, Shape, is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
@@ -36,6 +36,7 @@ _DTYPES = (DType.FLOAT, DType.DOUBLE)
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
+_USUAL_PIXELS = 224  # along an image whose size is not known
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
@@ -211,13 +212,19 @@ class Convolution(Windowed):
         return Schedules(f"conv {shape}", tuple(names), products)
 
     def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
-        """Which Winograd variant is the fastest, where the sizes are known; None for direct convolution."""
-        x, out = self.data.shape, self.output.shape
-        assert x is not None and out is not None
-        if self.data.dtype is not DType.FLOAT or kernel != (3, 3) or not is_static((*x, *out)):
+        """Which Winograd variant is the fastest, for sizes that are not known as for one image; None for direct convolution."""
+        x = self.data.shape
+        assert x is not None
+        if self.data.dtype is not DType.FLOAT or kernel != (3, 3):
             return None
-        shape = self.geometry(kernel).at(int)  # type: ignore[arg-type]
-        return winograd.prefers_winograd(shape, target.vector_bytes // 4)
+        many = x[0].symbols if isinstance(x[0], Expr) else frozenset()
+
+        def usual(size: Dim) -> int:
+            if isinstance(size, int):
+                return size
+            return size.evaluate({name: 1 if name in many else _USUAL_PIXELS for name in size.symbols})
+
+        return winograd.prefers_winograd(self.geometry(kernel).at(usual), target.vector_bytes // 4)
 
     def _winograd(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,

@@ -1,0 +1,66 @@
+"""Which kernel a convolution gets, and that it is right for all sizes it meets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+from cpu_models import REFERENCE, Feeds, check, normal, session_of
+
+import intarsia as ort
+
+
+def reference_of(text: str, constants: Feeds, feeds: Feeds) -> list[np.ndarray]:
+    found: list[np.ndarray] = session_of(text, constants, REFERENCE).run(None, feeds)
+    return found
+
+
+def labels(session: ort.InferenceSession) -> list[str]:
+    (program,) = session._model.programs
+    return [step.label for segment in program.executable.segments() for step in segment.steps]
+
+
+@pytest.mark.parametrize("shape", ["n, 32, 24, 20", "1, 32, h, w", "n, 32, h, w"])
+def test_winograd_for_sizes_that_are_not_known(shape: str) -> None:
+    text = f"""g (float[{shape}] x) => (float[n, 32, h, w] y) {{
+        c = Conv <pads = [1, 1, 1, 1]> (x, f, b)  r = Relu(c)  y = Add(r, x) }}"""
+    constants = {"f": normal(32, 32, 3, 3) / 16, "b": normal(32)}
+    session = session_of(text, constants)
+    assert [n for n in labels(session) if n.startswith("winograd")]
+    for n, h, w in ((1, 24, 20), (3, 24, 20), (1, 5, 31), (0, 24, 20), (1, 24, 20)):
+        given = [fixed if known.isdigit() else size for known, fixed, size in zip(
+            shape.split(", "), (1, 32, 24, 20), (n, 32, h, w), strict=True
+        )]  # fmt: skip
+        x = {"x": normal(*given)}
+        np.testing.assert_allclose(session.run(None, x)[0], reference_of(text, constants, x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("x", "f", "attributes"),
+    [
+        ((2, 40, 9, 11), (70, 40, 1, 1), ""),
+        ((2, 40, 9, 11), (70, 40, 1, 1), "strides = [2, 2]"),
+        ((1, 40, 9, 11), (70, 40, 5, 3), "pads = [2, 1, 2, 1]"),
+        ((1, 24, 33, 11), (48, 24, 3, 3), "strides = [2, 1], pads = [1, 0, 0, 1]"),
+        ((2, 24, 400), (33, 24, 4), "strides = [2], pads = [1, 2]"),
+        ((2, 40, 300), (70, 40, 1), ""),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("static", [False, True])
+def test_blocked_sums(x: tuple[int, ...], f: tuple[int, ...], attributes: str, static: bool) -> None:
+    given = ", ".join(map(str, x)) if static else ", ".join(["n", str(x[1]), *"hw"[: len(x) - 2]])
+    conv = f"Conv <{attributes}>" if attributes else "Conv"
+    text = f"g (float[{given}] x) => (float[{', '.join('abcd'[: len(x)])}] y) {{ c = {conv} (x, f, b)  y = Tanh(c) }}"
+    constants = {"f": normal(*f) / 20, "b": normal(f[0])}
+    for threads in (1, 2):
+        session = session_of(text, constants, threads=threads)
+        expected = reference_of(text, constants, {"x": normal(*x)})[0]
+        np.testing.assert_allclose(session.run(None, {"x": normal(*x)})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_residual_behind_a_window_of_one_axis() -> None:
+    text = "g (float[2, 32, n] x) => (float[2, 32, n] y) { c = Conv <pads = [1, 1]> (x, f)  y = Add(c, x) }"
+    check(text, {"x": normal(2, 32, 250)}, constants={"f": normal(32, 32, 3) / 10}, rtol=1e-4)
