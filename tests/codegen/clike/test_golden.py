@@ -17,7 +17,7 @@ from intarsia.kernel import lang as k
 GOLDEN = Path(__file__).parent / "golden"
 F = DType.FLOAT
 DIALECTS = {"wgsl": Wgsl(), "cuda": Cuda(), "hip": Hip(), "cl": OpenCl()}
-SUFFIXES = {"cuda": "c", "hip": "c"}  # the same text
+SUFFIXES = {"cuda": "c"}
 
 
 def softmax() -> k.Tensor:

@@ -1,7 +1,6 @@
-typedef float f4 __attribute__((ext_vector_type(4)));
 extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
-  __shared__ f4 shared0[64];
-  __shared__ f4 shared1[128];
+  __shared__ float4 shared0[64];
+  __shared__ float4 shared1[128];
   const int p0 = P[0];
   const int p1 = P[1];
   const int p2 = P[2];
@@ -17,8 +16,8 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   const int c0 = ((int)threadIdx.x % 8) * 4;
   const int row = m0 + r0;
   const int column = n0 + c0;
-  f4 total0 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total1 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  float4 total0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total1 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   for (int k0 = 0; k0 < p0; k0 += 16) {
     for (int s = (int)threadIdx.x; s < 64; s += 64) {
       const int line = s / 4;
@@ -68,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
             part5 = ((gk < p0 && gm < p2) ? v24 : 0.0f);
           }
         }
-        shared0[line * 4 + place] = (f4){part2, part3, part4, part5};
+        shared0[line * 4 + place] = make_float4(part2, part3, part4, part5);
       }
     }
     for (int s = (int)threadIdx.x; s < 128; s += 64) {
@@ -175,30 +174,30 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
             part28 = ((gk < p0 && gn < p4) ? v103 : 0.0f);
           }
         }
-        shared1[line * 8 + place] = (f4){part25, part26, part27, part28};
+        shared1[line * 8 + place] = make_float4(part25, part26, part27, part28);
       }
     }
     __syncthreads();
     for (int k = 0; k < 4; k += 1) {
-      const f4 y104 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
-      const f4 y105 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
-      const f4 y106 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
-      const f4 y107 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
-      const f4 x108 = shared0[(r0 + 0) * 4 + k];
-      total0 += x108.x * y104;
-      total0 += x108.y * y105;
-      total0 += x108.z * y106;
-      total0 += x108.w * y107;
-      const f4 x109 = shared0[(r0 + 1) * 4 + k];
-      total1 += x109.x * y104;
-      total1 += x109.y * y105;
-      total1 += x109.z * y106;
-      total1 += x109.w * y107;
+      const float4 y104 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const float4 y105 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const float4 y106 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const float4 y107 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const float4 x108 = shared0[(r0 + 0) * 4 + k];
+      total0.x += x108.x * y104.x; total0.y += x108.x * y104.y; total0.z += x108.x * y104.z; total0.w += x108.x * y104.w;
+      total0.x += x108.y * y105.x; total0.y += x108.y * y105.y; total0.z += x108.y * y105.z; total0.w += x108.y * y105.w;
+      total0.x += x108.z * y106.x; total0.y += x108.z * y106.y; total0.z += x108.z * y106.z; total0.w += x108.z * y106.w;
+      total0.x += x108.w * y107.x; total0.y += x108.w * y107.y; total0.z += x108.w * y107.z; total0.w += x108.w * y107.w;
+      const float4 x109 = shared0[(r0 + 1) * 4 + k];
+      total1.x += x109.x * y104.x; total1.y += x109.x * y104.y; total1.z += x109.x * y104.z; total1.w += x109.x * y104.w;
+      total1.x += x109.y * y105.x; total1.y += x109.y * y105.y; total1.z += x109.y * y105.z; total1.w += x109.y * y105.w;
+      total1.x += x109.z * y106.x; total1.y += x109.z * y106.y; total1.z += x109.z * y106.z; total1.w += x109.z * y106.w;
+      total1.x += x109.w * y107.x; total1.y += x109.w * y107.y; total1.z += x109.w * y107.z; total1.w += x109.w * y107.w;
     }
     __syncthreads();
   }
   for (int r = 0; r < 2; r += 1) {
-    const f4 sum110 = ((r == 0) ? total0 : total1);
+    const float4 sum110 = ((r == 0) ? total0 : total1);
     const int gm = row + r;
     if (gm < p2) {
       const int v115 = (gm * p4);

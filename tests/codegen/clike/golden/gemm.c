@@ -1,7 +1,6 @@
-typedef float f4 __attribute__((ext_vector_type(4)));
 extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
-  __shared__ f4 shared0[256];
-  __shared__ f4 shared1[256];
+  __shared__ float4 shared0[256];
+  __shared__ float4 shared1[256];
   const int p0 = P[0];
   const int p1 = P[1];
   const int p2 = P[2];
@@ -14,14 +13,14 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __res
   const int c0 = ((int)threadIdx.x % 16) * 4;
   const int row = m0 + r0;
   const int column = n0 + c0;
-  f4 total0 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total1 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total2 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total3 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total4 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total5 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total6 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-  f4 total7 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  float4 total0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total1 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total2 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total3 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total4 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total5 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total6 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total7 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   for (int k0 = 0; k0 < p0; k0 += 16) {
     for (int s = (int)threadIdx.x; s < 256; s += 128) {
       const int line = s / 4;
@@ -33,9 +32,9 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __res
         const int gm = gm0;
         const int v8 = (gm * p0);
         const int v9 = (v8 + gk);
-        shared0[line * 4 + place] = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+        shared0[line * 4 + place] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         if (gk < p0 && gm < p1) {
-          shared0[line * 4 + place] = ((const f4*)X0)[v9 >> 2];
+          shared0[line * 4 + place] = ((const float4*)X0)[v9 >> 2];
         }
       }
     }
@@ -87,60 +86,60 @@ extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __res
             part13 = ((gk < p0 && gn < p3) ? v32 : 0.0f);
           }
         }
-        shared1[line * 16 + place] = (f4){part10, part11, part12, part13};
+        shared1[line * 16 + place] = make_float4(part10, part11, part12, part13);
       }
     }
     __syncthreads();
     for (int k = 0; k < 4; k += 1) {
-      const f4 y33 = shared1[(k * 4 + 0) * 16 + c0 / 4 + 0];
-      const f4 y34 = shared1[(k * 4 + 1) * 16 + c0 / 4 + 0];
-      const f4 y35 = shared1[(k * 4 + 2) * 16 + c0 / 4 + 0];
-      const f4 y36 = shared1[(k * 4 + 3) * 16 + c0 / 4 + 0];
-      const f4 x37 = shared0[(r0 + 0) * 4 + k];
-      total0 += x37.x * y33;
-      total0 += x37.y * y34;
-      total0 += x37.z * y35;
-      total0 += x37.w * y36;
-      const f4 x38 = shared0[(r0 + 1) * 4 + k];
-      total1 += x38.x * y33;
-      total1 += x38.y * y34;
-      total1 += x38.z * y35;
-      total1 += x38.w * y36;
-      const f4 x39 = shared0[(r0 + 2) * 4 + k];
-      total2 += x39.x * y33;
-      total2 += x39.y * y34;
-      total2 += x39.z * y35;
-      total2 += x39.w * y36;
-      const f4 x40 = shared0[(r0 + 3) * 4 + k];
-      total3 += x40.x * y33;
-      total3 += x40.y * y34;
-      total3 += x40.z * y35;
-      total3 += x40.w * y36;
-      const f4 x41 = shared0[(r0 + 4) * 4 + k];
-      total4 += x41.x * y33;
-      total4 += x41.y * y34;
-      total4 += x41.z * y35;
-      total4 += x41.w * y36;
-      const f4 x42 = shared0[(r0 + 5) * 4 + k];
-      total5 += x42.x * y33;
-      total5 += x42.y * y34;
-      total5 += x42.z * y35;
-      total5 += x42.w * y36;
-      const f4 x43 = shared0[(r0 + 6) * 4 + k];
-      total6 += x43.x * y33;
-      total6 += x43.y * y34;
-      total6 += x43.z * y35;
-      total6 += x43.w * y36;
-      const f4 x44 = shared0[(r0 + 7) * 4 + k];
-      total7 += x44.x * y33;
-      total7 += x44.y * y34;
-      total7 += x44.z * y35;
-      total7 += x44.w * y36;
+      const float4 y33 = shared1[(k * 4 + 0) * 16 + c0 / 4 + 0];
+      const float4 y34 = shared1[(k * 4 + 1) * 16 + c0 / 4 + 0];
+      const float4 y35 = shared1[(k * 4 + 2) * 16 + c0 / 4 + 0];
+      const float4 y36 = shared1[(k * 4 + 3) * 16 + c0 / 4 + 0];
+      const float4 x37 = shared0[(r0 + 0) * 4 + k];
+      total0.x += x37.x * y33.x; total0.y += x37.x * y33.y; total0.z += x37.x * y33.z; total0.w += x37.x * y33.w;
+      total0.x += x37.y * y34.x; total0.y += x37.y * y34.y; total0.z += x37.y * y34.z; total0.w += x37.y * y34.w;
+      total0.x += x37.z * y35.x; total0.y += x37.z * y35.y; total0.z += x37.z * y35.z; total0.w += x37.z * y35.w;
+      total0.x += x37.w * y36.x; total0.y += x37.w * y36.y; total0.z += x37.w * y36.z; total0.w += x37.w * y36.w;
+      const float4 x38 = shared0[(r0 + 1) * 4 + k];
+      total1.x += x38.x * y33.x; total1.y += x38.x * y33.y; total1.z += x38.x * y33.z; total1.w += x38.x * y33.w;
+      total1.x += x38.y * y34.x; total1.y += x38.y * y34.y; total1.z += x38.y * y34.z; total1.w += x38.y * y34.w;
+      total1.x += x38.z * y35.x; total1.y += x38.z * y35.y; total1.z += x38.z * y35.z; total1.w += x38.z * y35.w;
+      total1.x += x38.w * y36.x; total1.y += x38.w * y36.y; total1.z += x38.w * y36.z; total1.w += x38.w * y36.w;
+      const float4 x39 = shared0[(r0 + 2) * 4 + k];
+      total2.x += x39.x * y33.x; total2.y += x39.x * y33.y; total2.z += x39.x * y33.z; total2.w += x39.x * y33.w;
+      total2.x += x39.y * y34.x; total2.y += x39.y * y34.y; total2.z += x39.y * y34.z; total2.w += x39.y * y34.w;
+      total2.x += x39.z * y35.x; total2.y += x39.z * y35.y; total2.z += x39.z * y35.z; total2.w += x39.z * y35.w;
+      total2.x += x39.w * y36.x; total2.y += x39.w * y36.y; total2.z += x39.w * y36.z; total2.w += x39.w * y36.w;
+      const float4 x40 = shared0[(r0 + 3) * 4 + k];
+      total3.x += x40.x * y33.x; total3.y += x40.x * y33.y; total3.z += x40.x * y33.z; total3.w += x40.x * y33.w;
+      total3.x += x40.y * y34.x; total3.y += x40.y * y34.y; total3.z += x40.y * y34.z; total3.w += x40.y * y34.w;
+      total3.x += x40.z * y35.x; total3.y += x40.z * y35.y; total3.z += x40.z * y35.z; total3.w += x40.z * y35.w;
+      total3.x += x40.w * y36.x; total3.y += x40.w * y36.y; total3.z += x40.w * y36.z; total3.w += x40.w * y36.w;
+      const float4 x41 = shared0[(r0 + 4) * 4 + k];
+      total4.x += x41.x * y33.x; total4.y += x41.x * y33.y; total4.z += x41.x * y33.z; total4.w += x41.x * y33.w;
+      total4.x += x41.y * y34.x; total4.y += x41.y * y34.y; total4.z += x41.y * y34.z; total4.w += x41.y * y34.w;
+      total4.x += x41.z * y35.x; total4.y += x41.z * y35.y; total4.z += x41.z * y35.z; total4.w += x41.z * y35.w;
+      total4.x += x41.w * y36.x; total4.y += x41.w * y36.y; total4.z += x41.w * y36.z; total4.w += x41.w * y36.w;
+      const float4 x42 = shared0[(r0 + 5) * 4 + k];
+      total5.x += x42.x * y33.x; total5.y += x42.x * y33.y; total5.z += x42.x * y33.z; total5.w += x42.x * y33.w;
+      total5.x += x42.y * y34.x; total5.y += x42.y * y34.y; total5.z += x42.y * y34.z; total5.w += x42.y * y34.w;
+      total5.x += x42.z * y35.x; total5.y += x42.z * y35.y; total5.z += x42.z * y35.z; total5.w += x42.z * y35.w;
+      total5.x += x42.w * y36.x; total5.y += x42.w * y36.y; total5.z += x42.w * y36.z; total5.w += x42.w * y36.w;
+      const float4 x43 = shared0[(r0 + 6) * 4 + k];
+      total6.x += x43.x * y33.x; total6.y += x43.x * y33.y; total6.z += x43.x * y33.z; total6.w += x43.x * y33.w;
+      total6.x += x43.y * y34.x; total6.y += x43.y * y34.y; total6.z += x43.y * y34.z; total6.w += x43.y * y34.w;
+      total6.x += x43.z * y35.x; total6.y += x43.z * y35.y; total6.z += x43.z * y35.z; total6.w += x43.z * y35.w;
+      total6.x += x43.w * y36.x; total6.y += x43.w * y36.y; total6.z += x43.w * y36.z; total6.w += x43.w * y36.w;
+      const float4 x44 = shared0[(r0 + 7) * 4 + k];
+      total7.x += x44.x * y33.x; total7.y += x44.x * y33.y; total7.z += x44.x * y33.z; total7.w += x44.x * y33.w;
+      total7.x += x44.y * y34.x; total7.y += x44.y * y34.y; total7.z += x44.y * y34.z; total7.w += x44.y * y34.w;
+      total7.x += x44.z * y35.x; total7.y += x44.z * y35.y; total7.z += x44.z * y35.z; total7.w += x44.z * y35.w;
+      total7.x += x44.w * y36.x; total7.y += x44.w * y36.y; total7.z += x44.w * y36.z; total7.w += x44.w * y36.w;
     }
     __syncthreads();
   }
   for (int r = 0; r < 8; r += 1) {
-    const f4 sum45 = ((r == 0) ? total0 : ((r == 1) ? total1 : ((r == 2) ? total2 : ((r == 3) ? total3 : ((r == 4) ? total4 : ((r == 5) ? total5 : ((r == 6) ? total6 : total7)))))));
+    const float4 sum45 = ((r == 0) ? total0 : ((r == 1) ? total1 : ((r == 2) ? total2 : ((r == 3) ? total3 : ((r == 4) ? total4 : ((r == 5) ? total5 : ((r == 6) ? total6 : total7)))))));
     const int gm = row + r;
     if (gm < p1) {
       const int v48 = (gm * p3);
