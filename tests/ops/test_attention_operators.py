@@ -334,8 +334,8 @@ def test_cache_with_room_keeps_its_capacity() -> None:
             "GroupQueryAttention",
             MICROSOFT,
             [floats(1, 2, 4)],
-            {"num_heads": 2, "kv_num_heads": 1, "k_quant_type": "PER_TENSOR"},
-            "takes no quantised and no sliding cache",
+            {"num_heads": 2, "kv_num_heads": 1, "sliding_window_cache": 1},
+            "takes no sliding cache",
         ),
         (
             "GroupQueryAttention",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from intarsia.graph.dims import Dim, dim_max, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, rotate, split_heads
+from intarsia.ops.contrib_cache import quantised_cache
 from intarsia.ops.operands import dim, widened
 from intarsia.ops.registry import NodeContext, op
 
@@ -208,11 +209,18 @@ def group_query_attention(
     qk_output: int = 0, rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0,
     smooth_softmax: int = -1, softcap: float = 0.0, v_quant_type: str = "NONE", node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    quantised = (
-        k_quant_type != "NONE" or v_quant_type != "NONE" or kv_cache_bit_width or k_scale is not None or v_scale is not None
-    )
-    if quantised or sliding_window_cache:
-        raise k.DefinitionError("GroupQueryAttention takes no quantised and no sliding cache here")
+    if sliding_window_cache:
+        raise k.DefinitionError("GroupQueryAttention takes no sliding cache here")
+    if k_quant_type != v_quant_type:
+        raise k.DefinitionError(f"k_quant_type is {k_quant_type!r} and v_quant_type {v_quant_type!r}; expected the same")
+    caches = None
+    if k_quant_type != "NONE":
+        caches = (
+            quantised_cache(k_quant_type, kv_cache_bit_width, k_scale, past_key, "key"),
+            quantised_cache(v_quant_type, kv_cache_bit_width, v_scale, past_value, "value"),
+        )
+    elif kv_cache_bit_width:
+        raise k.DefinitionError(f"kv_cache_bit_width is {kv_cache_bit_width}; expected 0 where k_quant_type is 'NONE'")
     if seqlens_k is None or total_sequence_length is None:
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
     given = GroupedInputs(
@@ -221,8 +229,12 @@ def group_query_attention(
     )  # fmt: skip
     both = q_norm_weight is not None and k_norm_weight is not None
     q = given.part(0, q_norm_weight if both else None)
-    key4 = given.cache(1, past_key if past_value is not None else None, k_norm_weight if both else None)
-    value4 = given.cache(2, past_value if past_key is not None else None)
+    stored = (None, None) if caches is None else (caches[0].stored, caches[1].stored)
+    present = (
+        given.cache(1, past_key if past_value is not None else None, k_norm_weight if both else None, stored[0]),
+        given.cache(2, past_value if past_key is not None else None, None, stored[1]),
+    )
+    key4, value4 = present if caches is None else (cache.values(t) for cache, t in zip(caches, present, strict=True))
     queries, before, lengths = q.shape[2], given.before, given.lengths
     keys = key4.shape[2]
     allowed = [k.iota((1, 1, 1, keys), 3) < k.maximum(lengths, before + k.size(queries))]
@@ -237,7 +249,7 @@ def group_query_attention(
     factor = scale or default_scale(q.shape[3], q.dtype)
     out, stages = attend(q, key4, value4, Scores(factor, softcap, extra, tuple(allowed), sink))
     shown = k.cast(stages[3 if qk_output == 2 else 2], query.dtype) if qk_output and node.outputs > 3 else None
-    return merge_heads(k.cast(out, query.dtype)), key4, value4, shown
+    return merge_heads(k.cast(out, query.dtype)), *present, shown
 
 
 @dataclass(frozen=True)
@@ -287,9 +299,12 @@ class GroupedInputs:
             places = k.iota((batch, steps), 1) + k.reshape(self.before, (batch, 1))
         return rotate_at(x, places, self.cos, self.sin, self.interleaved)
 
-    def cache(self, which: int, past: Tensor | None, weight: Tensor | None = None) -> Tensor:
-        """All keys (1) or values (2), those of earlier calls before those of this one."""
+    def cache(
+        self, which: int, past: Tensor | None, weight: Tensor | None = None, stored: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """All keys (1) or values (2), those of earlier calls before those of this one, which `stored` makes rows of a cache."""
         new = self.part(which, weight)
+        new = new if stored is None else stored(new)
         return new if past is None else appended(past, new, self.before, dim_max(past.shape[2], self.total))
 
 
