@@ -20,22 +20,28 @@ from intarsia.kernel.lang import DefinitionError, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
 from intarsia.ops import registry
 from intarsia.ops.infer import Inference, infer
+from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
 from intarsia.providers.gpu.plan import Constants, Plan, described
 from intarsia.providers.gpu.regions import Region
 
+_MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
 _CONSTANT = "="  # before the names of leaves that are constants
 
 
 def bind(
-    graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants
-) -> Plan:
-    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host.
+    graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants,
+    store: PlanStore | None = None,
+) -> Plan:  # fmt: skip
+    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are kept.
 
     Raises:
         EPFail: a size depends on what the run computes.
         InvalidGraph: the shapes do not fit an operator's definition.
         OutOfMemory: a value is larger than what the device binds.
     """
+    key = store.key(shapes, numbers) if store is not None else ""
+    if store is not None and (kept := store.load(key)) is not None:
+        return _restored(kept, graph, tuple(shapes), gpu, constants)
     known = graph.clone()
     known.inputs = []
     for value in graph.inputs:
@@ -50,7 +56,18 @@ def bind(
     for name in shapes:
         scope.expressions[name] = work.leaf(name, scope.inference.types[name])
     scope.lower()
-    return work.plan(scope, tuple(shapes))
+    plan = work.plan(scope, tuple(shapes))
+    if store is not None and (leaves := work.kept_leaves(graph)) is not None and not work.regions:
+        store.keep(key, KeptPlan(plan.jobs, work.cut.stored, plan.outputs, leaves))
+    return plan
+
+
+def _restored(kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants) -> Plan:
+    slices = {
+        leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
+        for leaf, what in kept.leaves.items()
+    }
+    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs)
 
 
 @dataclass
@@ -67,6 +84,7 @@ class Work:
     constants: Constants
     regions: list[Region] = field(default_factory=list)
     leaves: dict[str, tuple[Constant, bool]] = field(default_factory=dict)
+    from_weights: bool = False  # a number was computed from elements of a weight: no plan without them is the same
 
     def __post_init__(self) -> None:
         self.cut = Cut(self.gpu.dialect)
@@ -105,6 +123,19 @@ class Work:
         read = {n for job in self.cut.jobs for n in job.reads}
         slices = {n: self._constant(n) for n in read if n in self.leaves or n in self.cut.tables}
         return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions)
+
+    def kept_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
+        """The constants that launches read, by name where they are the graph's; None where the plan cannot be kept."""
+        found: dict[str, str | np.ndarray] = {}
+        for leaf in {n for job in self.cut.jobs for n in job.reads}:
+            if leaf in self.cut.tables:
+                found[leaf] = self.cut.tables[leaf]
+            elif leaf in self.leaves:
+                constant, shared = self.leaves[leaf]
+                name = leaf.removeprefix(_CONSTANT)
+                found[leaf] = name if shared and name in graph.constants else constant.numpy()
+        copied = sum(a.nbytes for a in found.values() if isinstance(a, np.ndarray))
+        return None if self.from_weights or copied > _MOST_COPIED else found
 
     def _constant(self, leaf: str) -> Slice:
         if leaf in self.cut.tables:
@@ -193,6 +224,7 @@ class Scope:
         operands = [self.number(n) if n else None for n in node.inputs]
         if any(n and x is None for n, x in zip(node.inputs, operands, strict=True)):
             return None
+        self.work.from_weights |= any(x is not None and x.nbytes > SMALL_NBYTES for x in operands)
         root = roots[node.outputs.index(name)]
         assert root is not None
         (value,) = interpret([root], [np.asarray(x) for x in operands])

@@ -16,6 +16,7 @@ from intarsia.graph.model import Graph
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.gpu.binder import bind
+from intarsia.providers.gpu.kept import PlanStore
 from intarsia.providers.gpu.plan import Constants, Plan, described
 from intarsia.providers.gpu.survey import read_as_numbers
 
@@ -36,6 +37,7 @@ class GpuProgram(Program):
         self._constants = Constants(gpu)
         self._plans: OrderedDict[object, Plan] = OrderedDict()
         self._lock = threading.Lock()
+        self._store: PlanStore | None = None
         self._outputs = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
         self._on_step = on_step
 
@@ -71,12 +73,17 @@ class GpuProgram(Program):
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants)
+                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants, self._kept())
                 if len(self._plans) > _KEPT_PLANS:
                     self._plans.popitem(last=False)
             else:
                 self._plans.move_to_end(key)
             return plan
+
+    def _kept(self) -> PlanStore:
+        if self._store is None:
+            self._store = PlanStore(self.graph, self.gpu.dialect)
+        return self._store
 
     @property
     def plans(self) -> list[Plan]:

@@ -1,0 +1,131 @@
+"""Plans in the cache on disk: a later session finds its launches there, and prints no kernel.
+
+A plan depends on the nodes of its part, the types of its inputs, the sizes of a run, the numbers that are read on the host, the
+elements of small constants, the language, and this package's files. What is larger than `SMALL_NBYTES` is in no kernel's
+text: it is a weight, which the plan names.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.clike import Dialect
+from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.fingerprint import fingerprint
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant, Graph, Node
+from intarsia.ops import registry
+from intarsia.ops.infer import resolve_version
+
+SMALL_NBYTES = 1 << 16
+_logger = logging.getLogger("intarsia")
+
+
+@dataclass(frozen=True)
+class KeptPlan:
+    """What a plan is made of besides memory.
+
+    Attributes:
+        leaves: constants that kernels read -> the graph's constant by its name, or the elements.
+    """
+
+    jobs: list[Job]
+    stored: dict[str, tuple[DType, tuple[int, ...]]]
+    outputs: list[tuple[str, DType, tuple[int, ...]]]
+    leaves: dict[str, str | np.ndarray]
+
+
+class NotKeptError(Exception):
+    """Plans of a graph cannot be kept; says why."""
+
+
+class PlanStore:
+    """The cache's plans of one part.
+
+    Attributes:
+        obstacle: why plans of this part are not kept; "" where they are.
+    """
+
+    def __init__(self, graph: Graph, dialect: Dialect) -> None:
+        self.obstacle, self._graph_key = "", ""
+        try:
+            self._graph_key = content_key(repr(_language(dialect)), *_described(graph))
+        except NotKeptError as error:
+            self.obstacle = str(error)
+
+    def key(self, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray]) -> str:
+        texts = [f"{n} {a.dtype} {a.shape}" for n, a in numbers.items()]
+        found = content_key(
+            fingerprint(), self._graph_key, repr(dict(shapes)), *texts, *(a.tobytes() for a in numbers.values())
+        )
+        return f"launches-{found}"
+
+    def load(self, key: str) -> KeptPlan | None:
+        """The plan; None where it has to be made, with the reason in the log."""
+        data = None if self.obstacle else get_cache().get(key)
+        if data is None:
+            why = self.obstacle or "no plan is kept for these nodes, sizes, numbers and this version"
+            _logger.debug("launches are planned anew: %s", why)
+            return None
+        found: KeptPlan = pickle.loads(data)  # noqa: S301 # the user's own cache
+        return found
+
+    def keep(self, key: str, plan: KeptPlan) -> None:
+        if not self.obstacle:
+            get_cache().put(key, pickle.dumps(plan, 5))
+
+
+def _language(dialect: Dialect) -> tuple[Any, ...]:
+    """What texts depend on besides primitives: an instance's own values, since classes are this package's files."""
+    return type(dialect).__name__, *sorted((name, repr(value)) for name, value in vars(dialect).items())
+
+
+def _described(graph: Graph) -> Iterator[str | bytes]:
+    """All that a plan of the graph can depend on.
+
+    Raises:
+        NotKeptError: it depends on something that has no stable form.
+    """
+    yield repr(([(v.name, v.type) for v in graph.inputs], graph.output_names(), sorted(graph.opset_imports.items())))
+    for node in graph.nodes:
+        yield from _node(node, graph)
+    for name, constant in graph.constants.items():
+        yield f"{name} {constant.dtype.name} {constant.shape}"
+        if constant.size * constant.dtype.numpy.itemsize <= SMALL_NBYTES:
+            yield from _elements(constant.numpy())
+
+
+def _node(node: Node, graph: Graph) -> Iterator[str | bytes]:
+    if any(True for _ in node.subgraphs):
+        raise NotKeptError(f"{node.qualified_op} has bodies")
+    record = resolve_version(graph, node, registry())
+    if record is None or not record.function.__module__.startswith("intarsia."):
+        raise NotKeptError(f"{node.qualified_op} is the program's own")
+    yield repr((node.domain, node.op_type, node.version, node.overload, node.name, node.inputs, node.outputs))
+    for name, value in sorted(node.attributes.items()):
+        yield name
+        if isinstance(value, np.ndarray):
+            yield from _elements(value)
+        elif isinstance(value, Constant):
+            yield from _elements(value.numpy())
+        elif isinstance(value, (int, float, str, bytes)) or (
+            isinstance(value, (list, tuple)) and all(isinstance(v, (int, float, str, bytes)) for v in value)
+        ):
+            yield repr(value)
+        else:
+            raise NotKeptError(f"{node.qualified_op} has an attribute {name!r} of type {type(value).__name__}")
+
+
+def _elements(array: np.ndarray) -> Iterator[str | bytes]:
+    if array.dtype == object:
+        yield repr(array.tolist())
+        return
+    yield f"{array.dtype} {array.shape}"
+    yield np.ascontiguousarray(array).tobytes()
