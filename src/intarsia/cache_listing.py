@@ -11,6 +11,10 @@ from intarsia.codegen.cache import CacheEntry, DiskCache
 KINDS: dict[str, str] = {
     "obj": "kernels",
     "pack": "kernels of a model together",
+    "cubin": "kernels for NVIDIA's GPUs",
+    "hsaco": "kernels for AMD's GPUs",
+    "opencl": "kernels of OpenCL devices",
+    "launches": "plans of devices",
     "start": "warm starts",
     "weights": "weights of warm starts",
     "seen": "what warm starts depend on",
