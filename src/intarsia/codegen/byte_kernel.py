@@ -45,13 +45,13 @@ def byte_tile(target: Target) -> Tile:
 
 
 @functools.cache
-def byte_micro_text(a: DType, target: Target) -> KernelText:
-    """The micro-kernels for rows of type `a` (UINT8 or INT8)."""
+def byte_micro_text(a: DType, target: Target, tile: Tile | None = None) -> KernelText:
+    """The micro-kernels for rows of type `a` (UINT8 or INT8); `tile`: where it is not `byte_tile(target)`."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         _ByteMicro(body, a, target, tile.lanes, rows, vectors).emit()
 
-    return dispatched(f"micro_{a.name.lower()}", byte_tile(target), target, variant)
+    return dispatched(f"micro_{a.name.lower()}", tile or byte_tile(target), target, variant)
 
 
 class _ByteMicro(Micro):

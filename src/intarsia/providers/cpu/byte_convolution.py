@@ -6,6 +6,7 @@ convolutions are computed in float32, in which their sums are exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ import numpy as np
 from intarsia.codegen import conv, depthwise, gemm
 from intarsia.codegen.byte_kernel import BYTES, SUMS, byte_micro_text, byte_tile
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dims import Dim
@@ -141,10 +143,15 @@ class ByteConvolution(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, group: int, key: str,
     ) -> list[Step]:  # fmt: skip
-        a_dtype, tile, kernel = self.data.dtype, byte_tile(target), tuple(weights.shape[2:])
+        a_dtype, kernel, out_shape = self.data.dtype, tuple(weights.shape[2:]), self.output.shape
+        assert out_shape is not None
+        each = len(weights) // group * conv.merged_groups(len(weights), group, byte_tile(target))
+        pointwise = math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
+        line = out_shape[-2] if isinstance(out_shape[-2], int) and not pointwise else None
+        tile = blocked_tile(each, line, SUMS, target)
         lift = LIFT if a_dtype is DType.INT8 else 0
         epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, lift)
-        spec = gemm.GemmSpec(SUMS, "packed", epilogue)
+        spec = gemm.GemmSpec(SUMS, "packed", epilogue, tile=tile)
         parts = _parts(weights)
         dilations = strides_and_dilations(self.node, len(kernel))[1]
         long_rows = group == conv.merged_groups(len(weights), group, tile) and dilations[-1] == 1
@@ -153,7 +160,7 @@ class ByteConvolution(Windowed):
         )
         steps, source = self._bordered(target, workspace, out, kernel)
 
-        micro = byte_micro_text(a_dtype, target)
+        micro = byte_micro_text(a_dtype, target, tile)
         call = _ByteCall(
             self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts)
         )
@@ -200,7 +207,7 @@ class _ByteCall:
         made: list[Argument] = list(
             conv.conv_args(
                 self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-                taps=taps, operands=given, parts=self.parts,
+                taps=taps, operands=given, parts=self.parts, threads=threads,
             )
         )  # fmt: skip
         made[made.index(taps.ctypes.data)] = taps
