@@ -367,6 +367,13 @@ def test_cache_with_room_keeps_its_capacity() -> None:
             "weight_prepacked is 1",
         ),
         (
+            "MatMulNBits",
+            MICROSOFT,
+            [floats(2, 16), ids(5, 1, 8).astype(np.uint8), floats(5, 1), floats(5, 1), ids(8)],
+            {"K": 16, "N": 5, "block_size": 16},
+            "g_idx is .*; expected 16 numbers of blocks",
+        ),
+        (
             "GatherBlockQuantized",
             MICROSOFT,
             [ids(4, 16).astype(np.uint8), ids(1), floats(4, 2)],

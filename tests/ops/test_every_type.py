@@ -33,7 +33,6 @@ REFUSED = {  # operators, or types of an operator's variable
     "com.microsoft::GroupQueryAttention T": "the caches are of this type, which are another variable",
     "com.microsoft::GroupQueryAttention T_CACHE": "of quantised caches: see test_quantised_caches.py",
     "com.microsoft::GroupQueryAttention T_KV_SCALE": "of quantised caches: see test_quantised_caches.py",
-    "com.microsoft::MatMulNBits T4": "g_idx is deprecated",
     "com.microsoft::MultiHeadAttention QK": "the type of the other operands, though a variable of its own",
     "com.microsoft::DecoderMaskedMultiHeadAttention QK": "the type of the other operands, though a variable of its own",
     "com.microsoft::DecoderMaskedMultiHeadAttention M": "see test_contributed_packed.py",

@@ -283,14 +283,12 @@ def test_weights_of_few_bits(structure: int, rows: int, seed: int) -> None:
         stored = even[:, ::2] | even[:, 1::2] << 4
     scales = array(seed + 2, (n, blocks), np.float32, low=0.01, high=0.1)
     x, bias = array(seed + 3, (2, rows, k), np.float32), array(seed + 4, (n,), np.float32)
-    table = (
-        weights.astype(np.float64) - (points if pointed else 1 << bits - 1)[..., None]
-        if pointed
-        else weights.astype(np.float64) - (1 << bits - 1)
-    ) * wide(scales)[..., None]
-    table = table.reshape(n, -1)[:, :k]
+    groups = np.random.default_rng(seed + 5).integers(0, blocks, k, dtype=np.int32) if rng.integers(3) == 0 else None
+    own = np.arange(k) // block if groups is None else groups
+    middle = points.astype(np.float64) if pointed else np.full((n, blocks), 1 << bits - 1)
+    table = (weights.reshape(n, -1)[:, :k] - middle[:, own]) * wide(scales)[:, own]
     expected = wide(x) @ table.T + (wide(bias) if biased else 0)
-    inputs = [x, packed, scales, stored if pointed else None, None, bias if biased else None]
+    inputs = [x, packed, scales, stored if pointed else None, groups, bias if biased else None]
     while inputs[-1] is None:
         inputs.pop()
     fixed = tuple(i for i in range(1, len(inputs)) if inputs[i] is not None)

@@ -45,19 +45,22 @@ def matmul_n_bits(
     bias: Tensor | None = None, *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
     weight_prepacked: int = 0,
 ) -> Tensor:  # fmt: skip
-    """A [.., K] times the transpose of B, whose rows are blocks of `block_size` numbers of `bits` bits."""
+    """A [.., K] times the transpose of B, whose rows are blocks of `block_size` numbers of `bits` bits.
+
+    `g_idx` [K]: which block's scale and zero point each of the K numbers of a row has, instead of its own block's.
+    """
     if weight_prepacked:
         raise k.DefinitionError(f"weight_prepacked is {weight_prepacked}; a layout of another runtime cannot be read")
     blocks = -(-K // block_size)
     numbers = k.cast(k.reshape(unpack(B, bits), (N, blocks, block_size)), DType.FLOAT)
-    if zero_points is None:
-        numbers = numbers - float(1 << (bits - 1))
-    else:
-        numbers = numbers - k.reshape(_zero_points(zero_points, N, blocks, bits), (N, blocks, 1))
-    weights = k.reshape(numbers * k.reshape(widened(scales), (N, blocks, 1)), (N, blocks * block_size))
-    weights = k.strided_slice(weights, (0, 0), (1, 1), (N, K))
+    factors = k.reshape(widened(scales), (N, blocks, 1))
+    zeros = None if zero_points is None else k.reshape(_zero_points(zero_points, N, blocks, bits), (N, blocks, 1))
     if g_idx is not None:
-        raise k.DefinitionError("MatMulNBits takes no g_idx (deprecated)")
+        numbers = k.strided_slice(k.reshape(numbers, (N, blocks * block_size)), (0, 0), (1, 1), (N, K))
+        factors, zeros = _by_group(factors, g_idx, K), None if zeros is None else _by_group(zeros, g_idx, K)
+    weights = (numbers - (float(1 << (bits - 1)) if zeros is None else zeros)) * factors
+    if g_idx is None:
+        weights = k.strided_slice(k.reshape(weights, (N, blocks * block_size)), (0, 0), (1, 1), (N, K))
     wide = widened(A)
     out = k.dot(wide, k.transpose(k.cast(weights, wide.dtype), (1, 0))) if A.rank > 1 else None
     if out is None:
@@ -65,6 +68,14 @@ def matmul_n_bits(
     if bias is not None:
         out = out + k.cast(bias, wide.dtype)
     return k.cast(out, A.dtype)
+
+
+def _by_group(x: Tensor, g_idx: Tensor, depth: int) -> Tensor:
+    """[N, blocks, 1] -> [N, depth], the entry that `g_idx` names for each number."""
+    if g_idx.rank != 1 or isinstance(g_idx.shape[0], int) and g_idx.shape[0] < depth:
+        raise k.DefinitionError(f"g_idx is {g_idx!r}; expected {depth} numbers of blocks")
+    groups = k.strided_slice(g_idx, (0,), (1,), (depth,)) if isinstance(g_idx.shape[0], int) else k.reshape(g_idx, (depth,))
+    return k.take(k.reshape(x, x.shape[:2]), k.wrap_indices(groups, x.shape[1]), 1)
 
 
 def _zero_points(x: Tensor, rows: int, blocks: int, bits: int) -> Tensor:
