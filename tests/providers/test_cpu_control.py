@@ -171,6 +171,25 @@ def test_rows_of_carried_values_are_those_of_the_trip() -> None:
     np.testing.assert_array_equal(made.run(None, {"x": X, "n": np.array(4)})[1], [-7, 0, 1, 2])
 
 
+def test_maps_of_elements_of_many_shapes() -> None:
+    """Elements alike take the plan of the one before; others, and other ranks, have their own."""
+    text = """g (seq(float) s, seq(float) t, float[3] w) => (seq(float) y) {
+        y = SequenceMap<body = b (float e, float f, float[3] v) => (float r)
+        { m = Mul(e, v)  a = Add(m, f)  r = Identity(a) }>(s, t, w) }"""
+    made = session(text)
+    rng = np.random.default_rng(0)
+    w = np.float32([1, 2, 3])
+    shapes = [(3,), (3,), (2, 3), (3,), (1, 2, 3), (1, 2, 3), (5, 3), (0, 3), (5, 3)]
+    for _ in range(2):
+        s, t = ([rng.standard_normal(shape).astype(np.float32) for shape in shapes] for _ in range(2))
+        (found,) = made.run(None, {"s": s, "t": t, "w": w})
+        for a, e, f in zip(found, s, t, strict=True):
+            np.testing.assert_allclose(a, e * w + f, rtol=1e-6, atol=1e-6)
+    assert made.run(None, {"s": [], "t": [], "w": w}) == [[]]
+    with pytest.raises(ort.InvalidGraph, match="sequences of 1 and 2 elements are mapped together"):
+        made.run(None, {"s": s[:1], "t": t[:2], "w": w})
+
+
 def test_bodies_that_python_runs_take_views() -> None:
     """SequenceMap gives its body what lies in the sequence: here columns of a matrix."""
     text = """g (float[3, 4] x) => (float[N, M] y) {

@@ -265,6 +265,15 @@ def test_a_growing_loop_is_stopped() -> None:
     stopper.join()
 
 
+def test_memory_between_runs_is_given_back() -> None:
+    made = session(ATTENDING)
+    (loop,) = loops(made)
+    check_attending(made, attending_feed(5, 20))
+    assert loop.lessee.strip() >= loop.lessee.block_nbytes > 0
+    assert loop.lessee.strip() == 0
+    check_attending(made, attending_feed(5, 20))
+
+
 def test_threads_at_once() -> None:
     made = session(ATTENDING, intra_op_num_threads=2)
     problems: list[BaseException] = []

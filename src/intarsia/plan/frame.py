@@ -119,7 +119,7 @@ class Repeated:
 
     Attributes:
         words: int64 [sizes, words], each row as a `Rebinding` has them.
-        serial: of each step, whether one thread runs it.
+        serial: bool [sizes, steps], whether one thread runs a step; jumps are said to be.
         outputs: bytes of each output, the most that any of the sizes needs.
     """
 
@@ -323,9 +323,12 @@ class Frame:
             words[:, places] = np.array(numbers, np.int64)[:, None, :]
         offsets, arena_nbytes = self._offsets(np.concatenate([nbytes[:, self.slot_buffers], scratch], 1).max(0))
         words[:, self.arena] = offsets[self.arena_slots] + self.arena_offsets
-        ends = [self._serial(values[i], sizes[i]) for i in (0, count - 1)]
+        serial = np.repeat(self.jumps[None], count, axis=0)
+        serial[:, self.below] = values[:, self.below_work] < self.below_least
+        for ask, which in self.asked_serial:
+            serial[:, which] = np.array(_for_each(sizes, ask), bool)[:, None]
         numbers_of = [list(self.segment.buffers).index(n) for n in self.segment.outputs]
-        return Repeated(self, words, ends[0] & ends[1], arena_nbytes, [int(nbytes[:, i].max()) for i in numbers_of])
+        return Repeated(self, words, serial, arena_nbytes, [int(nbytes[:, i].max()) for i in numbers_of])
 
     def _asked_numbers(self, asked: _Asked, size: Callable[[Dim], int]) -> list[int] | None:
         given = asked.step.arguments(size, self.threads)

@@ -65,6 +65,7 @@ class Batch:
         words = np.zeros((self.count, self._width), np.int64)
         words[:, :own] = bound.words
         self.status, self.claims = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
+        self.unset = bytes(8 * steps)  # the status words while no step has set one
         self._cells = np.zeros(2, np.int64)  # trips done, and the byte that says whether to go on
         words[:, frame.status] = self.status.ctypes.data + frame.status_offsets
         words[:, frame.claims] = self.claims.ctypes.data + frame.claim_offsets
@@ -104,7 +105,7 @@ class Batch:
         trips[:, :steps, 0] = frame.functions
         trips[:, :steps, 1] = frame.start_bytes
         jumps = frame.jumps
-        alone = bool((bound.serial | jumps).all())
+        alone = bool(bound.serial.all())
         trips[:, :steps, 2] = np.where(jumps, alone, bound.serial) * _SERIAL
         trips[:, :steps, 3] = np.where(jumps, frame.targets + rows * np.arange(self.count)[:, None], 0)
         if copies:
@@ -153,10 +154,11 @@ class Batch:
 
 
 class Lessee:
-    """Who leases the arena's memory for batches."""
+    """Who leases the arena's memory for batches; it keeps what the last one had for the next one."""
 
     def __init__(self, arena: Arena, purpose: str) -> None:
         self._arena, self.purpose = arena, purpose
+        self._idle: list[Lease] = []  # one at most
         self.block_nbytes = self.blocks = 0
 
     def lease(self, nbytes: int) -> Lease:
@@ -165,9 +167,21 @@ class Lessee:
         Raises:
             OutOfMemory: there is none.
         """
+        try:
+            kept = self._idle.pop()
+        except IndexError:
+            kept = None
+        if kept is not None and nbytes <= kept.nbytes <= 4 * nbytes:
+            return kept
         self.block_nbytes, self.blocks = nbytes, 1
         return self._arena.lease(self, nbytes)
 
+    def give_back(self, lease: Lease) -> None:
+        if self._arena.keep:
+            self._idle[:] = [lease]
+
     def strip(self) -> int:
-        """It holds nothing between runs."""
-        return 0
+        """Give back what no run uses; returns bytes."""
+        freed = sum(lease.nbytes for lease in self._idle)
+        self._idle.clear()
+        return freed

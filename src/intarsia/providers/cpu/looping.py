@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import Fail, InvalidGraph, OutOfMemory
-from intarsia.graph.dims import Dim, Expr, evaluate, evaluate_many, symbol, symbols_of
+from intarsia.graph.dims import Dim, Expr, evaluate, evaluate_many, symbol
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.graph.model import TensorType
 from intarsia.partition.provider import RunContext
@@ -135,6 +135,7 @@ class LoopProgram:
         self.conditional = self.is_loop and len(step.node.inputs) > 1 and bool(step.node.inputs[1])
         looked_at = self.conditional and not _holds_on(step.body)
         self.form = Form(tuple(slots), looked_at, int(self.is_loop), self.states)
+        self._asked = _asked(step.body)
         self._sizes = _Sizes(step, len(slots) - len(step.captured) - sources - self.states)
         self._frames: list[Frame] = []
         self._batches: OrderedDict[tuple[int, ...], list[_Bound]] = OrderedDict()
@@ -153,7 +154,7 @@ class LoopProgram:
             if not self._batch(state, left, run):
                 self._one_trip(state, run)
             size = 2 * size
-        empty = None if all(r.done for r in state.rows) else self._learned(state)
+        empty = None if all(r.done for r in state.rows) else self._learned(self._before(state))
         final = [_copied(x) for x in state.carried]
         stacked: list[np.ndarray] = []
         for rows, (shape, _) in zip(state.rows, self.step.rows, strict=True):
@@ -226,11 +227,9 @@ class LoopProgram:
             rows.put(row)
         state.trip += 1
 
-    def _learned(self, state: _State) -> dict[str, int] | None:
-        """Sizes before the next trip; None where they are not as the body wants them."""
+    def _learned(self, values: Sequence[np.ndarray]) -> dict[str, int] | None:
+        """Sizes of what the body takes; None where they are not as it wants them."""
         env = dict(self.step.body.sizes)
-        none = bool(state.sources) and not len(state.sources[0])
-        values = self._without_rows(state) if none else self._values(state, state.trip)
         for value, x in zip(self.step.body.inputs, values, strict=True):
             kind = value.type
             assert isinstance(kind, TensorType)
@@ -239,17 +238,19 @@ class LoopProgram:
             self.step.body.learn(value.name, x, env)
         return env
 
-    def _without_rows(self, state: _State) -> list[np.ndarray]:
-        """As `_values` of a Scan without trips: zeros for rows."""
+    def _before(self, state: _State) -> list[np.ndarray]:
+        """As `_values`, where there was no trip; zeros for rows that a Scan does not have."""
+        if not state.sources or len(state.sources[0]):
+            return self._values(state, 0)
         return [*state.carried, *(np.zeros(x.shape[1:], x.dtype) for x in state.sources), *state.captured]
 
     def _batch(self, state: _State, count: int, run: RunContext | None) -> bool:
         """Run up to `count` trips natively; False where the next one cannot be."""
-        env = self._learned(state)
+        values = self._values(state, state.trip)
+        env = self._learned(values)
         if env is None or self.segment.arena.limit:
             return False
-        values = self._values(state, state.trip)
-        if not all(_fits(v.type, x, env) for v, x in zip(self.step.body.inputs, values, strict=True)):
+        if any(values[i].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for i, axis, d in self._asked):
             return False
         found = self._taken(env, count, state)
         if found is None:
@@ -265,7 +266,8 @@ class LoopProgram:
 
     def _execute(self, found: _Bound, state: _State, run: RunContext | None) -> None:
         batch, layout = found.batch, found.layout
-        trips = np.arange(state.trip, state.trip + batch.count, dtype=np.int64)
+        numbered = ("trip", 0) in layout.slots
+        trips = np.arange(state.trip, state.trip + batch.count, dtype=np.int64) if numbered else _TRUE
         buffers = [self._buffer(nbytes) for nbytes in layout.buffers]
         rows = [r.room(shape, batch.count) for r, shape in zip(state.rows, found.rows, strict=True)]
         constants = list(self.step.body.constants.values())
@@ -280,7 +282,8 @@ class LoopProgram:
         if status == TERMINATED:
             assert run is not None
             raise run.stopped()
-        if batch.status.any():
+        self.lessee.give_back(lease)
+        if batch.status.tobytes() != batch.unset:
             self.body.report_status(self.segment, batch.status)
         done = batch.done()
         state.going = batch.goes_on()
@@ -396,6 +399,7 @@ class LoopProgram:
         with self._lock:
             freed, self._kept_nbytes = self._kept_nbytes, 0
             self._batches.clear()
+            self.lessee.strip()
         return freed + self.body.trim()
 
 
@@ -473,9 +477,20 @@ def _all_sizes(shape: Sequence[Dim], columns: Mapping[str, np.ndarray], count: i
     return [d if isinstance(d, np.ndarray) else np.full(count, d, object) for d in evaluate_many(shape, columns)]
 
 
-def _fits(kind: Any, x: np.ndarray, env: Mapping[str, int]) -> bool:
-    """Whether an array has the sizes that the symbols say."""
-    return all(symbols_of(d) <= env.keys() and evaluate(d, env) == n for d, n in zip(kind.shape or (), x.shape, strict=True))
+def _asked(body: Executable) -> list[tuple[int, int, Dim]]:
+    """Sizes of what a body takes that are not symbols which are learned there: number of the input, axis, size."""
+    found: list[tuple[int, int, Dim]] = []
+    seen: set[str] = set()
+    for number, value in enumerate(body.inputs):
+        kind = value.type
+        assert isinstance(kind, TensorType)
+        own = {symbol for symbol, axis in body.learned.get(value.name, ()) if axis >= 0}
+        for axis, d in enumerate(kind.shape or ()):
+            if isinstance(d, Expr) and str(d) in own and str(d) not in seen:
+                seen.add(str(d))
+            else:
+                found.append((number, axis, d))
+    return found
 
 
 def _dense(x: Any) -> Any:

@@ -298,7 +298,11 @@ class CpuProgram(Program):
             return
         kernel = host_kernel(node)
         results = self._by_kernel(kernel, node, inputs) if kernel else None
-        if results is None:
+        if node.op_type == "If" and not node.domain and inputs[0].size == 1:
+            branch = node.attributes["then_branch" if inputs[0].item() else "else_branch"]
+            around = dict(zip(step.captured, operands[1:], strict=True))
+            results = self._run_body(branch, (), around | {node.inputs[0]: inputs[0]}, run)[: len(node.outputs)]
+        elif results is None:
             results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
         if len(results) == 1 == len(node.outputs):
             values[node.outputs[0]] = results[0]
@@ -327,10 +331,49 @@ class CpuProgram(Program):
         def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
             return self._run_body(graph, given, around, run)
 
-        if node.op_type == "If" and not node.domain and inputs[0].size == 1:
-            branch = node.attributes["then_branch" if inputs[0].item() else "else_branch"]
-            return run_graph(branch, [])[: len(node.outputs)]
+        if node.op_type == "SequenceMap" and not node.domain and inputs[0]:
+            return self._mapped(node, inputs, around, run)
         return evaluate_node(node, inputs, self.registry, run_graph)
+
+    def _mapped(self, node: Node, inputs: list[Any], around: Mapping[str, Any], run: RunContext | None) -> list[Any]:
+        """SequenceMap: the body for every element, of which there is one."""
+        from intarsia.providers.cpu.body import body_program
+
+        body: Graph = node.attributes["body"]
+        count = len(inputs[0])
+        if any(isinstance(x, list) and len(x) != count for x in inputs) or len(body.inputs) != len(inputs):
+            from intarsia.ops.evaluate import evaluate_node
+
+            return evaluate_node(node, inputs, self.registry, lambda graph, given: self._run_body(graph, given, around, run))
+        found: list[list[Any]] = [[] for _ in body.outputs]
+        kinds: list[object] = []
+        for i in range(count):
+            given = [x[i] if isinstance(x, list) else x for x in inputs]
+            now: list[object] = [(x.dtype, x.ndim) if isinstance(x, np.ndarray) else type(x) for x in given]
+            if not i or now != kinds:
+                program, names = body_program(self, body, given, around)
+                captured, kinds = [_dense(around[n]) for n in names], now
+            out = program.run_plainly([*map(_dense, given), *captured], run)
+            for parts, value in zip(found, out, strict=True):
+                parts.append(value)
+        return list(found)
+
+    def run_plainly(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        """As `run`, quicker where it is one segment that takes and gives what the program does, as small bodies are."""
+        if self._plain:
+            plan = self._plans.get(tuple([x.shape if type(x) is np.ndarray else None for x in inputs]))
+            if plan is not None and plan.single is not None:
+                return self._run_segment(plan.single, inputs, run)
+        return self.run(inputs, run)
+
+    @cached_property
+    def _plain(self) -> bool:
+        """Whether a run is that of one segment and no more."""
+        segments = self.executable.segments()
+        if self._sized_inputs or len(segments) != 1 or any(r.view is not None or r.shared for r in self.executable.results):
+            return False
+        buffers = tuple(r.buffer for r in self.executable.results)
+        return segments[0].inputs == self.inputs and segments[0].outputs == buffers
 
     def _value(self, name: str, values: Mapping[str, Any]) -> Any:
         if not name:
