@@ -66,7 +66,7 @@ def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(source, "3600000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
     shown = plan(made)
-    assert shown.count("by time") >= 2 and any(f", {name} by time" in shown for name in ("direct", "winograd2", "winograd4"))
+    assert any(f", {name} by time" in shown for name in ("direct", "winograd2", "winograd4"))
 
     def again(*_: object) -> None:
         raise AssertionError("timed although the choice is in the cache")
