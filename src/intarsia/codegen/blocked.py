@@ -281,7 +281,8 @@ def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
     advance = s.strides[1] if height > 1 else 1
     extent = (height - 1) * s.dilations[1] + 1
     line_nbytes = copied * _LINE * blocks
-    most = max(1, (_CHUNK_NBYTES // line_nbytes - extent) // advance + 1)
+    # Lines that chunks share are copied for each: at least as many are computed at once.
+    most = max(1, (_CHUNK_NBYTES // max(1, line_nbytes) - extent) // advance + 1, (extent - 1) // advance)
     chunks = -(-lines // most)
     filters = s.filters * tile.itemsize
     x_nbytes = s.batch * math.prod(s.spatial) * s.channels * tile.itemsize
