@@ -10,7 +10,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import check, normal, session_of
 
 import intarsia as ort
-from intarsia.errors import InvalidArgument, InvalidGraph
+from intarsia.errors import IntarsiaError, InvalidArgument, InvalidGraph
 
 
 def test_views_of_inputs_are_copies_of_another_shape() -> None:
@@ -84,3 +84,16 @@ def test_long_ranges_are_made_in_blocks() -> None:
             feed = {n: np.array(v, dtype) for n, v in zip("abc", (start, limit, delta), strict=True)}
             found = session_of(text.format(kind)).run(None, feed)[0]
             np.testing.assert_array_equal(found, np.arange(start, limit, delta).astype(dtype))
+
+
+def test_definitions_of_strings_are_traced_once_and_still_say_what_is_wrong() -> None:
+    session = session_of("g (string[n] x, string[n] z) => (bool[n] y) { y = Equal(x, z) }")
+    for left, right in ((["a", "b"], ["a", "c"]), (["q", "c"], ["q", "c"]), (["a"], ["b"]), ([], [])):
+        feed = {"x": np.array(left, object), "z": np.array(right, object)}
+        assert session.run(None, feed)[0].tolist() == [a == b for a, b in zip(left, right, strict=True)]
+    session = session_of("g (string[n] x) => (float[n] y) { y = Cast <to = 1> (x) }")
+    assert session.run(None, {"x": np.array(["1.5", "-2"], object)})[0].tolist() == [1.5, -2.0]
+    for _ in range(2):
+        with pytest.raises(IntarsiaError, match="word"):
+            session.run(None, {"x": np.array(["1.5", "word"], object)})
+    assert session.run(None, {"x": np.array(["3", "4"], object)})[0].tolist() == [3.0, 4.0]

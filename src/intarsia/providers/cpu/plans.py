@@ -141,14 +141,17 @@ def _host_call(step: HostStep, executable: Executable, registry: Callable[[], Re
 
 
 def _by_definition(node: Node, registry: Registry) -> HostKernel | None:
-    """A host operator's function with its attributes looked up."""
+    """A host operator's function with its attributes looked up, or a definition that is traced in the first run."""
     from intarsia.kernel.lang import DefinitionError
-    from intarsia.ops.evaluate import evaluate_record
+    from intarsia.ops.evaluate import evaluate_record, traced_once
     from intarsia.ops.infer import keywords
 
     record = registry.find(node.domain, node.op_type, node.version or 10_000)
-    if record is None or not record.host:
+    if record is None:
         return None
+    if not record.host:
+        traced = traced_once(record, node)
+        return None if traced is None else lambda _, inputs, target: traced(inputs)
     try:
         checked = keywords(record, node, run_graph=None)
     except DefinitionError:
