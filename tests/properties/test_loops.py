@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import onnx.parser
 from drawn_nodes import assert_close, drawn, seeds, session_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from walked import walked
 
 HEADER = '<ir_version: 9, opset_import: ["" : 20]>'
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
+
+fewer = settings(drawn, max_examples=drawn.max_examples // 4)  # of bodies that differ little
 
 # What a trip makes of its carried values `p` [sizes differ], `q` [3], `k` (int64 [1], a position): texts that give the next
 # p, q and k, named P, Q and K. `x` [4] and `w` [3] are captured, `i` is the trip's number.
@@ -124,7 +126,7 @@ def _row(text: str, number: int) -> str:
     return text.replace("r = ", f"r{number} = ")
 
 
-@drawn
+@fewer
 @given(
     st.tuples(st.integers(-2, 1), st.integers(-2, 1)), st.tuples(st.integers(-2, 1), st.integers(-2, 1)),
     st.tuples(st.booleans(), st.booleans()), st.tuples(st.booleans(), st.booleans()), st.booleans(),
@@ -150,7 +152,7 @@ def test_scans(
     check(text, {"s": rng.standard_normal(2).astype(np.float32), "x": source(axes[0]), "f": source(axes[1])})
 
 
-@drawn
+@fewer
 @given(st.integers(0, 4), st.integers(0, 3), st.booleans(), st.booleans(), seeds)
 def test_nested(outer: int, inner: int, grows: bool, branch: bool, seed: int) -> None:
     """A loop in a loop (in a branch) that captures names of every graph around it."""
