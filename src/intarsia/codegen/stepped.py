@@ -73,9 +73,6 @@ class _Stepped:
         a, lda, pb, near, rest, taps, ntaps, tile, accumulate, ahead, pace = body.args
         vector_bytes = self.lanes * self.itemsize
         state = [body.zero(self.dtype, self.lanes)] * self.cells * self.sets
-        with body.carry(0, accumulate, 1, state):
-            vector = body.vector_type(self.dtype, self.lanes)
-            state[: self.cells] = [b.load(body.at(tile, i * vector_bytes), typ=vector) for i in range(self.cells)]
         half = (self.rows + 1) // 2
         skip = body.mul(lda, half)
         self.bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
@@ -97,11 +94,18 @@ class _Stepped:
             point = body.add(body.load_i64(taps, ntaps), body.mul(p, self.itemsize))
             self._steps(state, self._rows(point, self.rows), pb, 1)
             state[-2] = body.at(pb, self.vectors * vector_bytes)
+        sums = []
         for index in range(self.cells):
             parts = state[index : self.cells * self.sets : self.cells]
             while len(parts) > 1:
                 parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-            b.store(parts[0], body.at(tile, index * vector_bytes))
+            sums += parts
+        # Added at the end, not begun with: the errors of a block's sums then do not grow with the number of blocks.
+        with body.carry(0, accumulate, 1, sums):
+            vector = body.vector_type(self.dtype, self.lanes)
+            sums[:] = [b.fadd(b.load(body.at(tile, i * vector_bytes), typ=vector), x) for i, x in enumerate(sums)]
+        for index, value in enumerate(sums):
+            b.store(value, body.at(tile, index * vector_bytes))
         b.ret_void()
 
     def _rows(self, offset: Value, count: int) -> list[Value]:
