@@ -217,3 +217,22 @@ def test_inputs_may_be_declared_without_types() -> None:
     graph = growing_loop()
     graph.inputs = [Value(v.name) for v in graph.inputs]
     assert "x" not in infer(graph, registry()).types or infer(graph, registry()).types["x"] is not None
+
+
+@pytest.mark.parametrize("limit", ["n", '""'])
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_loop_without_a_condition_input_ends_by_its_body(provider: str, grows: bool, limit: str) -> None:
+    import onnx.parser
+
+    import intarsia as ort
+
+    kind, step = ("float[Q]", "Concat<axis = 0>(a, one)") if grows else ("float[1]", "Add(a, one)")
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (int64 n, float[1] x) => ({kind} y, float[K] rows)
+    {{ y, rows = Loop({limit}, "", x) <body = b (int64 i, bool c, {kind} a) => (bool d, {kind} e, float f)
+       {{ one = Constant<value = float[1] {{1}}>()  three = Constant<value = float {{3}}>()
+         e = {step}  f = ReduceSum<keepdims = 0>(e)  d = Less(f, three) }}> }}"""
+    session = ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=[provider])
+    y, rows = session.run(None, {"n": np.array(10), "x": np.zeros(1, np.float32)})
+    assert rows.tolist() == [1, 2, 3]
+    assert y.tolist() == ([0, 1, 1, 1] if grows else [3])

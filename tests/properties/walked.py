@@ -59,7 +59,7 @@ def _loop(inputs: list[Any], attributes: Values, values: Values, opset: int) -> 
     trip = 0
     while going and (trips is None or trip < trips):
         out = _body(body, [np.array(trip), np.array(True), *states], values, opset)
-        going = condition is None or bool(np.asarray(out[0]).item())
+        going = bool(np.asarray(out[0]).item())
         states = out[1 : 1 + len(states)]
         for row, x in zip(rows, out[1 + len(states) :], strict=True):
             row.append(x)

@@ -230,10 +230,8 @@ def trip_type(body: Graph) -> TensorType:
 
 
 def always_goes_on(cond: ValueType | np.ndarray | None, body: Graph) -> bool:
-    """Whether only the trip count ends the loop: there is no condition, or it holds at first and the body hands it on."""
-    if cond is None:
-        return True
-    if not isinstance(cond, np.ndarray) or cond.size != 1 or not cond.reshape(-1)[0]:
+    """Whether only the trip count ends the loop: the condition, if there is one, holds at first, and the body hands it on."""
+    if cond is not None and (not isinstance(cond, np.ndarray) or cond.size != 1 or not cond.reshape(-1)[0]):
         return False
     name, made_by = body.outputs[0].name, body.producers()
     while name in made_by and made_by[name].op_type == "Identity":
@@ -256,7 +254,11 @@ def _stacked(kind: ValueType | None, axis: int = 0, count: Dim | None = None) ->
 
 @host_op("Loop", since=(1, 11, 13, 16, 19, 21, 23, 24, 25), infer=_loop_types, values=("cond",), reason=_REASON)
 def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: NodeContext) -> tuple[Any, ...]:
-    """Final loop-carried values, then each further output of the body stacked over the iterations."""
+    """Final loop-carried values, then each further output of the body stacked over the iterations.
+
+    The body's condition ends the loop also where the input `cond` is omitted, as in onnxruntime, whose users write "repeat
+    until" so; ONNX's text says that it is ignored then.
+    """
     run = _runner(node)
     _check_body("body", body, 2 + len(v_initial), max(1 + len(v_initial), 1 + node.outputs))
     _check_trips(None if M is None else np.asarray(M))
@@ -270,10 +272,9 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
     while going and (limit is None or i < limit):
         out = run(body, [np.full(shape, i, np.int64), np.array(True), *carried])
         _check_condition("the body's condition", np.asarray(out[0]))
-        if i == 0 and limit is not None and cond is None:
+        if i == 0 and limit is not None and always_goes_on(None if cond is None else np.asarray(cond), body):
             _check_rows(limit, out[1 + len(carried) :])
-        if cond is not None:  # where the input is omitted, the body's condition is ignored
-            going = bool(np.asarray(out[0]).reshape(-1)[0])
+        going = bool(np.asarray(out[0]).reshape(-1)[0])
         carried = list(out[1 : 1 + len(carried)])
         for found, value in zip(scans, out[1 + len(carried) :], strict=True):
             found.append(value)

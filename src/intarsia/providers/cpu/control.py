@@ -159,9 +159,8 @@ class _Splicer:
         ]  # fmt: skip
         after = [*self._moves(scans, counter), *self._back(carried, inner.results[1 : 1 + states], kinds[2:])]
         first = self._given_condition()
-        condition = inner.results[0] if len(self.node.inputs) > 1 and self.node.inputs[1] else ""
         before = self._moves(self._starts(carried, initial))
-        return self._looped(before, inner.steps, after, counter, first, condition, self._limit())
+        return self._looped(before, inner.steps, after, counter, first, inner.results[0], self._limit())
 
     def scan(self) -> list[Step | Jump]:
         a, count = self.node.attributes, int(self.node.attributes["num_scan_inputs"])

@@ -133,7 +133,7 @@ class LoopProgram:
         slots += [("carried", j) for j in range(self.states)] + [("source", r) for r in range(sources)]
         slots += [("captured", c) for c in range(len(step.captured))]
         self.conditional = self.is_loop and len(step.node.inputs) > 1 and bool(step.node.inputs[1])
-        looked_at = self.conditional and not _holds_on(step.body)
+        looked_at = self.is_loop and not _holds_on(step.body)
         self.form = Form(tuple(slots), looked_at, int(self.is_loop), self.states)
         self._asked = _asked(step.body)
         self._sizes = _Sizes(step, len(slots) - len(step.captured) - sources - self.states)

@@ -126,7 +126,7 @@ def lower_loop(scope: Scope, node: Node) -> None:
     if _is_steady(scope, node, body):
         _repeated(scope, node, body, trips, given, first is None)
     elif 0 <= trips <= MOST_WRITTEN_OUT:
-        _written_out(scope, node, body, trips, bool(given))
+        _written_out(scope, node, body, trips)
     else:
         why = "what its body carries changes in size, or needs the number of the iteration as a number"
         raise EPFail(f"{scope.cut.node} cannot run on {scope.work.gpu.device}: {why}")
@@ -162,7 +162,7 @@ def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, ask
     inner = scope.inner(body, [trip, np.array(True), *states], f"{node.outputs[0]}.body")
     inner.lower()
     names = body.output_names()
-    going = inner.number(names[0]) if given else np.array(True)
+    going = inner.number(names[0])
     if going is None:
         region.condition = _name_of(scope, work.filled(inner.value(names[0])))
     elif not going.reshape(-1)[0]:
@@ -197,7 +197,7 @@ def _is_plain(value: Tensor, state: Tensor) -> bool:
     return all(t.prim != "input" or t.attrs[0] != state.attrs[0] for t in k.walk([value]))
 
 
-def _written_out(scope: Scope, node: Node, body: Graph, trips: int, conditional: bool) -> None:
+def _written_out(scope: Scope, node: Node, body: Graph, trips: int) -> None:
     """One body after the other."""
     work, states = scope.work, [scope.value(n) for n in node.inputs[2:]]
     scope.hold(body)
@@ -206,13 +206,12 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int, conditional:
         outputs = _lowered_or_known(scope, body, [_trip(body, i), np.array(True), *states], f"{node.outputs[0]}.body")
         states = [work.cut.store(t) if not isinstance(t, np.ndarray) else t for t in outputs[1 : 1 + len(states)]]  # type: ignore[misc]
         collected.append([_as_tensor(work, t) for t in outputs[1 + len(states) :]])
-        if conditional:
-            going = outputs[0]
-            if not isinstance(going, np.ndarray):
-                why = "it ends when its condition says so, and what it carries changes in size"
-                raise EPFail(f"{work.cut.node} cannot run on {work.gpu.device}: {why}")
-            if not going.reshape(-1)[0]:
-                break
+        going = outputs[0]
+        if not isinstance(going, np.ndarray):
+            why = "it ends when its condition says so, and what it carries changes in size"
+            raise EPFail(f"{work.cut.node} cannot run on {work.gpu.device}: {why}")
+        if not going.reshape(-1)[0]:
+            break
     if not trips:
         probe = scope.inner(body, [_trip(body, 0), np.array(True), *states], f"{node.outputs[0]}.body").inference.types
         kinds = [probe[v.name] for v in body.outputs[1 + len(states) :]]
