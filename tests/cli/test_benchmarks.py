@@ -35,6 +35,20 @@ def test_unknown_measure(tmp_path: Path) -> None:
     assert "--what: unknown speed; there are run, create, import, memory" in done.stderr
 
 
+def test_errors_against_float64(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="the peer that is compared with")
+    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
+    image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
+    np.savez(tmp_path / "digits.npz", in_image=image)
+    call = [sys.executable, str(ROOT / "benchmarks" / "accuracy.py"), str(tmp_path)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (row,) = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("| digits")]
+    ours, peer = float(row[1]), float(row[3])
+    assert 1e-9 < ours < 1e-5  # float32 against float64: neither equal nor far
+    assert 1e-9 < peer < 1e-5
+
+
 def operators(*arguments: str) -> subprocess.CompletedProcess[str]:
     call = [sys.executable, str(ROOT / "benchmarks" / "operators.py"), *arguments]
     return subprocess.run(call, capture_output=True, text=True, check=False)
