@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from models import feeds_of, geometric_mean, print_table
 from onnx import numpy_helper
 
 from intarsia import InferenceSession, SessionOptions
 from intarsia.cli.timing import intarsia_runner, peer_runner
+from models import feeds_of, geometric_mean, print_table
 
 FLOAT, DOUBLE = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
 STAYS_FLOAT = {"Resize": (2,), "Upsample": (1,)}  # operands whose type is float32 whatever the others' is

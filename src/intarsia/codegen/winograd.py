@@ -8,9 +8,9 @@ Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with
 so a convolution is (m + 2)^2 matrix products of [tiles, C] by [C, M]: 36 for 16 outputs (m = 4) instead of 144
 multiplications, 16 for 4 (m = 2) instead of 36.
 
-The transforms evaluate polynomials at 0, infinity and points of both signs: at 1 for m = 2, at `NEAR` and `FAR` for m = 4. With 5/8
-and 3/2 errors are a fourth to a half of those with the usual 1 and 2 (whose sums are five times as wrong as direct ones), and
-what Bt and At multiply by is exact in float32.
+The transforms evaluate polynomials at 0, infinity and points of both signs: at 1 for m = 2, at `NEAR` and `FAR` for m = 4.
+With 5/8 and 3/2 errors are a fourth to a half of those with the usual 1 and 2 (whose sums are five times as wrong as direct
+ones), and what Bt and At multiply by is exact in float32.
 
 A thread takes blocks of tiles: transforms their input (borders are read as zero, nothing is copied), multiplies by all
 matrices, transforms back and applies the epilogue. Where there are fewer blocks than threads, threads share a block's
