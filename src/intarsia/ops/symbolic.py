@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, is_nonnegative, mod, truncdiv
+from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, is_nonnegative, lower_bound, mod, truncdiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
@@ -94,10 +94,10 @@ def _compare(function: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
             return function(a - b) if not isinstance(a, bool) else function(int(a) - int(b))
         difference = a - b
         if isinstance(difference, Expr):
-            low = _lower_bound(difference)
-            if low is not None and low >= 1:  # sizes are at least 1 where a model is written for them
+            low = lower_bound(difference)
+            if low is not None and low >= 1:
                 return function(1)
-            high = _lower_bound(-difference)
+            high = lower_bound(-difference)
             if high is not None and high >= 1:
                 return function(-1)
             raise Unknown("comparison")
