@@ -40,7 +40,7 @@ class TestOrtDevice:
         assert (device.device_type(), device.device_vendor_id()) == expected
         assert (device.device_id(), device.device_mem_type(), device.mem_type()) == (2, 0, 0)
         assert device._get_c_device() is device
-        assert device.kind == ("gpu" if name == "webgpu" else name.lower())
+        assert device.kind == ("webgpu" if name == "gpu" else name.lower())  # the same type, without a vendor
 
     def test_vendor(self) -> None:
         assert ort.OrtDevice.make("gpu", 0, ort.OrtDeviceVendorId.AMD).vendor_id() == 0x1002

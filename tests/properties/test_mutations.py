@@ -27,7 +27,8 @@ COUNT = int(os.environ.get("INTARSIA_PROPERTY_EXAMPLES", "0")) or 3
 SHARDS = 4
 SECONDS = 60  # that a case may take: a hang is a failure, a slow machine is not
 # Gradient is of a graph around it; the others' examples say how they run, with decoders that are none.
-NO_RESULT = ("ai.onnx.preview.training::Gradient", *(f"com.microsoft::{n}" for n in ("BeamSearch", "GreedySearch", "Sampling")))
+SEARCHES = ("BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch")
+NO_RESULT = ("ai.onnx.preview.training::Gradient", *(f"com.microsoft::{n}" for n in SEARCHES))
 WRITTEN = {line.partition("|")[0].strip() for line in examples().values() if "float[2,3]; float[2,3]" not in line}
 
 
