@@ -236,3 +236,17 @@ def test_loop_without_a_condition_input_ends_by_its_body(provider: str, grows: b
     y, rows = session.run(None, {"n": np.array(10), "x": np.zeros(1, np.float32)})
     assert rows.tolist() == [1, 2, 3]
     assert y.tolist() == ([0, 1, 1, 1] if grows else [3])
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_a_branch_on_an_empty_input(provider: str) -> None:
+    import onnx.parser
+
+    import intarsia as ort
+
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float y)
+    { s = Shape(x)  zero = Constant<value = int64[1] {0}>()  e = Equal(s, zero)  c = Squeeze(e)
+      y = If(c) <then_branch = t () => (float a) { a = Constant<value = float {-1}>() },
+                 else_branch = f () => (float b) { b = ReduceSum<keepdims = 0>(x) }> }"""
+    session = ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=[provider])
+    assert [float(session.run(None, {"x": np.ones(n, np.float32)})[0]) for n in (3, 0)] == [3, -1]
