@@ -144,6 +144,7 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_cache_ls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("INTARSIA_PROGRAM_CACHE", "1")
+    monkeypatch.setenv("COLUMNS", "400")  # the whole path of the model, wherever the tests are
     assert main(["cache", "ls"]) == 0
     capsys.readouterr()
     intarsia.InferenceSession(MODEL)

@@ -55,9 +55,10 @@ def test_same_as_with_numbers(name: str) -> None:
 @pytest.mark.parametrize(
     ("root", "known"),
     [
-        (k.equal(k.size(N), 0), False), (k.equal(k.size(N), k.size(N)), True), (k.size(N) < 0, False),
-        (k.size(N + 1) <= 1, False),
-        (k.scalar(0, I64) < k.size(N * M), True), (k.not_equal(k.size(N), -1), True), (k.cast(k.size(N), DType.BOOL), True),
+        (k.equal(k.size(N), -1), False), (k.equal(k.size(N), k.size(N)), True), (k.size(N) < 0, False),
+        (k.size(N + 2) <= 1, False),
+        (k.scalar(0, I64) < k.size(N * M + 1), True), (k.not_equal(k.size(N), -1), True),
+        (k.cast(k.size(N + 1), DType.BOOL), True),
     ],
 )  # fmt: skip
 def test_comparisons_that_hold_for_all_sizes(root: k.Tensor, known: bool) -> None:
@@ -66,6 +67,9 @@ def test_comparisons_that_hold_for_all_sizes(root: k.Tensor, known: bool) -> Non
 
 UNKNOWN: dict[str, Callable[[], k.Tensor]] = {
     "a comparison of two sizes": lambda: k.size(N) < k.size(M),
+    "whether a size is 0": lambda: k.equal(k.size(N), 0),
+    "whether a size is positive": lambda: k.scalar(0, I64) < k.size(N * M),
+    "a size as a truth value": lambda: k.cast(k.size(N), DType.BOOL),
     "an operand": lambda: k.input(1, I64, (2,)),
     "a primitive": lambda: k.exp(k.cast(k.scalar(1, I64), DType.FLOAT)),
     "a quotient": lambda: k.scalar(7, I64) / k.scalar(0, I64),

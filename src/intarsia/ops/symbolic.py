@@ -94,12 +94,9 @@ def _compare(function: Callable[[int], bool]) -> Callable[[Any, Any], bool]:
             return function(a - b) if not isinstance(a, bool) else function(int(a) - int(b))
         difference = a - b
         if isinstance(difference, Expr):
-            low = lower_bound(difference)
-            if low is not None and low >= 1:
-                return function(1)
-            high = lower_bound(-difference)
-            if high is not None and high >= 1:
-                return function(-1)
+            for sign, distance in ((1, lower_bound(difference)), (-1, lower_bound(-difference))):
+                if distance is not None and distance >= 0 and (distance or function(0) == function(sign)):
+                    return function(sign)
             raise Unknown("comparison")
         return function(difference)
 
