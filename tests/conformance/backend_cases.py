@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
 from intarsia.graph.dtypes import DType
+from intarsia.testing.cases import model_and_data as read
 
 KINDS = {"node": 1884, "simple": 23, "pytorch-converted": 82, "pytorch-operator": 35}  # cases of onnx 1.23.2
 ONNX_VERSION = "1.23.2"
@@ -49,39 +48,10 @@ def cases() -> dict[str, Any]:
     return {name: case for kind in KINDS for name, case in cases_of(kind).items()}
 
 
-def _read(path: Path, kind: Any) -> Any:
-    """A serialised tensor, sequence or optional value."""
-    data = path.read_bytes()
-    if kind.HasField("sequence_type"):
-        return numpy_helper.to_list(onnx.SequenceProto.FromString(data))
-    if kind.HasField("optional_type"):
-        return numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
-    return numpy_helper.to_array(onnx.TensorProto.FromString(data))
-
-
-def plain(value: Any) -> Any:
-    """Arrays in place of protos, in lists too."""
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
-
-
 @functools.lru_cache(4)
 def model_and_data(name: str) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
     """A case's model and its pairs of inputs and expected outputs. The model is shared: copy it before changing it."""
-    case = cases()[name]
-    if not case.model_dir:
-        return case.model, [(plain(list(given)), plain(list(wanted))) for given, wanted in case.data_sets]
-    folder = Path(case.model_dir)
-    model = onnx.load(folder / "model.onnx")
-    sets = []
-    for part in sorted(folder.glob("test_data_set_*")):
-        columns = []
-        for what, values in (("input", model.graph.input), ("output", model.graph.output)):
-            count = len(list(part.glob(f"{what}_*.pb")))
-            columns.append([_read(part / f"{what}_{i}.pb", values[i].type) for i in range(count)])
-        sets.append((columns[0], columns[1]))
-    return model, sets
+    return read(cases()[name])
 
 
 def check(case: Any, actual: Any, expected: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_cases import cases_of, check, plain
+from backend_cases import cases_of, check
 
 from intarsia.graph.dims import evaluate, symbol
 from intarsia.graph.dtypes import DType
@@ -16,6 +16,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
 from intarsia.ops.infer import trace
+from intarsia.testing.cases import plain
 
 NOT_SYMBOLIC = {  # word in a case's name -> why it is not traced on symbolic shapes
     "padded_kv": "a mask shorter than the keys is padded only where both sizes are known",

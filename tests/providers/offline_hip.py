@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.cache import cached, content_key
 
 ISA = {"gfx90a": 9010, "gfx942": 9402, "gfx1100": 11000}
 """Architecture -> the number that ROCm's device libraries know it by."""
@@ -71,12 +71,9 @@ def missing() -> str:
 
 def compiled(source: str, architecture: str) -> bytes:
     """The code object of a kernel's text."""
-    key = "hsaco-offline-" + content_key(source, architecture, _compiler(), PRELUDE)
-    found = get_cache().get(key)
-    if found is None:
-        found = _compiled(source, architecture)
-        get_cache().put(key, found)
-    return found
+    return cached(
+        "hsaco-offline-" + content_key(source, architecture, _compiler(), PRELUDE), lambda: _compiled(source, architecture)
+    )
 
 
 def _compiled(source: str, architecture: str) -> bytes:

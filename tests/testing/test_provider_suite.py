@@ -169,6 +169,7 @@ class TestCases:
             (np.float32([1, 2]), np.float32([1, 2]), ""),
             (np.float32([1, 3]), np.float32([1, 2]), "1 of 2 elements differ, the worst by 1"),
             (np.float32([np.nan]), np.float32([np.nan]), ""),
+            (np.float32([np.inf, 3]), np.float32([np.inf, 2]), "1 of 2 elements differ, the worst by 1"),
             (np.float64([1]), np.float32([1]), "expected float32 [1], got float64 [1]"),
             (np.int64([1, 3]), np.int64([1, 2]), "1 of 2 elements differ"),
             ([np.float32([1])], [np.float32([1])], ""),

@@ -20,7 +20,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -323,6 +323,16 @@ def leading(alignment: int) -> bytes:
 def get_cache() -> DiskCache:
     """The process's cache for the directory and the switch that the environment names now."""
     return _cache(cache_directory() if cache_enabled() else None)
+
+
+def cached(key: str, make: Callable[[], bytes]) -> bytes:
+    """What stands in the user's cache under `key`, from `make` where nothing does."""
+    cache = get_cache()
+    found = cache.get(key)
+    if found is None:
+        found = make()
+        cache.put(key, found)
+    return found
 
 
 @functools.cache

@@ -29,7 +29,7 @@ from intarsia.codegen.recurrent_bytes import byte_row_product, packed_words, spa
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
+from intarsia.kernel.activations import ACTIVATIONS
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
@@ -81,22 +81,6 @@ class RecurrentSpec:
     def reset_first(self) -> bool:
         """Whether the candidate gate's product has to wait for the reset gate: a product of its own."""
         return self.cell == "GRU" and not self.linear_before_reset
-
-
-# Names in lower case: ONNX compares them without case.
-ACTIVATIONS: dict[str, Callable[[Tensor, float, float], Tensor]] = {
-    "sigmoid": lambda x, alpha, beta: 1.0 / (k.exp(-x) + 1.0),
-    "tanh": lambda x, alpha, beta: k.tanh(x),
-    "relu": lambda x, alpha, beta: k.maximum(x, 0.0),
-    "affine": lambda x, alpha, beta: x * alpha + beta,
-    "leakyrelu": lambda x, alpha, beta: k.select(x < 0.0, x * alpha, x),
-    "thresholdedrelu": lambda x, alpha, beta: k.select(x < alpha, 0.0, x),
-    "scaledtanh": lambda x, alpha, beta: k.tanh(x * beta) * alpha,
-    "hardsigmoid": lambda x, alpha, beta: k.minimum(k.maximum(x * alpha + beta, 0.0), 1.0),
-    "elu": lambda x, alpha, beta: k.select(x < 0.0, (k.exp(x) - 1.0) * alpha, x),
-    "softsign": lambda x, alpha, beta: x / (k.absolute(x) + 1.0),
-    "softplus": lambda x, alpha, beta: k.maximum(x, 0.0) + k.log(k.exp(-k.absolute(x)) + 1.0),
-}
 
 
 # --- layout -------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import ctypes
 import functools
 from typing import Any
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.cache import cached, content_key
 from intarsia.device.rocm_libraries import library
 from intarsia.errors import EPFail
 
@@ -46,12 +46,7 @@ def compiled(source: str, architecture: str) -> bytes:
     Raises:
         EPFail: the compiler refuses the text or does not know the architecture; the message has its log.
     """
-    key = "hsaco-" + content_key(source, architecture, version())
-    found = get_cache().get(key)
-    if found is None:
-        found = _compiled(source, architecture)
-        get_cache().put(key, found)
-    return found
+    return cached("hsaco-" + content_key(source, architecture, version()), lambda: _compiled(source, architecture))
 
 
 def _compiled(source: str, architecture: str) -> bytes:

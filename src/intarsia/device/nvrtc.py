@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.cache import cached, content_key
 from intarsia.errors import EPFail
 
 INSTALL = "pip install 'intarsia[cuda]'"
@@ -50,12 +50,7 @@ def compiled(source: str, architecture: int) -> bytes:
     Raises:
         EPFail: the compiler refuses the text; the message has its log.
     """
-    key = "cubin-" + content_key(source, str(architecture), version())
-    found = get_cache().get(key)
-    if found is None:
-        found = _compiled(source, architecture)
-        get_cache().put(key, found)
-    return found
+    return cached("cubin-" + content_key(source, str(architecture), version()), lambda: _compiled(source, architecture))
 
 
 def _compiled(source: str, architecture: int) -> bytes:

@@ -44,7 +44,7 @@ def model_and_data(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
     import onnx
 
     if not case.model_dir:
-        return case.model, [(_plain(list(given)), _plain(list(wanted))) for given, wanted in case.data_sets]
+        return case.model, [(plain(list(given)), plain(list(wanted))) for given, wanted in case.data_sets]
     folder = Path(case.model_dir)
     model = onnx.load(folder / "model.onnx")
     sets = []
@@ -58,6 +58,7 @@ def model_and_data(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
 
 
 def _read(path: Path, kind: Any) -> Any:
+    """A serialised tensor, sequence or optional value."""
     import onnx
     from onnx import numpy_helper
 
@@ -69,12 +70,13 @@ def _read(path: Path, kind: Any) -> Any:
     return numpy_helper.to_array(onnx.TensorProto.FromString(data))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Arrays in place of protos, in lists too."""
     import onnx
     from onnx import numpy_helper
 
     if isinstance(value, list):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
@@ -101,7 +103,9 @@ def difference(case: Any, actual: Any, expected: Any) -> str:
     close = np.isclose(actual.astype(wide), expected.astype(wide), rtol=rtol, atol=case.atol, equal_nan=True)
     if close.all():
         return ""
-    worst = np.max(np.abs(actual.astype(wide) - expected.astype(wide)), where=~close, initial=0.0)
+    with np.errstate(invalid="ignore", over="ignore"):  # equal infinities
+        apart = np.abs(actual.astype(wide) - expected.astype(wide))
+    worst = np.max(apart, where=~close, initial=0.0)
     return f"{np.count_nonzero(~close)} of {expected.size} elements differ, the worst by {worst:.3g}"
 
 

@@ -19,6 +19,7 @@ from intarsia.graph.dims import Dim, Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.activations import ACTIVATIONS
 from intarsia.ops.recurrent import resolve_activations
 from intarsia.plan.call import SHARE_NBYTES
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
@@ -74,7 +75,7 @@ def _spec(node: Node, dtype: DType, peepholes: bool) -> RecurrentSpec | None:
         )
     except k.DefinitionError:
         return None
-    if any(row != chosen[0] for row in chosen) or any(name.lower() not in recurrent.ACTIVATIONS for name, _, _ in chosen[0]):
+    if any(row != chosen[0] for row in chosen) or any(name.lower() not in ACTIVATIONS for name, _, _ in chosen[0]):
         return None
     lstm = node.op_type == "LSTM"
     return RecurrentSpec(

@@ -14,6 +14,7 @@ from intarsia.codegen.clike.steps import Write, row
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.kernel import lang as k
+from intarsia.kernel.activations import ACTIVATIONS
 from intarsia.kernel.lang import DefinitionError, Tensor
 from intarsia.ops.recurrent import check_attributes, resolve_activations
 
@@ -25,22 +26,12 @@ Activation = Callable[[Tensor], Tensor]
 
 def activation(name: str, alpha: float, beta: float) -> Activation:
     """As `ops.recurrent` has them, in primitives."""
-    table: dict[str, Activation] = {
-        "sigmoid": lambda x: k.tanh(x * 0.5) * 0.5 + 0.5,
-        "tanh": k.tanh,
-        "relu": lambda x: k.maximum(x, 0.0),
-        "affine": lambda x: x * alpha + beta,
-        "leakyrelu": lambda x: k.select(x >= 0.0, x, x * alpha),
-        "thresholdedrelu": lambda x: k.select(x >= alpha, x, 0.0),
-        "scaledtanh": lambda x: k.tanh(x * beta) * alpha,
-        "hardsigmoid": lambda x: k.minimum(k.maximum(x * alpha + beta, 0.0), 1.0),
-        "elu": lambda x: k.select(x >= 0.0, x, (k.exp(k.minimum(x, 0.0)) - 1.0) * alpha),
-        "softsign": lambda x: x / (k.absolute(x) + 1.0),
-        "softplus": lambda x: k.maximum(x, 0.0) + k.log(k.exp(-k.absolute(x)) + 1.0),
-    }
-    if name.lower() not in table:
-        raise DefinitionError(f"activation {name!r} is not known; expected one of {', '.join(table)}")
-    return table[name.lower()]
+    key = name.lower()
+    if key not in ACTIVATIONS:
+        raise DefinitionError(f"activation {name!r} is not known; expected one of {', '.join(ACTIVATIONS)}")
+    if key == "sigmoid":  # without an infinity, which WGSL need not have
+        return lambda x: k.tanh(x * 0.5) * 0.5 + 0.5
+    return lambda x: ACTIVATIONS[key](x, alpha, beta)
 
 
 @dataclass(frozen=True)
