@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import intarsia as ort
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia.plan.segment import Segment
+from intarsia.providers.cpu.program import CpuProgram
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 X = np.float32([1, -2, 3, -4])
@@ -188,6 +190,110 @@ def test_maps_of_elements_of_many_shapes() -> None:
     assert made.run(None, {"s": [], "t": [], "w": w}) == [[]]
     with pytest.raises(ort.InvalidGraph, match="sequences of 1 and 2 elements are mapped together"):
         made.run(None, {"s": s[:1], "t": t[:2], "w": w})
+
+
+def test_branches_of_different_sizes_alone() -> None:
+    """An If that is a whole program: one of its branches, bound once for each combination of sizes."""
+    text = """g (bool c, float[N] x, float[K] w) => (float[R] z, float[S] y) {
+        y, z = If(c) <then_branch = t () => (float[N] a, float[1] a2) { a = Neg(x)  a2 = ReduceSum(w) },
+                      else_branch = e () => (float[K] b, float[N] b2) { b = Exp(w)  b2 = Identity(x) }> }"""
+    made = session(text)
+    options = ort.RunOptions()
+    for n, count in ((3, 5), (7, 2), (3, 5), (0, 4)):
+        x, w = np.arange(n, dtype=np.float32), np.linspace(0, 1, count, dtype=np.float32)
+        for c in (True, False, True):
+            feed = {"c": np.array(c), "x": x, "w": w}
+            expected = (w.sum(keepdims=True), -x) if c else (x, np.exp(w))
+            for run_options in (None, options):
+                for got, want in zip(made.run(None, feed, run_options), expected, strict=True):
+                    np.testing.assert_allclose(got, want, rtol=1e-6)
+                    assert not np.shares_memory(got, x)
+    with pytest.raises(ort.InvalidGraph, match=r"cond has shape \[2\]; expected one element"):
+        session(text.replace("bool c,", "bool[M] c,")).run(None, {"c": np.zeros(2, bool), "x": x, "w": w})
+
+
+SCALED = """g (seq(float) s, seq(int64) t, float[3] w) => (seq(float) y, seq(float) z) {
+    y, z = SequenceMap<body = b (float e, int64 f, float[3] v) => (float r, float r2)
+    { m = Mul(e, v)  r = Gather<axis = 0>(m, f)  r2 = ReduceSum(m) }>(s, t, w) }"""
+
+
+def mapped_feed(lengths: Sequence[int], seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    s = [rng.standard_normal((n, 3)).astype(np.float32) for n in lengths]
+    return {"s": s, "t": [rng.integers(0, n, 2) for n in lengths], "w": np.float32([1, 2, 3])}
+
+
+def check_mapped(made: ort.InferenceSession, feed: dict[str, Any]) -> list[Any]:
+    y, z = made.run(None, feed)
+    for e, f, a, b in zip(feed["s"], feed["t"], y, z, strict=True):
+        np.testing.assert_allclose(a, (e * feed["w"])[f], rtol=1e-6)
+        np.testing.assert_allclose(b, (e * feed["w"]).sum(keepdims=True), rtol=1e-4, atol=1e-5)
+    return [*y, *z]
+
+
+def test_a_map_over_sizes_that_come_again_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = session(SCALED)
+    feeds = [mapped_feed(lengths) for lengths in ([2, 5, 1, 7, 5], [3] * 40, [4])]
+    for feed in feeds:
+        check_mapped(made, feed)
+    calls: list[int] = []
+    once = CpuProgram._run_segment
+    monkeypatch.setattr(CpuProgram, "_run_segment", lambda *args: calls.append(1) or once(*args))
+    kept = [check_mapped(made, feed) for feed in feeds]
+    again = check_mapped(made, mapped_feed([3] * 40, seed=1))
+    assert not calls
+    assert not any(np.shares_memory(a, b) for a, b in zip(kept[1], again, strict=True))
+    check_mapped(made, mapped_feed([9, 8]))
+    assert calls
+    assert made._model.programs[0].trim() > 0
+    for feed in feeds * 2:
+        check_mapped(made, feed)
+
+
+def test_a_map_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from intarsia.providers.cpu import mapping
+
+    monkeypatch.setattr(mapping, "_MOST_NBYTES", 4 * mapping._STEP_NBYTES)
+    made = session(SCALED)
+    for _ in range(3):
+        check_mapped(made, mapped_feed([2, 5, 1, 7, 5, 2, 2, 2, 2, 3, 1]))
+
+
+def test_a_map_says_what_is_wrong() -> None:
+    made = session(SCALED)
+    feed = mapped_feed([2, 5, 1])
+    for _ in range(2):
+        check_mapped(made, feed)
+    wrong = {**feed, "t": [*feed["t"][:2], np.array([0, 9])]}
+    for _ in range(2):
+        with pytest.raises(ort.InvalidArgument, match="out of range"):
+            made.run(None, wrong)
+    for _ in range(3):
+        with pytest.raises(ort.InvalidArgument, match="3"):
+            made.run(None, {**feed, "w": np.ones(4, np.float32)})
+    check_mapped(made, feed)
+
+
+def test_an_endless_map_is_stopped() -> None:
+    text = """g (seq(float[N, N]) s) => (seq(float[N, N]) y) {
+        y = SequenceMap<body = b (float[N, N] e) => (float[N, N] r)
+        { m = MatMul(e, e)  p = Exp(m)  q = MatMul(p, p)  r = Erf(q) }>(s) }"""
+    made = session(text)
+    feed = {"s": [np.zeros((64, 64), np.float32)] * 2000}
+    made.run(None, feed)
+    made.run(None, feed)
+    options = ort.RunOptions()
+    stopper = threading.Timer(0.02, lambda: setattr(options, "terminate", True))
+    stopper.start()
+
+    def without_end() -> None:
+        for _ in range(1000):
+            made.run(None, feed, options)
+
+    with pytest.raises(ort.Fail, match="terminate flag"):
+        without_end()
+    stopper.join()
+    np.testing.assert_allclose(made.run(None, {"s": feed["s"][:2]})[0][1], np.ones((64, 64)), rtol=1e-6)
 
 
 def test_bodies_that_python_runs_take_views() -> None:

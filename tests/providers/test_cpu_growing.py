@@ -274,6 +274,39 @@ def test_memory_between_runs_is_given_back() -> None:
     check_attending(made, attending_feed(5, 20))
 
 
+def test_results_belong_to_the_caller() -> None:
+    """Carried values are given as they lie in the loop's own memory, but no two of them in the same, and never an input."""
+    text = f"""g (float[L] x, int64 n) => (float[M] a, float[M] b, float[L] y) {{ {TRUE}
+        a, b, y = Loop(n, c, x, x, x) <body = s (int64 i, bool ci, float[P] u, float[P] v, float[L] w)
+            => (bool co, float[Q] r, float[Q] r2, float[L] w2)
+        {{ co = Identity(ci)  r = Concat<axis = 0>(u, v)  r2 = Identity(r)  w2 = Identity(w) }}> }}"""
+    made = session(text)
+    for trips in (0, 1, 3, 9):
+        x = np.arange(40, dtype=np.float32)
+        a, b, y = made.run(None, {"x": x, "n": np.array(trips)})
+        again = made.run(None, {"x": -x, "n": np.array(trips)})
+        arrays = [a, b, y, *again]
+        for i, one in enumerate(arrays):
+            assert one.flags.writeable
+            assert not any(np.shares_memory(one, other) for other in [x, *arrays[:i]])
+        for got in (a, b):
+            np.testing.assert_array_equal(got, np.tile(x, 2**trips))
+        np.testing.assert_array_equal(y, x)
+        np.testing.assert_array_equal(again[0], -a)
+
+
+def test_more_trips_than_in_the_run_before() -> None:
+    """A loop that its condition ends begins with as many trips as it made last."""
+    text = f"""g (float[L] x, int64 most) => (float[M] y, float[T, 1] rows) {{ {TRUE}
+        y, rows = Loop(, c, x) <body = b (int64 i, bool ci, float[P] a) => (bool co, float[Q] a2, float[1] row)
+        {{ one = Constant<value = float[1] {{1}}>()  a2 = Concat<axis = 0>(a, one)  row = Neg(one)  co = Less(i, most) }}> }}"""
+    made = session(text)
+    for most in (3, 90, 700, 5, 90):
+        y, rows = made.run(None, {"x": X, "most": np.array(most)})
+        np.testing.assert_array_equal(y, np.concatenate([X, np.ones(most + 1, np.float32)]))
+        np.testing.assert_array_equal(rows, -np.ones((most + 1, 1), np.float32))
+
+
 def test_threads_at_once() -> None:
     made = session(ATTENDING, intra_op_num_threads=2)
     problems: list[BaseException] = []

@@ -120,14 +120,14 @@ class Repeated:
     Attributes:
         words: int64 [sizes, words], each row as a `Rebinding` has them.
         serial: bool [sizes, steps], whether one thread runs a step; jumps are said to be.
-        outputs: bytes of each output, the most that any of the sizes needs.
+        outputs: int64 [sizes, outputs], bytes of each output.
     """
 
     frame: Frame
     words: np.ndarray
     serial: np.ndarray
     arena_nbytes: int
-    outputs: list[int]
+    outputs: np.ndarray
 
 
 class Frame:
@@ -328,7 +328,7 @@ class Frame:
         for ask, which in self.asked_serial:
             serial[:, which] = np.array(_for_each(sizes, ask), bool)[:, None]
         numbers_of = [list(self.segment.buffers).index(n) for n in self.segment.outputs]
-        return Repeated(self, words, serial, arena_nbytes, [int(nbytes[:, i].max()) for i in numbers_of])
+        return Repeated(self, words, serial, arena_nbytes, nbytes[:, numbers_of])
 
     def _asked_numbers(self, asked: _Asked, size: Callable[[Dim], int]) -> list[int] | None:
         given = asked.step.arguments(size, self.threads)

@@ -88,6 +88,7 @@ class Batch:
             self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
             ctypes.addressof(self.externals), 0, 0, call.LONG,
         )  # fmt: skip
+        self.block_address = int(self.block.ctypes.data)
 
     @property
     def nbytes(self) -> int:
@@ -134,10 +135,13 @@ class Batch:
         if lease.address != self._base:
             self._words[:, self._leased] += lease.address - self._base
             self._base = lease.address
-        self.externals[: len(slots)] = list(slots)
-        self._cells[:] = 0
+        externals = self.externals
+        for i, address in enumerate(slots):
+            externals[i] = address
+        if self.looked:
+            self._cells[:] = 0
         self.block[call.FLAG] = flag
-        return int(self.block.ctypes.data)
+        return self.block_address
 
     def done(self) -> int:
         """How many trips the last run made."""

@@ -11,28 +11,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidGraph, OutOfMemory
-from intarsia.graph.dims import Dim, Expr, evaluate, evaluate_many, symbol
-from intarsia.graph.dtypes import MOST_BYTES
-from intarsia.graph.model import TensorType
+from intarsia.errors import InvalidGraph, OutOfMemory
+from intarsia.graph.dims import evaluate
+from intarsia.graph.model import TensorType, Value
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
-from intarsia.plan.frame import Frame, Repeated, holds
+from intarsia.plan.arena import align
+from intarsia.plan.frame import Frame, Repeated
 from intarsia.plan.results import memory
-from intarsia.plan.segment import FRAME_LIMIT, too_large
+from intarsia.plan.segment import FRAME_LIMIT
 from intarsia.plan.trips import Batch, Lessee
 from intarsia.providers.cpu.executable import Executable, LoopStep
+from intarsia.providers.cpu.stacked import Rows
 from intarsia.providers.cpu.trip_places import Form, Layout, Slot, laid_out
+from intarsia.providers.cpu.trip_sizes import TripSizes, all_sizes, asked_sizes
 from intarsia.runtime.executor import TERMINATED
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
 
 _FIRST_TRIPS = 16  # of a loop that a condition ends; then twice as many each time
+_MOST_FIRST_TRIPS = 1 << 10
 _BATCH_NBYTES = 4 << 20  # of the words of a batch
 _STEP_NBYTES = 200  # of a trip, for each step, roughly
 _KEPT_NBYTES = 32 << 20  # of all batches that a loop keeps
-_TRUE = np.array([True])
+_TRUES = (np.array([True]),)
+_SMALL_NBYTES = 1 << 12  # a result this small may lie in a larger buffer
+
+_Key = tuple[Any, ...]
 
 
 @dataclass
@@ -43,64 +49,24 @@ class _Bound:
     layout: Layout
     shapes: list[list[np.ndarray]]  # of each carried value, its sizes after each trip
     rows: list[tuple[int, ...]]  # shapes of rows
-    key: tuple[int, ...] = ()
+    key: _Key
+    final: list[_Place]  # of the carried values, where the number of trips is known
+
+    @property
+    def lease_nbytes(self) -> int:
+        return align(self.batch.arena_nbytes) + self.layout.leased_nbytes
 
 
-class _Rows:
-    """A stacked output as it comes to be; `total`: how many rows there will be, where that is known."""
+@dataclass(frozen=True)
+class _Place:
+    """Where a carried value lies after a batch: what lies there and which of these, first byte, shape, bytes."""
 
-    def __init__(self, name: str, dtype: np.dtype[Any], total: int | None, backward: bool) -> None:
-        self.name, self.dtype, self.total, self.backward = name, dtype, total, backward
-        self.shape: tuple[int, ...] | None = None
-        self.done = 0
-        self._blocks: list[np.ndarray] = []
-
-    def room(self, shape: tuple[int, ...], count: int) -> int:
-        """The address of the next row, of `count` that are written from there on.
-
-        Raises:
-            Fail: the row has another shape than those before.
-            OutOfMemory: there is no memory for the rows.
-        """
-        if self.shape is not None and self.shape != shape:
-            raise Fail(
-                f"rows of shapes {list(self.shape)} and {list(shape)} cannot be stacked into {self.name!r}: "
-                "what a body gives in each iteration must have one shape"
-            )
-        if self.shape is None or self.total is None:
-            self.shape = shape
-            count = count if self.total is None else self.total
-            nbytes = count * math.prod(shape) * self.dtype.itemsize
-            try:
-                if nbytes > MOST_BYTES:
-                    raise MemoryError
-                self._blocks.append(memory.empty((count, *shape), self.dtype))
-            except (MemoryError, ValueError):
-                raise too_large(self.name, (count, *shape), nbytes) from None
-        start = 0 if self.total is None else self.total - 1 - self.done if self.backward else self.done
-        return address_of(self._blocks[-1]) + start * math.prod(shape) * self.dtype.itemsize
-
-    def step(self, shape: tuple[int, ...]) -> int:
-        """Bytes from one row to the next one that is written."""
-        return math.prod(shape) * self.dtype.itemsize * (-1 if self.backward else 1)
-
-    def written(self, count: int) -> None:
-        self.done += count
-        if self.total is None:
-            self._blocks[-1] = self._blocks[-1][:count]
-
-    def put(self, row: np.ndarray) -> None:
-        """A row that was computed elsewhere."""
-        self.room(row.shape, 1)
-        at = 0 if self.total is None else self.total - 1 - self.done if self.backward else self.done
-        self._blocks[-1][at] = row
-        self.written(1)
-
-    def stacked(self, empty: tuple[int, ...]) -> np.ndarray:
-        """All rows; `empty`: the shape of one where there is none."""
-        if not self._blocks:
-            return np.empty((0, *empty), self.dtype)
-        return self._blocks[0] if len(self._blocks) == 1 else np.concatenate(self._blocks)
+    kind: str
+    number: int
+    offset: int
+    shape: tuple[int, ...]
+    nbytes: int
+    own: bool  # whether nothing else uses that memory, and it is little more than what the value needs
 
 
 @dataclass
@@ -110,9 +76,10 @@ class _State:
     carried: list[np.ndarray]
     sources: list[np.ndarray]
     captured: list[np.ndarray]
-    rows: list[_Rows]
+    rows: list[Rows]
     trip: int = 0
     going: bool = True
+    own: frozenset[int] = frozenset()  # carried values that lie in memory that nothing else uses
 
 
 class LoopProgram:
@@ -135,18 +102,23 @@ class LoopProgram:
         self.conditional = self.is_loop and len(step.node.inputs) > 1 and bool(step.node.inputs[1])
         looked_at = self.is_loop and not _holds_on(step.body)
         self.form = Form(tuple(slots), looked_at, int(self.is_loop), self.states)
-        self._asked = _asked(step.body)
-        self._sizes = _Sizes(step, len(slots) - len(step.captured) - sources - self.states)
+        self._asked = asked_sizes(step.body)
+        self._sized = [i for i, v in enumerate(step.body.inputs) if any(a < 0 for _, a in step.body.learned.get(v.name, ()))]
+        self._dtypes = [_dtype(v) for v in step.body.inputs[2 * self.form.first :]][: self.states]
+        self._constants = list(step.body.constants.values())
+        self._usual = _FIRST_TRIPS  # trips that one run made, where only a run knows how many: a power of two
+        self._sizes = TripSizes(step, len(slots) - len(step.captured) - sources - self.states)
         self._frames: list[Frame] = []
-        self._batches: OrderedDict[tuple[int, ...], list[_Bound]] = OrderedDict()
+        self._batches: OrderedDict[_Key, list[_Bound]] = OrderedDict()
         self._kept_nbytes = 0
         self._lock = threading.Lock()
 
     def run(self, inputs: Sequence[Any], captured: Sequence[Any], run: RunContext | None) -> list[np.ndarray]:
         """The node's outputs."""
-        state = self._begin(inputs, captured)
-        limit = self._limit(inputs, state)
-        size = _FIRST_TRIPS if self.form.condition or limit is None else limit
+        limit = self._limit(inputs)
+        state = self._begin(inputs, captured, limit)
+        counted = limit is not None and not self.form.condition
+        size = self._usual if limit is None or self.form.condition else limit
         while state.going and (limit is None or state.trip < limit):
             left = size if limit is None else min(size, limit - state.trip)
             if run is not None:
@@ -154,8 +126,12 @@ class LoopProgram:
             if not self._batch(state, left, run):
                 self._one_trip(state, run)
             size = 2 * size
+        if not counted:
+            self._usual = min(max(_FIRST_TRIPS, 1 << (state.trip - 1).bit_length()), _MOST_FIRST_TRIPS)
+        final = [x if j in state.own else _copied(x) for j, x in enumerate(state.carried)]
+        if not state.rows:
+            return final
         empty = None if all(r.done for r in state.rows) else self._learned(self._before(state))
-        final = [_copied(x) for x in state.carried]
         stacked: list[np.ndarray] = []
         for rows, (shape, _) in zip(state.rows, self.step.rows, strict=True):
             made = rows.stacked(() if empty is None else tuple(evaluate(d, empty) for d in shape))
@@ -164,37 +140,38 @@ class LoopProgram:
 
     # --- beginning and end ---
 
-    def _begin(self, inputs: Sequence[Any], captured: Sequence[Any]) -> _State:
+    def _begin(self, inputs: Sequence[Any], captured: Sequence[Any], limit: int | None) -> _State:
         given = [_dense(x) for x in inputs[2 if self.is_loop else 0 :]]
-        sources = given[self.states :]
-        attributes = self.node.attributes
-        total, backward = None, [0] * len(self.step.rows)
-        if self.is_loop:
-            limit = inputs[0] if inputs else None
-            if limit is not None and not self.form.condition:
-                begins = not self.conditional or bool(np.asarray(inputs[1]).reshape(-1)[0])
-                total = max(0, int(np.asarray(limit).reshape(-1)[0])) * begins
-        else:
-            axes = attributes.get("scan_input_axes") or [0] * len(sources)
-            sources = [_dense(np.moveaxis(x, a, 0)) for x, a in zip(sources, axes, strict=True)]
-            lengths = {len(x) for x in sources}
-            if len(lengths) != 1:
-                raise InvalidGraph(f"{self._where}: scan inputs have lengths {sorted(lengths)}; expected one length")
-            total = lengths.pop()
-            backward = attributes.get("scan_output_directions") or backward
-        names = self.node.outputs[self.states :]
-        kinds = (dtype for _, dtype in self.step.rows)
-        rows = [_Rows(n, dtype, total, bool(b)) for n, dtype, b in zip(names, kinds, backward, strict=True)]
-        return _State(given[: self.states], sources, [_dense(x) for x in captured], rows)
-
-    def _limit(self, inputs: Sequence[Any], state: _State) -> int | None:
-        """The most trips; a Loop's first condition is looked at here."""
+        captured = [_dense(x) for x in captured]
+        going = not self.conditional or bool(_number(inputs[1]))
         if not self.is_loop:
-            return len(state.sources[0])
-        if self.conditional:
-            state.going = bool(np.asarray(inputs[1]).reshape(-1)[0])
-        limit = inputs[0] if inputs else None
-        return None if limit is None else int(np.asarray(limit).reshape(-1)[0])
+            return self._begin_scan(given, captured)
+        rows: list[Rows] = []
+        if self.step.rows:
+            total = None if limit is None or self.form.condition else max(0, limit) * going
+            names = self.node.outputs[self.states :]
+            rows = [Rows(n, dtype, total, False) for n, (_, dtype) in zip(names, self.step.rows, strict=True)]
+        return _State(given, [], captured, rows, going=going)
+
+    def _begin_scan(self, given: list[np.ndarray], captured: list[np.ndarray]) -> _State:
+        attributes, sources = self.node.attributes, given[self.states :]
+        axes = attributes.get("scan_input_axes") or [0] * len(sources)
+        sources = [_dense(np.moveaxis(x, a, 0)) for x, a in zip(sources, axes, strict=True)]
+        lengths = {len(x) for x in sources}
+        if len(lengths) != 1:
+            raise InvalidGraph(f"{self._where}: scan inputs have lengths {sorted(lengths)}; expected one length")
+        total = lengths.pop()
+        backward = attributes.get("scan_output_directions") or [0] * len(self.step.rows)
+        names, kinds = self.node.outputs[self.states :], (dtype for _, dtype in self.step.rows)
+        rows = [Rows(n, dtype, total, bool(b)) for n, dtype, b in zip(names, kinds, backward, strict=True)]
+        return _State(given[: self.states], sources, captured, rows)
+
+    def _limit(self, inputs: Sequence[Any]) -> int | None:
+        """The most trips."""
+        if not self.is_loop:
+            x, axes = inputs[self.states], self.node.attributes.get("scan_input_axes") or [0]
+            return int(x.shape[axes[0]])
+        return None if not inputs or inputs[0] is None else int(_number(inputs[0]))
 
     def _turned(self, made: np.ndarray, number: int) -> np.ndarray:
         axes = self.node.attributes.get("scan_output_axes") if not self.is_loop else None
@@ -222,7 +199,7 @@ class LoopProgram:
         if self.form.condition:
             state.going = bool(np.asarray(out[0]).reshape(-1)[0])
         first = self.form.first
-        state.carried = [_dense(x) for x in out[first : first + self.states]]
+        state.carried, state.own = [_dense(x) for x in out[first : first + self.states]], frozenset()
         for rows, row in zip(state.rows, out[first + self.states :], strict=True):
             rows.put(row)
         state.trip += 1
@@ -246,13 +223,9 @@ class LoopProgram:
 
     def _batch(self, state: _State, count: int, run: RunContext | None) -> bool:
         """Run up to `count` trips natively; False where the next one cannot be."""
-        values = self._values(state, state.trip)
-        env = self._learned(values)
-        if env is None or self.segment.arena.limit:
+        if self.segment.arena.limit:
             return False
-        if any(values[i].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for i, axis, d in self._asked):
-            return False
-        found = self._taken(env, count, state)
+        found = self._taken(self._key(state, count), state)
         if found is None:
             return False
         try:
@@ -264,19 +237,34 @@ class LoopProgram:
             self._give_back(found)
         return True
 
+    def _key(self, state: _State, count: int) -> _Key:
+        """Equal where a batch may be the same: all that sizes follow from."""
+        key = (count, *[x.shape for x in state.carried], *[x.shape for x in state.captured])
+        if state.sources:
+            key += tuple([x.shape[1:] for x in state.sources])
+        if self._sized:
+            values = self._values(state, state.trip)
+            key += tuple([values[i].tobytes() for i in self._sized])
+        return key
+
     def _execute(self, found: _Bound, state: _State, run: RunContext | None) -> None:
         batch, layout = found.batch, found.layout
-        numbered = ("trip", 0) in layout.slots
-        trips = np.arange(state.trip, state.trip + batch.count, dtype=np.int64) if numbered else _TRUE
         buffers = [self._buffer(nbytes) for nbytes in layout.buffers]
         rows = [r.room(shape, batch.count) for r, shape in zip(state.rows, found.rows, strict=True)]
-        constants = list(self.step.body.constants.values())
-        arrays: Mapping[str, Sequence[np.ndarray]] = {
-            "trip": [trips], "true": [_TRUE], "carried": state.carried, "captured": state.captured,
-            "source": self._source_rows(state, state.trip), "constant": constants, "buffer": buffers,
+        arrays: dict[str, Sequence[np.ndarray]] = {
+            "carried": state.carried, "captured": state.captured, "buffer": buffers, "true": _TRUES,
+            "constant": self._constants,
         }  # fmt: skip
-        slots = [rows[number] if kind == "rows" else address_of(arrays[kind][number]) for kind, number in layout.slots]
-        lease = self.lessee.lease(batch.arena_nbytes)
+        if ("trip", 0) in layout.slots:
+            arrays["trip"] = [np.arange(state.trip, state.trip + batch.count, dtype=np.int64)]
+        if state.sources:
+            arrays["source"] = self._source_rows(state, state.trip)
+        lease = self.lessee.lease(found.lease_nbytes)
+        leased = lease.address + align(batch.arena_nbytes)
+        slots = [
+            leased + number if kind == "leased" else rows[number] if kind == "rows" else address_of(arrays[kind][number])
+            for kind, number in layout.slots
+        ]
         block = batch.prepare(lease, slots, run.flag_address if run is not None else 0)
         status = self.body.pool.run_block(block)
         if status == TERMINATED:
@@ -290,10 +278,9 @@ class LoopProgram:
         state.trip += done
         for r in state.rows:
             r.written(done)
-        state.carried = [
-            self._view(arrays, state, layout, j, done, tuple(int(d[done - 1]) for d in found.shapes[j]))
-            for j in range(self.states)
-        ]
+        places = found.final or self._places(layout, found.shapes, done)
+        state.carried = [self._view(arrays, state, place, dtype) for place, dtype in zip(places, self._dtypes, strict=True)]
+        state.own = frozenset([j for j, place in enumerate(places) if place.own])
 
     def _buffer(self, nbytes: int) -> np.ndarray:
         try:
@@ -304,29 +291,37 @@ class LoopProgram:
                 "use a smaller batch or a shorter input, or free memory"
             ) from None
 
+    def _places(self, layout: Layout, shapes: Sequence[Sequence[np.ndarray]], done: int) -> list[_Place]:
+        """Where the carried values lie after so many trips of a batch."""
+        found = []
+        rows = layout.carried[done].tolist()
+        for (slot, offset), sizes, dtype in zip(rows, shapes, self._dtypes, strict=True):
+            kind, number = layout.slots[slot]
+            shape = tuple([int(d[done - 1]) for d in sizes])
+            nbytes = math.prod(shape) * dtype.itemsize
+            own = kind == "buffer" and sum(other == slot for other, _ in rows) == 1
+            own = own and (layout.buffers[number] <= max(2 * nbytes, _SMALL_NBYTES))
+            found.append(_Place(kind, number, offset, shape, nbytes, own))
+        return found
+
     def _view(
-        self, arrays: Mapping[str, Sequence[np.ndarray]], state: _State, layout: Layout, j: int, done: int,
-        shape: tuple[int, ...],
-    ) -> np.ndarray:  # fmt: skip
-        """A carried value after so many trips of a batch."""
-        kind = self.step.body.inputs[self.form.first * 2 + j].type
-        assert isinstance(kind, TensorType)
-        dtype = kind.dtype.numpy
-        slot, offset = (int(n) for n in layout.carried[done, j])
-        name, number = layout.slots[slot]
-        nbytes = math.prod(shape) * dtype.itemsize
-        if not nbytes:
-            return np.empty(shape, dtype)
-        array, start = arrays[name][number], offset
-        if name == "source":  # a row, of which the offset counts
-            array, start = state.sources[number], address_of(array) - address_of(state.sources[number]) + offset
-        return array.reshape(-1).view(np.uint8)[start : start + nbytes].view(dtype).reshape(shape)
+        self, arrays: Mapping[str, Sequence[np.ndarray]], state: _State, place: _Place, dtype: np.dtype[Any]
+    ) -> np.ndarray:
+        """A carried value after a batch."""
+        if not place.nbytes:
+            return np.empty(place.shape, dtype)
+        array, start = arrays[place.kind][place.number], place.offset
+        if place.kind == "buffer":
+            return np.ndarray(place.shape, dtype, array, start)
+        if place.kind == "source":  # a row, of which the offset counts
+            source = state.sources[place.number]
+            array, start = source, address_of(array) - address_of(source) + start
+        return array.reshape(-1).view(np.uint8)[start : start + place.nbytes].view(dtype).reshape(place.shape)
 
     # --- batches ---
 
-    def _taken(self, env: dict[str, int], count: int, state: _State) -> _Bound | None:
-        """A batch of at most `count` trips that begin with these sizes; nobody else uses it."""
-        key = (count, *env.values())
+    def _taken(self, key: _Key, state: _State) -> _Bound | None:
+        """A batch for what `key` says, of at most as many trips; nobody else uses it. None: the next trip cannot be bound."""
         with self._lock:
             free = self._batches.get(key)
             if free:
@@ -334,12 +329,17 @@ class LoopProgram:
                 found = free.pop()
                 self._kept_nbytes -= found.batch.nbytes
                 return found
+        values = self._values(state, state.trip)
+        env = self._learned(values)
+        if env is None:
+            return None
+        if any(values[i].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for i, axis, d in self._asked):
+            return None
         width = _STEP_NBYTES * max(1, len(self.segment.steps))
-        trips = max(1, min(count, _BATCH_NBYTES // width))
+        trips = max(1, min(key[0], _BATCH_NBYTES // width))
         while trips:
-            bound = self._bound(env, trips, state)
+            bound = self._bound(key, env, trips, state)
             if bound is not None:
-                bound.key = key
                 return bound
             trips //= 2
         return None
@@ -353,13 +353,13 @@ class LoopProgram:
                 _, dropped = self._batches.popitem(last=False)
                 self._kept_nbytes -= sum(b.batch.nbytes for b in dropped)
 
-    def _bound(self, env: dict[str, int], count: int, state: _State) -> _Bound | None:
+    def _bound(self, key: _Key, env: dict[str, int], count: int, state: _State) -> _Bound | None:
         columns = self._sizes.columns(env, count)
         if columns is None:
             return None
         try:
-            shapes = [_all_sizes(c.shape, columns, count) for c in self.step.carried]
-            rows = [_all_sizes(shape, columns, count) for shape, _ in self.step.rows]
+            shapes = [all_sizes(c.shape, columns, count) for c in self.step.carried]
+            rows = [all_sizes(shape, columns, count) for shape, _ in self.step.rows]
             if not self._sizes.agree(columns, shapes, count):
                 return None
         except (ValueError, ZeroDivisionError):
@@ -375,7 +375,8 @@ class LoopProgram:
         backward = self.node.attributes.get("scan_input_directions") or [0] * len(state.sources)
         source_steps = [x[:1].nbytes * (-1 if b else 1) for x, b in zip(state.sources, backward, strict=False)]
         layout = laid_out(self.step.body, self.form, count, bound.outputs, nbytes, steps, source_steps)
-        return _Bound(Batch(bound, layout.places, self.kernels), layout, shapes, one_row)
+        final = [] if self.form.condition else self._places(layout, shapes, count)
+        return _Bound(Batch(bound, layout.places, self.kernels), layout, shapes, one_row, key, final)
 
     def _words(self, env: dict[str, int], columns: Mapping[str, np.ndarray], count: int) -> Repeated | None:
         with self._lock:
@@ -409,88 +410,15 @@ def _holds_on(body: Executable) -> bool:
     return name == body.inputs[1].name or (name in body.constants and bool(body.constants[name].all()))
 
 
-class _Sizes:
-    """How the symbols of a loop's body go from one trip to the next."""
-
-    def __init__(self, step: LoopStep, first: int) -> None:
-        executable = step.body
-        self.constraints = executable.constraints
-        self.shapes: list[tuple[Dim, ...]] = []
-        self.next: dict[str, Dim | None] = {}
-        inputs = executable.inputs
-        for number, value in enumerate(inputs):
-            for name, axis in executable.learned.get(value.name, ()):
-                if axis < 0:
-                    same = None if _is_row(number, step, first) else symbol(name)
-                    self.next[name] = symbol(name) + 1 if first and number == 0 else same
-        for value, carried in zip(inputs[first:], step.carried, strict=False):
-            kind = value.type
-            assert isinstance(kind, TensorType)
-            self.shapes.append(kind.shape or ())
-            for before, after in zip(kind.shape or (), carried.shape, strict=True):
-                if isinstance(before, Expr) and str(before) in before.symbols:
-                    self.next.setdefault(str(before), after)
-            self.next.update(carried.elements)
-        self.unknown = any(d is None for d in self.next.values())
-
-    def columns(self, env: Mapping[str, int], count: int) -> dict[str, np.ndarray] | None:
-        """Each symbol's values before so many trips; None where not all are known."""
-        if count > 1 and self.unknown:
-            return None
-        changed = {n: d for n, d in self.next.items() if d is not None and not (isinstance(d, Expr) and d == symbol(n))}
-        steps = {n: d - symbol(n) for n, d in changed.items()}
-        found = {n: np.full(count, v, object) for n, v in env.items()}
-        if all(isinstance(s, int) for s in steps.values()):
-            for name, step in steps.items():
-                found[name] = np.array([env[name] + k * int(step) for k in range(count)], object)  # type: ignore[arg-type]
-            return found
-        now = dict(env)
-        for k in range(count):
-            for name in changed:
-                found[name][k] = now[name]
-            if k + 1 < count:
-                try:
-                    now.update({name: evaluate(d, now) for name, d in changed.items()})
-                except (ValueError, ZeroDivisionError):
-                    return None
-        return found
-
-    def agree(self, columns: Mapping[str, np.ndarray], after: Sequence[Sequence[np.ndarray]], count: int) -> bool:
-        """Whether each trip begins with the sizes that the one before ended with, and constraints hold."""
-        for dims, sizes in zip(self.shapes, after, strict=True):
-            before = _all_sizes(dims, columns, count)
-            if any((b[1:] != a[:-1]).any() for b, a in zip(before, sizes, strict=True)):
-                return False
-        for c in self.constraints:
-            left, right = _all_sizes((c.left, c.right), columns, count)
-            if not all(holds(c.kind, a, b) for a, b in zip(left, right, strict=True)):
-                return False
-        return True
+def _dtype(value: Value) -> np.dtype[Any]:
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    return kind.dtype.numpy
 
 
-def _is_row(number: int, step: LoopStep, first: int) -> bool:
-    """Whether an input of the body is a row of a Scan's input, whose elements differ from trip to trip."""
-    return not first and len(step.carried) <= number < len(step.node.inputs)
-
-
-def _all_sizes(shape: Sequence[Dim], columns: Mapping[str, np.ndarray], count: int) -> list[np.ndarray]:
-    return [d if isinstance(d, np.ndarray) else np.full(count, d, object) for d in evaluate_many(shape, columns)]
-
-
-def _asked(body: Executable) -> list[tuple[int, int, Dim]]:
-    """Sizes of what a body takes that are not symbols which are learned there: number of the input, axis, size."""
-    found: list[tuple[int, int, Dim]] = []
-    seen: set[str] = set()
-    for number, value in enumerate(body.inputs):
-        kind = value.type
-        assert isinstance(kind, TensorType)
-        own = {symbol for symbol, axis in body.learned.get(value.name, ()) if axis >= 0}
-        for axis, d in enumerate(kind.shape or ()):
-            if isinstance(d, Expr) and str(d) in own and str(d) not in seen:
-                seen.add(str(d))
-            else:
-                found.append((number, axis, d))
-    return found
+def _number(x: Any) -> Any:
+    """The element of an array of one, or the first."""
+    return x.item() if isinstance(x, np.ndarray) and x.size == 1 else np.asarray(x).reshape(-1)[0]
 
 
 def _dense(x: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from intarsia.graph.dims import Shape, evaluate, format_shape
 from intarsia.graph.model import Node
 from intarsia.plan.results import LEAST, memory
 from intarsia.plan.segment import BoundSegment
-from intarsia.providers.cpu.executable import Executable, HostStep, Unit
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.host import HostKernel, host_kernel
 
 if TYPE_CHECKING:
     from intarsia.ops.registry import Registry
+    from intarsia.partition.provider import RunContext
+    from intarsia.providers.cpu.program import CpuProgram
 
 _RESULT, _INPUT, _CONSTANT = range(3)
 
@@ -36,6 +38,65 @@ class HostCall:
         return [inputs[which] if type(which) is int else which for which in self.operands]
 
 
+@dataclass(frozen=True)
+class LoopCall:
+    """The only unit of a program: a loop. `operands` as `HostCall` has them, `results` likewise."""
+
+    step: LoopStep
+    operands: tuple[int | np.ndarray | None, ...]
+    results: tuple[int, ...]
+
+    def given(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What the node takes, and what its body captures."""
+        values = [inputs[which] if type(which) is int else which for which in self.operands]
+        count = len(self.step.node.inputs)
+        return values[:count], values[count:]
+
+
+@dataclass
+class BranchCall:
+    """The only unit of a program: an If whose branches are programs of their own.
+
+    Attributes:
+        condition: the position of the input that decides, or the array.
+        captured: positions of inputs, or constants, by the names that branches know them by.
+        chosen: by what the condition is, the branch's program, what it takes, and its only segment for these sizes if it is no
+            more than that; once it has run.
+    """
+
+    node: Node
+    condition: int | np.ndarray
+    captured: dict[str, int | np.ndarray]
+    results: tuple[int, ...]
+    chosen: dict[bool, tuple[CpuProgram, list[int | np.ndarray], BoundSegment | None]] = field(default_factory=dict)
+
+    def run(self, owner: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any] | None:
+        """The outputs; None where the condition is not one element."""
+        which = self.condition
+        x: Any = inputs[which] if type(which) is int else which
+        if x.size != 1:
+            return None
+        holds = bool(x.item())
+        known = self.chosen.get(holds)
+        if known is None:
+            return self._first(owner, inputs, run, holds)
+        program, operands, single = known
+        given: list[Any] = [inputs[i] if type(i) is int else i for i in operands]
+        made = program.run(given, run) if single is None else program._run_segment(single, given, run)
+        return [made[i] for i in self.results]
+
+    def _first(self, owner: CpuProgram, inputs: Sequence[Any], run: RunContext | None, holds: bool) -> list[Any]:
+        from intarsia.providers.cpu.body import body_program
+
+        around = {name: inputs[i] if type(i) is int else i for name, i in self.captured.items()}
+        branch = self.node.attributes["then_branch" if holds else "else_branch"]
+        program, names = body_program(owner, branch, (), around)
+        given = [around[n] for n in names]
+        made = program.run(given, run)
+        self.chosen[holds] = program, [self.captured[n] for n in names], program.plain_segment(given)
+        return [made[i] for i in self.results]
+
+
 class Plan:
     """A program bound to input shapes: what can be bound before data is seen.
 
@@ -46,6 +107,7 @@ class Plan:
         rows: how outputs are found among the segment's results, inputs and constants: each what it is, which one (a position or
             the array), its shape where that is another, and whether it is copied. None: by name (`CpuProgram._collect`).
         host: the only unit, where it is a host operator with a kernel.
+        loop, branch: likewise a loop, and an If.
     """
 
     def __init__(
@@ -56,6 +118,8 @@ class Plan:
         only = units[0] if len(units) == 1 else None
         self.single = only if isinstance(only, BoundSegment) else None
         self.host = _host_call(only, executable, registry) if isinstance(only, HostStep) else None
+        self.branch = _branch_call(only, executable) if isinstance(only, HostStep) else None
+        self.loop = _loop_call(only, executable) if isinstance(only, LoopStep) else None
         self.picks: tuple[int, ...] | None = None
         self.plain = False
         if self.single is not None:
@@ -124,7 +188,34 @@ def _rows(
 
 def _host_call(step: HostStep, executable: Executable, registry: Callable[[], Registry]) -> HostCall | None:
     node = step.node
-    if step.captured or any(view is not None for view in step.views) or any(True for _ in node.subgraphs):
+    if step.captured or any(True for _ in node.subgraphs):
+        return None
+    operands, results = _operands(step, executable), _outputs(node, executable)
+    if operands is None or results is None:
+        return None
+    kernel = host_kernel(node) or _by_definition(node, registry())
+    return HostCall(kernel, node, operands, results) if kernel else None
+
+
+def _loop_call(step: LoopStep, executable: Executable) -> LoopCall | None:
+    operands, results = _operands(step, executable), _outputs(step.node, executable)
+    return None if operands is None or results is None else LoopCall(step, operands, results)
+
+
+def _branch_call(step: HostStep, executable: Executable) -> BranchCall | None:
+    node = step.node
+    if node.op_type != "If" or node.domain:
+        return None
+    operands, results = _operands(step, executable), _outputs(node, executable)
+    if operands is None or results is None or any(x is None for x in operands):
+        return None
+    captured = dict(zip((*node.inputs, *step.captured), operands, strict=True))
+    return BranchCall(node, captured[node.inputs[0]], captured, results)  # type: ignore[arg-type]
+
+
+def _operands(step: HostStep | LoopStep, executable: Executable) -> tuple[int | np.ndarray | None, ...] | None:
+    """What the only unit of a program reads: positions of inputs, constants, None where omitted. None: that is not all."""
+    if any(view is not None for view in step.views):
         return None
     given = {v.name: i for i, v in enumerate(executable.inputs)}
     operands: list[int | np.ndarray | None] = []
@@ -133,11 +224,15 @@ def _host_call(step: HostStep, executable: Executable, registry: Callable[[], Re
         if name and operand is None:
             return None
         operands.append(operand)
+    return tuple(operands)
+
+
+def _outputs(node: Node, executable: Executable) -> tuple[int, ...] | None:
+    """Which of the node's outputs the program's are; None where they are not these as they are, each once."""
     made = {name: i for i, name in enumerate(node.outputs) if name}
     if any(r.shared or r.view is not None or r.buffer not in made for r in executable.results):
         return None
-    kernel = host_kernel(node) or _by_definition(node, registry())
-    return HostCall(kernel, node, tuple(operands), tuple(made[r.buffer] for r in executable.results)) if kernel else None
+    return tuple([made[r.buffer] for r in executable.results])
 
 
 def _by_definition(node: Node, registry: Registry) -> HostKernel | None:

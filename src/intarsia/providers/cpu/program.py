@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from intarsia.ops.registry import Registry
     from intarsia.providers.cpu.body import Recent
     from intarsia.providers.cpu.lower import Lowered
+    from intarsia.providers.cpu.mapping import MappedBody
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
 
@@ -127,6 +128,16 @@ class CpuProgram(Program):
             made = self._by_kernel(host.kernel, host.node, host.given(inputs))
             if made is not None:
                 return [made[i] for i in host.results]
+        elif self.context.on_step is None:
+            if run is not None:
+                run.check()
+            if plan.loop is not None:
+                given, captured = plan.loop.given(inputs)
+                found = self._loops[id(plan.loop.step)].run(given, captured, run)
+                return [found[i] for i in plan.loop.results]
+            results_of = None if plan.branch is None else plan.branch.run(self, inputs, run)
+            if results_of is not None:
+                return results_of
         return self._run_units(plan, inputs, run)
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
@@ -345,6 +356,13 @@ class CpuProgram(Program):
             from intarsia.ops.evaluate import evaluate_node
 
             return evaluate_node(node, inputs, self.registry, lambda graph, given: self._run_body(graph, given, around, run))
+        given = [x if isinstance(x, list) else _dense(x) for x in inputs]
+        program, names = body_program(self, body, [x[0] if isinstance(x, list) else x for x in given], around)
+        if program.mapped is not None:
+            given = [list(map(_dense, x)) if isinstance(x, list) else x for x in given]
+            made = program.mapped.run(given, [_dense(around[n]) for n in names], run)
+            if made is not None:
+                return list(made)
         found: list[list[Any]] = [[] for _ in body.outputs]
         kinds: list[object] = []
         for i in range(count):
@@ -360,11 +378,23 @@ class CpuProgram(Program):
 
     def run_plainly(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         """As `run`, quicker where it is one segment that takes and gives what the program does, as small bodies are."""
-        if self._plain:
-            plan = self._plans.get(tuple([x.shape if type(x) is np.ndarray else None for x in inputs]))
-            if plan is not None and plan.single is not None:
-                return self._run_segment(plan.single, inputs, run)
-        return self.run(inputs, run)
+        single = self.plain_segment(inputs)
+        return self.run(inputs, run) if single is None else self._run_segment(single, inputs, run)
+
+    @cached_property
+    def mapped(self) -> MappedBody | None:
+        """What runs it for many inputs in one call, where it is one segment that takes and gives what the program does."""
+        from intarsia.providers.cpu.mapping import MappedBody
+
+        outputs = self.executable.segments()[0].outputs if self._plain else ()
+        return MappedBody(self) if self._plain and len(set(outputs)) == len(self.outputs) else None
+
+    def plain_segment(self, inputs: Sequence[Any]) -> BoundSegment | None:
+        """The segment bound to these sizes before, where it is all that a run does, with the program's inputs and outputs."""
+        if not self._plain:
+            return None
+        plan = self._plans.get(tuple([x.shape if type(x) is np.ndarray else None for x in inputs]))
+        return None if plan is None else plan.single
 
     @cached_property
     def _plain(self) -> bool:
@@ -434,6 +464,8 @@ class CpuProgram(Program):
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
         freed += memory.clear()
         freed += sum(body.trim() for _, body in tuple(self._bodies.values())) + sum(x.trim() for x in self._loops.values())
+        mapped = self.__dict__.get("mapped")
+        freed += mapped.trim() if mapped is not None else 0
         self.context.memory.trim()
         return freed
 

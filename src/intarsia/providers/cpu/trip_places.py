@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from intarsia.plan.arena import align
 from intarsia.plan.trips import Places
 from intarsia.providers.cpu.executable import Executable
+
+_LEASED_NBYTES = 1 << 20  # of buffers that only the trips of one batch see, and that lie beside its other tensors
 
 Slot = tuple[str, int]  # what lies there, and which of these
 Place = tuple[int, int, int]  # slot, offset in bytes, what is added to that for each trip
@@ -40,7 +43,8 @@ class Layout:
     """Places for a batch of trips.
 
     Attributes:
-        slots: what each slot is; ("buffer", b) is a buffer of `buffers[b]` bytes, ("rows", s) the first row of a batch.
+        slots: what each slot is; ("buffer", b) is a buffer of `buffers[b]` bytes, ("leased", n) begins at byte n of
+            `leased_nbytes` that only the trips of the batch see, ("rows", s) is the first row of a batch.
         carried: int64 [trips + 1, states, 2]: slot and offset before each trip, and after the last.
     """
 
@@ -48,6 +52,7 @@ class Layout:
     slots: list[Slot]
     carried: np.ndarray
     buffers: list[int] = field(default_factory=list)
+    leased_nbytes: int = 0
 
 
 class _Trips:
@@ -119,14 +124,14 @@ class _Trips:
 
 
 def laid_out(
-    executable: Executable, form: Form, trips: int, output_nbytes: Sequence[int], row_nbytes: Sequence[int],
+    executable: Executable, form: Form, trips: int, output_nbytes: np.ndarray, row_nbytes: Sequence[int],
     row_steps: Sequence[int], source_steps: Sequence[int],
 ) -> Layout:  # fmt: skip
     """Places for so many trips.
 
     Args:
         executable: the body, one segment.
-        output_nbytes: of each output of the segment, the most that any trip needs.
+        output_nbytes: int64 [trips, outputs], of each output of the segment what each trip needs.
         row_nbytes, row_steps: of each stacked output, bytes of a row, and from one trip's row to the next one's.
         source_steps: the same of a Scan's inputs.
     """
@@ -163,6 +168,18 @@ def laid_out(
     rows = walk.results[form.first + form.states :]
     nbytes = [row_nbytes[s] for s, name in enumerate(rows) if name not in walk.direct]
     carried = np.array(states, np.int64).reshape(len(states), -1, 3)[repeated][:, :, :2]
-    most = dict(zip(walk.outputs, output_nbytes, strict=True))
     places = Places(externals, copies, nbytes, condition, len(walk.slots))
-    return Layout(places, list(walk.slots), carried, [most[name] for name in walk.buffers])
+    made = Layout(places, list(walk.slots), carried)
+    number = {slot: i for i, slot in enumerate(made.slots)}
+    last = set() if form.condition else {int(slot) for slot in carried[-1, :, 0]}
+    written = externals[:, len(walk.externals) - len(walk.outputs) :, 0]  # the slot of each trip's outputs
+    for b in range(len(walk.buffers)):
+        at = number["buffer", b]
+        most = int(output_nbytes[written == at].max(initial=0))
+        if form.condition or at in last or made.leased_nbytes + most > _LEASED_NBYTES:
+            made.slots[at] = ("buffer", len(made.buffers))
+            made.buffers.append(most)
+        else:
+            made.slots[at] = ("leased", made.leased_nbytes)
+            made.leased_nbytes = align(made.leased_nbytes + most)
+    return made
