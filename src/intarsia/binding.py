@@ -7,7 +7,7 @@ is one call of the compiled code, which reads and writes the bound memory itself
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -59,6 +59,9 @@ class IOBinding:
 
     def _forget(self) -> None:
         self._call, self._settled = None, False
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an IOBinding refers to this process's memory and cannot be pickled or copied: make one of the session")
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array; later runs see what is written into it. Raises InvalidArgument for an unknown name."""

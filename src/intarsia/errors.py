@@ -127,5 +127,6 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     if not close:
         folded = {n.lower(): n for n in names}
         close = [folded[m] for m in difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)]
+        close = close or [n for low, n in folded.items() if len(name) > 1 and low.startswith(name.lower())]
     listed = ", ".join(repr(n) for n in names) or "none"
     return f"did you mean {close[0]!r}? (valid: {listed})" if close else f"valid: {listed}"

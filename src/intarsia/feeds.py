@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, nearest
+from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
-from intarsia.interop import host_array, named_feed
+from intarsia.interop import column_array, host_array, named_feed
 from intarsia.partition.device import DeviceTensor
 from intarsia.providers.fallback import as_onnxruntime
 
@@ -72,13 +72,16 @@ class FeedReader:
         if not isinstance(feed, Mapping):
             feed = named_feed(feed, self.values)
         names = [v.name for v in self.values]
+        wrong = [name for name in feed if not isinstance(name, str)]
+        if wrong:
+            raise WrongType(f"input_feed: expected names of inputs as keys, got {wrong[0]!r} ({type(wrong[0]).__name__})")
         missing = [v.name for v in self.values if v.name not in feed and not isinstance(v.type, OptionalType)]
         if missing:
-            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(map(str, feed))}).")
+            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
         for name in feed:
             if name not in names:
-                raise InvalidArgument(f"Invalid input name: {name}; {nearest(str(name), names)}")
-        inputs = [converted(feed.get(v.name), v.type, f"input {v.name!r}") for v in self.values]
+                raise InvalidArgument(f"Invalid input name: {name}; {nearest(name, names)}")
+        inputs = [converted(column_array(feed.get(v.name), v), v.type, f"input {v.name!r}") for v in self.values]
         self._check_sizes(inputs)
         if all(dtype is not None for _, dtype in self._slots):  # not `in`: NumPy takes None for float64
             if len(self._known) >= _KNOWN_SHAPES:
@@ -237,11 +240,16 @@ def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
     expected = kind.dtype.numpy
     if not isinstance(value, np.ndarray):
         return _from_python(value, kind, where)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InvalidArgument(
+            f"{where}: the array has {np.ma.count_masked(value)} masked values, which a tensor cannot hold; "
+            "give them values by .filled(...)"
+        )
     if value.dtype != expected:
         native = value.dtype.newbyteorder("=")
         if native != expected:
             raise InvalidArgument(
-                f"{where}: Unexpected input data type. Actual: ({_onnx_name(value.dtype)}) , "
+                f"{where}: Unexpected input data type. Actual: ({_onnx_name(value.dtype, value)}) , "
                 f"expected: (tensor({kind.dtype.onnx_name})); convert it with .astype({expected.name!r})"
             )
         value = value.astype(native)
@@ -329,7 +337,9 @@ def _named(dtype: np.dtype) -> str:
         return dtype.name
 
 
-def _onnx_name(dtype: np.dtype) -> str:
+def _onnx_name(dtype: np.dtype, value: np.ndarray | None = None) -> str:
+    if value is not None and dtype.hasobject and value.size and not isinstance(value.flat[0], (str, bytes)):
+        return f"Python objects such as {type(value.flat[0]).__name__}"
     try:
         return f"tensor({DType.of(dtype.newbyteorder('=')).onnx_name})"
     except TypeError:

@@ -70,6 +70,17 @@ def _arrow(column: Any) -> np.ndarray:
     return array
 
 
+def column_array(value: Any, expected: Value) -> Any:
+    """A single column of a table (pandas, polars, Arrow) as `named_feed` would take it; other values as they are.
+
+    Raises:
+        InvalidArgument: a column with missing values, or with numbers that do not fit the input's element type.
+    """
+    if type(value) is np.ndarray or not hasattr(value, "to_numpy") or hasattr(value, "columns"):
+        return value
+    return _shaped(_arrow(value) if hasattr(value, "null_count") and hasattr(value, "type") else np.asarray(value), expected)
+
+
 def _shaped(column: np.ndarray, value: Value) -> np.ndarray:
     kind = value.type
     wide = isinstance(kind, TensorType) and kind.shape is not None and len(kind.shape) == 2 and column.ndim == 1

@@ -89,6 +89,7 @@ class SessionOptions(Settings):
     optimized_model_filepath: str
     use_deterministic_compute: bool
     use_per_session_threads: bool
+    whitelisted_data_folders: str
 
     PROPERTIES: ClassVar[Mapping[str, Property]] = {
         "enable_cpu_mem_arena": Property(True, "False: the memory of intermediate tensors is given back after each run"),
@@ -107,6 +108,7 @@ class SessionOptions(Settings):
         "optimized_model_filepath": Property("", "write the optimised model there"),
         "use_deterministic_compute": Property(False, "the same bits in every run, with any number of threads"),
         "use_per_session_threads": Property(True, "no effect: threads are shared by the process"),
+        "whitelisted_data_folders": Property("", "further folders that external data may lie in, separated by semicolons"),
     }
 
     def __init__(self) -> None:

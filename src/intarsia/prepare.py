@@ -72,7 +72,10 @@ def _add_domains(nodes: Sequence[Node], domains: set[str]) -> None:
 
 def _external_files(options: SessionOptions) -> Callable[[Path | None, str], ExternalFiles]:
     """What finds external data: in memory where it was given, nowhere for tensors that are replaced, else in files."""
-    return functools.partial(ExternalFiles, contents=options.external_files, unread=options.initializers.keys())
+    allowed = [folder for folder in options.whitelisted_data_folders.split(";") if folder]
+    return functools.partial(
+        ExternalFiles, contents=options.external_files, unread=options.initializers.keys(), allowed=allowed
+    )
 
 
 _CONFIG_PROPERTIES = (

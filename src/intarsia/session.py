@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from intarsia.direct import DirectModel
-from intarsia.errors import EPFail, Fail, InvalidArgument, nearest
+from intarsia.errors import EPFail, Fail, InvalidArgument, WrongType, nearest
 from intarsia.feeds import FeedReader, SizesDiffer
 from intarsia.graph import progress
 from intarsia.graph.model import SparseTensorType
@@ -409,6 +409,9 @@ class InferenceSession(SessionApi, SessionDebug):
             run.check()
         start = time.perf_counter_ns()
         wanted = tuple(output_names) if output_names else model.outputs
+        for name in wanted:
+            if not isinstance(name, str):
+                raise WrongType(f"output_names: expected names, got {name!r} ({type(name).__name__})")
         if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):
             results = model.run(inputs, run)
         else:

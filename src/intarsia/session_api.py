@@ -361,6 +361,10 @@ class SessionApi(SessionReports):
     def closed(self) -> bool:
         return isinstance(self._model, _Closed)
 
+    def __repr__(self) -> str:
+        source = "a model in memory" if not isinstance(self._source, (str, os.PathLike)) else repr(os.fspath(self._source))
+        return f"<{type(self).__name__} of {source}: {'closed' if self.closed else ', '.join(self._providers)}>"
+
     def __enter__(self) -> Self:
         return self
 

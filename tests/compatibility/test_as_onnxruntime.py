@@ -274,6 +274,27 @@ def test_links_out_of_the_folder(tmp_path: Path) -> None:
         ort.InferenceSession(tmp_path / "snapshot" / "m.onnx")
 
 
+@pytest.mark.parametrize("location", ["../data/d.bin", "{absolute}"])
+def test_further_folders_of_external_data(tmp_path: Path, location: str) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "data").mkdir()
+    given = model([h.make_node("Add", ["x", "w"], ["y"])], [floats("x", 3, 2)], [floats("y", 3, 2)], [("w", W)])
+    onnx.save(given, tmp_path / "model" / "m.onnx", save_as_external_data=True, location="d.bin", size_threshold=0)
+    (tmp_path / "model" / "d.bin").rename(tmp_path / "data" / "d.bin")
+    moved = onnx.load(tmp_path / "model" / "m.onnx", load_external_data=False)
+    moved.graph.initializer[0].external_data[0].value = location.format(absolute=tmp_path / "data" / "d.bin")
+    onnx.save(moved, tmp_path / "model" / "m.onnx")
+    options = ort.SessionOptions()
+    options.whitelisted_data_folders = str(tmp_path / "mod")
+    with pytest.raises(
+        ExternalDataError, match=r"validation failed .*those that SessionOptions\.whitelisted_data_folders names"
+    ):
+        ort.InferenceSession(tmp_path / "model" / "m.onnx", options)
+    options.whitelisted_data_folders = f"/nowhere;{tmp_path / 'data'}"
+    session = ort.InferenceSession(tmp_path / "model" / "m.onnx", options)
+    np.testing.assert_array_equal(session.run(None, {"x": np.zeros((3, 2), np.float32)})[0], W)
+
+
 class TestLogCallback:
     @pytest.fixture(autouse=True)
     def restored(self):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -239,3 +241,10 @@ def test_arguments(make_session) -> None:
         binding.bind_ortvalue_output("y", X)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="device cann:0: no provider keeps values there"):
         binding.bind_output("y", "cann", 0)
+
+
+def test_a_binding_stays_in_its_process(make_session) -> None:
+    binding = make_session().io_binding()
+    for leave in (pickle.dumps, copy.copy):
+        with pytest.raises(TypeError, match="an IOBinding refers to this process's memory and cannot be pickled or copied"):
+            leave(binding)

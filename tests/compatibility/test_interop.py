@@ -113,6 +113,19 @@ class TestTables:
         with pytest.raises(InvalidArgument, match="an Arrow column of double has 1 missing values; fill them first"):
             make_session(TWO).run(None, arrow.table({"a": [0.5, None], "b": [1, 2], "s": ["p", "q"]}))
 
+    def test_columns_by_name(self, make_session) -> None:
+        pandas = pytest.importorskip("pandas", reason="the tables are pandas'")
+        frame = pandas.DataFrame({"a": [0.5, -1.5], "b": [1, 2], "s": ["p", "q"]})
+        self.check(make_session(TWO).run(None, {name: frame[name] for name in "abs"}))
+        with pytest.raises(InvalidArgument, match=r"input 'b': the table's float64 column does not fit tensor\(int64\)"):
+            make_session(TWO).run(None, {"a": frame["a"], "b": frame["a"], "s": frame["s"]})
+        arrow = pytest.importorskip("pyarrow", reason="the tables are Arrow's")
+        table = arrow.table({"a": [0.5, -1.5], "b": [1, 2], "s": ["p", "q"]})
+        self.check(make_session(TWO).run(None, {name: table[name] for name in "abs"}))
+        self.check(make_session(TWO).run(None, {name: table[name].chunk(0) for name in "abs"}))
+        with pytest.raises(InvalidArgument, match="an Arrow column of double has 1 missing values; fill them first"):
+            make_session(TWO).run(None, {"a": arrow.array([0.5, None]), "b": table["b"], "s": table["s"]})
+
     def test_any_table_with_columns(self, make_session) -> None:
         class Frame:
             columns = ("a", "b", "s")

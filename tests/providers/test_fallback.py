@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import platform
 from collections.abc import Iterator
 
@@ -154,3 +155,20 @@ class TestWhatWasLookedFor:
 
     def test_unknown(self) -> None:
         assert looked_for("AzureExecutionProvider") == ""
+
+
+def test_a_program_without_logging_is_told_once(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(ort.ProviderWarning):
+        session([TENSORRT, CPU])
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("intarsia"), "handlers", [])
+    capfd.readouterr()
+    with pytest.warns(ort.ProviderWarning):
+        session([TENSORRT, CPU])
+    assert TENSORRT not in capfd.readouterr().err
+
+
+def test_a_program_with_logging_has_it_there_too(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.warns(ort.ProviderWarning):
+        session([TENSORRT, CPU])
+    assert TENSORRT in caplog.text

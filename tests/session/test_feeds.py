@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import intarsia as ort
-from intarsia.errors import InvalidArgument
+from intarsia.errors import InvalidArgument, WrongType
 from intarsia.feeds import FeedReader, converted
 from intarsia.graph.dims import fresh_symbol, symbol
 from intarsia.graph.dtypes import DType
@@ -37,6 +37,15 @@ class TestNames:
     def test_unknown(self) -> None:
         with pytest.raises(InvalidArgument, match="Invalid input name: c; valid: 'a', 'b'"):
             read({"a": A, "b": B, "c": A})
+
+    @pytest.mark.parametrize("key", [0, b"a", None])
+    def test_keys_that_are_no_text(self, key: Any) -> None:
+        with pytest.raises(WrongType, match=rf"expected names of inputs as keys, got {key!r} \({type(key).__name__}\)"):
+            read({key: A, "b": B})
+
+    def test_outputs_that_are_no_text(self, make_session) -> None:
+        with pytest.raises(WrongType, match=r"output_names: expected names, got 0 \(int\)"):
+            make_session("g (float[1,3] x) => (float[1,3] y) { y = Neg(x) }").run([0], [np.ones((1, 3), np.float32)])
 
     def test_by_position(self) -> None:
         assert read([A, B])[0] is A  # type: ignore[arg-type]
@@ -218,6 +227,19 @@ class TestArrays:
 
     def test_no_declared_type(self) -> None:
         assert converted([[1.5]], None, "x").shape == (1, 1)
+
+    def test_masked(self) -> None:
+        masked = np.ma.masked_array(A, mask=False)
+        np.testing.assert_array_equal(read({"a": masked, "b": B})[0], A)
+        masked[0, 1] = np.ma.masked
+        with pytest.raises(InvalidArgument, match=r"input 'a': the array has 1 masked values.*\.filled\("):
+            read({"a": masked, "b": B})
+
+    def test_python_objects(self) -> None:
+        with pytest.raises(InvalidArgument, match=r"Actual: \(Python objects such as float\) , expected: \(tensor\(float\)\)"):
+            read({"a": A.astype(object), "b": B})
+        with pytest.raises(InvalidArgument, match=r"Actual: \(tensor\(string\)\) "):
+            read({"a": A.astype(str).astype(object), "b": B})
 
 
 class TestPythonValues:

@@ -6,7 +6,7 @@ import pytest
 
 import intarsia as ort
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS
-from intarsia.errors import InvalidArgument, UnknownOption
+from intarsia.errors import InvalidArgument, UnknownOption, nearest
 
 
 class TestSessionOptions:
@@ -158,3 +158,11 @@ def test_enumerations_have_onnxruntimes_numbers() -> None:
     }  # fmt: skip
     assert [int(e) for e in ort.ExecutionMode] == [0, 1]
     assert [int(e) for e in ort.ExecutionOrder] == [0, 1, 2]
+
+
+def test_short_names_are_recognised() -> None:
+    assert nearest("cuda", ["CPUExecutionProvider", "CUDAExecutionProvider"]).startswith(
+        "did you mean 'CUDAExecutionProvider'?"
+    )
+    assert nearest("OpenVINO", ["OpenVINOExecutionProvider"]).startswith("did you mean 'OpenVINOExecutionProvider'?")
+    assert nearest("", ["CPUExecutionProvider"]) == "valid: 'CPUExecutionProvider'"

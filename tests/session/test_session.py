@@ -34,6 +34,14 @@ class TestModels:
             assert session.run(None, {"x": X})[0].tolist() == Y
         assert ort.InferenceSession(path, providers=[REFERENCE])._model_path == str(path)
 
+    def test_what_a_session_says_of_itself(self, make_model, tmp_path: Path) -> None:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(make_model(AFFINE).SerializeToString())
+        with ort.InferenceSession(path, providers=[REFERENCE]) as session:
+            assert repr(session) == f"<InferenceSession of {str(path)!r}: {', '.join(session.get_providers())}>"
+        assert repr(session) == f"<InferenceSession of {str(path)!r}: closed>"
+        assert repr(ort.InferenceSession(path.read_bytes())).startswith("<InferenceSession of a model in memory: ")
+
     def test_missing_file(self) -> None:
         with pytest.raises(NoSuchFile, match=r"no_such_model.onnx"):
             ort.InferenceSession("no_such_model.onnx")

@@ -6,7 +6,7 @@ import functools
 import mmap
 import os
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from intarsia.errors import ExternalDataError
@@ -22,6 +22,7 @@ class ExternalFiles:
             model's folder too (as in content-addressed caches, where model and weights are links into one store).
         contents: files that are in memory, by location.
         unread: names of tensors whose data nobody will read, so that their files need not exist.
+        allowed: further folders that locations may lead into, also absolute ones.
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class ExternalFiles:
         model_path: str = "",
         contents: Mapping[str, Buffer] | None = None,
         unread: Collection[str] = (),
+        allowed: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self._allowed = allowed
         self._model_path = model_path
         self._mapped: dict[str, Buffer] = dict(contents or {})
         self._unread = unread
@@ -122,9 +125,11 @@ class ExternalFiles:
         except (ValueError, OSError, RuntimeError) as error:  # null characters, names too long, loops of links
             raise ExternalDataError(f"{where}: location {location!r} is not a valid file name: {error}") from None
         absolute = Path(location).is_absolute() or location.startswith(("/", "\\"))
-        if absolute or not any(path.is_relative_to(root) for root in self._roots):
-            raise ExternalDataError(
-                f"External data path validation failed for {where}: location {location!r} leads out of the model's folder "
-                f"{str(self.folder)!r}; for safety only files in that folder are read"
-            )
-        return path
+        inside = not absolute and any(path.is_relative_to(root) for root in self._roots)
+        if inside or any(path.is_relative_to(Path(folder).resolve()) for folder in self._allowed):
+            return path
+        raise ExternalDataError(
+            f"External data path validation failed for {where}: location {location!r} leads out of the model's folder "
+            f"{str(self.folder)!r}; for safety only files in that folder are read, and in those that "
+            "SessionOptions.whitelisted_data_folders names"
+        )

@@ -69,9 +69,10 @@ def _checked(mode: str, where: str) -> str:
 
 
 def report(message: str, *, stacklevel: int = 4) -> None:
-    """A `ProviderWarning`, and the same in the log."""
+    """A `ProviderWarning`, and the same in the log, where the program has set one up: else stderr would have it twice."""
     warnings.warn(message, ProviderWarning, stacklevel=stacklevel + 1)
-    _logger.warning(message)
+    if _logger.hasHandlers():
+        _logger.warning(message)
 
 
 def check_taken(split: Partition, named: Sequence[str], mode: str) -> None:
