@@ -242,7 +242,7 @@ def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
         return _from_python(value, kind, where)
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise InvalidArgument(
-            f"{where}: the array has {np.ma.count_masked(value)} masked values, which a tensor cannot hold; "
+            f"{where}: the array has {int(np.ma.getmaskarray(value).sum())} masked values, which a tensor cannot hold; "
             "give them values by .filled(...)"
         )
     if value.dtype != expected:
