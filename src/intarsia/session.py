@@ -6,11 +6,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
+from intarsia import background
+from intarsia.background import Underway
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, WrongType, nearest
 from intarsia.feeds import FeedReader, SizesDiffer
@@ -31,6 +35,7 @@ from intarsia.warm import Signature, Start, WarmStart, warm_start
 
 if TYPE_CHECKING:
     from intarsia.auto import Choice
+    from intarsia.background import AnyModel
     from intarsia.binding import IOBinding
     from intarsia.compiled import CompiledModel
     from intarsia.explain import Explanation
@@ -57,23 +62,42 @@ class _Maker:
     keep_islands: bool = False
 
     def compiled(self, graph: Graph) -> CompiledModel:
+        return self.of_optimised(self.optimised(graph))
+
+    def optimised(self, graph: Graph) -> Graph:
         from intarsia import prepare
-        from intarsia.collection import collection_paused
+
+        with self._making():
+            start = time.perf_counter_ns()
+            ready = prepare.optimised(graph, self.options, self.disabled)
+            if self.profile is not None:
+                self.profile.add("Session", "graph_optimization", start)
+            return ready
+
+    def of_optimised(self, ready: Graph) -> CompiledModel:
         from intarsia.compiled import compile_model
-        from intarsia.ops.layers import using
         from intarsia.partition.partition import PartitionOptions
         from intarsia.partition.rules import parse_rules
 
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
         split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
-        listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
-        with listened, collection_paused(), using(self.operators):
-            start = time.perf_counter_ns()
-            ready = prepare.optimised(graph, self.options, self.disabled)
-            if self.profile is not None:
-                self.profile.add("Session", "graph_optimization", start)
+        with self._making():
             model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
         return model.with_operators(self.operators)
+
+    def stand_in(self, ready: Graph) -> CompiledModel:
+        with self._making():
+            model = background.stand_in(ready, self.context, self.log)
+        return model.with_operators(self.operators)
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        from intarsia.collection import collection_paused
+        from intarsia.ops.layers import using
+
+        listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
+        with listened, collection_paused(), using(self.operators):
+            yield
 
 
 class InferenceSession(SessionApi, SessionDebug):
@@ -143,7 +167,8 @@ class InferenceSession(SessionApi, SessionDebug):
 
                 self._profile = Profile(start_ns)
             self._create(providers, provider_options)
-            progress.step(progress.READY)
+            if self.is_compiled:
+                progress.step(progress.READY)
 
     def _create(
         self, providers: Sequence[ProviderArgument] | str | None, provider_options: Sequence[Mapping[str, Any]] | None
@@ -182,16 +207,7 @@ class InferenceSession(SessionApi, SessionDebug):
             if isinstance(self._source, (str, bytes, os.PathLike)):
                 self._loaded, entry = None, None  # its code is in the program; it is loaded again for `explain`
         if found is None:
-            whole = maker.compiled(self._graph())
-            check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
-            found = Start(Signature.of(self._graph(), whole.partition.graph), whole)
-            if options.config("ep.context_enable") == "1":
-                from intarsia.context_model import write_context
-
-                write_context(whole, maker.context, options, self._model_path or self._graph().metadata.path or None)
-            precompiled = any(node.compiled_part for node in whole.partition.graph.nodes)
-            if entry is not None and not precompiled and all(part.provider is instances[0] for part in whole.partition.parts):
-                entry.keep(found.signature, whole, instances[0])
+            found = self._compiled_start(maker, choices, mode, entry)
         self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry
         self._signature = signature = found.signature
@@ -208,8 +224,51 @@ class InferenceSession(SessionApi, SessionDebug):
         self._provider_options = {p.name: option_texts(p.options) for p in instances}
         self._note("session_initialization", start)
         self._log = log
-        if options.log_severity_level == 0 or log.isEnabledFor(10):
+        if isinstance(found.model, Underway):
+            found.model.start()
+        elif options.log_severity_level == 0 or log.isEnabledFor(10):
             log.debug("placement of %s\n%s", signature.metadata.path or "the model", self.explain())
+
+    def _compiled_start(self, maker: _Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None) -> Start:
+        """The model compiled, or under way where "session.compile_in_background" asks for that."""
+        options, graph, first = self._sess_options, self._graph(), maker.providers[0]
+        named = [c.name for c in choices if not c.implied]
+        path = self._model_path or graph.metadata.path or None
+
+        def compiled(ready: Graph) -> CompiledModel:
+            whole = maker.of_optimised(ready)
+            check_taken(whole.partition, named, mode)
+            if options.config("ep.context_enable") == "1":
+                from intarsia.context_model import write_context
+
+                write_context(whole, maker.context, options, path)
+            precompiled = any(node.compiled_part for node in whole.partition.graph.nodes)
+            if entry is not None and not precompiled and all(part.provider is first for part in whole.partition.parts):
+                entry.keep(Signature.of(graph, whole.partition.graph), whole, first)
+            return whole
+
+        ready = maker.optimised(graph)
+        if options.config(background.KEY) == "1" and not any(node.compiled_part for node in ready.nodes):
+            return Start(Signature.of(graph, ready), self._underway(maker, ready, compiled))
+        whole = compiled(ready)
+        return Start(Signature.of(graph, whole.partition.graph), whole)
+
+    def _underway(self, maker: _Maker, ready: Graph, compiled: Callable[[Graph], CompiledModel]) -> Underway:
+        """A model that is compiled while the session is used; not for a session that is closed or made anew meanwhile."""
+        session, options = ref(self), self._sess_options
+
+        def wanted(model: Underway) -> bool:
+            options.check_cancelled()
+            owner = session()
+            return owner is not None and owner._model is model
+
+        def take(model: Underway, whole: CompiledModel) -> None:
+            owner = session()
+            if owner is not None and owner._model is model:
+                owner._model = whole
+
+        serving = maker.stand_in(ready)
+        return Underway(serving, lambda: compiled(ready), options.progress_callback, wanted, take)
 
     def _maker_for(self, choices: Sequence[ProviderChoice], keep_islands: bool, profile: Profile | None) -> _Maker:
         options = self._sess_options
@@ -296,9 +355,12 @@ class InferenceSession(SessionApi, SessionDebug):
 
     def _whole_model(self) -> CompiledModel:
         """The model with its partition, which a session that began from the cache does not have."""
-        if isinstance(self._model, DirectModel):
-            return self._compiled(self._graph())
-        return self._model
+        model = self._settled_model()
+        return self._compiled(self._graph()) if isinstance(model, DirectModel) else model
+
+    def _settled_model(self) -> CompiledModel | DirectModel:
+        """The model, once it is compiled."""
+        return self._model.finished() if isinstance(self._model, Underway) else self._model
 
     def _profiled(self, graph: Graph, profile: Profile) -> CompiledModel:
         """A model made as the session's own, which tells `profile` of its kernels."""
@@ -346,7 +408,7 @@ class InferenceSession(SessionApi, SessionDebug):
             Fail: the run was stopped or could not be finished.
         """
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
-        model: CompiledModel | DirectModel = self._model
+        model: AnyModel = self._model
         plain = run_options is None and timeout is None and framework is None and taps is None and not self._watched
         try:
             if inputs is not None and plain and (not output_names or output_names == self._output_names):
@@ -384,13 +446,13 @@ class InferenceSession(SessionApi, SessionDebug):
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options)
 
-    def _fall_back(self, error: EPFail, model: CompiledModel | DirectModel) -> None:
+    def _fall_back(self, error: EPFail, model: AnyModel) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
         with self._fallback_lock:
             if model is not self._model and not any(model is m for m, _ in self._variants.values()):
                 return  # another thread's run has failed too, and the session is a new one already
-            parts = () if isinstance(model, DirectModel) else model.partition.parts
-            only = self._providers[0] if isinstance(model, DirectModel) else parts[0].provider.name if len(parts) == 1 else ""
+            parts = () if isinstance(model, (DirectModel, Underway)) else model.partition.parts
+            only = parts[0].provider.name if len(parts) == 1 else "" if parts else self._providers[0]
             failed = error.provider or only
             left: list[Any] = [c.argument for c in self._choices if c.name != failed and not c.implied]
             allowed = self._fallback_mode == "warn" or (self._fallback_mode == "listed" and left)
@@ -400,7 +462,7 @@ class InferenceSession(SessionApi, SessionDebug):
             report(f"{failed} failed in a run: {error}. The session goes on with {', '.join(self._providers)}.")
 
     def _run_some(
-        self, model: CompiledModel | DirectModel, inputs: list[Any], output_names: Sequence[str] | None,
+        self, model: AnyModel, inputs: list[Any], output_names: Sequence[str] | None,
         run: RunContext | None, stay: frozenset[str] = frozenset(),
     ) -> list[Any]:  # fmt: skip
         if isinstance(output_names, str):
@@ -421,14 +483,14 @@ class InferenceSession(SessionApi, SessionDebug):
             self._shrink(model, run.config[SHRINKAGE])
         return results
 
-    def _read(self, feed: Any) -> tuple[CompiledModel | DirectModel, list[Any]]:
+    def _read(self, feed: Any) -> tuple[AnyModel, list[Any]]:
         """The compiled model for a feed and its inputs. Where these give one symbol two sizes, as onnxruntime allows, it is a
         model without that symbol."""
         model, reader = self._variant(feed)
         try:
             return model, reader.read(feed)
         except SizesDiffer as error:
-            if model is not self._model:
+            if reader is not self._reader:
                 raise
             why = str(error)
         from intarsia import prepare
@@ -440,7 +502,7 @@ class InferenceSession(SessionApi, SessionDebug):
         model, reader = self._made(_OWN_SIZES, opened)
         return model, reader.read(feed)
 
-    def _variant(self, feed: Mapping[str, Any]) -> tuple[CompiledModel | DirectModel, FeedReader]:
+    def _variant(self, feed: Mapping[str, Any]) -> tuple[AnyModel, FeedReader]:
         """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""
         given = self._overridden(feed)
         if not given:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
+from intarsia.background import Underway
 from intarsia.config_keys import check_dynamic_option
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented, WrongType
 from intarsia.options import RunOptions, SessionOptions
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     import contextvars
     from concurrent.futures import ThreadPoolExecutor
 
+    from intarsia.background import AnyModel
     from intarsia.capi.low_level import LowLevelSession
     from intarsia.compiled import CompiledModel
-    from intarsia.direct import DirectModel
     from intarsia.ep_devices import OrtEpDevice
     from intarsia.graph.model import Graph
     from intarsia.ort_device import OrtDevice, OrtMemoryInfo
@@ -103,7 +104,7 @@ class SessionApi(SessionReports):
     """Base of `InferenceSession`; see there."""
 
     _graph: Callable[[], Graph]
-    _model: CompiledModel | DirectModel
+    _model: AnyModel
     _whole_model: Callable[[], CompiledModel]
     _run_some: Callable[..., list[Any]]
     _profile: Profile | None
@@ -349,6 +350,29 @@ class SessionApi(SessionReports):
         """Nothing to do: no provider of this version captures graphs."""
 
     # --- life cycle ---
+
+    @property
+    def is_compiled(self) -> bool:
+        """False while "session.compile_in_background" has the reference provider serve runs."""
+        return not isinstance(self._model, Underway)
+
+    def wait_until_compiled(self, timeout: float | None = None) -> None:
+        """Come back once runs are those of the session's providers. Nothing to wait for without
+        "session.compile_in_background".
+
+        Args:
+            timeout: seconds; None: however long it takes.
+
+        Raises:
+            TimeoutError: it takes longer.
+            EPFail, NotImplemented: a provider cannot compile its part, or none takes a node; runs raise it too.
+            Fail: the session was made in a process that was forked since.
+        """
+        from intarsia.deadline import checked_timeout
+
+        seconds = checked_timeout(timeout) if timeout is not None else None
+        if isinstance(self._model, Underway):
+            self._model.finished(seconds)
 
     def close(self) -> None:
         """Free the session's model and memory. Later runs raise Fail; one that is going on ends as usual."""

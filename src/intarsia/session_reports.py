@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from intarsia.background import Underway
 from intarsia.errors import InvalidArgument
 from intarsia.partition.arena import Arena
 
 if TYPE_CHECKING:
+    from intarsia.background import AnyModel
     from intarsia.compiled import CompiledModel
     from intarsia.direct import DirectModel
     from intarsia.graph.model import Graph
@@ -55,7 +57,8 @@ class SessionReports:
     _signature: Any
     _reader: Any
     _sess_options: SessionOptions
-    _model: CompiledModel | DirectModel
+    _model: AnyModel
+    _settled_model: Callable[[], CompiledModel | DirectModel]
     _arena: Callable[[], Arena]
     _variants: dict[Any, Any]
     _providers: list[str]
@@ -105,11 +108,12 @@ class SessionReports:
         """
         from intarsia.memory_report import MemoryReport
 
-        models = [self._model, *(model for model, _ in tuple(self._variants.values()))]
+        models = [self._settled_model(), *(model for model, _ in tuple(self._variants.values()))]
         return MemoryReport.of(models, self._providers, self._signature.inputs, shapes, self._arena().statistics())
 
-    def _shrink(self, model: CompiledModel | DirectModel, devices: str) -> None:
+    def _shrink(self, model: AnyModel, devices: str) -> None:
         """Give back what no run uses on the devices that a run names: "cpu:0;gpu:0"."""
         from intarsia.memory_report import shrink
 
-        shrink(model, devices)
+        if not isinstance(model, Underway):  # what serves meanwhile keeps none
+            shrink(model, devices)

@@ -36,6 +36,7 @@ from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start f
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from intarsia.background import AnyModel
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.options import SessionOptions
@@ -74,7 +75,7 @@ class Start:
     """A session's beginning from the cache."""
 
     signature: Signature
-    model: DirectModel | CompiledModel
+    model: AnyModel
 
 
 class WarmStart:
