@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,16 @@ from intarsia.providers.fallback import as_onnxruntime
 
 _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
 
-_Slot = tuple[str, np.dtype | None]
+_NO = object()  # the answer of a taker to what is not its own
+
+_Taker = Callable[[Any], Any]
+_Slot = tuple[str, np.dtype | None, _Taker]
 
 
 def _in_ort_value(value: Any) -> Any:
-    """What an OrtValue holds; None for anything else. By name, since values are imported after feeds, if at all."""
+    """What an OrtValue holds; anything else as it is. By name, since values are imported after feeds, if at all."""
     kind = type(value)
-    return value._value if kind.__name__ == "OrtValue" and kind.__module__ == "intarsia.values" else None
+    return value._value if kind.__name__ == "OrtValue" and kind.__module__ == "intarsia.values" else value
 
 
 class SizesDiffer(InvalidArgument):
@@ -31,6 +35,7 @@ class SizesDiffer(InvalidArgument):
 
 
 _TENSORS = (np.ndarray, DeviceTensor)
+_OBJECT = np.dtype(object)
 
 
 class FeedReader:
@@ -38,28 +43,28 @@ class FeedReader:
 
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = tuple(values)
-        self._slots: list[_Slot] = [(v.name, _plain_dtype(v.type)) for v in values]
+        self._slots: list[_Slot] = [(v.name, _plain_dtype(v.type), _taker(v.type)) for v in values]
         self._shapes = [_plain_shape(v.type) for v in values]
         self._count = len(self._slots)
-        self._known: set[tuple[tuple[int, ...], ...]] = set()
+        self._known: set[tuple[tuple[int, ...] | None, ...]] = set()
 
     def quick(self, feed: Mapping[str, Any]) -> list[Any] | None:
-        """The inputs, where they are arrays that need no conversion and their shapes have been seen before; else None."""
+        """The inputs, where they need no conversion and their shapes have been seen before; else None."""
         if len(feed) != self._count:
             return None
         inputs = []
         shapes = []
-        for name, dtype in self._slots:
+        for name, dtype, take in self._slots:
             value = feed.get(name)
-            if type(value) is not np.ndarray:
-                value = _in_ort_value(value)
-            if type(value) is not np.ndarray or (value.dtype is not dtype and (dtype is None or value.dtype != dtype)):
-                return None
-            flags = value.flags
-            if not (flags.carray or (flags.c_contiguous and flags.aligned)):
+            if type(value) is np.ndarray and value.dtype is dtype and value.flags.carray:
+                inputs.append(value)
+                shapes.append(value.shape)
+                continue
+            value = take(value)
+            if value is _NO or (value is None and name not in feed):
                 return None
             inputs.append(value)
-            shapes.append(value.shape)
+            shapes.append(value.shape if type(value) is np.ndarray else None)
         return inputs if tuple(shapes) in self._known else None
 
     def read(self, feed: Mapping[str, Any]) -> list[Any]:
@@ -83,10 +88,9 @@ class FeedReader:
                 raise InvalidArgument(f"Invalid input name: {name}; {nearest(name, names)}")
         inputs = [converted(column_array(feed.get(v.name), v), v.type, f"input {v.name!r}") for v in self.values]
         self._check_sizes(inputs)
-        if all(dtype is not None for _, dtype in self._slots):  # not `in`: NumPy takes None for float64
-            if len(self._known) >= _KNOWN_SHAPES:
-                self._known.clear()
-            self._known.add(tuple(x.shape for x in inputs))
+        if len(self._known) >= _KNOWN_SHAPES:
+            self._known.clear()
+        self._known.add(tuple([x.shape if isinstance(x, _TENSORS) else None for x in inputs]))
         return inputs
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
@@ -161,6 +165,73 @@ def _plain_dtype(kind: ValueType | None) -> np.dtype | None:
     return kind.dtype.numpy if plain and isinstance(kind, TensorType) else None
 
 
+def _taker(kind: ValueType | None) -> _Taker:
+    """A function of one value of this type: the value as `converted` would give it, where nothing has to be converted, and
+    `_NO` where that has to look at it."""
+    if isinstance(kind, OptionalType):
+        return partial(_take_optional, _taker(kind.element))
+    if isinstance(kind, SequenceType):
+        return partial(_take_sequence, _plain_dtype(kind.element), _taker(kind.element))
+    if isinstance(kind, MapType):
+        return partial(_take_map, kind)
+    if not isinstance(kind, TensorType) or kind.dtype is DType.UNDEFINED:
+        return lambda value: _NO
+    return _take_strings if kind.dtype is DType.STRING else partial(_take_array, kind.dtype.numpy)
+
+
+def _take_array(dtype: np.dtype, value: Any) -> Any:
+    value = _in_ort_value(value)
+    if type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype):
+        return _NO
+    flags = value.flags
+    return value if flags.c_contiguous and flags.aligned else _NO
+
+
+def _take_strings(value: Any) -> Any:
+    value = _in_ort_value(value)
+    if type(value) is not np.ndarray or value.dtype is not _OBJECT or not value.flags.c_contiguous:
+        return _NO
+    return value if _are_strings(value.ravel().tolist()) else _NO
+
+
+def _take_sequence(dtype: np.dtype | None, take: _Taker, value: Any) -> Any:
+    value = _in_ort_value(value)
+    if type(value) is not list:
+        return _NO
+    taken = []
+    for element in value:
+        if type(element) is not np.ndarray or element.dtype is not dtype or not element.flags.carray:
+            element = take(element)
+            if element is _NO:
+                return _NO
+        taken.append(element)
+    return taken
+
+
+def _take_map(kind: MapType, value: Any) -> Any:
+    value = _in_ort_value(value)
+    if type(value) is not dict:
+        return _NO
+    try:
+        return converted(value, kind, "")
+    except InvalidArgument:
+        return _NO
+
+
+def _take_optional(take: _Taker, value: Any) -> Any:
+    value = _in_ort_value(value)
+    return None if value is None else take(value)
+
+
+def _are_strings(items: list[Any]) -> bool:
+    """Whether all are `str`."""
+    try:
+        "".join(items)  # the quickest look at all types
+    except TypeError:
+        return False
+    return True
+
+
 def converted(value: Any, kind: ValueType | None, where: str) -> Any:
     """`value` as a program takes it: a C-contiguous native array, a list of values, a dict, or None for an optional.
 
@@ -217,6 +288,8 @@ def _map_value(value: Any, kind: ValueType | None, where: str) -> Any:
     """A map's value as a scalar of its element type; strings stay."""
     if not isinstance(kind, TensorType) or kind.dtype is DType.STRING:
         return value
+    if type(value) is float and kind.dtype in (DType.FLOAT, DType.DOUBLE):
+        return kind.dtype.numpy.type(value)
     if isinstance(value, (str, bytes)):
         raise InvalidArgument(f"{where}: Unexpected value type  {type(value)}, expected {kind.onnx_name}, got {value!r}")
     found = converted(value, TensorType(kind.dtype), where)
@@ -302,11 +375,7 @@ def strings(value: Any, where: str) -> np.ndarray:
     if array.dtype.kind not in "SO":
         raise InvalidArgument(f"{where}: expected strings for tensor(string), got {_named(array.dtype)}")
     items = array.reshape(-1).tolist()
-    try:
-        "".join(items)  # the quickest look at all types
-    except TypeError:
-        pass
-    else:
+    if _are_strings(items):
         return np.array(array, dtype=object, order="C")
     out = np.empty(array.shape, dtype=object)
     flat = out.reshape(-1)

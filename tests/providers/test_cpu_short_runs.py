@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,101 @@ def test_definitions_of_strings_are_traced_once_and_still_say_what_is_wrong() ->
         with pytest.raises(IntarsiaError, match="word"):
             session.run(None, {"x": np.array(["1.5", "word"], object)})
     assert session.run(None, {"x": np.array(["3", "4"], object)})[0].tolist() == [3.0, 4.0]
+
+
+SEQUENCE = [normal(2, 3), normal(2, 3), normal(4, 3)]
+
+
+def separate(results: list[Any], *others: Any) -> bool:
+    """Whether no two arrays of results, and none of them and of `others`, share memory."""
+    mine, theirs = [[a for v in values for a in (v if isinstance(v, list) else [v])] for values in (results, others)]
+    pairs = [(a, b) for i, a in enumerate(mine) for b in (*mine[i + 1 :], *theirs)]
+    return not any(np.shares_memory(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "outputs"),
+    [
+        ("y = SequenceAt(s, i)", "float[a, b] y"),
+        ("y = SequenceAt(s, i) z = SequenceAt(s, i)", "float[a, b] y, float[c, d] z"),
+        ("y = SequenceErase(s, i)", "seq(float[a, b]) y"),
+        ("y = Identity(s)", "seq(float[a, b]) y"),
+        ("y = SequenceInsert(s, x)", "seq(float[a, b]) y"),
+        ("y = SequenceConstruct(x, x)", "seq(float[a, b]) y"),
+        ("y = SequenceConstruct(w, w)", "seq(float[a, b]) y"),
+        ("y = SplitToSequence<axis = 1>(x, i)", "seq(float[a, b]) y"),
+        ("y = SplitToSequence(x, i) z = SequenceAt(y, i)", "seq(float[a, b]) y, float[c, d] z"),
+        ("e = Exp(x) y = SequenceConstruct(e, x) z = Identity(e)", "seq(float[a, b]) y, float[c, d] z"),
+    ],
+)
+def test_results_of_host_operators_belong_to_the_caller(nodes: str, outputs: str) -> None:
+    session = session_of(f"g (seq(float[m, k]) s, float[2, 3] x, int64 i) => ({outputs}) {{ {nodes} }}", {"w": normal(2, 3)})
+    x, feed = normal(2, 3), {"s": SEQUENCE, "i": np.array(1)}
+    for _ in range(3):
+        results = session.run(None, {**feed, "x": x})
+        assert separate(results, SEQUENCE[0], SEQUENCE[1], SEQUENCE[2], x)
+        expected = [[a.copy() for a in (v if isinstance(v, list) else [v])] for v in results]
+        for value in results:
+            for array in value if isinstance(value, list) else [value]:
+                assert array.flags.c_contiguous
+                array[...] = 7
+        again = session.run(None, {**feed, "x": x})
+        for value, known in zip(again, expected, strict=True):
+            for array, other in zip(value if isinstance(value, list) else [value], known, strict=True):
+                np.testing.assert_array_equal(array, other)
+        with_options = session.run(None, {**feed, "x": x}, ort.RunOptions())
+        assert separate(with_options, *again)
+
+
+def test_constants_of_bodies_belong_to_the_model() -> None:
+    body = "{0} () => (seq(float[2]) {1}) {{ c = Constant<value = float[2] {{1, 2}}>() {1} = SequenceConstruct(c) }}"
+    branches = f"then_branch = {body.format('t', 'yt')}, else_branch = {body.format('e', 'ye')}"
+    session = session_of(f"g (bool c) => (seq(float[2]) y) {{ y = If<{branches}>(c) }}")
+    for _ in range(3):
+        (found,) = session.run(None, {"c": np.array(True)})
+        assert found[0].tolist() == [1, 2]
+        found[0][:] = 9
+
+
+def test_native_steps_between_host_operators() -> None:
+    session = session_of("""g (string[n, m] w, float[k] x) => (float[k, 1] y, bool[r] z, string[r] u)
+        <int64[1] s = {-1}, int64[2] c = {-1, 1}, int64 i = {0}> {
+        f = Reshape(w, s)  u = StringNormalizer <case_change_action = "LOWER"> (f)  z = Equal(u, f)
+        e = Exp(x)  q = SequenceConstruct(e, x)  a = SequenceAt(q, i)  y = Reshape(a, c) }""")
+    for words in ([["a", "B"], ["c", "D"]], [["X", "y"]], [["X", "y"]]):
+        w, x = np.array(words, object), normal(4)
+        y, z, u = session.run(None, {"w": w, "x": x})
+        np.testing.assert_allclose(y, np.exp(x).reshape(-1, 1), rtol=1e-5)
+        assert u.tolist() == [s.lower() for s in w.reshape(-1)]
+        assert z.tolist() == [s == s.lower() for s in w.reshape(-1)]
+
+
+def test_stopping_between_host_operators() -> None:
+    session = session_of("g (seq(float[a]) s, int64 i) => (float[a] y) { t = SequenceErase(s, i) y = SequenceAt(t, i) }")
+    feed = {"s": [normal(2), normal(2)], "i": np.array(0)}
+    options = ort.RunOptions()
+    np.testing.assert_array_equal(session.run(None, feed, options)[0], feed["s"][1])
+    options.terminate = True
+    with pytest.raises(IntarsiaError, match="terminate flag"):
+        session.run(None, feed, options)
+
+
+def test_an_error_of_a_host_operator_names_the_node() -> None:
+    session = session_of("g (seq(float[a]) s, int64 i) => (float[a] y) { y = SequenceAt(s, i) }")
+    for _ in range(2):
+        with pytest.raises(InvalidGraph, match=r"SequenceAt.*position 5 is out of range for a sequence of 1 elements"):
+            session.run(None, {"s": [normal(2)], "i": np.array(5)})
+    session = session_of("g (seq(float[a]) s) => (float[a, b] y) { y = ConcatFromSequence <axis = 0, new_axis = 1> (s) }")
+    with pytest.raises(InvalidGraph, match=r"elements of shapes \[2\], \[3\] cannot be stacked"):
+        session.run(None, {"s": [normal(2), normal(3)]})
+
+
+def test_definitions_are_traced_for_each_combination_of_shapes() -> None:
+    session = session_of("g (seq(string[n]) s, int64 i, int64 j) => (bool[n] y) {"
+                         " a = SequenceAt(s, i) b = SequenceAt(s, j) y = Equal(a, b) }")  # fmt: skip
+    words = [np.array(list(text), object) for text in ("abc", "abd", "x", "y", "x", "")]
+    for i, j in ((0, 1), (2, 3), (2, 4), (0, 2), (5, 5), (1, 0)):
+        feed = {"s": words, "i": np.array(i), "j": np.array(j)}
+        np.testing.assert_array_equal(session.run(None, feed)[0], words[i] == words[j])
+    with pytest.raises(IntarsiaError, match="Equal"):
+        session.run(None, {"s": words, "i": np.array(0), "j": np.array(5)})

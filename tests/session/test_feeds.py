@@ -132,11 +132,50 @@ class TestQuick:
         reader.read({"a": A, "b": B})
         assert reader.quick({"a": fixed, "b": B}) is not None
 
-    def test_strings_are_always_looked_at(self) -> None:
+    def test_strings(self) -> None:
         reader = FeedReader([Value("s", TensorType(DType.STRING, (2,)))])
-        feed = {"s": np.array(["a", "b"], dtype=object)}
-        reader.read(feed)
-        assert reader.quick(feed) is None
+        words = np.array(["a", "b"], dtype=object)
+        reader.read({"s": words})
+        found = reader.quick({"s": words})
+        assert found is not None
+        assert found[0] is words
+        for other in (["a", b"b"], ["a", 1], ["a", None]):
+            assert reader.quick({"s": np.array(other, dtype=object)}) is None
+        for wrong in (np.array(["a", "b"]), ["a", "b"], np.array(["a", "b", "c"], dtype=object), np.array([1, 2])):
+            assert reader.quick({"s": wrong}) is None
+
+    def test_sequences(self) -> None:
+        element = TensorType(DType.FLOAT, None)
+        reader = FeedReader([Value("s", SequenceType(element)), Value("t", SequenceType(TensorType(DType.STRING, None)))])
+        words = [np.array(["a"], dtype=object)]
+        reader.read({"s": [A], "t": words})
+        for given in ([A], [], [A, np.ones(7, np.float32)]):
+            found = reader.quick({"s": given, "t": words})
+            assert found is not None
+            assert found[0] is not given
+            assert all(x is y for x, y in zip(found[0], given, strict=True))
+        for other in ([A, B], [A.tolist()], [A, None], (A,), A, [np.asfortranarray(A)]):
+            assert reader.quick({"s": other, "t": words}) is None
+        assert reader.quick({"s": [A], "t": [np.array([b"a"], dtype=object)]}) is None
+
+    def test_optional_values_and_maps(self) -> None:
+        reader = FeedReader([Value("o", OptionalType(FLOAT)), Value("m", MapType(DType.INT64, TensorType(DType.FLOAT)))])
+        numbers = {1: 0.5, 2: 1}
+        reader.read({"o": A, "m": numbers})
+        reader.read({"m": numbers})
+        found = reader.quick({"o": A, "m": numbers})
+        assert found is not None
+        assert found[0] is A
+        assert found[1] == {1: np.float32(0.5), 2: np.float32(1)}
+        assert all(type(v) is np.float32 for v in found[1].values())
+        empty = reader.quick({"o": None, "m": numbers})
+        assert empty is not None
+        assert empty[0] is None
+        assert reader.quick({"o": B, "m": numbers}) is None
+        assert reader.quick({"other": A, "m": numbers}) is None
+        assert reader.quick({"o": A, "m": {"one": 0.5}}) is None
+        with pytest.raises(InvalidArgument, match="Unexpected key type"):
+            reader.read({"o": A, "m": {"one": 0.5}})
 
     def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("intarsia.feeds._KNOWN_SHAPES", 4)

@@ -5,7 +5,9 @@ Element-wise arithmetic on types narrower than float32 is done in float32 and ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,61 @@ def interpret(
     return [values[id(r)] for r in roots]
 
 
+_SILENT = frozenset(
+    ("input", "scalar", "broadcast", "reshape", "transpose", "slice", "concat", "eq", "ne", "not", "and", "or", "xor")
+)  # of which NumPy warns of nothing
+
+
+class Recipe:
+    """Roots whose sizes are all numbers, made ready to be interpreted any number of times."""
+
+    def __init__(self, roots: Sequence[Tensor]) -> None:
+        interpreter = _Interpreter((), {})
+        order = walk(roots)
+        places = {id(t): i for i, t in enumerate(order)}
+        last = {id(a): i for i, t in enumerate(order) for a in t.args}
+        self._values: list[Any] = [None] * len(order)
+        self._inputs: list[tuple[int, int]] = []
+        self._steps: list[tuple[int, Callable[[list[np.ndarray]], np.ndarray], tuple[int, ...], tuple[int, ...]]] = []
+        self._roots = [(places[id(r)], interpreter.shape(r.shape)) for r in roots]
+        kept = {place for place, _ in self._roots}
+        for i, t in enumerate(order):
+            if t.prim == "input":
+                self._inputs.append((i, t.attrs[0]))
+            elif not t.args:
+                self._values[i] = interpreter.apply(t, [])
+            else:
+                reads = tuple(places[id(a)] for a in t.args)
+                frees = tuple({p for a, p in zip(t.args, reads, strict=True) if last[id(a)] == i and order[p].args} - kept)
+                self._steps.append((i, interpreter.prepared(t), reads, frees))
+        self._constants = frozenset(id(v) for v in self._values if v is not None)
+        self._silent = all(t.prim in _SILENT or t.dtype is DType.STRING for t in order)
+
+    def run(self, operands: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As `interpret`; the results are arrays that share no memory with the recipe, but may be operands as they are."""
+        values = self._values.copy()
+        for place, which in self._inputs:
+            values[place] = operands[which]
+        if self._silent:
+            self._apply(values)
+        else:
+            with np.errstate(all="ignore"):
+                self._apply(values)
+        results = []
+        for place, shape in self._roots:
+            value = np.asarray(values[place])
+            if value.base is not None or id(value) in self._constants or not value.flags.c_contiguous:
+                value = value.copy()
+            results.append(value if value.shape == shape else value.reshape(shape))
+        return results
+
+    def _apply(self, values: list[Any]) -> None:
+        for place, function, reads, frees in self._steps:
+            values[place] = function([values[i] for i in reads])
+            for i in frees:
+                values[i] = None
+
+
 class _Interpreter:
     def __init__(self, operands: Sequence[np.ndarray | None], env: Mapping[str, int]) -> None:
         self.operands, self.env = operands, env
@@ -74,6 +131,21 @@ class _Interpreter:
             return out if t.dtype is DType.BOOL else out.astype(t.dtype.numpy)
         out = ELEMENTWISE[t.prim](*args)
         return out if out.dtype == t.dtype.numpy else np.asarray(out).astype(t.dtype.numpy)
+
+    def prepared(self, t: Tensor) -> Callable[[list[np.ndarray]], np.ndarray]:
+        """`apply` of `t` as a function of the arguments."""
+        structural = getattr(self, "_" + t.prim, None)
+        if structural is not None:
+            return partial(structural, t)
+        if t.args[0].dtype in _NARROW_FLOATS:
+            return partial(self.apply, t)
+        function, dtype = ELEMENTWISE[t.prim], t.dtype.numpy
+
+        def applied(args: list[np.ndarray]) -> np.ndarray:
+            out = function(*args)
+            return out if out.dtype == dtype else np.asarray(out).astype(dtype)
+
+        return applied
 
     def _input(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         value = self.operands[t.attrs[0]]
@@ -280,19 +352,32 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
 
 def _to_strings(x: np.ndarray) -> np.ndarray:
     """Numbers as onnxruntime prints them: integers (and bool) in decimal, others with up to 8 significant digits."""
-    special = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
-    if x.dtype.kind in "iub":
-        texts = [str(int(v)) for v in x.reshape(-1)]
-    else:
-        texts = [special.get(t, t) for t in (f"{float(v):.8g}" for v in x.reshape(-1))]
-    return np.array(texts, object).reshape(x.shape)
+    flat = x.reshape(-1)
+    if flat.dtype.kind == "b":
+        flat = flat.astype(np.int8)
+    if flat.dtype.kind in "iu":
+        return object_array(map(str, flat.tolist()), x.shape)
+    texts: list[str] = list(map("{:.8g}".format, flat.astype(np.float64).tolist()))
+    if not np.isfinite(flat.astype(np.float64)).all():
+        texts = [_SPECIAL.get(t, t) for t in texts]
+    return object_array(texts, x.shape)
+
+
+_SPECIAL = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
+
+
+def object_array(items: Iterable[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """An array of objects of this shape, of which `items` has as many as it needs."""
+    made = np.fromiter(items, object, math.prod(shape))
+    return made if len(shape) == 1 else made.reshape(shape)
 
 
 def _from_strings(x: np.ndarray, dtype: DType) -> np.ndarray:
     """Texts as float64, or exactly as int64/uint64 where `dtype` is an integer type; fractions are cut off."""
+    items = x.reshape(-1).tolist()
     if not dtype.is_integer:
-        return np.array([float(t) for t in x.reshape(-1)], np.float64).reshape(x.shape)
-    whole = [int(t) if t.strip().lstrip("+-").isdigit() else int(float(t)) for t in x.reshape(-1)]
+        return np.fromiter(map(float, items), np.float64, len(items)).reshape(x.shape)
+    whole = [int(t) if t.strip().lstrip("+-").isdigit() else int(float(t)) for t in items]
     return np.array(whole, np.uint64 if dtype is DType.UINT64 else np.int64).reshape(x.shape)
 
 

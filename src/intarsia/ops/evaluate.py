@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,14 @@ from intarsia.graph.dims import evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
 from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import DivisionByZero, interpret
-from intarsia.ops.infer import MALFORMED, call, trace
+from intarsia.kernel.interpret import DivisionByZero, Recipe, interpret
+from intarsia.ops.infer import MALFORMED, call, check_inputs, keywords, trace
 from intarsia.ops.registry import OpRecord, Registry
 
 RunGraph = Callable[[Graph, Sequence[Any]], list[Any]]
+Evaluate = Callable[[Sequence[Any]], list[Any]]  # a node's outputs from its inputs
+
+_TRACES = 16  # combinations of shapes for which a prepared call keeps what it has traced
 
 
 def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_graph: RunGraph | None = None) -> list[Any]:
@@ -39,38 +43,71 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
     return evaluate_record(record, node, inputs, run_graph)
 
 
-def evaluate_record(
-    record: OpRecord,
-    node: Node,
-    inputs: Sequence[Any],
-    run_graph: RunGraph | None = None,
-    checked: Mapping[str, Any] | None = None,
-) -> list[Any]:
-    """`evaluate_node` by a record; `checked`: the node's attributes as `ops.infer.keywords` gave them, for a host operator."""
+def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None) -> list[Any]:
+    """`evaluate_node` by a record."""
     try:
         if record.host:
-            out = call(record, node, inputs, checked=checked, run_graph=run_graph)
-            results = list(out) if isinstance(out, (tuple, list)) and not _single_sequence(record, node, out) else [out]
-            return (results + [None] * len(node.outputs))[: len(node.outputs)]
+            return _outputs(call(record, node, inputs, run_graph=run_graph), len(node.outputs))
         return _evaluate_definition(record, node, inputs)
-    except k.DefinitionError as error:
-        raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
-    except DivisionByZero as error:
-        raise InvalidArgument(f"node {node.name!r} ({node.qualified_op}): {error}") from error
-    except IntarsiaError:  # of a node in a body
-        raise
-    except MemoryError as error:
-        raise OutOfMemory(
-            f"node {node.name!r} ({node.qualified_op}): {error}: use a smaller batch or a shorter input, or free memory"
-        ) from error
-    except MALFORMED as error:
+    except Exception as error:
+        told = _told(node, inputs, error)
+        if told is error:
+            raise
+        raise told from error
+
+
+def _outputs(out: Any, count: int) -> list[Any]:
+    """One value for each output: an operator gives several as a tuple; a list is one sequence."""
+    results = list(out) if type(out) is tuple else [out]
+    return results if len(results) == count else (results + [None] * count)[:count]
+
+
+def _told(node: Node, inputs: Sequence[Any], error: Exception) -> Exception:
+    """What callers are told of an error of a definition."""
+    where = f"node {node.name!r} ({node.qualified_op})"
+    if isinstance(error, k.DefinitionError):
+        return InvalidGraph(f"{where}: {error}")
+    if isinstance(error, DivisionByZero):
+        return InvalidArgument(f"{where}: {error}")
+    if isinstance(error, IntarsiaError):  # of a node in a body
+        return error
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory")
+    if isinstance(error, MALFORMED):
         shapes = ", ".join("-" if x is None else str(getattr(x, "shape", type(x).__name__)) for x in inputs)
-        raise Fail(f"node {node.name!r} ({node.qualified_op}) failed on inputs of shapes {shapes}: {error}") from error
+        return Fail(f"{where} failed on inputs of shapes {shapes}: {error}")
+    return error
 
 
-def _single_sequence(record: OpRecord, node: Node, out: Any) -> bool:
-    """A list returned by an operator is one sequence value; several outputs come as a tuple."""
-    return isinstance(out, list)
+def prepared_call(record: OpRecord, node: Node) -> Evaluate:
+    """`evaluate_record` of a node without bodies as a function of its inputs: what is the same in every call is looked up once.
+
+    Definitions in primitives are traced once for each combination of input shapes, where no values decide what they are.
+    """
+    if not record.host:
+        by_values = record.value_indices or not record.deterministic
+        return partial(evaluate_record, record, node) if by_values else _Traced(record, node)
+    try:
+        check_inputs(record, node.inputs)
+        attributes = keywords(record, node, run_graph=None)
+        function = record.bind(**attributes) if record.bind else partial(record.function, **attributes)
+    except k.DefinitionError:
+        return partial(evaluate_record, record, node)  # says what is wrong when it runs
+    count = len(node.outputs)
+
+    def evaluated(inputs: Sequence[Any]) -> list[Any]:
+        for x in inputs:
+            if x is None:
+                return evaluate_record(record, node, inputs)
+        try:
+            return _outputs(function(*inputs), count)
+        except Exception as error:
+            told = _told(node, inputs, error)
+            if told is error:
+                raise
+            raise told from error
+
+    return evaluated
 
 
 def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) -> list[Any]:
@@ -94,30 +131,35 @@ def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) ->
     return [None if r is None else np.ascontiguousarray(next(found)).reshape(_static(r)) for r in roots]
 
 
-def traced_once(record: OpRecord, node: Node) -> Callable[[Sequence[Any]], list[Any] | None] | None:
-    """A definition for inputs of the same shapes in every call, traced in the first one; None where values decide what it is.
+class _Traced:
+    """A definition that is traced in the first call with inputs of these shapes."""
 
-    The function answers None where something is no array, or is wrong: `evaluate_node` says what.
-    """
-    if record.host or record.value_indices or not record.deterministic:
-        return None
-    kept: list[list[k.Tensor]] = []
+    def __init__(self, record: OpRecord, node: Node) -> None:
+        self.record, self.node = record, node
+        self.known: dict[object, Recipe | None] = {}
 
-    def evaluated(inputs: Sequence[Any]) -> list[Any] | None:
-        if any(type(x) is not np.ndarray for x in inputs):
-            return None
+    def __call__(self, inputs: Sequence[Any]) -> list[Any]:
+        key = tuple([(x.shape, x.dtype) if type(x) is np.ndarray else None for x in inputs])
+        recipe = self.known.get(key)
+        if recipe is None and None not in key and key not in self.known:
+            if len(self.known) >= _TRACES:
+                self.known.clear()
+            recipe = self.known[key] = self._traced(inputs)
+        if recipe is None:
+            return evaluate_record(self.record, self.node, inputs)
         try:
-            if not kept:
-                roots = trace(record, node, [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(inputs)], {})
-                if any(not isinstance(r, k.Tensor) for r in roots):
-                    return None
-                kept.append(roots)  # type: ignore[arg-type]
-            results = interpret(kept[0], inputs)
-        except (k.DefinitionError, DivisionByZero, IntarsiaError, MemoryError, *MALFORMED):
-            return None
-        return [np.ascontiguousarray(y).reshape(_static(r)) for r, y in zip(kept[0], results, strict=True)]
+            return recipe.run(inputs)
+        except (IntarsiaError, MemoryError, *MALFORMED):
+            return evaluate_record(self.record, self.node, inputs)
 
-    return evaluated
+    def _traced(self, inputs: Sequence[np.ndarray]) -> Recipe | None:
+        """None where something is wrong with the inputs, or other than usual: `evaluate_record` finds what."""
+        operands = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(inputs)]
+        try:
+            roots = [r for r in trace(self.record, self.node, operands, {}) if isinstance(r, k.Tensor)]
+            return Recipe(roots) if len(roots) == len(self.node.outputs) else None
+        except (IntarsiaError, MemoryError, *MALFORMED):
+            return None
 
 
 def _static(root: k.Tensor) -> list[int]:

@@ -54,6 +54,7 @@ class OpRecord:
     reason: str = ""  # why it is a host operator
     deterministic: bool = True
     fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError
+    bind: Callable[..., Callable[..., Any]] | None = None  # host ops: from the attributes to a function of the inputs alone
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -172,6 +173,7 @@ def host_op(
     domain: str = "",
     values: tuple[str, ...] = (),
     deterministic: bool = True,
+    bind: Callable[..., Callable[..., Any]] | None = None,
 ) -> Callable[[F], F]:
     """Register an operator that runs as a NumPy function on the host.
 
@@ -179,11 +181,13 @@ def host_op(
         infer: same parameters as the function, but inputs are `ValueType`s (None: omitted); returns the output types. Sizes
             that depend on data are `fresh_symbol`s.
         reason: why it is not written in primitives; shown by `explain` and the operator table.
+        bind: takes the attributes and gives a function of the inputs that computes what the operator's function does: for
+            tables that are made of attributes, once and not at every run. It raises DefinitionError where that would.
     """
 
     def register(function: F) -> F:
         for version in (since,) if isinstance(since, int) else since:
-            REGISTRY.add(OpRecord(domain, name, version, function, True, infer, values, reason, deterministic))
+            REGISTRY.add(OpRecord(domain, name, version, function, True, infer, values, reason, deterministic, bind=bind))
         return function
 
     return register

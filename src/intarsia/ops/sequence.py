@@ -11,6 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import merge_types
+from intarsia.ops.operands import normal_axis
 from intarsia.ops.registry import host_op
 
 _REASON = "sequences are lists on the host"
@@ -93,21 +94,22 @@ def _split_type(input: Kind, split: Kind = None, *, axis: int = 0, keepdims: int
 @host_op("SplitToSequence", since=(11, 24), infer=_split_type, reason=_REASON)
 def split_to_sequence(input: np.ndarray, split: np.ndarray | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Any]:
     extent = input.shape[axis]
+    before = (slice(None),) * (axis % input.ndim)
     if split is None:
-        parts = np.split(input, extent, axis) if extent else []
-        return [p if keepdims else np.squeeze(p, axis) for p in parts]
+        return [input[(*before, slice(i, i + 1) if keepdims else i)] for i in range(extent)]
     if np.ndim(split) == 0:
         size = int(split)
         if size <= 0:
             raise k.DefinitionError(f"split is {size}; expected a positive number")
-        return np.split(input, range(size, extent, size), axis) if extent else []
+        return [input[(*before, slice(i, i + size))] for i in range(0, extent, size)]
     if int(np.sum(split)) != extent or np.any(split < 0):
         total = int(np.sum(split))
         raise k.DefinitionError(
             f"split {np.asarray(split).tolist()} adds up to {total}; expected sizes from 0 whose sum is the {extent} of axis "
             f"{axis}"
         )
-    return np.split(input, np.cumsum(split)[:-1], axis) if len(split) else []
+    ends = np.cumsum(split).tolist()
+    return [input[(*before, slice(start, end))] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _concat_type(input_sequence: Kind, *, axis: int, new_axis: int = 0) -> Kind:
@@ -124,7 +126,13 @@ def _concat_type(input_sequence: Kind, *, axis: int, new_axis: int = 0) -> Kind:
 def concat_from_sequence(input_sequence: list[np.ndarray], *, axis: int, new_axis: int = 0) -> np.ndarray:
     if not input_sequence:
         raise k.DefinitionError("an empty sequence cannot be concatenated")
-    return np.stack(input_sequence, axis) if new_axis else np.concatenate(input_sequence, axis)
+    if not new_axis:
+        return np.concatenate(input_sequence, axis)
+    shape = input_sequence[0].shape
+    if any(x.shape != shape for x in input_sequence):
+        raise k.DefinitionError(f"elements of shapes {', '.join(str(list(x.shape)) for x in input_sequence)} cannot be stacked")
+    at = normal_axis(axis, len(shape) + 1)
+    return np.concatenate([x.reshape(*shape[:at], 1, *shape[at:]) for x in input_sequence], at)
 
 
 @host_op(

@@ -7,6 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,21 @@ from intarsia.graph.dims import Dim, broadcast_shapes, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import object_array
 from intarsia.ops.registry import host_op
 
 _REASON = "strings are Python objects on the host"
 
 
-def _strings(shape: tuple[int, ...], items: Sequence[Any]) -> np.ndarray:
-    out = np.empty(len(items), object)
-    out[:] = items
-    return out.reshape(shape)
+_WORTH_SORTING_OUT = 16  # strings, from which on it is looked whether most of them occur more than once
+
+
+def _repeated(items: list[str]) -> dict[str, int] | None:
+    """The different strings, numbered, where most of many occur more than once; then work is done once for each of them."""
+    if len(items) < _WORTH_SORTING_OUT:
+        return None
+    different = set(items)
+    return dict(zip(different, range(len(different)), strict=True)) if 2 * len(different) <= len(items) else None
 
 
 def _of_strings(*xs: TensorType) -> None:
@@ -52,11 +59,19 @@ def _split_type(X: TensorType) -> tuple[TensorType, TensorType]:
 @host_op("StringSplit", since=20, infer=_split_type, reason=_REASON)
 def string_split(X: np.ndarray, *, delimiter: str = "", maxsplit: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Pieces of each string along a new last axis, padded with empty strings, and how many there are."""
-    limit = -1 if maxsplit is None else maxsplit
-    pieces = [s.split(delimiter or None, limit) for s in X.reshape(-1)]
-    width = max((len(p) for p in pieces), default=0)
-    flat = [piece for row in pieces for piece in [*row, *[""] * (width - len(row))]]
-    return _strings((*X.shape, width), flat), np.array([len(p) for p in pieces], np.int64).reshape(X.shape)
+    items, separator, limit = X.ravel().tolist(), delimiter or None, -1 if maxsplit is None else maxsplit
+    numbers = _repeated(items)
+    pieces = [s.split(separator, limit) for s in (items if numbers is None else numbers)]
+    counts = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    widths = set(map(len, pieces))
+    width = max(widths, default=0)
+    if len(widths) > 1:
+        pieces = [row + [""] * (width - len(row)) for row in pieces]
+    table = object_array(chain.from_iterable(pieces), (len(pieces), width))
+    if numbers is not None:
+        rows = np.fromiter(map(numbers.__getitem__, items), np.intp, len(items))
+        table, counts = table[rows], counts[rows]
+    return table.reshape(*X.shape, width), counts.reshape(X.shape)
 
 
 def _match_type(X: TensorType) -> TensorType:
@@ -64,14 +79,32 @@ def _match_type(X: TensorType) -> TensorType:
     return TensorType(DType.BOOL, X.shape)
 
 
-@host_op("RegexFullMatch", since=20, infer=_match_type, reason=_REASON)
-def regex_full_match(X: np.ndarray, *, pattern: str) -> np.ndarray:
-    """Whether the whole string matches `pattern` (re2's syntax, as far as Python's `re` shares it)."""
+def _matcher(pattern: str) -> Callable[[np.ndarray], np.ndarray]:
     try:
-        compiled = re.compile(pattern)
+        match = re.compile(pattern).fullmatch
     except re.error as error:
         raise k.DefinitionError(f"pattern {pattern!r} is not a regular expression: {error}") from None
-    return np.array([compiled.fullmatch(s) is not None for s in X.reshape(-1)], np.bool_).reshape(X.shape)
+
+    def matches(X: np.ndarray) -> np.ndarray:
+        items = X.ravel().tolist()
+        numbers = _repeated(items)
+        if numbers is None:
+            return np.fromiter(map(match, items), np.bool_, len(items)).reshape(X.shape)
+        matched = {s: match(s) is not None for s in numbers}
+        return np.fromiter(map(matched.__getitem__, items), np.bool_, len(items)).reshape(X.shape)
+
+    return matches
+
+
+@host_op(
+    "RegexFullMatch", since=20, infer=_match_type, reason=_REASON, bind=lambda *, pattern: _matcher(pattern)
+)  # fmt: skip
+def regex_full_match(X: np.ndarray, *, pattern: str) -> np.ndarray:
+    """Whether the whole string matches `pattern` (re2's syntax, as far as Python's `re` shares it)."""
+    return _matcher(pattern)(X)
+
+
+_CHANGES: dict[str, Callable[[str], str] | None] = {"NONE": None, "LOWER": str.lower, "UPPER": str.upper}
 
 
 def _normalizer_type(X: TensorType) -> TensorType:
@@ -89,13 +122,16 @@ def string_normalizer(
     """Strings of a [C] or [1, C] tensor without stop words, in lower or upper case."""
     if X.ndim not in (1, 2) or (X.ndim == 2 and X.shape[0] != 1):
         raise k.DefinitionError(f"X has shape {list(X.shape)}; expected [C] or [1, C]")
-    changes: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": str.lower, "UPPER": str.upper}
-    if case_change_action not in changes:
+    if case_change_action not in _CHANGES:
         raise k.DefinitionError(f"case_change_action is {case_change_action!r}; expected NONE, LOWER or UPPER")
-    fold: Callable[[str], str] = str if is_case_sensitive else str.lower
-    dropped = {fold(w) for w in stopwords or ()}
-    kept = [changes[case_change_action](s) for s in X.reshape(-1) if fold(s) not in dropped] or [""]
-    return _strings((*X.shape[:-1], len(kept)), kept)
+    kept = X.ravel().tolist()
+    if stopwords:
+        fold: Callable[[str], str] = str if is_case_sensitive else str.lower
+        dropped = {fold(w) for w in stopwords}
+        kept = [s for s in kept if fold(s) not in dropped]
+    kept = kept or [""]
+    change = _CHANGES[case_change_action]
+    return object_array(kept if change is None else map(change, kept), (*X.shape[:-1], len(kept)))
 
 
 def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int]) -> TensorType:

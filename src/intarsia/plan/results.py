@@ -113,3 +113,12 @@ def block_nbytes(nbytes: int) -> int:
 
 memory = ResultMemory()
 _give_back = memory.give_back
+
+
+def copied(value: np.ndarray) -> np.ndarray:
+    """A row-major copy; a large one lies in memory that is used again."""
+    if value.nbytes < LEAST or value.dtype.hasobject:
+        return value.copy()
+    copy = memory.empty(value.shape, value.dtype)
+    np.copyto(copy, value)
+    return copy

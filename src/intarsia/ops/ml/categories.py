@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +12,34 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import object_array
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.registry import host_op
 
 _REASON = "looks up each element in a table"
 
+_INT64 = np.dtype(np.int64)
 _NOWHERE = np.int64(-1).tobytes()
+
+
+class _Words(dict[str, Any]):
+    """By word its entry, for others a default; what is no `str` stands for the word that it is written as."""
+
+    def __init__(self, entries: Iterable[tuple[str, Any]], default: Any) -> None:
+        super().__init__(entries)
+        self.default = default
+
+    def __missing__(self, word: object) -> Any:
+        return self.default if isinstance(word, str) else self.get(str(word), self.default)
+
+    def of(self, words: list[Any], dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+        """The entries of many words: objects, or the bytes of numbers of type `dtype`, which joined are an array."""
+        if dtype.hasobject:
+            return object_array(map(self.__getitem__, words), shape)
+        found = np.frombuffer(bytearray().join(map(self.__getitem__, words)), dtype, len(words))
+        return found if len(shape) == 1 else found.reshape(shape)
+
 
 Elements = Sequence[Any] | np.ndarray
 
@@ -53,21 +73,14 @@ class Table:
         return cls(keys=unique, positions=len(array) - 1 - last)
 
     @functools.cached_property
-    def _codes(self) -> dict[str, bytes]:
-        """Positions of words as the bytes of an int64: joined, they are an array."""
-        return {word: np.int64(at).tobytes() for word, at in (self.words or {}).items()}
+    def _places(self) -> _Words:
+        return _Words(((word, np.int64(at).tobytes()) for word, at in (self.words or {}).items()), _NOWHERE)
 
     def find(self, x: np.ndarray) -> np.ndarray:
         """Positions of the elements of `x`, in one dimension; -1 where there is none."""
         flat = x.reshape(-1)
         if self.words is not None:
-            items = flat.tolist()
-            codes = bytearray().join(map(self._codes.get, items, itertools.repeat(_NOWHERE)))
-            found = np.frombuffer(codes, np.int64, flat.size)
-            for i in np.flatnonzero(found < 0).tolist() if flat.dtype.kind == "O" else ():
-                if not isinstance(items[i], str):
-                    found[i] = self.words.get(str(items[i]), -1)
-            return found
+            return self._places.of(flat.tolist(), _INT64, flat.shape)
         assert self.keys is not None and self.positions is not None
         if not len(self.keys):
             return np.full(flat.size, -1)
@@ -87,8 +100,16 @@ class Mapping:
     values: np.ndarray
 
     def apply(self, x: np.ndarray) -> np.ndarray:
+        if self.table.words is not None:
+            return self._entries.of(x.reshape(-1).tolist(), self.values.dtype, x.shape)
         found: np.ndarray = self.values[self.table.find(x)].reshape(x.shape)
         return found
+
+    @functools.cached_property
+    def _entries(self) -> _Words:
+        """The values of words."""
+        entries = [v if self.values.dtype == object else v.tobytes() for v in self.values]
+        return _Words(((word, entries[at]) for word, at in (self.table.words or {}).items()), entries[-1])
 
 
 def _with_default(values: Elements, default: Any, dtype: Any) -> np.ndarray:
@@ -179,7 +200,11 @@ def _encoder_type(
     return TensorType(DType.STRING if values_strings else DType.INT64 if values_int64s else DType.FLOAT, X.shape)
 
 
-@host_op("LabelEncoder", 2, domain=DOMAIN, infer=_encoder_type, reason=_REASON)
+def _encoder(**attributes: Any) -> Callable[[np.ndarray], np.ndarray]:
+    return mapping_of(**attributes).apply
+
+
+@host_op("LabelEncoder", 2, domain=DOMAIN, infer=_encoder_type, reason=_REASON, bind=_encoder)
 def label_encoder_2(
     X: np.ndarray, *, keys_strings: Sequence[str] | None = None, keys_int64s: Sequence[int] | None = None,
     keys_floats: Sequence[float] | None = None, values_strings: Sequence[str] | None = None,
@@ -191,7 +216,7 @@ def label_encoder_2(
     return _mapping(*keys, *values, default_string, default_int64, default_float, None).apply(X)
 
 
-@host_op("LabelEncoder", 4, domain=DOMAIN, infer=_encoder_type, reason=_REASON)
+@host_op("LabelEncoder", 4, domain=DOMAIN, infer=_encoder_type, reason=_REASON, bind=_encoder)
 def label_encoder(
     X: np.ndarray, *, keys_strings: Sequence[str] | None = None, keys_int64s: Sequence[int] | None = None,
     keys_floats: Sequence[float] | None = None, keys_tensor: np.ndarray | None = None,

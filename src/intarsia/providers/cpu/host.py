@@ -7,10 +7,13 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from intarsia.errors import Fail, IntarsiaError, OutOfMemory
 from intarsia.graph.model import Node
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
+    from intarsia.ops.evaluate import Evaluate
+    from intarsia.ops.registry import Registry
 
 # Answers None where the operands are not what it is made for: the definition then computes them.
 HostKernel = Callable[[Node, Sequence[Any], "Target"], list[Any] | None]
@@ -39,6 +42,53 @@ def native_kernel(node: Node) -> bool:
 def host_kernel(node: Node) -> HostKernel | None:
     """What computes `node` from its inputs (None where omitted) in place of its definition, if anything does."""
     return _named(node.domain, node.op_type)
+
+
+def host_call(node: Node, registry: Callable[[], Registry], target: Target) -> Evaluate:
+    """A node without bodies as a function of its inputs: by its kernel, and by its definition where that answers None.
+
+    The function raises what `ops.evaluate.evaluate_node` raises, and OutOfMemory and Fail where a kernel does not get on.
+    """
+    kernel = host_kernel(node)
+    if kernel is None:
+        return _defined(node, registry())
+
+    @functools.cache
+    def defined() -> Evaluate:
+        return _defined(node, registry())
+
+    def called(inputs: Sequence[Any]) -> list[Any]:
+        try:
+            made = kernel(node, inputs, target)
+        except IntarsiaError:
+            raise
+        except Exception as error:
+            known = _failed(node, error)
+            if known is None:
+                raise
+            raise known from error
+        return defined()(inputs) if made is None else made
+
+    return called
+
+
+def _defined(node: Node, registry: Registry) -> Evaluate:
+    from intarsia.ops.evaluate import evaluate_node, prepared_call
+
+    record = registry.find(node.domain, node.op_type, node.version or 10_000)
+    return (lambda inputs: evaluate_node(node, inputs, registry)) if record is None else prepared_call(record, node)
+
+
+def _failed(node: Node, error: Exception) -> Exception | None:
+    """What a kernel's error is to callers; None: a mistake of this package, which stays what it is."""
+    from intarsia.ops.infer import MALFORMED
+
+    where = f"node {node.name!r} ({node.qualified_op})"
+    if isinstance(error, MemoryError):
+        return OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory")
+    if isinstance(error, MALFORMED):  # what NumPy says of sizes that are negative, or absurd
+        return Fail(f"{where} failed: {error}")
+    return None
 
 
 @functools.cache

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument
-from intarsia.graph.dims import Shape, evaluate, format_shape
 from intarsia.graph.model import Node
-from intarsia.plan.results import LEAST, memory
+from intarsia.plan.results import copied
 from intarsia.plan.segment import BoundSegment
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
-from intarsia.providers.cpu.host import HostKernel, host_kernel
+from intarsia.providers.cpu.line import line_of, view_shape
 
 if TYPE_CHECKING:
-    from intarsia.ops.registry import Registry
+    from intarsia.ops.evaluate import Evaluate
     from intarsia.partition.provider import RunContext
     from intarsia.providers.cpu.program import CpuProgram
 
@@ -26,21 +23,9 @@ _RESULT, _INPUT, _CONSTANT = range(3)
 
 
 @dataclass(frozen=True)
-class HostCall:
-    """The only unit of a program: a kernel that Python calls. `operands`: positions of inputs, or constants, or None."""
-
-    kernel: HostKernel
-    node: Node
-    operands: tuple[int | np.ndarray | None, ...]
-    results: tuple[int, ...]  # which of the kernel's results the outputs are
-
-    def given(self, inputs: Sequence[Any]) -> list[Any]:
-        return [inputs[which] if type(which) is int else which for which in self.operands]
-
-
-@dataclass(frozen=True)
 class LoopCall:
-    """The only unit of a program: a loop. `operands` as `HostCall` has them, `results` likewise."""
+    """The only unit of a program: a loop. `operands`: positions of inputs, or constants, or None; `results`: which of the
+    loop's results the outputs are."""
 
     step: LoopStep
     operands: tuple[int | np.ndarray | None, ...]
@@ -106,18 +91,17 @@ class Plan:
         plain: whether the outputs are the segment's results as they are.
         rows: how outputs are found among the segment's results, inputs and constants: each what it is, which one (a position or
             the array), its shape where that is another, and whether it is copied. None: by name (`CpuProgram._collect`).
-        host: the only unit, where it is a host operator with a kernel.
-        loop, branch: likewise a loop, and an If.
+        loop, branch: the only unit, where it is a loop, or an If.
+        line: the units as calls over numbered values, where they can be, and are not one segment or none.
     """
 
     def __init__(
         self, env: dict[str, int], units: list[BoundSegment | Unit], executable: Executable,
-        inputs: Sequence[Any], registry: Callable[[], Registry],
+        inputs: Sequence[Any], functions: Mapping[int, Evaluate],
     ) -> None:  # fmt: skip
         self.env, self.units = env, units
         only = units[0] if len(units) == 1 else None
         self.single = only if isinstance(only, BoundSegment) else None
-        self.host = _host_call(only, executable, registry) if isinstance(only, HostStep) else None
         self.branch = _branch_call(only, executable) if isinstance(only, HostStep) else None
         self.loop = _loop_call(only, executable) if isinstance(only, LoopStep) else None
         self.picks: tuple[int, ...] | None = None
@@ -127,6 +111,7 @@ class Plan:
             self.picks = None if segment.inputs == names else tuple(names.index(n) for n in segment.inputs)
             self.plain = segment.outputs == executable.outputs
         self.rows = None if units and self.single is None else _rows(self.single, executable, env, inputs)
+        self.line = line_of(executable, units, env, functions) if self.single is None and self.rows is None else None
 
     def deliver(self, results: Sequence[np.ndarray], inputs: Sequence[Any]) -> list[Any]:
         """The outputs by `rows`."""
@@ -138,28 +123,6 @@ class Plan:
                 value = value.reshape(shape)
             found.append(copied(value) if shared else value)
         return found
-
-
-def copied(value: np.ndarray) -> np.ndarray:
-    """A copy; a large one lies in memory that is used again."""
-    if value.nbytes < LEAST or value.dtype.hasobject:
-        return value.copy()
-    copy = memory.empty(value.shape, value.dtype)
-    np.copyto(copy, value)
-    return copy
-
-
-def view_shape(name: str, given: tuple[int, ...], dims: Shape, env: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape under which a value of shape `given` is known. Raises InvalidArgument where it cannot have that."""
-    try:
-        shape = tuple(evaluate(d, env) for d in dims)
-    except (ValueError, ZeroDivisionError) as error:
-        raise InvalidArgument(f"value {name!r} cannot have the shape {format_shape(dims)}: {error}") from None
-    size = math.prod(given)
-    if math.prod(shape) != size or min(shape, default=0) < 0:
-        described = f"{list(given)} ({size} elements)"
-        raise InvalidArgument(f"value {name!r}: {described} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
-    return shape
 
 
 def _rows(
@@ -184,17 +147,6 @@ def _rows(
         shape = None if result.view is None else view_shape(name, known, result.view, env)
         rows.append((kind, which, shape, result.shared))
     return tuple(rows)
-
-
-def _host_call(step: HostStep, executable: Executable, registry: Callable[[], Registry]) -> HostCall | None:
-    node = step.node
-    if step.captured or any(True for _ in node.subgraphs):
-        return None
-    operands, results = _operands(step, executable), _outputs(node, executable)
-    if operands is None or results is None:
-        return None
-    kernel = host_kernel(node) or _by_definition(node, registry())
-    return HostCall(kernel, node, operands, results) if kernel else None
 
 
 def _loop_call(step: LoopStep, executable: Executable) -> LoopCall | None:
@@ -233,22 +185,3 @@ def _outputs(node: Node, executable: Executable) -> tuple[int, ...] | None:
     if any(r.shared or r.view is not None or r.buffer not in made for r in executable.results):
         return None
     return tuple([made[r.buffer] for r in executable.results])
-
-
-def _by_definition(node: Node, registry: Registry) -> HostKernel | None:
-    """A host operator's function with its attributes looked up, or a definition that is traced in the first run."""
-    from intarsia.kernel.lang import DefinitionError
-    from intarsia.ops.evaluate import evaluate_record, traced_once
-    from intarsia.ops.infer import keywords
-
-    record = registry.find(node.domain, node.op_type, node.version or 10_000)
-    if record is None:
-        return None
-    if not record.host:
-        traced = traced_once(record, node)
-        return None if traced is None else lambda _, inputs, target: traced(inputs)
-    try:
-        checked = keywords(record, node, run_graph=None)
-    except DefinitionError:
-        return None  # said when it runs
-    return lambda _, inputs, target: evaluate_record(record, node, inputs, None, checked)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import Fail, IntarsiaError, InvalidArgument, OutOfMemory
+from intarsia.errors import Fail, InvalidArgument
 from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.graph.dims import Shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
@@ -21,17 +21,19 @@ from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.call import SLICED
-from intarsia.plan.results import memory
+from intarsia.plan.results import copied, memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
-from intarsia.providers.cpu.host import NATIVE, HostKernel, host_kernel, native_kernel
+from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
+from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.looping import LoopProgram
-from intarsia.providers.cpu.plans import Plan, copied, view_shape
+from intarsia.providers.cpu.plans import Plan
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
+    from intarsia.ops.evaluate import Evaluate
     from intarsia.ops.registry import Registry
     from intarsia.providers.cpu.body import Recent
     from intarsia.providers.cpu.lower import Lowered
@@ -65,6 +67,7 @@ class CpuProgram(Program):
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
         sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
         self._sized_inputs = sized  # those whose elements are sizes
+        self.inner = False  # whether it is the body of another program, which goes on with its results
 
     @classmethod
     def compile(cls, graph: Graph, registry: Registry, context: CompileContext, target: Target | None = None) -> CpuProgram:
@@ -99,6 +102,13 @@ class CpuProgram(Program):
 
         return registry()
 
+    @cached_property
+    def _calls(self) -> dict[int, Evaluate]:
+        """Host operators without bodies as functions, by the step's id."""
+        steps = [u for u in self.executable.units if isinstance(u, HostStep)]
+        plain = [s for s in steps if not s.captured and not any(True for _ in s.node.subgraphs)]
+        return {id(s): host_call(s.node, lambda: self.registry, self.target) for s in plain}
+
     # --- running ---
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
@@ -123,21 +133,19 @@ class CpuProgram(Program):
             if run is not None:
                 run.check()
             return plan.deliver((), inputs)
-        host = plan.host
-        if host is not None and run is None and self.context.on_step is None:
-            made = self._by_kernel(host.kernel, host.node, host.given(inputs))
-            if made is not None:
-                return [made[i] for i in host.results]
-        elif self.context.on_step is None:
-            if run is not None:
-                run.check()
-            if plan.loop is not None:
-                given, captured = plan.loop.given(inputs)
-                found = self._loops[id(plan.loop.step)].run(given, captured, run)
-                return [found[i] for i in plan.loop.results]
-            results_of = None if plan.branch is None else plan.branch.run(self, inputs, run)
-            if results_of is not None:
-                return results_of
+        if self.context.on_step is not None:
+            return self._run_units(plan, inputs, run)
+        if plan.line is not None:
+            return plan.line.run(inputs, self._run_segment, run, self.inner)
+        if run is not None:
+            run.check()
+        if plan.loop is not None:
+            given, captured = plan.loop.given(inputs)
+            found = self._loops[id(plan.loop.step)].run(given, captured, run)
+            return [found[i] for i in plan.loop.results]
+        made = None if plan.branch is None else plan.branch.run(self, inputs, run)
+        if made is not None:
+            return made if self.inner else owned(made, inputs, self._constant_roots())
         return self._run_units(plan, inputs, run)
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
@@ -242,7 +250,15 @@ class CpuProgram(Program):
             if isinstance(value, np.ndarray) and result.view is not None:
                 value = _reshaped(name, value, result.view, env)
             out.append(copied(value) if result.shared and isinstance(value, np.ndarray) else value)
-        return out
+        return out if self.inner else owned(out, inputs, self._constant_roots())
+
+    @cached_property
+    def _own_roots(self) -> frozenset[int]:
+        return roots(self.executable.constants.values())
+
+    def _constant_roots(self) -> frozenset[int]:
+        """In what memory the constants lie, those of bodies included."""
+        return self._own_roots.union(*[body._constant_roots() for _, body in tuple(self._bodies.values())])
 
     # --- binding ---
 
@@ -263,7 +279,7 @@ class CpuProgram(Program):
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
-        plan = Plan(env, units, self.executable, inputs, lambda: self.registry)
+        plan = Plan(env, units, self.executable, inputs, self._calls)
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > PLAN_LIMIT:
@@ -307,30 +323,19 @@ class CpuProgram(Program):
             found = self._loops[id(step)].run(inputs, operands[len(node.inputs) :], run)
             values.update((name, value) for name, value in zip(node.outputs, found, strict=True) if name)
             return
-        kernel = host_kernel(node)
-        results = self._by_kernel(kernel, node, inputs) if kernel else None
-        if node.op_type == "If" and not node.domain and inputs[0].size == 1:
+        if id(step) in self._calls:
+            results = self._calls[id(step)](inputs)
+        elif node.op_type == "If" and not node.domain and inputs[0].size == 1:
             branch = node.attributes["then_branch" if inputs[0].item() else "else_branch"]
             around = dict(zip(step.captured, operands[1:], strict=True))
             results = self._run_body(branch, (), around | {node.inputs[0]: inputs[0]}, run)[: len(node.outputs)]
-        elif results is None:
+        else:
             results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
         if len(results) == 1 == len(node.outputs):
             values[node.outputs[0]] = results[0]
             return
         results += [None] * (len(node.outputs) - len(results))
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
-
-    def _by_kernel(self, kernel: HostKernel, node: Node, inputs: list[Any]) -> list[Any] | None:
-        try:
-            return kernel(node, inputs, self.target)
-        except IntarsiaError:
-            raise
-        except Exception as error:
-            known = _failed(node, error)
-            if known is None:
-                raise
-            raise known from error
 
     def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
         """The step by its definition; `others` are what its subgraphs capture."""
@@ -487,18 +492,6 @@ def _check_shape(value: Value, x: Any) -> None:
     if x.ndim != len(kind.shape):
         given = f"rank {x.ndim} (shape {list(x.shape)})"
         raise InvalidArgument(f"input {value.name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
-
-
-def _failed(node: Node, error: Exception) -> Exception | None:
-    """What a kernel's error is to callers; None: a mistake of this package, which stays what it is."""
-    from intarsia.ops.infer import MALFORMED
-
-    where = f"node {node.name!r} ({node.qualified_op})"
-    if isinstance(error, MemoryError):
-        return OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory")
-    if isinstance(error, MALFORMED):  # what NumPy says of sizes that are negative, or absurd
-        return Fail(f"{where} failed: {error}")
-    return None
 
 
 def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
