@@ -8,7 +8,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 from test_conv import reference
 
-from intarsia.codegen import blocked, pack
+from intarsia.codegen import blocked, copied, pack
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import GemmSpec, Operand
@@ -29,6 +29,22 @@ SHAPES = [
     ConvShape(3, (21,), 40, 10, (5,), (2,), (1,), (2, 1)),
     ConvShape(2, (300,), 40, 100, (3,), (1,), (4,), (4, 4)),
     ConvShape(1, (500,), 24, 64, (4,), (3,), (1,), (2, 5)),
+    ConvShape(1, (4, 9, 10), 24, 33, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
+    ConvShape(2, (5, 6, 11), 20, 16, (3, 2, 3), (2, 1, 2), (1, 2, 1), (2, 1, 0, 1, 0, 3)),
+    ConvShape(1, (1, 7, 7), 40, 48, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
+    ConvShape(1, (6, 5, 9), 70, 24, (3, 1, 1), (1, 1, 1), (1, 1, 1), (1, 0, 0, 1, 0, 0)),
+    ConvShape(1, (6, 5, 9), 8, 24, (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1, 0, 1, 1)),
+    ConvShape(1, (3, 4, 12), 9, 24, (2, 2, 2), (1, 1, 1), (3, 1, 2), (3, 0, 1, 2, 1, 2)),
+    ConvShape(1, (2, 1, 130), 16, 24, (2, 1, 5), (1, 1, 1), (1, 1, 1), (1, 0, 2, 0, 0, 2)),
+    ConvShape(1, (13, 20), 36, 24, (3, 3), (1, 1), (9, 12), (9, 12, 9, 12)),
+    ConvShape(1, (11, 10), 40, 24, (3, 3), (2, 2), (5, 14), (8, 20, 9, 17)),
+    ConvShape(1, (9, 12), 24, 24, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),
+    ConvShape(1, (80,), 24, 24, (31,), (1,), (2,), (30, 30)),
+    ConvShape(2, (9, 13), 72, 72, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
+    ConvShape(1, (14, 14), 64, 64, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1), 4),
+    ConvShape(1, (8, 9), 26, 40, (3, 3), (1, 1), (2, 2), (2, 2, 2, 2), 2),
+    ConvShape(2, (150,), 48, 96, (7,), (1,), (1,), (3, 3), 2),
+    ConvShape(1, (3, 6, 6), 32, 24, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1), 2),
     ConvShape(0, (7, 7), 16, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
 ]
 
@@ -49,14 +65,14 @@ def convolve(
 ) -> np.ndarray:
     assert spec.tile is not None
     micro = t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile))
-    packed, taps = blocked.pack_windows(w, spec.tile), blocked.window_taps(spec, s, nthreads)
-    scratch = pack.aligned_zeros((nthreads, blocked.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
+    packed, tables = copied.pack_windows(w, spec.tile, s.group), copied.window_tables(spec, s, nthreads)
+    scratch = pack.aligned_zeros((nthreads, copied.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
-    args = blocked.window_args(
-        spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, taps=taps.ctypes.data,
+    args = copied.window_args(
+        spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables.ctypes.data,
         scratch=scratch.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
     )  # fmt: skip
-    t.run(blocked.window_text(spec, t.host()), args, nthreads)
+    t.run(copied.window_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y
 
@@ -64,7 +80,7 @@ def convolve(
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_windows(shape: ConvShape, rng: np.random.Generator) -> None:
     x = t.random(rng, shape.batch, *shape.spatial, shape.channels)
-    w = rng.standard_normal((shape.filters, shape.channels, *shape.kernel)).astype(np.float32)
+    w = rng.standard_normal((shape.filters, shape.channels // shape.group, *shape.kernel)).astype(np.float32)
     expected = reference(x, w, shape)
     for tile in tiles(DType.FLOAT):
         for nthreads in t.THREADS:
@@ -81,10 +97,10 @@ def test_windows_of_double(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(y, reference(x, w, shape), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[9]], ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[9], SHAPES[12], SHAPES[22], SHAPES[25]], ids=str)
 def test_epilogue_of_windows(shape: ConvShape, rng: np.random.Generator) -> None:
     x = t.random(rng, shape.batch, *shape.spatial, shape.channels)
-    w = rng.standard_normal((shape.filters, shape.channels, *shape.kernel)).astype(np.float32)
+    w = rng.standard_normal((shape.filters, shape.channels // shape.group, *shape.kernel)).astype(np.float32)
     bias, residual = t.random(rng, shape.filters), t.random(rng, shape.batch, *shape.output, shape.filters)
     acc, b, r = (k.input(i, DType.FLOAT, (1,)) for i in range(3))
     epilogue = Epilogue(k.maximum(acc + b, 0.0) + r, ("column", "full"), (DType.FLOAT, DType.FLOAT))
@@ -92,7 +108,7 @@ def test_epilogue_of_windows(shape: ConvShape, rng: np.random.Generator) -> None
     for tile in tiles(DType.FLOAT):
         spec = GemmSpec(epilogue=epilogue, tile=tile)
         operands = [
-            blocked.window_operand(spec, kind, DType.FLOAT, array.ctypes.data, shape, 2)
+            copied.window_operand(spec, kind, DType.FLOAT, array.ctypes.data, shape, 2)
             for kind, array in (("column", bias), ("full", residual))
         ]
         y = convolve(shape, x, w, spec, 2, np.float32, operands=operands)
@@ -132,9 +148,19 @@ def test_values_outside_are_not_multiplied(rng: np.random.Generator) -> None:
     assert finite.sum() == 81 - 9
 
 
+@pytest.mark.parametrize("shape", [ConvShape(1, (6, 40), 16, 16, (3, 3), (1, 1), (5, 30), (5, 30, 5, 30)), SHAPES[14]], ids=str)
+def test_share_that_is_multiplied(shape: ConvShape) -> None:
+    """Of ones by ones, with tiles of one pixel, sums are the numbers of kernel positions inside."""
+    s = shape.as_3d()
+    ones = np.ones((1, *s.spatial, 1)), np.ones((1, 1, *s.kernel))
+    count = reference(*ones, ConvShape(1, s.spatial, 1, 1, s.kernel, s.strides, s.dilations, s.pads)).mean()
+    assert copied.multiplied_share(shape, 1) == pytest.approx(count / np.prod(s.kernel))
+    assert count / np.prod(s.kernel) <= copied.multiplied_share(shape) < 1
+
+
 def test_specs_that_are_refused() -> None:
     with pytest.raises(ValueError, match="in a tile that is given"):
-        blocked.window_scratch_nbytes(GemmSpec(), SHAPES[0], 1)
+        copied.window_scratch_nbytes(GemmSpec(), SHAPES[0], 1)
     spec = GemmSpec(tile=tiles(DType.FLOAT)[0])
     with pytest.raises(ValueError, match="kind column, full or scalar; got 'row'"):
-        blocked.window_operand(spec, "row", DType.FLOAT, 0, SHAPES[0], 1)
+        copied.window_operand(spec, "row", DType.FLOAT, 0, SHAPES[0], 1)

@@ -127,3 +127,10 @@ def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int
 
 def test_no_choice_where_it_does_not_apply() -> None:
     assert winograd.prefers_winograd(ConvShape(1, (56, 56), 64, 64, (3, 3), (2, 2), (1, 1), (1,) * 4)) is None
+
+
+def test_choice_knows_what_lies_outside() -> None:
+    """A window much wider than the image is mostly border, which direct sums leave out and Winograd does not."""
+    narrow, wide = (ConvShape(1, (32, 32), 512, 128, (3, 3), (1, 1), (d, d), (d,) * 4) for d in (1, 18))
+    assert winograd.prefers_winograd(narrow) == 4
+    assert winograd.prefers_winograd(wide) is None

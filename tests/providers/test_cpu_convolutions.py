@@ -46,14 +46,19 @@ def test_winograd_for_sizes_that_are_not_known(shape: str) -> None:
         ((1, 24, 33, 11), (48, 24, 3, 3), "strides = [2, 1], pads = [1, 0, 0, 1]"),
         ((2, 24, 400), (33, 24, 4), "strides = [2], pads = [1, 2]"),
         ((2, 40, 300), (70, 40, 1), ""),
+        ((1, 16, 5, 8, 9), (24, 16, 3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]"),
+        ((2, 20, 4, 7, 6), (33, 20, 2, 3, 3), "pads = [0, 1, 2, 1, 1, 0], strides = [2, 1, 2], dilations = [1, 2, 1]"),
+        ((1, 48, 9, 11), (72, 24, 3, 3), "pads = [1, 1, 1, 1], group = 2"),
+        ((2, 36, 7, 12), (48, 12, 3, 3), "pads = [2, 3, 2, 3], dilations = [2, 3], group = 3"),
+        ((1, 32, 4, 6, 7), (32, 16, 3, 3, 3), "pads = [1, 1, 1, 1, 1, 1], group = 2"),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("static", [False, True])
 def test_blocked_sums(x: tuple[int, ...], f: tuple[int, ...], attributes: str, static: bool) -> None:
-    given = ", ".join(map(str, x)) if static else ", ".join(["n", str(x[1]), *"hw"[: len(x) - 2]])
+    given = ", ".join(map(str, x)) if static else ", ".join(["n", str(x[1]), *"hwd"[: len(x) - 2]])
     conv = f"Conv <{attributes}>" if attributes else "Conv"
-    text = f"g (float[{given}] x) => (float[{', '.join('abcd'[: len(x)])}] y) {{ c = {conv} (x, f, b)  y = Tanh(c) }}"
+    text = f"g (float[{given}] x) => (float[{', '.join('abcde'[: len(x)])}] y) {{ c = {conv} (x, f, b)  y = Tanh(c) }}"
     constants = {"f": normal(*f) / 20, "b": normal(f[0])}
     for threads in (1, 2):
         session = session_of(text, constants, threads=threads)

@@ -34,6 +34,7 @@ import numpy as np
 from intarsia.codegen.blocked import row_blocks
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.copied import multiplied_share
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
@@ -132,7 +133,8 @@ def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) ->
         matrices = (outputs + 2) ** 2
         sums, depth, weights = matrices * tiles, channels, matrices * channels * filters
         transform = tiles * (-(-channels // lanes) + -(-filters // lanes)) * _TRANSFORM_SECONDS[outputs]
-    compute = 2 * sums * (depth + _CALL_STEPS) * filters / _FLOPS
+    share = multiplied_share(shape) if outputs is None else 1.0
+    compute = 2 * sums * (depth * share + _CALL_STEPS) * filters / _FLOPS
     stream = 4 * weights / _WEIGHT_BYTES_PER_SECOND
     return max(compute, stream) + _OVERLAP * min(compute, stream) + transform
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen import blocked, conv, depthwise, gemm, pooling, winograd
+from intarsia.codegen import blocked, conv, copied, depthwise, gemm, pooling, winograd
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_text, tile_of
@@ -270,10 +270,9 @@ class Convolution(Windowed):
             steps = self._pointwise_halves(target, workspace, epilogue, operands, out, weights)
             if steps is not None:
                 return steps
-        if group == 1 and weights.ndim < 5:
-            found = self._blocked(target, workspace, epilogue, operands, out, weights, kernel)
-            if found is not None:
-                return [found]
+        found = self._blocked(target, workspace, epilogue, operands, out, weights, kernel, group)
+        if found is not None:
+            return [found]
         spec = gemm.GemmSpec(dtype, "packed", epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
@@ -316,7 +315,7 @@ class Convolution(Windowed):
 
     def _blocked(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
-        weights: np.ndarray, kernel: tuple[int, ...],
+        weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> Step | None:  # fmt: skip
         """The product in blocks of its sums; None where there are too few rows, or channels."""
         dtype, name = self.data.dtype, self.reads[1]
@@ -328,17 +327,17 @@ class Convolution(Windowed):
             return None
         strides, _ = strides_and_dilations(self.node, len(kernel))
         geometry = self.geometry(kernel)
-        if math.prod(kernel) == 1 and not any(self.pads) and all(s == 1 for s in strides):
+        tile = blocked_tile(filters // group, line if isinstance(line, int) else None, dtype, target)
+        if math.prod(kernel) == group == 1 and not any(self.pads) and all(s == 1 for s in strides):
             tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target)
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
             matrix = weights.reshape(filters, channels).T
             packed = workspace.add(name, f"panels{tile.width}", lambda: pack_matrix(matrix, tile))
             text, method, scratch = blocked.rows_text(spec, target), ConvolutionCall.rows, None
-        elif blocked.takes_windows(channels, dtype):
-            tile = blocked_tile(filters, line if isinstance(line, int) else None, dtype, target)
+        elif copied.takes_windows(channels, filters, group, tile):
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
-            packed = workspace.add(name, f"windows{tile.width}", lambda: blocked.pack_windows(weights, tile))
-            text, method, scratch = blocked.window_text(spec, target), ConvolutionCall.windows, ConvolutionCall.windows_scratch
+            packed = workspace.add(name, f"windows{tile.width}", lambda: copied.pack_windows(weights, tile, group))
+            text, method, scratch = copied.window_text(spec, target), ConvolutionCall.windows, ConvolutionCall.windows_scratch
         else:
             return None
         micro = stepped_micro_text(dtype, target, tile)
@@ -394,16 +393,16 @@ class ConvolutionCall:
     def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         given = [
-            blocked.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)  # type: ignore[arg-type]
+            copied.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)  # type: ignore[arg-type]
             for o in self.operands
         ]
-        return blocked.window_args(
+        return copied.window_args(
             self.spec, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            taps=blocked.window_taps(self.spec, shape, threads), scratch=Ref(SCRATCH), operands=given, threads=threads,  # type: ignore[arg-type]
+            tables=copied.window_tables(self.spec, shape, threads), scratch=Ref(SCRATCH), operands=given, threads=threads,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def windows_scratch(self, size: Sizes, threads: int) -> int:
-        return threads * blocked.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
+        return threads * copied.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
 
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)

@@ -1,0 +1,468 @@
+"""Convolutions with windows, whose sums are cut into blocks (`stepped`), through a copy of their input.
+
+A thread copies the input of some lines of the output, with its border, into memory of its own, as [block of channels][plane]
+[line][pixel][a cache line of channels]: there a tile's rows are neighbouring lines of the cache, whatever the number of
+channels. Work is cut into panels of groups of chunks of lines. Where a line is all there is (one spatial axis), segments of it
+are the lines. Packed weights are [group][panel][step][columns of the panel], steps in the order of the taps: [block of
+channels][depth][height][width][channel].
+
+A block of a sum is some whole blocks of channels, or lines of the kernel in one plane and one block of channels. Of the latter
+only what lies inside the image is multiplied: the kernel's planes and lines by the output's line, and where a window is wider
+than a tile (dilations) its columns by the tile's pixels.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from intarsia.codegen.blocked import BLOCK_TAPS, GROUP, LINE, Rows, check
+from intarsia.codegen.body import Value
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.finish import itemsize
+from intarsia.codegen.gemm import GemmSpec, Operand
+from intarsia.codegen.microkernel import Tile
+from intarsia.codegen.pack import pack_matrix, packed_nbytes
+from intarsia.codegen.stepped import STEPS
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+_CHUNK_NBYTES = 3 << 18  # of a thread's copy
+_SEGMENT = 112  # pixels of a segment of a line, at most
+_TOGETHER = 4  # blocks of channels that are copied at once
+_FIELDS = (
+    "micro x lda b near c ldc m n taps panel_nbytes group_nbytes tiles rows extra chunks lines panels groups planes scratch "
+    "scratch_nbytes chunk_lines out_lines batch grain line_c line_width plane_c image_c advance extent line_step pad_line "
+    "line_count line_x line_pixels pad_pixel width pixel_step copied x_pixel image_x channels block_nbytes plane_nbytes "
+    "kernel_planes plane_step pad_plane plane_dilation plane_count plane_x across_step fill "
+    "blocks blocks_at planes_at lines_at across_at"
+).split()
+_BLOCK_FIELDS = ("tap", "taps", "plane", "line", "lines", "line_taps", "pixel_taps")
+
+
+def takes_windows(channels: int, filters: int, group: int, tile: Tile) -> bool:
+    """Whether `channels` of a group fill enough of a block, and its filters enough of a vector."""
+    return channels * tile.itemsize >= LINE // 2 and (group == 1 or 2 * (filters // group) >= tile.lanes)
+
+
+def pack_windows(weights: np.ndarray, tile: Tile, group: int = 1) -> np.ndarray:
+    """ONNX weights [M, C / group, *kernel] as panels [group, steps in the order of the taps, padded with zeros]."""
+    filters, channels = weights.shape[:2]
+    each, padded = LINE // tile.itemsize, _padded_channels(channels)
+    w = np.zeros((group, filters // group, padded, math.prod(weights.shape[2:])), weights.dtype)
+    w[:, :, :channels] = weights.reshape(group, filters // group, channels, -1)
+    parts = [w[:, :, at : at + each].transpose(0, 3, 2, 1) for at in range(0, padded, each)]
+    return pack_matrix(np.concatenate([p.reshape(group, -1, filters // group) for p in parts], 1), tile)
+
+
+def _padded_channels(channels: int) -> int:
+    return -(-channels // STEPS) * STEPS
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a convolution's output is cut: lines (or segments) of `width` pixels, `chunk` of them at a time."""
+
+    flat: bool  # the lines are segments of the only one
+    lines: int
+    width: int
+    chunk: int
+    copied: int  # pixels of a copied line
+    plane_nbytes: int  # of copied lines
+    block_nbytes: int  # of copied planes
+    nbytes: int
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
+    tile = check(spec)
+    s = shape.as_3d()
+    (out_planes, out_height, out_width), (depth, height, width) = s.output, s.kernel
+    flat = out_height * out_planes == 1 and height * depth == 1 and s.spatial[0] * s.spatial[1] == 1 and out_width > _SEGMENT
+    lines, pixels = out_height, out_width
+    if flat:
+        each = -(-out_width // -(-out_width // _SEGMENT))
+        pixels = -(-each // tile.rows) * tile.rows
+        lines = -(-out_width // pixels)
+    copied = pixels if width == 1 else (pixels - 1) * s.strides[2] + (width - 1) * s.dilations[2] + 1
+    blocks = -(-(s.channels // s.group) * tile.itemsize // LINE)
+    advance = s.strides[1] if height > 1 else 1
+    extent = (height - 1) * s.dilations[1] + 1
+    line_nbytes = copied * LINE * blocks * depth
+    # Lines that chunks share are copied for each: at least as many are computed at once.
+    most = max(1, (_CHUNK_NBYTES // max(1, line_nbytes) - extent) // advance + 1, (extent - 1) // advance)
+    chunks = -(-lines // most)
+    copies = s.batch * out_planes * s.group
+    x_numbers, y_numbers = s.batch * math.prod(s.spatial) * s.channels, s.batch * math.prod(s.output) * s.filters
+    if x_numbers + y_numbers > math.prod(s.kernel) * s.channels // s.group * s.filters and copies % threads:
+        chunks = min(lines, -(-chunks // threads) * threads)
+    chunk = -(-lines // max(1, chunks))
+    plane = ((chunk - 1) * advance + extent) * copied * LINE
+    return _Plan(flat, lines, pixels, chunk, copied, plane, plane * depth, plane * depth * blocks)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """`array` (int64) has the taps, the blocks (`_BLOCK_FIELDS`), and what of the kernel is inside: [first, last) for every
+    plane and line of the output and every tile of a line (of all lines where these are segments); with each one's place."""
+
+    array: np.ndarray
+    blocks: int
+    places: tuple[int, int, int, int]
+    fill: bool  # a block has parts outside the image multiplied
+
+
+@functools.lru_cache(maxsize=1024)
+def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
+    plan, s, tile = _plan(spec, shape, threads), shape.as_3d(), check(spec)
+    depth, each = s.kernel[0], LINE // tile.itemsize
+    ys, xs = (np.arange(k) * d for k, d in zip(s.kernel[1:], s.dilations[1:], strict=True))
+    pixels = np.arange(depth)[:, None, None] * plan.plane_nbytes + (ys[:, None] * plan.copied + xs) * LINE
+    padded, taps, blocks = _padded_channels(s.channels // s.group), [], []
+    for number, at in enumerate(range(0, padded, each)):
+        steps = np.arange(0, min(each, padded - at), STEPS) * tile.itemsize
+        taps.append((number * plan.block_nbytes + pixels.reshape(-1, 1) + steps).reshape(-1))
+        blocks += _channel_blocks(s.kernel, len(steps), number * math.prod(s.kernel) * (each // STEPS))
+    blocks = _joined(blocks)
+    spans = [
+        _inside(np.arange(n) * s.strides[i], np.arange(n) * s.strides[i], i, s) for i, n in enumerate((s.output[0], plan.lines))
+    ]
+    if plan.flat:
+        spans[1] = np.array([[0, 1]] * plan.lines)
+    count = -(-plan.width // tile.rows)
+    even, extra = divmod(plan.width, count)
+    along = np.arange(count)
+    first = along * even + np.minimum(along, extra) + (np.arange(plan.lines)[:, None] * plan.width if plan.flat else 0)
+    last = first + even - (along >= extra)
+    spans.append(_inside(first.reshape(-1) * s.strides[2], last.reshape(-1) * s.strides[2], 2, s))
+    parts = [np.concatenate([*taps, [0]]), np.array(blocks), *spans]
+    array = np.concatenate([part.reshape(-1) for part in parts]).astype(np.int64)
+    ends = np.cumsum([part.size for part in parts]) * 8
+    return _Tables(array, len(blocks), tuple(ends[:4].tolist()), any(not block[-1] for block in blocks))
+
+
+def _inside(first: np.ndarray, last: np.ndarray, axis: int, s: ConvShape) -> np.ndarray:
+    """Which positions [low, high) of the kernel some of the windows that begin at `first` to `last` see inside the image."""
+    kernel, dilation, pad = s.kernel[axis], s.dilations[axis], s.pads[axis]
+    low = np.clip(-((last - pad) // dilation), 0, kernel)
+    high = np.clip(-((first - pad - s.spatial[axis]) // dilation), low, kernel)
+    return np.stack([low, high], -1)
+
+
+def multiplied_share(shape: ConvShape, rows: int = 6) -> float:
+    """How much of a kernel is inside the image, of what a tile of `rows` pixels multiplies: a mean over the output."""
+    s, share = shape.as_3d(), 1.0
+    for axis, size in enumerate(s.output):
+        count = -(-size // rows) if axis == 2 else size
+        first = np.arange(count) * size // max(1, count)
+        last = np.arange(1, count + 1) * size // max(1, count) - 1
+        low, high = _inside(first * s.strides[axis], last * s.strides[axis], axis, s).T
+        share *= float((high - low).sum()) / max(1, len(first) * s.kernel[axis])
+    return share
+
+
+def _channel_blocks(kernel: tuple[int, ...], halves: int, tap: int) -> list[tuple[int, ...]]:
+    """The blocks of one block of channels, from `tap` on; `pixel_taps` is 0 where nothing of it can be left out."""
+    depth, height, width = kernel
+    line_taps = width * halves
+    if line_taps > 2 * BLOCK_TAPS:
+        pieces = round(line_taps / BLOCK_TAPS)
+        ends = [line_taps * (i + 1) // pieces for i in range(pieces)]
+        parts = list(zip([0, *ends[:-1]], ends, strict=True))
+        cuts = [(tap + line * line_taps + a, b - a) for line in range(depth * height) for a, b in parts]
+        return [(at, count, 0, 0, 1, count, 0) for at, count in cuts]
+    if line_taps * height * depth <= 2 * BLOCK_TAPS and depth > 1:
+        return [(tap, line_taps * height * depth, 0, 0, 1, line_taps * height * depth, 0)]
+    most = height if line_taps * height <= 2 * BLOCK_TAPS else max(1, round(BLOCK_TAPS / line_taps))
+    made: list[tuple[int, ...]] = []
+    for plane in range(depth):
+        for line in range(0, height, most):
+            lines = min(most, height - line)
+            at = tap + (plane * height + line) * line_taps
+            made.append((at, lines * line_taps, plane, line, lines, line_taps, halves))
+    return made
+
+
+def _joined(blocks: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Small blocks of neighbouring channels together, as many as fit."""
+    size = max((block[1] for block in blocks), default=0)
+    count = BLOCK_TAPS // size if size and len(blocks) > 1 else 1
+    if count < 2:
+        return blocks
+    parts = [blocks[i : i + count] for i in range(0, len(blocks), count)]
+    sizes = [sum(block[1] for block in part) for part in parts]
+    return [(part[0][0], n, 0, 0, 1, n, 0) for part, n in zip(parts, sizes, strict=True)]
+
+
+def window_tables(spec: GemmSpec, shape: ConvShape, threads: int) -> np.ndarray:
+    """The tables of `window_text`, int64; `threads` as `window_args` is given it."""
+    return _tables(spec, shape, threads).array
+
+
+def window_scratch_nbytes(spec: GemmSpec, shape: ConvShape, threads: int) -> int:
+    """Bytes of scratch for every thread."""
+    return _plan(spec, shape, threads).nbytes
+
+
+def window_args(
+    spec: GemmSpec,
+    shape: ConvShape,
+    *,
+    micro: int,
+    x: int,
+    weights: int,
+    y: int,
+    tables: int,
+    scratch: int,
+    operands: Sequence[Operand] = (),
+    threads: int = 1,
+) -> list[int]:
+    """The arguments of `window_text`: addresses of the input (without border), of `pack_windows`' result, the output and
+    `window_tables`; `operands` as `window_operand` gives them; `threads`: how many are expected (any number is right)."""
+    tile, s = check(spec), shape.as_3d()
+    plan, found = _plan(spec, shape, threads), _tables(spec, shape, threads)
+    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
+    (in_planes, in_height, in_width), (out_planes, out_height, out_width) = s.spatial, s.output
+    x_pixel, y_pixel = s.channels * tile.itemsize, s.filters * out_size
+    each, channels, flat = s.filters // s.group, s.channels // s.group, plan.flat
+    tall, wide = s.kernel[1] > 1, s.kernel[2] > 1
+    steps = _padded_channels(channels) * math.prod(s.kernel)
+    tiles, panels = -(-plan.width // tile.rows), -(-each // tile.width)
+    even = plan.width // tiles
+    chunks = -(-plan.lines // plan.chunk)
+    lda = LINE * (s.strides[2] if wide else 1)
+    copies = s.batch * out_planes * chunks * s.group
+    grain = panels if copies % threads == 0 or copies >= 4 * threads else -(-copies * panels // threads)
+    y_line, y_plane = y_pixel * out_width, y_pixel * out_width * out_height
+    x_line, x_plane = x_pixel * in_width, x_pixel * in_width * in_height
+    args = [
+        micro, x, lda, weights, lda * even, y, y_pixel, plan.width, each, tables, steps * tile.width * tile.itemsize,
+        packed_nbytes(steps, each, tile), tiles, even, plan.width % tiles, chunks, plan.lines, panels, s.group, out_planes,
+        scratch, plan.nbytes, plan.chunk, out_width, s.batch, grain, y_pixel * plan.width if flat else y_line,
+        plan.width if flat else 0, y_plane, y_plane * out_planes, s.strides[1] if tall else 1,
+        (s.kernel[1] - 1) * s.dilations[1] + 1, 1 if tall or flat else s.strides[1], 0 if flat else s.pads[1],
+        plan.lines if flat else in_height, 0 if flat else x_line, plan.width * s.strides[2] if flat else 0, s.pads[2], in_width,
+        1 if wide else s.strides[2], plan.copied, x_pixel, x_plane * in_planes, channels, plan.block_nbytes, plan.plane_nbytes,
+        s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, tiles if flat else 0, found.fill,
+        found.blocks, *found.places,
+    ]  # fmt: skip
+    for operand in operands:
+        args.extend(operand)
+    return args
+
+
+def window_operand(spec: GemmSpec, kind: str, dtype: DType, address: int, shape: ConvShape, threads: int) -> Operand:
+    """An epilogue operand: "column" [M], "full" [N, ..., M] dense, or "scalar"."""
+    if kind in ("column", "scalar"):
+        return Operand(address)
+    if kind != "full":
+        raise ValueError(f"a convolution's epilogue takes operands of kind column, full or scalar; got {kind!r}")
+    plan, s = _plan(spec, shape, threads), shape.as_3d()
+    out_planes, out_height, out_width = s.output
+    pixel = s.filters * itemsize(dtype)
+    plane = pixel * out_width * out_height
+    return Operand(address, pixel, pixel * min(plan.width, out_width), plane, plane * out_planes)
+
+
+@functools.lru_cache(maxsize=1024)
+def window_text(spec: GemmSpec, target: Target) -> KernelText:
+    """The kernel for windows; its arguments are `window_args`, the micro-kernel `stepped.stepped_micro_text`."""
+    return _Windows(spec, target).text()
+
+
+class _Windows(Rows):
+    fields = _FIELDS
+    pointers = ("micro", "x", "b", "c", "taps", "scratch")
+
+    def text(self) -> KernelText:
+        body = self.body
+        _, tid, nthreads = body.args
+        self.read_arguments()
+        v = self.v
+        self.sums = body.alloca(GROUP * self.tile.nbytes)
+        self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+        copies = body.mul(body.mul(v["batch"], v["planes"]), body.mul(v["chunks"], v["groups"]))
+        units = body.mul(copies, v["panels"])
+        first, last = body.share(body.div(body.add(units, body.sub(v["grain"], 1)), v["grain"]), tid, nthreads)
+        last = body.min(body.mul(last, v["grain"]), units)
+        unit = body.cell(body.mul(first, v["grain"]), "unit")
+        with body.repeat_while(lambda: body.less(unit.get(), last)):
+            copy, panel = body.div(unit.get(), v["panels"]), body.rem(unit.get(), v["panels"])
+            count = body.min(body.sub(v["panels"], panel), body.sub(last, unit.get()))
+            rest, self.group = body.div(copy, v["groups"]), body.rem(copy, v["groups"])
+            plane, chunk = body.div(rest, v["chunks"]), body.rem(rest, v["chunks"])
+            self.image, self.plane = body.div(plane, v["planes"]), body.rem(plane, v["planes"])
+            self.line0 = body.mul(chunk, v["chunk_lines"])
+            lines = body.min(v["chunk_lines"], body.sub(v["lines"], self.line0))
+            with body.when(body.less(0, lines)):
+                self._copy(lines)
+                self.inside_planes = self._span("planes_at", self.plane)
+                with body.loop(panel, body.add(panel, count)) as number:
+                    self._stand(number)
+                    self._groups(body.i(0), body.mul(lines, v["tiles"]))
+            unit.add(count)
+        body.b.ret_void()
+        return self.module.text("windows")
+
+    # --- the copy -------------------------------------------------------------------------------------------------
+
+    def _copy(self, lines: Value) -> None:
+        """The input of so many lines of the output, zeros outside."""
+        body, v = self.body, self.v
+        count = body.add(body.mul(body.sub(lines, 1), v["advance"]), v["extent"])
+        group = body.mul(self.group, body.mul(v["channels"], self.tile.itemsize))
+        source = body.at(v["x"], body.mul(self.image, v["image_x"]), group)
+        start = body.sub(body.mul(self.plane, v["plane_step"]), v["pad_plane"])
+        with body.loop(0, v["kernel_planes"]) as place, body.loop(0, count) as line:
+            plane = body.add(start, body.mul(place, v["plane_dilation"]))
+            index = body.add(body.mul(self.line0, v["advance"]), line)
+            at = body.sub(body.mul(index, v["line_step"]), v["pad_line"])
+            inside = body.b.and_(
+                body.b.icmp_unsigned("<", at, v["line_count"]), body.b.icmp_unsigned("<", plane, v["plane_count"])
+            )
+            with body.when(body.b.or_(inside, body.less(0, v["fill"]))):
+                target = body.at(self.scratch, body.mul(place, v["plane_nbytes"]), body.mul(body.mul(line, v["copied"]), LINE))
+                begin = body.at(source, body.mul(plane, v["plane_x"]), body.mul(at, v["line_x"]))
+                self._copy_line(body.mul(index, v["line_pixels"]), inside, begin, target)
+
+    def _copy_line(self, first: Value, inside: Value, source: Value, target: Value) -> None:
+        body, v = self.body, self.v
+        pixel, step = body.sub(first, v["pad_pixel"]), v["pixel_step"]
+        # Pixels low to high - 1 of the copy are inside: 0 <= pixel + i * step < width.
+        low = body.min(body.div(body.add(body.max(body.sub(0, pixel), 0), body.sub(step, 1)), step), v["copied"])
+        left = body.max(body.sub(v["width"], pixel), 0)
+        high = body.min(body.div(body.add(left, body.sub(step, 1)), step), v["copied"])
+        high = body.max(body.select(inside, high, 0), low)
+        origin = body.at(source, body.mul(pixel, v["x_pixel"]))
+        each = LINE // self.tile.itemsize
+        many = body.mul(body.div(v["channels"], each * _TOGETHER), each * _TOGETHER)
+        for begin, end, together in ((body.i(0), many, _TOGETHER), (many, v["channels"], 1)):
+            with body.loop(begin, end, each * together) as channel:
+                outs = [
+                    body.at(target, body.mul(body.add(body.div(channel, each), j), v["block_nbytes"])) for j in range(together)
+                ]
+                for start, stop in ((body.i(0), low), (high, v["copied"])):
+                    with body.loop(start, stop) as i:
+                        self._store(outs, i, {})
+                self._copy_pixels(low, high, channel, origin, outs)
+
+    def _copy_pixels(self, low: Value, high: Value, channel: Value, origin: Value, outs: list[Value]) -> None:
+        """Pixels low to high - 1 of some blocks of channels; of a single one the channels that there are."""
+        body, v, tile = self.body, self.v, self.tile
+        each, begin = LINE // tile.itemsize, body.at(origin, body.mul(channel, tile.itemsize))
+        stride = body.mul(v["pixel_step"], v["x_pixel"])
+        masks = {}
+        if len(outs) == 1:
+            left = body.sub(v["channels"], channel)
+            masks = {j: body.mask(body.sub(left, j), tile.lanes) for j in range(0, each, tile.lanes)}
+        with body.loop(low, high) as i:
+            place, values = body.at(begin, body.mul(i, stride)), {}
+            for number, j in itertools.product(range(len(outs)), range(0, each, tile.lanes)):
+                at = body.at(place, number * LINE + j * tile.itemsize)
+                if masks:
+                    values[number, j] = body.load_masked(at, masks[j], self.spec.dtype, tile.lanes)
+                else:
+                    values[number, j] = body.load(at, self.spec.dtype, tile.lanes)
+            self._store(outs, i, values)
+
+    def _store(self, outs: list[Value], pixel: Value, values: dict[tuple[int, int], Value]) -> None:
+        """A pixel's cache lines: `values` by number of the block and lane, zeros where there is none."""
+        body, tile = self.body, self.tile
+        zero = body.zero(self.spec.dtype, tile.lanes)
+        for number, out in enumerate(outs):
+            to = body.at(out, body.mul(pixel, LINE))
+            for j in range(0, LINE // tile.itemsize, tile.lanes):
+                body.store(values.get((number, j), zero), body.at(to, j * tile.itemsize), self.spec.dtype)
+
+    # --- the products ---------------------------------------------------------------------------------------------
+
+    def _stand(self, panel: Value) -> None:
+        super()._stand(panel)
+        body, v = self.body, self.v
+        column = body.mul(self.group, v["n"])
+        self.b = body.at(self.b, body.mul(self.group, v["group_nbytes"]))
+        self.c = body.at(self.c, body.mul(column, self.finish.itemsize))
+        for i, (kind, dtype) in enumerate(zip(self.finish.kinds, self.finish.dtypes, strict=True)):
+            if kind in ("column", "full"):
+                self.bases[i] = body.at(self.bases[i], body.mul(column, itemsize(dtype)))
+
+    def _groups(self, first: Value, count: Value) -> None:
+        """Tiles from `first` on by one panel: a group after the other, each block by block."""
+        body, v = self.body, self.v
+        tap_nbytes = body.mul(self.ldb, STEPS)
+        with body.loop(0, count, GROUP) as start:
+            number = body.min(GROUP, body.sub(count, start))
+            pace = body.div(body.add(tap_nbytes, body.sub(number, 1)), number)
+            with body.loop(0, v["blocks"]) as index:
+                place = body.at(v["taps"], v["blocks_at"], body.mul(index, 8 * len(_BLOCK_FIELDS)))
+                block = {name: body.load_i64(place, i) for i, name in enumerate(_BLOCK_FIELDS)}
+                final = body.equal(body.add(index, 1), v["blocks"])
+                b = body.at(self.b, body.mul(block["tap"], tap_nbytes))
+                ahead = body.at(b, body.mul(block["taps"], tap_nbytes))
+                accumulate = body.select(body.equal(index, 0), 0, 1)
+                with body.loop(0, number) as i:
+                    tile = body.add(first, body.add(start, i))
+                    self.buffer = body.at(self.sums, body.mul(i, self.tile.nbytes))
+                    fetch = body.at(ahead, body.mul(body.mul(i, block["taps"]), pace))
+                    self._window(tile, block, b, tap_nbytes, [accumulate, fetch, pace], final)
+
+    def _span(self, table: str, index: Value) -> tuple[Value, Value]:
+        place = self.body.at(self.v["taps"], self.v[table], self.body.mul(index, 16))
+        return self.body.load_i64(place, 0), self.body.load_i64(place, 1)
+
+    def _window(
+        self, tile: Value, block: dict[str, Value], b: Value, tap_nbytes: Value, more: list[Value], final: Value
+    ) -> None:  # fmt: skip
+        """One block of one tile's sums, and the tile's end behind its last block."""
+        body, v = self.body, self.v
+        line, along = body.div(tile, v["tiles"]), body.rem(tile, v["tiles"])
+        row = body.add(body.mul(along, v["rows"]), body.min(along, v["extra"]))
+        rows = body.add(v["rows"], body.select(body.less(along, v["extra"]), 1, 0))
+        number = body.add(self.line0, line)
+        rows = body.min(rows, body.sub(body.sub(v["out_lines"], body.mul(number, v["line_width"])), row))
+        pitch = body.mul(body.mul(v["copied"], v["advance"]), LINE)
+        a = body.at(self.scratch, body.mul(line, pitch), body.mul(row, v["lda"]))
+        with body.when(body.less(0, rows)):
+            moved = [(number, v["line_c"]), (self.plane, v["plane_c"]), (self.image, v["image_c"]), (row, v["ldc"])]
+            c = body.at(self.c, *(body.mul(i, step) for i, step in moved))
+            places = self._places([(row, 1), (number, 2), (self.plane, 3), (self.image, 4)])
+            with body.when(final):
+                self._fetch(c, places, rows)
+            across = self._span("across_at", body.add(body.mul(number, v["across_step"]), along))
+            self._sums(a, rows, block, self._span("lines_at", number), across, b, tap_nbytes, more)
+            with body.when(final):
+                self._finish(c, places, rows)
+
+    def _sums(
+        self, a: Value, rows: Value, block: dict[str, Value], lines: tuple[Value, Value], across: tuple[Value, Value], b: Value,
+        tap_nbytes: Value, more: list[Value],
+    ) -> None:  # fmt: skip
+        """Those parts of a block that lie inside the image: in one call, or line by line where some pixels are outside."""
+        body, v = self.body, self.v
+        accumulate, fetch, pace = more
+        z_low, z_high = self.inside_planes
+        part = body.less(0, block["pixel_taps"])
+        outside = body.b.or_(body.less(block["plane"], z_low), body.less(body.sub(z_high, 1), block["plane"]))
+        low = body.min(body.max(body.sub(lines[0], block["line"]), 0), block["lines"])
+        high = body.max(body.min(body.sub(lines[1], block["line"]), block["lines"]), low)
+        high = body.select(outside, low, high)
+        low, high = body.select(part, low, 0), body.select(part, high, 1)
+        left = body.mul(across[0], block["pixel_taps"])
+        width = body.select(part, body.sub(body.mul(across[1], block["pixel_taps"]), left), block["line_taps"])
+        whole = body.equal(width, block["line_taps"])
+        none = body.b.or_(body.equal(low, high), body.equal(width, 0))
+        taps = body.select(none, 0, body.select(whole, body.mul(body.sub(high, low), width), width))
+        calls = body.select(body.b.or_(whole, none), 1, body.sub(high, low))
+        first = body.add(body.mul(low, block["line_taps"]), left)
+        with body.loop(0, calls) as i:
+            tap = body.add(first, body.mul(i, block["line_taps"]))
+            right = [body.at(b, body.mul(tap, tap_nbytes)), v["near"], body.i(0)]
+            table = body.at(v["taps"], body.mul(body.add(block["tap"], tap), 8))
+            following = body.select(body.equal(i, 0), accumulate, 1)
+            self._multiply(a, right, table, taps, [following, fetch, pace], rows)
