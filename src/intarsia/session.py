@@ -276,9 +276,8 @@ class InferenceSession(SessionApi, SessionDebug):
         instances = tuple(choice.create() for choice in choices)
         strategy = next((getattr(p.options, "arena_extend_strategy", None) for p in instances if p.device.host), None)
         context = CompileContext(
-            options.intra_op_num_threads, options.config("session.intra_op.allow_spinning") == "1",
-            options.use_deterministic_compute, options.config_entries(), memory=arena_of(options, strategy),
-            read_compiled=options.context_reader,
+            options.intra_op_num_threads, options.use_deterministic_compute, options.config_entries(),
+            memory=arena_of(options, strategy), read_compiled=options.context_reader,
         )  # fmt: skip
         return _Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
 

@@ -21,6 +21,9 @@ from intarsia.errors import EPFail, InvalidArgument
 from intarsia.runtime import spmd_state
 from intarsia.runtime.executor import OK, TERMINATED, CallBlock, Pool, StepTable, StepTableBuilder, get_pool
 from intarsia.runtime.spmd_text import executor_text
+from intarsia.runtime.threads import PoolSettings
+
+SPINNING = {True: PoolSettings(), False: PoolSettings(spin_microseconds=0.0)}
 
 # args: x, y, count, delta; y[i] = x[count - 1 - i] * 3 + delta: every thread reads what other threads wrote.
 MIRROR = """
@@ -121,7 +124,7 @@ def run_chain(pool: Pool, chain: Chain, block: CallBlock) -> None:
 @pytest.mark.parametrize("spinning", [True, False])
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 5, 19])
 def test_steps_see_what_came_before(num_threads: int, spinning: bool) -> None:
-    pool = get_pool(num_threads, spinning=spinning)
+    pool = get_pool(num_threads, SPINNING[spinning])
     for length in (0, 1, 2, 17):
         chain = Chain(length)
         block = CallBlock(chain.builder.build())
@@ -130,7 +133,7 @@ def test_steps_see_what_came_before(num_threads: int, spinning: bool) -> None:
 
 
 def test_shares_of_workers_that_wait_for_a_core_are_done_by_others() -> None:
-    pool = Pool(4, spinning=True)
+    pool = Pool(4)
     chain = Chain(2)
     block = CallBlock(chain.builder.build())
     assert pool.run_block(block.address) == OK  # so that there are workers
@@ -150,7 +153,7 @@ def test_shares_of_workers_that_wait_for_a_core_are_done_by_others() -> None:
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity")
 def test_workers_keep_their_affinity() -> None:
     """A worker that finds itself on the caller's core leaves it, not the cores that it may use."""
-    pool = Pool(2, spinning=True)
+    pool = Pool(2)
     chain = Chain(40)
     block = CallBlock(chain.builder.build())
     run_chain(pool, chain, block)
@@ -176,7 +179,7 @@ def test_run_by_addresses() -> None:
 @pytest.mark.parametrize("wait_if_busy", [False, True])
 @pytest.mark.parametrize("spinning", [True, False])
 def test_many_callers_of_one_pool(wait_if_busy: bool, spinning: bool) -> None:
-    pool = get_pool(2, spinning=spinning)
+    pool = get_pool(2, SPINNING[spinning])
     failures: list[BaseException] = []
 
     def caller(seed: int) -> None:
@@ -327,7 +330,7 @@ def test_times_are_those_of_perf_counter() -> None:
 
 def test_pools_are_shared() -> None:
     assert get_pool(2) is get_pool(2)
-    assert get_pool(2) is not get_pool(2, spinning=False)
+    assert get_pool(2) is not get_pool(2, SPINNING[False])
     assert get_pool(0).num_threads >= 1
     for bad in (-1, 5000):
         with pytest.raises(InvalidArgument, match=f"a thread count is 0 .* got {bad}"):
@@ -350,7 +353,7 @@ def test_tables_are_checked() -> None:
 
 
 def test_without_workers_runs_go_on_one_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    pool = Pool(3, spinning=True)
+    pool = Pool(3)
     started: list[int] = []
     start = threading.Thread.start
 
@@ -401,12 +404,13 @@ import threading, time
 import numpy as np
 from intarsia.codegen.engine import get_engine, kernel_text
 from intarsia.runtime.executor import CallBlock, StepTableBuilder, get_pool
+from intarsia.runtime.threads import PoolSettings
 kernel = kernel_text("nop", "define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) nounwind {{ ret void }}")
 builder = StepTableBuilder()
 for _ in range(5):
     builder.step(get_engine().load([kernel])[kernel.symbol], 0)
 block = CallBlock(builder.build())
-pool = get_pool(3, spinning={spinning})
+pool = get_pool(3, PoolSettings(1000.0 * {spinning}))
 for _ in range(100):
     assert pool.run_block(block.address) == 0
 def forever():

@@ -68,7 +68,6 @@ class CompileContext:
 
     Attributes:
         intra_op_num_threads: threads one run may use; 0: as many as the machine gives this process.
-        allow_spinning: whether waiting threads may spin for a while before they sleep.
         deterministic: only kernels whose result does not depend on timing or thread count.
         config: session configuration entries (`SessionOptions.add_session_config_entry`).
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
@@ -78,7 +77,6 @@ class CompileContext:
     """
 
     intra_op_num_threads: int = 0
-    allow_spinning: bool = True
     deterministic: bool = False
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     on_step: StepObserver | None = None

@@ -35,9 +35,9 @@ Waiting threads spin for about a millisecond, then sleep. If another thread of t
 which would wait for them to stop, a worker moves to another core first (on Linux, by leaving this one out of its affinity
 for a moment), and where it cannot, or is the caller, sleeps after 2 microseconds (threads do not yield: that gives whole
 time slices to other processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on
-macOS, WaitOnAddress on Windows, usleep elsewhere; with spinning=False at once. The threads are Python daemon threads inside
-a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped at
-interpreter exit.
+macOS, WaitOnAddress on Windows, usleep elsewhere; in a pool that does not spin at once. The threads are Python daemon threads
+inside a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped
+at interpreter exit.
 
 Signals (Ctrl-C, SIGTERM, SIGALRM) wait until native code returns, unless the call's mode has LONG: then Python's handlers run
 between two steps of the main thread's run, which ends with the exception that one raises, and else goes on.
@@ -67,7 +67,7 @@ from intarsia.codegen.fingerprint import fingerprint
 from intarsia.errors import InvalidArgument
 from intarsia.plan.call import LONG, call_words
 from intarsia.runtime import spmd_state as word
-from intarsia.runtime.threads import available_cores
+from intarsia.runtime.threads import PoolSettings, available_cores
 
 logger = logging.getLogger("intarsia")
 
@@ -76,13 +76,13 @@ NO_BARRIER = 2
 OK = word.OK
 TERMINATED = word.TERMINATED
 MAX_THREADS = word.MAX_THREADS
-SPIN_MICROSECONDS = 1000.0
 
 _WAIT_IF_BUSY = 1
 _ALONE = 2
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGALRM")  # those that are answered in a long run; at most word.MOST_SIGNALS
 _FIRST_SPIN_MICROSECONDS = 2.0
 _EXIT_SECONDS = 1.0
+_DEFAULT = PoolSettings()
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ def sliced_step() -> int:
 class Pool:
     """`num_threads` threads that run one step table at a time: the caller and num_threads - 1 workers. See `get_pool`."""
 
-    def __init__(self, num_threads: int, spinning: bool) -> None:
+    def __init__(self, num_threads: int, settings: PoolSettings = _DEFAULT) -> None:
         self.num_threads = num_threads
-        self.spinning = spinning
+        self.settings = settings
         self._native = _native()
         self._state = _aligned_words(word.FLAGS + -(-num_threads // 8) * word.LINE)
         self._address = int(self._state.ctypes.data)
@@ -240,8 +240,8 @@ class Pool:
             try:
                 for tid in range(1, self.num_threads):
                     thread = threading.Thread(
-                        target=self._native.worker,
-                        args=(self._address, tid, generation),
+                        target=self._work,
+                        args=(tid, generation),
                         name=f"intarsia-{self.num_threads}-{tid}",
                         daemon=True,
                     )
@@ -259,6 +259,14 @@ class Pool:
             self._state[word.STARTED] = 1
             return True
 
+    def _work(self, tid: int, generation: int) -> None:
+        if self.settings.affinities:
+            try:
+                os.sched_setaffinity(0, self.settings.affinities[tid - 1])  # this thread's
+            except OSError as error:
+                logger.warning("thread %d of %d cannot be bound to its cores: %s", tid, self.num_threads, error)
+        self._native.worker(self._address, tid, generation)
+
     def _close(self) -> None:
         self._closed = True
         deadline = time.monotonic() + _EXIT_SECONDS
@@ -273,9 +281,11 @@ class Pool:
         """The state of a pool without workers: at the start, and in a forked child."""
         self._state[:] = 0
         self._state[word.THREADS] = self.num_threads
-        if self.spinning:
-            self._state[word.SPINS] = max(1, int(_FIRST_SPIN_MICROSECONDS * _spins_per_microsecond()))
-            self._state[word.PATIENCE] = max(1, int(SPIN_MICROSECONDS * _spins_per_microsecond()))
+        spin = self.settings.spin_microseconds
+        if spin > 0:
+            self._state[word.SPINS] = max(1, int(min(spin, _FIRST_SPIN_MICROSECONDS) * _spins_per_microsecond()))
+            self._state[word.PATIENCE] = max(1, int(spin * _spins_per_microsecond()))
+        self._state[word.FLUSHING] = self.settings.flush_denormals
         self._state[word.WAIT : word.CLOCK_SCALE + 1] = _system_functions()
         self._threads = []
 
@@ -291,7 +301,7 @@ class _Native:
 
 
 _lock = threading.RLock()
-_pools: dict[tuple[int, bool], Pool] = {}
+_pools: dict[tuple[int, PoolSettings], Pool] = {}
 
 
 _asked = [0]
@@ -304,14 +314,17 @@ def set_default_threads(count: int) -> None:
     _asked[0] = count
 
 
-def get_pool(num_threads: int = 0, *, spinning: bool = True) -> Pool:
-    """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who ask for it."""
+def thread_count(num_threads: int = 0) -> int:
+    """The threads of a pool that is asked for with this number; 0: as many as there are cores."""
     if not 0 <= num_threads <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {num_threads}")
-    key = (
-        num_threads or _asked[0] or _default_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0),
-        spinning,
-    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    return num_threads or _asked[0] or _default_threads(cores)
+
+
+def get_pool(num_threads: int = 0, settings: PoolSettings = _DEFAULT) -> Pool:
+    """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who ask for the same."""
+    key = (thread_count(num_threads), settings)
     with _lock:
         if key not in _pools:
             _pools[key] = Pool(*key)

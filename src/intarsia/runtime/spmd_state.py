@@ -13,6 +13,7 @@ GROUPS_DONE = 2 * LINE + 8  # of pools with more than eight threads: eights that
 # Fixed while the pool runs: thread count, spin budgets, whether workers exist, and addresses of the system's functions.
 THREADS, SPINS, PATIENCE, STARTED = range(3 * LINE, 3 * LINE + 4)
 WAIT, WAKE, GETCPU, GET_AFFINITY, SET_AFFINITY, CLOCK, CLOCK_SCALE = range(3 * LINE + 4, 3 * LINE + 11)
+FLUSHING = 3 * LINE + 11  # not 0: denormal numbers count as zero
 FIRST, END = 4 * LINE, 4 * LINE + 1  # addresses of a phase's first row and the one behind its last, written before GENERATION
 LOCK = 5 * LINE  # 0 free, 1 held, 2 held and waited for
 PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 6 * LINE, 6 * LINE + 1, 6 * LINE + 2

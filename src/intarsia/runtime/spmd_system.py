@@ -25,6 +25,14 @@ def pause_text(target: Target) -> tuple[str, str]:
     return _PAUSE.get(target.arch, ("", 'call void asm sideeffect "", "~{memory}"()'))
 
 
+def denormals_text(target: Target) -> str:
+    """Definitions of @flush_denormals, after which this thread takes denormal numbers for zero, and of @restore_denormals,
+    which takes what the former gave. On other CPUs than x86 and ARM64 they do nothing."""
+    if target.arch in ("x86_64", "i686"):
+        return _MXCSR
+    return _FPCR if target.arch == "aarch64" else _NO_MODE
+
+
 def system_text(target: Target) -> tuple[str, str, str]:
     """Definitions of @wait, @wake and @stamp: wait for a word to change, wake who waits, write the clock to times[i]."""
     triple = target.triple
@@ -152,5 +160,50 @@ define internal void @stamp(ptr %state, ptr %times, i64 %i) noinline nounwind {
   %now = mul i64 %count, %scale
   %p = getelementptr i64, ptr %times, i64 %i
   store i64 %now, ptr %p
+  ret void
+}"""
+
+# Bits 6 and 15: denormals are zeros, flush to zero.
+_MXCSR = """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define internal i64 @flush_denormals() noinline nounwind {
+  %word = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %word)
+  %before = load i32, ptr %word
+  %flushing = or i32 %before, 32832
+  store i32 %flushing, ptr %word
+  call void @llvm.x86.sse.ldmxcsr(ptr %word)
+  %wide = zext i32 %before to i64
+  ret i64 %wide
+}
+define internal void @restore_denormals(i64 %before) noinline nounwind {
+  %word = alloca i32
+  %mode = trunc i64 %before to i32
+  store i32 %mode, ptr %word
+  call void @llvm.x86.sse.ldmxcsr(ptr %word)
+  ret void
+}"""
+
+# Bit 24, and bit 19 for float16: flush to zero.
+_FPCR = """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define internal i64 @flush_denormals() noinline nounwind {
+  %before = call i64 @llvm.aarch64.get.fpcr()
+  %flushing = or i64 %before, 17301504
+  call void @llvm.aarch64.set.fpcr(i64 %flushing)
+  ret i64 %before
+}
+define internal void @restore_denormals(i64 %before) noinline nounwind {
+  call void @llvm.aarch64.set.fpcr(i64 %before)
+  ret void
+}"""
+
+_NO_MODE = """
+define internal i64 @flush_denormals() nounwind {
+  ret i64 0
+}
+define internal void @restore_denormals(i64 %before) nounwind {
   ret void
 }"""

@@ -13,7 +13,7 @@ from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_phases import PHASE, SHARES, TEAM
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT
-from intarsia.runtime.spmd_system import pause_text, system_text
+from intarsia.runtime.spmd_system import denormals_text, pause_text, system_text
 
 
 def executor_text(target: Target) -> KernelText:
@@ -22,7 +22,7 @@ def executor_text(target: Target) -> KernelText:
         raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
-    waiting = [_ENTRY, wait, wake, clock, SIGNALS_TEXT, _WAITING, _PLACES, _AWAIT, SHARES, PHASE]
+    waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, _WAITING, _PLACES, _AWAIT, SHARES, PHASE]
     text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, _RUN, _WORKER, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
@@ -31,8 +31,8 @@ def executor_text(target: Target) -> KernelText:
 
 _WORDS = """
 LINE GENERATION IDLE_SLEEPERS STOPPING PHASE_SLEEPERS GROUPS_DONE THREADS SPINS PATIENCE STARTED WAIT WAKE GETCPU
-GET_AFFINITY SET_AFFINITY CLOCK CLOCK_SCALE FIRST END LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS COUNTS WORKERS_MISSING
-CPUS MAX_THREADS
+GET_AFFINITY SET_AFFINITY CLOCK CLOCK_SCALE FLUSHING FIRST END LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS COUNTS
+WORKERS_MISSING CPUS MAX_THREADS
 INTERRUPTED CALL_MODE CALL_FLAG CALL_STOPPED CALL_SIGNALS CALL_WATCHED TRIPPED MAIN SELF GETSIG SETSIG GIL_ENSURE GIL_RELEASE
 CHECK_SIGNALS FETCH RAISED SIGNALS SIGNAL_WORDS HANDLER MOST_SLICED
 """.split()
@@ -439,7 +439,8 @@ busy:
   ret i64 0
 }"""
 
-# walk(state, call): a run; see executor.CallBlock for the words of `call`. run(state, call): the same, with what stops it.
+# walk(state, call): a run; see executor.CallBlock for the words of `call`. answer(state, call): the same, with what stops it.
+# run(state, call): the same in a pool's arithmetic.
 _RUN = """
 define internal void @patch(ptr %patches, i64 %count, ptr %externals) alwaysinline nounwind {
 entry:
@@ -577,6 +578,21 @@ behind:
 }
 
 define internal i64 @run(ptr %state, ptr %call) nounwind {
+  %fp = getelementptr i64, ptr %state, i64 $FLUSHING$
+  %f = load i64, ptr %fp
+  %as_is = icmp eq i64 %f, 0
+  br i1 %as_is, label %plain, label %flushing, !prof !0
+plain:
+  %r = call i64 @answer(ptr %state, ptr %call)
+  ret i64 %r
+flushing:
+  %before = call i64 @flush_denormals()
+  %rf = call i64 @answer(ptr %state, ptr %call)
+  call void @restore_denormals(i64 %before)
+  ret i64 %rf
+}
+
+define internal i64 @answer(ptr %state, ptr %call) alwaysinline nounwind {
 entry:
   %sp = getelementptr i64, ptr %call, i64 $CALL_STOPPED$
   store atomic i64 0, ptr %sp monotonic, align 8
@@ -614,9 +630,15 @@ entry:
   %fp = getelementptr i64, ptr %state, i64 $FIRST$
   %ep = getelementptr i64, ptr %state, i64 $END$
   %n = load i64, ptr %np
+  %dp = getelementptr i64, ptr %state, i64 $FLUSHING$
+  %d = load i64, ptr %dp
+  %as_is = icmp eq i64 %d, 0
+  br i1 %as_is, label %idle, label %flushing
+flushing:
+  %before = call i64 @flush_denormals()
   br label %idle
 idle:
-  %seen = phi i64 [ %generation, %entry ], [ %g, %work ]
+  %seen = phi i64 [ %generation, %entry ], [ %generation, %flushing ], [ %g, %work ]
   %goal = add i64 %seen, 1
   call void @await(ptr %state, i64 %tid, ptr %gp, i64 %goal, ptr %ip)
   %g = load atomic i64, ptr %gp acquire, align 8

@@ -83,9 +83,9 @@ class Chooser:
         return MappingProxyType(chosen)
 
     def _place(self, schedules: Schedules) -> str:
-        from intarsia.runtime.executor import get_pool
+        from intarsia.runtime.executor import thread_count
 
-        threads = get_pool(self.context.intra_op_num_threads).num_threads
+        threads = thread_count(self.context.intra_op_num_threads)
         return f"schedule-{content_key(cpu_key(), sources(), str(threads), schedules.key, *schedules.names)}"
 
     def _times(self, template: Template, schedules: Schedules, end: float) -> dict[str, int] | None:

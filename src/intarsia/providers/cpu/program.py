@@ -29,7 +29,8 @@ from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.looping import LoopProgram
 from intarsia.providers.cpu.plans import Plan
-from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step
+from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step, thread_count
+from intarsia.runtime.threads import PoolSettings
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
@@ -55,7 +56,8 @@ class CpuProgram(Program):
         self.executable, self.context, self.target, self.lowered = executable, context, target, lowered
         self.inputs = tuple(v.name for v in executable.inputs)
         self.outputs = executable.outputs
-        self.pool: Pool = get_pool(context.intra_op_num_threads, spinning=context.allow_spinning)
+        threads = thread_count(context.intra_op_num_threads)
+        self.pool: Pool = get_pool(threads, PoolSettings.of(context.config, threads))
         addresses = self._addresses = {**addresses, SLICED: sliced_step()}
         for segment in executable.segments():
             segment.addresses, segment.arena = addresses, context.memory
