@@ -185,7 +185,7 @@ def test_an_option_that_programs_give_the_cpu_provider(make_session) -> None:
     assert make_session().get_provider_options() == {"CPUExecutionProvider": {}}
     with pytest.raises(
         InvalidArgument,
-        match="'kSame' is not a valid value; did you mean 'kSameAsRequested'. .valid: 'kNextPowerOfTwo', 'kSameAsRequested'",
+        match=r"'kSame' is not a valid value; did you mean 'kSameAsRequested'\? \(valid: 'kNextPowerOfTwo', 'kSameAsRequested'",
     ):
         make_session(providers=[("CPUExecutionProvider", {"arena_extend_strategy": "kSame"})])
 
