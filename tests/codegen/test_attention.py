@@ -1,18 +1,21 @@
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
+import attention_kernels
 import template_kernels as t
+from attention_kernels import operands, reference
 
-from intarsia.codegen import attention, attention_plan, pack
-from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args
+from intarsia.codegen import attention, attention_lanes
+from intarsia.codegen.attention_plan import AttentionSpec
 from intarsia.graph.dtypes import DType
 
-TAPS = np.array(attention_plan.taps(t.host()), np.int64)
-PLAIN = AttentionSpec()
 # batch, heads, kv heads, queries, keys, head size, head size of V
 SIZES = [
     (1, 1, 1, 1, 1, 1, 1), (1, 2, 2, 3, 5, 8, 8), (2, 3, 3, 17, 33, 16, 16), (1, 4, 2, 29, 31, 20, 37),
@@ -22,59 +25,13 @@ SIZES = [
 ]  # fmt: skip
 
 
-def reference(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, bias: object = 0.0, softcap: float = 0.0
-) -> np.ndarray:
-    """softmax(scale q k^T + bias) v in float64; rows of -infinity become zeros."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (np.repeat(x.astype(np.float64), group, 1) for x in (k, v))
-    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * scale
-    if softcap:
-        scores = np.tanh(scores / softcap) * softcap
-    scores = scores + bias
-    highest = scores.max(-1, keepdims=True)
-    powers = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
-    total = powers.sum(-1, keepdims=True)
-    return powers / np.where(total == 0, 1, total) @ v
+Attend = Callable[..., np.ndarray]
 
 
-def heads(x: np.ndarray) -> Heads:
-    return Heads(x.ctypes.data, *(s if n > 1 else 0 for n, s in zip(x.shape[:3], x.strides, strict=False)))
-
-
-def operands(size: tuple[int, ...], joined: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Q, K and V [batch, heads, rows, size]; `joined`: views of [batch, rows, heads, size]."""
-    batch, many, few, queries, keys, width, vwidth = size
-    rng = np.random.default_rng(sum(size))
-    shapes = ((many, queries, width), (few, keys, width), (few, keys, vwidth))
-    if joined:
-        q, k, v = (t.random(rng, batch, s, h, d).transpose(0, 2, 1, 3) for h, s, d in shapes)
-    else:
-        q, k, v = (t.random(rng, batch, h, s, d) for h, s, d in shapes)
-    return q, k, v
-
-
-def attend(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, spec: AttentionSpec = PLAIN, *, nthreads: int = 1,
-    joined: bool = False, mask: np.ndarray | None = None, scale: float = 0.3, **more: object,
-) -> np.ndarray:  # fmt: skip
-    """The kernel's result, its scratch filled with NaN before, the memory around the output checked."""
-    batch, many, queries, width = q.shape
-    shape = AttentionShape(batch, many, k.shape[1], queries, k.shape[2], width, v.shape[3])
-    laid = (batch, queries, many, v.shape[3]) if joined else (batch, many, queries, v.shape[3])
-    memory, whole = t.guarded(laid)
-    out = memory.transpose(0, 2, 1, 3) if joined else memory
-    scratch = pack.aligned_zeros((attention_plan.scratch_nbytes(shape, t.host(), nthreads) + 64,), np.uint8)
-    scratch[:] = 0xFF
-    args = attention_args(
-        spec, t.host(), shape, nthreads, micro=t.micro(), pack=t.address(attention.pack_text(t.host())), q=heads(q), k=heads(k),
-        v=heads(v), out=heads(out), mask=None if mask is None else heads(mask), scale=scale, taps=TAPS.ctypes.data,
-        scratch=scratch.ctypes.data, **more,
-    )  # fmt: skip
-    t.run(attention.kernel_text(spec, t.host()), args, nthreads)
-    t.check_margin(whole)
-    assert (scratch[-64:] == 0xFF).all(), "written behind the scratch"
-    return out
+@pytest.fixture(params=["rows", "lanes"])
+def attend(request: pytest.FixtureRequest) -> Attend:
+    """Both kernels, whatever the number of queries."""
+    return functools.partial(attention_kernels.attend, kernel=request.param)
 
 
 def close(actual: np.ndarray, expected: np.ndarray) -> None:
@@ -83,14 +40,14 @@ def close(actual: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize("size", SIZES)
-def test_attention(size: tuple[int, ...], joined: bool) -> None:
+def test_attention(attend: Attend, size: tuple[int, ...], joined: bool) -> None:
     q, k, v = operands(size, joined)
     for nthreads in t.THREADS:
         close(attend(q, k, v, nthreads=nthreads, joined=joined), reference(q, k, v, 0.3))
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_causal_with_offset(size: tuple[int, ...]) -> None:
+def test_causal_with_offset(attend: Attend, size: tuple[int, ...]) -> None:
     q, k, v = operands(size)
     queries, keys = size[3:5]
     for offset in (0, max(0, keys - queries), -2):
@@ -102,7 +59,7 @@ def test_causal_with_offset(size: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2), (40, 0), (600, 1)])
 @pytest.mark.parametrize("size", SIZES[2:])
-def test_windows(size: tuple[int, ...], left: int, right: int) -> None:
+def test_windows(attend: Attend, size: tuple[int, ...], left: int, right: int) -> None:
     q, k, v = operands(size)
     distance = np.arange(size[4]) - np.arange(size[3])[:, None] - 5
     bias = np.where((distance >= -left) & (distance <= right), 0, -np.inf)
@@ -112,7 +69,7 @@ def test_windows(size: tuple[int, ...], left: int, right: int) -> None:
 
 @pytest.mark.parametrize("full", [(1, 1, 1), (1, 0, 1), (0, 1, 0), (0, 0, 1), (0, 0, 0)])
 @pytest.mark.parametrize("size", SIZES)
-def test_masks_broadcast(size: tuple[int, ...], full: tuple[int, int, int]) -> None:
+def test_masks_broadcast(attend: Attend, size: tuple[int, ...], full: tuple[int, int, int]) -> None:
     q, k, v = operands(size)
     batch, many, _, queries, keys, _, _ = size
     rng = np.random.default_rng(3)
@@ -124,7 +81,7 @@ def test_masks_broadcast(size: tuple[int, ...], full: tuple[int, int, int]) -> N
 
 
 @pytest.mark.parametrize("lowest", [-np.inf, -1e9, float(np.finfo(np.float32).min)])
-def test_rows_without_keys(lowest: float) -> None:
+def test_rows_without_keys(attend: Attend, lowest: float) -> None:
     """Scores that are all -infinity give zeros, all equally low ones the mean."""
     q, k, v = operands((1, 2, 2, 9, 40, 16, 16))
     added = np.full((1, 1, 9, 40), lowest, np.float32)
@@ -136,7 +93,7 @@ def test_rows_without_keys(lowest: float) -> None:
     assert np.isnan(attend(q * -np.inf, np.abs(k), v)).all()
 
 
-def test_a_hidden_block_of_keys_leaves_nothing() -> None:
+def test_a_hidden_block_of_keys_leaves_nothing(attend: Attend) -> None:
     q, k, v = operands((1, 1, 1, 20, 1500, 16, 16))
     for lowest in (-np.inf, float(np.finfo(np.float32).min)):
         added = np.zeros((1, 1, 1, 1500), np.float32)
@@ -144,7 +101,7 @@ def test_a_hidden_block_of_keys_leaves_nothing() -> None:
         close(attend(q, k, v, AttentionSpec("float"), mask=added), reference(q, k, v, 0.3, added.astype(np.float64)))
 
 
-def test_nan_stays_in_its_row() -> None:
+def test_nan_stays_in_its_row(attend: Attend) -> None:
     q, k, v = operands((1, 1, 1, 20, 600, 16, 16))
     q[0, 0, 3, 5] = np.nan
     out = attend(q, k, v)
@@ -153,7 +110,7 @@ def test_nan_stays_in_its_row() -> None:
 
 
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 4.0])
-def test_scale_and_soft_cap(scale: float) -> None:
+def test_scale_and_soft_cap(attend: Attend, scale: float) -> None:
     q, k, v = operands((1, 2, 1, 30, 50, 24, 24))
     close(attend(q, k, v, scale=scale), reference(q, k, v, scale))
     expected = reference(q, k, v, scale, softcap=2.5)
@@ -162,7 +119,7 @@ def test_scale_and_soft_cap(scale: float) -> None:
 
 @pytest.mark.parametrize("dtype", [DType.INT32, DType.INT64])
 @pytest.mark.parametrize("trailing", [False, True])
-def test_numbers_of_keys(dtype: DType, trailing: bool) -> None:
+def test_numbers_of_keys(attend: Attend, dtype: DType, trailing: bool) -> None:
     q, k, v = operands((3, 4, 2, 5, 40, 16, 16))
     lengths = np.array([39, 6, 20], dtype.numpy)
     count = lengths.astype(int)[:, None, None, None] + 1
@@ -177,11 +134,11 @@ def test_heads_as_rows_of_one_query() -> None:
     """Heads that share keys may be given as rows at one position (`step` 0)."""
     q, k, v = operands((2, 6, 2, 1, 50, 16, 16))
     rows = q.reshape(2, 2, 3, 16)
-    out = attend(rows, k, v, AttentionSpec(bounded=True), offset=20, step=0, right=0)
+    out = attention_kernels.attend(rows, k, v, AttentionSpec(bounded=True), offset=20, step=0, right=0)
     close(out.reshape(2, 6, 1, 16), reference(q, k, v, 0.3, np.where(np.arange(50) <= 20, 0, -np.inf)))
 
 
-def test_operands_at_the_end_of_memory_are_not_read_beyond() -> None:
+def test_operands_at_the_end_of_memory_are_not_read_beyond(attend: Attend) -> None:
     """Operands that end with their page, before one that cannot be read."""
     mmap = pytest.importorskip("mmap", reason="needs pages")
     ctypes = pytest.importorskip("ctypes")
@@ -210,7 +167,7 @@ def test_operands_at_the_end_of_memory_are_not_read_beyond() -> None:
         close(attend(q, k, v, AttentionSpec("bool"), mask=seen), expected)
 
 
-def test_torch_agrees() -> None:
+def test_torch_agrees(attend: Attend) -> None:
     torch = pytest.importorskip("torch", reason="an independent implementation")
     q, k, v = operands((2, 3, 3, 45, 45, 64, 64))
     tensors = [torch.from_numpy(x) for x in (q, k, v)]
@@ -218,7 +175,38 @@ def test_torch_agrees() -> None:
     close(attend(q, k, v, AttentionSpec(bounded=True), right=0), expected.numpy())
 
 
-def test_kernels_are_the_same_text_each_time() -> None:
-    first = attention.kernel_text(AttentionSpec("bool", bounded=True), t.host())
-    attention.kernel_text.cache_clear()
-    assert attention.kernel_text(AttentionSpec("bool", bounded=True), t.host()) == first
+@pytest.mark.parametrize("queries", [1, 15, 16, 17, 47, 48, 49, 100])
+def test_one_key(attend: Attend, queries: int) -> None:
+    q, k, v = operands((1, 2, 1, queries, 1, 16, 20))
+    close(attend(q, k, v, nthreads=2), np.broadcast_to(v, (1, 2, queries, 20)))
+
+
+def test_scores_that_rise_and_fall(attend: Attend) -> None:
+    """Later keys of far higher scores, some queries' only: what was summed before them counts for nothing."""
+    q, k, v = operands((1, 1, 1, 50, 400, 16, 24))
+    k = k * np.linspace(0.01, 40, 400, dtype=np.float32)[:, None]
+    k[0, 0, 200:] *= -0.5
+    close(attend(q, k, v), reference(q, k, v, 0.3))
+
+
+def test_infinite_scores(attend: Attend) -> None:
+    """A query with an infinite score is NaN, as the definition's difference of infinities; others are not touched."""
+    q, k, v = operands((1, 1, 1, 20, 300, 16, 16))
+    q[0, 0, 3], k[0, 0, :, 0] = 0, np.abs(k[0, 0, :, 0])
+    q[0, 0, 3, 0] = np.inf
+    out = attend(q, k, v)
+    assert np.isnan(out[0, 0, 3]).all()
+    close(np.delete(out, 3, 2), reference(np.delete(q, 3, 2), k, v, 0.3))
+
+
+def test_sizes_that_are_no_whole_vectors(attend: Attend) -> None:
+    for size in ((1, 1, 1, 33, 19, 3, 1), (1, 1, 1, 20, 200, 17, 33), (2, 2, 1, 51, 129, 80, 72), (1, 1, 1, 95, 64, 40, 96)):
+        q, k, v = operands(size)
+        close(attend(q, k, v, nthreads=3), reference(q, k, v, 0.3))
+
+
+@pytest.mark.parametrize("module", [attention, attention_lanes])
+def test_kernels_are_the_same_text_each_time(module: object) -> None:
+    first = module.kernel_text(AttentionSpec("bool", bounded=True), t.host())
+    module.kernel_text.cache_clear()
+    assert module.kernel_text(AttentionSpec("bool", bounded=True), t.host()) == first

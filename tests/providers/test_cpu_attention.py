@@ -92,6 +92,39 @@ def test_windows_and_numbers_of_keys(attributes: dict[str, int], lengths: list[i
     check(arrays, node)
 
 
+MANY = 130  # queries, enough to have one in each lane of a vector
+
+
+@pytest.mark.parametrize("attributes", [{}, *WINDOWS, {"softcap": 2.0}])
+@pytest.mark.parametrize("lengths", [None, [150, 9]])
+def test_many_queries(attributes: dict[str, Any], lengths: list[int] | None) -> None:
+    arrays: list[np.ndarray | None] = [random(2, 4, MANY, 8), random(2, 2, 150, 8), random(2, 2, 150, 20)]
+    if lengths:
+        arrays += [None, None, None, np.array(lengths, np.int64)]
+    node = node_of(arrays, **attributes)
+    node.version = 25
+    check(arrays, node)
+    assert "pack attention" in compiled([node], {f"x{i}": a for i, a in enumerate(arrays) if a is not None}, {}).describe(
+        "kernels"
+    )
+
+
+@pytest.mark.parametrize("shape", [(150,), (MANY, 150), (2, 1, 1, 150), (1, 4, MANY, 150)])
+@pytest.mark.parametrize("boolean", [False, True])
+def test_masks_of_many_queries(shape: tuple[int, ...], boolean: bool) -> None:
+    mask = random(*shape)
+    if mask.ndim > 1 and not boolean:
+        mask[..., ::7, :] = -np.inf
+    arrays = [random(2, 4, MANY, 8), random(2, 4, 150, 8), random(2, 4, 150, 8), mask > -0.5 if boolean else mask]
+    check(arrays, node_of(arrays))
+
+
+def test_many_queries_behind_a_past() -> None:
+    past = [random(2, 2, 45, 8), random(2, 2, 45, 24)]
+    arrays = [random(2, MANY, 6 * 8), random(2, MANY, 2 * 8), random(2, MANY, 2 * 24), random(MANY, 45 + MANY), *past]
+    check(arrays, node_of(arrays, outputs=3, is_causal=1, q_num_heads=6, kv_num_heads=2))
+
+
 def test_symbolic_sizes_bind_to_each_shape() -> None:
     batch, queries, keys = symbol("B"), symbol("S"), symbol("T")
     shapes: Shapes = {"x0": (batch, queries, 32), "x1": (batch, keys, 32), "x2": (batch, keys, 32)}
@@ -100,7 +133,7 @@ def test_symbolic_sizes_bind_to_each_shape() -> None:
     node = node_of(arrays, q_num_heads=2, kv_num_heads=2)
     made = compiled([node], {f"x{i}": a for i, a in enumerate(arrays)}, shapes)
     assert fused(made)
-    for b, s, t, m, n in ((1, 4, 7, 1, 4), (3, 40, 65, 3, 1), (3, 40, 65, 1, 40), (1, 1, 600, 3, 1)):
+    for b, s, t, m, n in ((1, 4, 7, 1, 4), (3, 40, 65, 3, 1), (3, 140, 65, 1, 140), (1, 1, 600, 3, 1), (2, 97, 97, 1, 1)):
         arrays = [random(b, s, 32), random(b, t, 32), random(b, t, 32), random(m, 1, n, t)]
         (expected,) = evaluate_node(node, [a.astype(np.float64) for a in arrays], registry())
         np.testing.assert_allclose(made.run(arrays)[0], expected, rtol=2e-5, atol=2e-6)
@@ -163,7 +196,8 @@ def test_columns_of_one_operand_are_read_in_place(how: str) -> None:
         nodes = [Node("Slice", ["x", a, b, "axis"], [n], version=13) for n, (a, b) in parts]
     node = Node("Attention", names, ["y"], {"q_num_heads": 3, "kv_num_heads": 3, "is_causal": 1}, version=23)
     made = compiled([*nodes, node], {"x": x}, {"x": (symbol("B"), symbol("S"), 72)}, constants)
-    assert made.describe("kernels").count("[") == 1, "only the attention kernel runs"
+    labels = [line.split()[0:2] for line in made.describe("kernels").splitlines()[1:]]
+    assert labels == [["pack", "attention"], ["attention", "3xSxS"], ["attention", "3xSxS"]], "only attention runs"
     (expected,) = evaluate_node(node, np.split(x.astype(np.float64), 3, -1), registry())
     np.testing.assert_allclose(made.run([x])[0], expected, rtol=2e-5, atol=2e-6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -184,3 +185,124 @@ def attention_args(
 
 def _bits(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+# --- many queries, a query in each lane (`attention_lanes`) ---------------------------------------------------------
+
+KEY_BLOCK = 64  # keys whose scores are kept
+_LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays
+_TAIL_UNITS = 12  # for each thread: claimed one by one at the end
+LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
+LANE_FIELDS = (
+    *LANE_POINTERS,
+    *(
+        "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row o_batch o_head o_row mask_batch "
+        "mask_head mask_row scale softcap uncap offset left right more k_nbytes v_nbytes tiles vectors extra value_tiles "
+        "result_rows tail s_at o_at m_at l_at"
+    ).split(),
+)
+PACK_FIELDS = (
+    "k v lengths k_out v_out batch heads keys size vsize k_batch k_head k_row v_batch v_head v_row k_nbytes v_nbytes more"
+).split()
+
+
+@functools.cache
+def lane_tile(target: Target) -> Tile:
+    """The register tile: keys (or columns of V) by queries."""
+    tile = tile_of(DType.FLOAT, target)
+    return Tile(8 if tile.rows == 14 else 4, 3, tile.lanes, tile.itemsize)
+
+
+def least_in_lanes(target: Target) -> int:
+    """Of so many queries and more, one is in each lane: fewer do not pay for packing keys and values."""
+    return _LANE_VECTORS * lane_tile(target).lanes
+
+
+def packed_group(target: Target) -> int:
+    """Keys, and columns of V, are packed in groups of so many."""
+    tile = lane_tile(target)
+    return max(tile.lanes, tile.rows)
+
+
+def _padded_to_tiles(count: int, tile: Tile) -> int:
+    group = max(tile.lanes, tile.rows)
+    return -(-count // group) * group
+
+
+def packed_elements(shape: AttentionShape, target: Target) -> tuple[int, int]:
+    """Elements of a head's packed keys, and of its packed values."""
+    tile = lane_tile(target)
+    return shape.size * _padded_to_tiles(shape.keys, tile), shape.keys * _padded_to_tiles(shape.vsize, tile)
+
+
+def _lane_offsets(shape: AttentionShape, tile: Tile) -> tuple[list[int], int]:
+    """Where a thread's scratch has scores, results, references and sums behind the queries, and its size."""
+    row = tile.width * tile.itemsize
+    sizes = [shape.size * row, KEY_BLOCK * row, _padded_to_tiles(shape.vsize, tile) * row, row, row]
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + -(-size // 64) * 64)
+    return ends[1:-1], ends[-1]
+
+
+def lane_scratch_nbytes(shape: AttentionShape, target: Target, threads: int) -> int:
+    """Bytes of scratch for all threads."""
+    return threads * _lane_offsets(shape, lane_tile(target))[1]
+
+
+def lane_pack_args(
+    target: Target, shape: AttentionShape, *, k: Heads, v: Heads, k_out: int, v_out: int, lengths: int = 0, more: int = 0
+) -> list[int]:
+    """The packing step's arguments: operands, and where `batch * kv_heads` times `packed_elements` float32 go."""
+    sizes = (4 * n for n in packed_elements(shape, target))
+    return [
+        k.address, v.address, lengths, k_out, v_out, shape.batch, shape.kv_heads, shape.keys, shape.size, shape.vsize,
+        *k[1:], *v[1:], *sizes, more,
+    ]  # fmt: skip
+
+
+def lane_args(
+    spec: AttentionSpec,
+    target: Target,
+    shape: AttentionShape,
+    threads: int,
+    *,
+    micro: int,
+    q: Heads,
+    k: int,
+    v: int,
+    out: Heads,
+    scale: float,
+    taps: int,
+    scratch: int,
+    claims: int,
+    mask: Heads | None = None,
+    softcap: float = 0.0,
+    offset: int = 0,
+    left: int = UNBOUNDED,
+    right: int = UNBOUNDED,
+    lengths: int = 0,
+    more: int = 0,
+) -> list[int]:
+    """The arguments of `attention_lanes.kernel_text`.
+
+    `micro` is the address of `tiled_micro_text` for `lane_tile(target)`, `k` and `v` those of packed keys and values, `taps`
+    that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0 again when all shares are done; the others
+    are those of `attention_args`, and `scratch` has `lane_scratch_nbytes` bytes.
+    """
+    tile = lane_tile(target)
+    vectors = -(-shape.queries // tile.lanes)
+    tiles = -(-vectors // tile.vectors)
+    units = shape.batch * shape.heads * tiles
+    tail = 0 if threads == 1 else min(units // 4, _TAIL_UNITS * threads)
+    offsets, nbytes = _lane_offsets(shape, tile)
+    value_tiles = -(-shape.vsize // tile.rows)
+    log2_e = 1.0 if spec.mask == "float" else 1.4426950408889634
+    factors = (scale, softcap * log2_e, 1 / softcap) if spec.softcap else (scale * log2_e, 0.0, 0.0)
+    hidden = mask or Heads(0)
+    return [
+        micro, q.address, k, v, out.address, hidden.address, lengths, taps, scratch, claims, nbytes, shape.batch, shape.heads,
+        shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize, *q[1:], *out[1:], *hidden[1:],
+        *map(_bits, factors), offset, left, right, more, *(4 * n for n in packed_elements(shape, target)), tiles,
+        vectors // max(1, tiles), vectors % max(1, tiles), value_tiles, value_tiles * tile.rows, tail, *offsets,
+    ]  # fmt: skip

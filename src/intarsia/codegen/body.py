@@ -173,16 +173,16 @@ class Body:
         self.b.call(_Callee(function, typ), [self.i(a) for a in arguments])
 
     def copy(self, source: Value, target: Value, nbytes: Value) -> None:
-        f = self._intrinsic("llvm.memcpy.p0.p0.i64", ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
+        f = self.intrinsic("llvm.memcpy.p0.p0.i64", ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         self.b.call(f, [target, source, nbytes, ir.Constant(ir.IntType(1), 0)])
 
     def fill(self, target: Value, nbytes: Value, byte: Value | None = None) -> None:
         """Set memory to a byte, 0 by default."""
-        f = self._intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
+        f = self.intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
         self.b.call(f, [target, ir.Constant(_I8, 0) if byte is None else byte, nbytes, ir.Constant(ir.IntType(1), 0)])
 
     def fill_zero(self, target: Value, nbytes: Value) -> None:
-        f = self._intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
+        f = self.intrinsic("llvm.memset.p0.i64", ir.VoidType(), [_POINTER, _I8, _I64, ir.IntType(1)])
         self.b.call(f, [target, ir.Constant(_I8, 0), nbytes, ir.Constant(ir.IntType(1), 0)])
 
     def load_i64(self, pointer: Value, index: Index = 0) -> Value:
@@ -331,19 +331,19 @@ class Body:
     def load_masked(self, pointer: Value, mask: Value, dtype: DType, lanes: int) -> Value:
         """`lanes` elements, zero (and memory not touched) where the mask is off."""
         vector = self.vector_type(dtype, lanes)
-        f = self._intrinsic(f"llvm.masked.load.{_suffix(dtype, lanes)}.p0", vector, [pointer.type, _I32, mask.type, vector])
+        f = self.intrinsic(f"llvm.masked.load.{_suffix(dtype, lanes)}.p0", vector, [pointer.type, _I32, mask.type, vector])
         return self.b.call(f, [pointer, self.const32(dtype.bits // 8), mask, self.zero(dtype, lanes)])
 
     def store_masked(self, value: Value, pointer: Value, mask: Value, dtype: DType) -> None:
         lanes = value.type.count
         name = f"llvm.masked.store.{_suffix(dtype, lanes)}.p0"
-        f = self._intrinsic(name, ir.VoidType(), [value.type, pointer.type, _I32, mask.type])
+        f = self.intrinsic(name, ir.VoidType(), [value.type, pointer.type, _I32, mask.type])
         self.b.call(f, [value, pointer, self.const32(dtype.bits // 8), mask])
 
     def fma(self, a: Value, b: Value, c: Value, dtype: DType, lanes: int) -> Value:
         """a * b + c: one rounding where the target has it, else multiply and add."""
         vector = self.vector_type(dtype, lanes)
-        f = self._intrinsic(f"llvm.fmuladd.{_suffix(dtype, lanes)}", vector, [vector] * 3)
+        f = self.intrinsic(f"llvm.fmuladd.{_suffix(dtype, lanes)}", vector, [vector] * 3)
         return self.b.call(f, [a, b, c])
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
@@ -351,13 +351,14 @@ class Body:
 
     def prefetch(self, pointer: Value, locality: int = 3, write: bool = False) -> None:
         """Fetch a line, for reading or for a `write`; locality 3: into all caches, 2: from the second level on."""
-        f = self._intrinsic("llvm.prefetch.p0", ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+        f = self.intrinsic("llvm.prefetch.p0", ir.VoidType(), [pointer.type, _I32, _I32, _I32])
         self.b.call(f, [pointer, self.const32(int(write)), self.const32(locality), self.const32(1)])
 
     def const32(self, value: int) -> Value:
         return ir.Constant(ir.IntType(32), value)
 
-    def _intrinsic(self, name: str, result: Any, parameters: list[Any]) -> Any:
+    def intrinsic(self, name: str, result: Any, parameters: list[Any]) -> Any:
+        """The function of that name, declared once."""
         module = self.module.ir
         if name in module.globals:
             return module.globals[name]

@@ -54,8 +54,8 @@ def _elements(body: Body, dtype: DType, x: Value, condition: Value, y: Value, le
             values = body.load_masked(source, mask, dtype, _LANES)
         found = b.icmp_unsigned("!=", bits, body.zero(DType.UINT8, _LANES))
         to = body.at(y, body.mul(ends[0], nbytes))
-        b.call(body._intrinsic(name, ir.VoidType(), [vector, to.type, found.type]), [values, to, found])
-        count = b.call(body._intrinsic("llvm.ctpop.i8", ir.IntType(8), [ir.IntType(8)]), [b.bitcast(found, ir.IntType(8))])
+        b.call(body.intrinsic(name, ir.VoidType(), [vector, to.type, found.type]), [values, to, found])
+        count = b.call(body.intrinsic("llvm.ctpop.i8", ir.IntType(8), [ir.IntType(8)]), [b.bitcast(found, ir.IntType(8))])
         ends[0] = body.add(ends[0], b.zext(count, ir.IntType(64)))
 
     whole = body.sub(length, body.rem(length, _LANES))

@@ -61,7 +61,7 @@ class _NonZero:
         b = self.body.b
         bits = b.bitcast(found, ir.IntType(lanes))
         wide = bits if lanes == 64 else b.zext(bits, _I64)
-        return b.call(self.body._intrinsic("llvm.ctpop.i64", _I64, [_I64]), [wide])
+        return b.call(self.body.intrinsic("llvm.ctpop.i64", _I64, [_I64]), [wide])
 
     def _at(self, x: Value, index: Value) -> Value:
         return self.body.at(x, self.body.mul(index, self.dtype.bits // 8))
@@ -106,7 +106,7 @@ class _NonZero:
             indices = b.add(body.splat(i, _LANES), lanes)
             target = body.at(columns, body.mul(ends[0], 8))
             kinds = [vector, target.type, found.type]
-            f = body._intrinsic("llvm.masked.compressstore.v8i64", ir.VoidType(), kinds)
+            f = body.intrinsic("llvm.masked.compressstore.v8i64", ir.VoidType(), kinds)
             b.call(f, [indices, target, found])
             ends[0] = body.add(ends[0], self._number(found, _LANES))
 

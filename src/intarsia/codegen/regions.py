@@ -137,14 +137,14 @@ class _Regions:
         vector = ir.VectorType(_FLOAT, lanes)
         addresses = self._addresses(pointer, self.steps)
         kinds = [addresses.type, _I32, mask.type, vector]
-        f = body._intrinsic(f"llvm.masked.gather.v{lanes}f32.v{lanes}p0", vector, kinds)
+        f = body.intrinsic(f"llvm.masked.gather.v{lanes}f32.v{lanes}p0", vector, kinds)
         return body.b.call(f, [addresses, _I32(4), mask, body.zero(_F32, lanes)])
 
     def scatter(self, value: Value, pointer: Value, steps: Value, mask: Value) -> None:
         body, lanes = self.body, self.lanes
         addresses = self._addresses(pointer, steps)
         kinds = [value.type, addresses.type, _I32, mask.type]
-        f = body._intrinsic(f"llvm.masked.scatter.v{lanes}f32.v{lanes}p0", ir.VoidType(), kinds)
+        f = body.intrinsic(f"llvm.masked.scatter.v{lanes}f32.v{lanes}p0", ir.VoidType(), kinds)
         body.b.call(f, [value, addresses, _I32(4), mask])
 
     def _addresses(self, pointer: Value, steps: Value) -> Value:

@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen import append, attention_plan
+from intarsia.codegen import append, attention_lanes, attention_plan
 from intarsia.codegen import attention as template
 from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import micro_text
+from intarsia.codegen.microkernel import micro_text, tiled_micro_text
 from intarsia.codegen.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
-from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.product_steps import SHARE_PRODUCTS
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
@@ -95,43 +96,123 @@ class Attention(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         assert epilogue is None and not operands
-        table = workspace.add("", "attention_taps", lambda: np.array(attention_plan.taps(target), np.int64))
-        calls = (micro_text(DType.FLOAT, target), template.pack_text(target))
         joins = [self._join(target, workspace, which) for which in (1, 2) if self.joined[which - 1]]
-        sources = (self.reads[0], *(self.joined[i - 1] or self.reads[i] for i in (1, 2)), *self.reads[3:5])
+        queries = self.views[0].shape[2]
+        least = attention_plan.least_in_lanes(target)
+        many = self._lane_steps(target, workspace, out) if not isinstance(queries, int) or queries >= least else []
+        few = [self._row_step(target, workspace, out)] if not isinstance(queries, int) or queries < least else []
+        return [*joins, *many, *few]
+
+    def _row_step(self, target: Target, workspace: Workspace, out: str) -> Step:
+        """Few queries: a row of scores for each. Does nothing where there are many."""
+        calls = (micro_text(DType.FLOAT, target), template.pack_text(target))
         micro, pack = (Code(text.symbol) for text in calls)
+        table = self._taps(target, workspace)
+        return Step(
+            template.kernel_text(self.spec, target), (*self._sources(), *self._others(), table), (out,),
+            partial(self._arguments, target, micro, pack, table, out), scratch_nbytes=partial(self._scratch_nbytes, target),
+            serial=self._is_small, work=partial(self._row_shares, target), label=self._label, calls=calls,
+        )  # fmt: skip
+
+    def _lane_steps(self, target: Target, workspace: Workspace, out: str) -> list[Step]:
+        """Many queries: one in each lane of a vector. Both steps do nothing where there are few."""
+        micro = tiled_micro_text(DType.FLOAT, target, attention_plan.lane_tile(target))
+        table = self._taps(target, workspace)
+        (batch, heads, rows, width), vwidth = self.views[1].shape, self.views[2].shape[3]
+        rows, group, name = rows + self.before, attention_plan.packed_group(target), self.node.outputs[0]
+        keys = workspace.temporary(f"{name}%packed keys", DType.FLOAT, (batch, heads, width * (rows + group)))
+        values = workspace.temporary(f"{name}%packed values", DType.FLOAT, (batch, heads, rows * (vwidth + group)))
+        lengths = (self.reads[4],) if self.spec.lengths is not None else ()
+        read = tuple(dict.fromkeys(n for n in (self.reads[0], *self._others()) if n))
         return [
-            *joins,
             Step(
-                template.kernel_text(self.spec, target), (*dict.fromkeys(n for n in sources if n), table), (out,),
-                partial(self._arguments, target, micro, pack, table, out),
-                scratch_nbytes=partial(self._scratch_nbytes, target), serial=self._is_small, work=self._shares,
-                label=f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}", calls=calls,
-            )
+                attention_lanes.pack_text(self.spec.lengths, target), (*self._sources(1), *lengths), (keys, values),
+                partial(self._packing, target, keys, values), serial=self._is_small, label=f"pack {self._label}",
+            ),
+            Step(
+                attention_lanes.kernel_text(self.spec, target), (*read, keys, values, table), (out,),
+                partial(self._lane_arguments, target, Code(micro.symbol), keys, values, table, out),
+                scratch_nbytes=partial(self._lane_scratch_nbytes, target), serial=self._is_small,
+                work=partial(self._lane_shares, target), label=self._label, calls=(micro,),
+            ),
         ]  # fmt: skip
+
+    @property
+    def _label(self) -> str:
+        return f"attention {self.views[0].shape[1]}x{self.views[0].shape[2]}x{self.views[1].shape[2]}"
+
+    def _taps(self, target: Target, workspace: Workspace) -> str:
+        return workspace.add("", "attention_taps", lambda: np.array(attention_plan.taps(target), np.int64))
+
+    def _sources(self, first: int = 0) -> tuple[str, ...]:
+        """The buffers of Q, all keys and all values, or those from `first` on."""
+        return tuple(dict.fromkeys((self.reads[0], *(self.joined[i - 1] or self.reads[i] for i in (1, 2)))[first:]))
+
+    def _others(self) -> tuple[str, ...]:
+        """Those of the mask and of the numbers of keys."""
+        return tuple(n for n in self.reads[3:5] if n)
 
     def _arguments(
         self, target: Target, micro: Code, pack: Code, table: str, out: str, size: Sizes, threads: int
     ) -> Sequence[Argument]:
-        shape = self._shape(size)
+        shape = self._row_shape(target, size)
         q, k, v = (self._attended(i, size) for i in range(3))
-        scale = self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
-        lengths: int | Ref = Ref(self.reads[4]) if self.spec.lengths is not None else 0
         return attention_plan.attention_args(
-            self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, out=self._out(out, shape),  # type: ignore[arg-type]
-            mask=self._mask(shape, size), lengths=lengths, scale=scale, softcap=self.softcap,  # type: ignore[arg-type]
-            offset=size(self.before), left=self.left, right=self.right,
-            scratch=Ref(SCRATCH), taps=Ref(table),  # type: ignore[arg-type]
+            self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, taps=Ref(table),  # type: ignore[arg-type]
+            **self._common(out, size),
+        )  # fmt: skip
+
+    def _lane_arguments(
+        self, target: Target, micro: Code, keys: str, values: str, table: str, out: str, size: Sizes, threads: int
+    ) -> Sequence[Argument]:
+        k, v = Ref(keys), Ref(values)
+        return attention_plan.lane_args(
+            self.spec, target, self._lane_shape(target, size), threads, micro=micro, q=self._attended(0, size), k=k, v=v,  # type: ignore[arg-type]
+            taps=Ref(table), claims=Ref(CLAIMS), **self._common(out, size),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _common(self, out: str, size: Sizes) -> dict[str, Any]:
+        """The arguments that both kernels have."""
+        shape = self._shape(size)
+        return {
+            "out": self._out(out, shape), "mask": self._mask(shape, size), "softcap": self.softcap,
+            "lengths": Ref(self.reads[4]) if self.spec.lengths is not None else 0, "offset": size(self.before),
+            "scale": self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size)), "left": self.left,
+            "right": self.right, "scratch": Ref(SCRATCH),
+        }  # fmt: skip
+
+    def _packing(self, target: Target, keys: str, values: str, size: Sizes, threads: int) -> Sequence[Argument]:
+        k, v = (self._attended(i, size) for i in (1, 2))
+        return attention_plan.lane_pack_args(
+            target, self._lane_shape(target, size), k=k, v=v, k_out=Ref(keys), v_out=Ref(values),  # type: ignore[arg-type]
+            lengths=Ref(self.reads[4]) if self.spec.lengths is not None else 0,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _scratch_nbytes(self, target: Target, size: Sizes, threads: int) -> int:
-        return attention_plan.scratch_nbytes(self._shape(size), target, threads)
+        shape = self._row_shape(target, size)
+        return attention_plan.scratch_nbytes(shape, target, threads) if shape.batch else 0
+
+    def _lane_scratch_nbytes(self, target: Target, size: Sizes, threads: int) -> int:
+        shape = self._lane_shape(target, size)
+        return attention_plan.lane_scratch_nbytes(shape, target, threads) if shape.batch else 0
 
     def _is_small(self, size: Sizes) -> bool:
         return _products(self._shape(size)) < _SERIAL_PRODUCTS
 
-    def _shares(self, size: Sizes) -> float:
-        return _products(self._shape(size)) / _SERIAL_PRODUCTS
+    def _row_shares(self, target: Target, size: Sizes) -> float:
+        return _products(self._row_shape(target, size)) / SHARE_PRODUCTS
+
+    def _lane_shares(self, target: Target, size: Sizes) -> float:
+        return _products(self._lane_shape(target, size)) / SHARE_PRODUCTS
+
+    def _row_shape(self, target: Target, size: Sizes) -> AttentionShape:
+        """What the kernel for few queries computes: nothing where there are many."""
+        shape = self._shape(size)
+        return shape if shape.queries < attention_plan.least_in_lanes(target) else replace(shape, batch=0)
+
+    def _lane_shape(self, target: Target, size: Sizes) -> AttentionShape:
+        shape = self._shape(size)
+        return shape if shape.queries >= attention_plan.least_in_lanes(target) else replace(shape, batch=0)
 
     def _shape(self, size: Sizes) -> AttentionShape:
         (_, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape

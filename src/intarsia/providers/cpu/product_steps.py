@@ -8,11 +8,12 @@ from intarsia.plan.step import Ref, Sizes
 from intarsia.providers.cpu.template import FusedOperand
 
 SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
+SHARE_PRODUCTS = 400_000  # of a share of work (`plan.call`): five microseconds of one core
 
 
 def shares(products: Dim, size: Sizes) -> float:
-    """How many times the work that is worth another thread."""
-    return size(products) / SERIAL_PRODUCTS
+    """How many shares of work so many multiplications are."""
+    return size(products) / SHARE_PRODUCTS
 
 
 def fused_operand(o: FusedOperand, n: int, item: int, out_item: int, c_batch: tuple[int, int]) -> Operand:

@@ -1,0 +1,471 @@
+"""Scaled dot-product attention of many queries: scores are computed turned, a query in each lane of a vector.
+
+S^T = K (scale Q)^T has a row for each key, so the softmax goes along rows lane by lane, without a sum across lanes, and
+O^T += V^T P^T reads its powers where the softmax left them. K and V are packed once for all threads (`pack_text`), as the left
+operands of the micro-kernel for packed A; a unit of work is up to `lane_tile(...).width` queries of one head, whose queries,
+results and scores against one block of keys stay in the first-level cache while keys and values stream past.
+
+Scores are in units of log2(e), but where a mask is added, whose lowest numbers leave no room for that. A query's reference,
+which is subtracted from its scores, follows its highest score only where that is more than `_LAG` above it, so that results
+are seldom scaled again; no power is above 2^_LAG (or e^_LAG) then.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from intarsia.codegen.attention_plan import KEY_BLOCK, LANE_FIELDS, LANE_POINTERS, PACK_FIELDS, AttentionSpec, lane_tile
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.emit import Emitter
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.lazy import ir
+from intarsia.codegen.microkernel import PARAMETERS
+from intarsia.codegen.pack import emit_pack_columns, transposed
+from intarsia.codegen.softmax import LOG2_E, Rows
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+_F32 = DType.FLOAT
+_LAG = 8.0
+_UNROLL = 4
+_PACK_KEYS = 128  # keys that are packed by one unit of the packing step
+
+
+@functools.lru_cache(maxsize=64)
+def kernel_text(spec: AttentionSpec, target: Target) -> KernelText:
+    """The kernel of a spec; it takes the arguments that `lane_args` lists."""
+    return _Lanes(spec, target).text()
+
+
+class _Unit(NamedTuple):
+    """Some queries of a head: where operands lie, the first query, how many, in how many vectors; the keys there are."""
+
+    k: Value
+    v: Value
+    mask: Value
+    out: Value
+    row: Value
+    rows: Value
+    vectors: Value
+    keys: Value
+    offset: Value
+
+
+class _Block(NamedTuple):
+    """Keys [at, at + count) of a unit, whether they are its first ones, and bytes of a row of scores."""
+
+    at: Value
+    count: Value
+    first: Value
+    row_nbytes: Value
+
+
+class _Lanes:
+    """Writes one kernel; `v[name]` is the argument of that name."""
+
+    def __init__(self, spec: AttentionSpec, target: Target) -> None:
+        self.spec = spec
+        self.module = Module(target)
+        self.tile = lane_tile(target)
+        self.pack_queries = emit_pack_columns(self.module, _F32).function
+        self.body: Body = self.module.kernel()
+        self.rows = Rows(self.body, self.tile.lanes)
+        self.vector_nbytes = self.tile.lanes * 4
+
+    def text(self) -> KernelText:
+        body = self.body
+        args, tid, nthreads = body.args
+        v: dict[str, Value] = {}
+        for index, name in enumerate(LANE_FIELDS):
+            v[name] = body.load_pointer(args, index) if name in LANE_POINTERS else body.load_i64(args, index)
+        self.v = v
+        self.factors = {name: self._float(v[name]) for name in ("scale", "softcap", "uncap")}
+        self.queries = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+        names = ("s_at", "o_at", "m_at", "l_at")
+        self.scores, self.results, self.references, self.sums = (body.at(self.queries, v[name]) for name in names)
+        units = body.mul(body.mul(v["batch"], v["heads"]), v["tiles"])
+        shared = body.sub(units, v["tail"])
+        first, last = body.share(shared, tid, nthreads)
+        unit, end, number, going = (body.cell(x, n) for x, n in ((first, "unit"), (last, "end"), (0, "number"), (1, "going")))
+        with body.repeat_while(lambda: body.equal(going.get(), 1)):
+            with body.repeat_while(lambda: body.less(unit.get(), end.get())):
+                self._unit(unit.get())
+                unit.add(1)
+            mine = body.b.atomic_rmw("add", v["claims"], body.i(1), "monotonic")
+            number.set(mine)
+            unit.set(body.add(shared, mine))
+            end.set(body.min(units, body.add(unit.get(), 1)))
+            going.set(body.select(body.less(mine, v["tail"]), 1, 0))
+        # Each of the callers has claimed one unit that is not there; the last to do so leaves the count as it was.
+        with body.when(body.equal(number.get(), body.sub(body.add(v["tail"], nthreads), 1))):
+            body.b.store(body.i(0), v["claims"], align=8)
+        body.b.ret_void()
+        return self.module.text("attention_lanes")
+
+    def _float(self, bits: Value) -> Value:
+        b = self.body.b
+        return self.body.splat(b.bitcast(b.trunc(bits, ir.IntType(32)), ir.FloatType()), self.tile.lanes)
+
+    # --- a unit: some queries of one head -------------------------------------------------------------------------
+
+    def _unit(self, unit: Value) -> None:
+        body, v = self.body, self.v
+        head, number = body.div(unit, v["tiles"]), body.rem(unit, v["tiles"])
+        entry, head = body.div(head, v["heads"]), body.rem(head, v["heads"])
+        if self.spec.bounded:  # from both ends in turn, since later queries see more keys
+            half = body.div(number, 2)
+            number = body.select(body.equal(body.rem(number, 2), 0), half, body.sub(body.sub(v["tiles"], 1), half))
+        vectors = body.add(v["vectors"], body.select(body.less(number, v["extra"]), 1, 0))
+        row = body.mul(body.add(body.mul(number, v["vectors"]), body.min(number, v["extra"])), self.tile.lanes)
+        rows = body.min(body.mul(vectors, self.tile.lanes), body.sub(v["queries"], row))
+        kv_heads = body.div(v["heads"], v["group"])
+        shared = body.add(body.mul(entry, kv_heads), body.div(head, v["group"]))
+        keys, offset = _keys(body, v, self.spec, entry)
+
+        def place(name: str, pointer: str) -> Value:
+            return body.at(v[pointer], body.mul(entry, v[f"{name}_batch"]), body.mul(head, v[f"{name}_head"]))
+
+        u = _Unit(
+            body.at(v["k"], body.mul(shared, v["k_nbytes"])), body.at(v["v"], body.mul(shared, v["v_nbytes"])),
+            place("mask", "mask"), body.at(place("o", "out"), body.mul(row, v["o_row"])), row, rows, vectors, keys, offset,
+        )  # fmt: skip
+        row_nbytes = body.mul(vectors, self.vector_nbytes)
+        self._begin(body.at(place("q", "q"), body.mul(row, v["q_row"])), u, row_nbytes)
+        start, stop = self._range(u)
+        with body.loop(start, stop, KEY_BLOCK) as at:
+            count = body.min(body.sub(stop, at), KEY_BLOCK)
+            self._block(u, _Block(at, count, body.equal(at, start), row_nbytes))
+        self._finish(u, row_nbytes)
+
+    def _begin(self, q: Value, u: _Unit, row_nbytes: Value) -> None:
+        """Queries turned and scaled; no results, sums of 0, references of -infinity."""
+        body, v, lanes = self.body, self.v, self.tile.lanes
+        body.b.call(self.pack_queries, [q, v["q_row"], v["size"], u.rows, self.queries, u.vectors])
+        with body.loop(0, body.mul(v["size"], row_nbytes), self.vector_nbytes) as at:
+            place = body.at(self.queries, at)
+            body.store(body.b.fmul(body.load(place, _F32, lanes), self.factors["scale"]), place, _F32)
+        body.fill(self.results, body.mul(v["result_rows"], row_nbytes))
+        with body.loop(0, row_nbytes, self.vector_nbytes) as at:
+            body.store(body.zero(_F32, lanes), body.at(self.sums, at), _F32)
+            body.store(self.rows.lowest, body.at(self.references, at), _F32)
+
+    def _range(self, u: _Unit) -> tuple[Value, Value]:
+        """The keys that any row of the unit sees; the first is the first of a tile of packed K."""
+        body = self.body
+        if not self.spec.bounded:
+            return body.i(0), u.keys
+        first = body.max(body.sub(body.add(u.offset, u.row), self.v["left"]), 0)
+        last = body.add(body.add(u.offset, body.add(u.row, u.rows)), self.v["right"])
+        return body.mul(body.div(first, self.tile.rows), self.tile.rows), body.min(u.keys, last)
+
+    # --- a block of keys ------------------------------------------------------------------------------------------
+
+    def _block(self, u: _Unit, x: _Block) -> None:
+        body, v, tile = self.body, self.v, self.tile
+        tile_nbytes = body.mul(v["size"], tile.rows * 4)
+        step = body.mul(x.row_nbytes, tile.rows)
+        k = body.at(u.k, body.mul(body.div(x.at, tile.rows), tile_nbytes))
+        with body.loop(0, body.div(body.add(x.count, tile.rows - 1), tile.rows)) as t:
+            out = body.at(self.scores, body.mul(t, step))
+            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, v["size"], out, 0, u.vectors)
+        _Changes(self, u, x).emit()
+        with body.loop(0, u.vectors) as j:
+            self._softmax(u, x, j)
+        values = body.at(u.v, body.mul(x.at, tile.rows * 4))
+        panel = body.mul(v["keys"], tile.rows * 4)
+        with body.loop(0, v["value_tiles"]) as t:
+            out = body.at(self.results, body.mul(t, step))
+            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, x.count, out, 1, u.vectors)
+
+    def _micro(self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: int, vectors: Value) -> None:
+        arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, b, 0, self.tile.rows, vectors]
+        self.body.call_pointer(self.v["micro"], PARAMETERS, arguments)
+
+    # --- softmax --------------------------------------------------------------------------------------------------
+
+    def _softmax(self, u: _Unit, x: _Block, j: Value) -> None:
+        """Vector `j` of the block's scores becomes powers; the lanes' references, sums and results follow."""
+        body, b, rows, lanes = self.body, self.body.b, self.rows, self.tile.lanes
+        inside = body.mul(j, self.vector_nbytes)
+        line = body.at(self.scores, inside)
+        reference_at, sum_at = body.at(self.references, inside), body.at(self.sums, inside)
+
+        def place(i: Value) -> Value:
+            return body.at(line, body.mul(i, x.row_nbytes))
+
+        def raised(high: Value, i: Value) -> Value:
+            return rows.larger(body.load(place(i), _F32, lanes), high)
+
+        high = self._fold(x.count, rows.lowest, raised, rows.larger)
+        before = body.load(reference_at, _F32, lanes)
+        grown = b.fcmp_ordered(">", b.fsub(high, before), rows.constant(_LAG))
+        reference = b.select(grown, high, before)
+        taken = rows.reference(reference)
+
+        def added(total: Value, i: Value) -> Value:
+            power = self._power(b.fsub(body.load(place(i), _F32, lanes), taken))
+            body.store(power, place(i), _F32)
+            return b.fadd(total, power)
+
+        total = self._fold(x.count, body.zero(_F32, lanes), added, b.fadd)
+        changed = b.icmp_unsigned("!=", b.bitcast(grown, ir.IntType(lanes)), ir.IntType(lanes)(0))
+        with body.when(b.and_(changed, b.not_(x.first))):
+            decay = self._power(b.fsub(before, taken))
+            body.store(b.fmul(body.load(sum_at, _F32, lanes), decay), sum_at, _F32)
+            result = body.at(self.results, inside)
+            with body.loop(0, self.v["result_rows"]) as d:
+                where = body.at(result, body.mul(d, x.row_nbytes))
+                body.store(b.fmul(body.load(where, _F32, lanes), decay), where, _F32)
+        body.store(reference, reference_at, _F32)
+        body.store(b.fadd(body.load(sum_at, _F32, lanes), total), sum_at, _F32)
+
+    def _power(self, x: Value) -> Value:
+        """2^x, or e^x where scores are not in units of log2(e)."""
+        return self.rows.exp2(self.body.b.fmul(x, self.rows.constant(LOG2_E)) if self.spec.mask == "float" else x)
+
+    def _fold(
+        self, count: Value, initial: Value, step: Callable[[Value, Value], Value], combine: Callable[[Value, Value], Value]
+    ) -> Value:
+        """`step(state, row)` for all rows, in several chains that are combined at the end."""
+        body = self.body
+        whole = body.b.and_(count, body.i(-_UNROLL))
+        state = [initial] * _UNROLL
+        with body.carry(0, whole, _UNROLL, state) as i:
+            for k in range(_UNROLL):
+                state[k] = step(state[k], body.add(i, k))
+        while len(state) > 1:
+            state = [combine(a, b) for a, b in zip(state[::2], state[1::2], strict=True)]
+        with body.carry(whole, count, 1, state) as i:
+            state[0] = step(state[0], i)
+        return state[0]
+
+    def _finish(self, u: _Unit, row_nbytes: Value) -> None:
+        """The results over their sums, turned back, into the output."""
+        body, v, lanes = self.body, self.v, self.tile.lanes
+        with body.loop(0, u.vectors) as j:
+            inside = body.mul(j, self.vector_nbytes)
+            inverse = self.rows.reciprocal(body.load(body.at(self.sums, inside), _F32, lanes), self.spec.masked)
+            first = body.mul(j, lanes)
+            with body.loop(0, v["vsize"], lanes) as d:
+                source = body.at(self.results, inside, body.mul(d, row_nbytes))
+                block = [body.load(body.at(source, body.mul(row_nbytes, i)), _F32, lanes) for i in range(lanes)]
+                block = transposed(body, [body.b.fmul(value, inverse) for value in block])
+                mask = body.mask(body.sub(v["vsize"], d), lanes)
+                out = body.at(u.out, body.mul(first, v["o_row"]), body.mul(d, 4))
+                for i, value in enumerate(block):
+                    with body.when(body.less(body.add(first, i), u.rows)):
+                        body.store_masked(value, body.at(out, body.mul(v["o_row"], i)), mask, _F32)
+
+
+def _keys(body: Body, v: dict[str, Value], spec: AttentionSpec, entry: Value) -> tuple[Value, Value]:
+    """The number of keys of a batch entry, and the position of its first query."""
+    if spec.lengths is None:
+        return v["keys"], v["offset"]
+    length = _length(body, v, spec.lengths, entry)
+    offset = body.sub(length, v["queries"]) if spec.trailing else v["offset"]
+    return body.min(body.max(length, 0), v["keys"]), offset
+
+
+def _length(body: Body, v: dict[str, Value], lengths: DType, entry: Value) -> Value:
+    """What the array of lengths says of a batch entry."""
+    bits = lengths.bits
+    here = body.b.load(body.at(v["lengths"], body.mul(entry, bits // 8)), typ=ir.IntType(bits), align=bits // 8)
+    return body.add(here if bits == 64 else body.b.sext(here, ir.IntType(64)), v["more"])
+
+
+class _Changes:
+    """What happens to a block's scores before the softmax: soft cap, mask, bounds."""
+
+    def __init__(self, lanes: _Lanes, u: _Unit, x: _Block) -> None:
+        self.owner, self.body, self.rows, self.u, self.x = lanes, lanes.body, lanes.rows, u, x
+        self.lanes = lanes.tile.lanes
+
+    def emit(self) -> None:
+        spec, body, v = self.owner.spec, self.body, self.owner.v
+        if spec.softcap:
+            self._each(self._capped)
+        if spec.mask:
+            with body.either(body.equal(v["mask_row"], 0)) as (one, many):
+                with one:
+                    self._mask_for_all()
+                with many, body.loop(0, self.u.vectors) as j:
+                    self._mask_by_rows(j)
+        if spec.bounded:
+            self._bounds()
+
+    def _place(self, r: Value, j: Value) -> Value:
+        return self.body.at(self.owner.scores, self.body.mul(r, self.x.row_nbytes), self.body.mul(j, self.owner.vector_nbytes))
+
+    def _each(self, change: Callable[[Value], Value]) -> None:
+        body = self.body
+        with body.loop(0, body.mul(self.x.count, self.x.row_nbytes), self.owner.vector_nbytes) as at:
+            place = body.at(self.owner.scores, at)
+            body.store(change(body.load(place, _F32, self.lanes)), place, _F32)
+
+    def _capped(self, score: Value) -> Value:
+        b, factors = self.body.b, self.owner.factors
+        inside = b.fmul(score, factors["uncap"])
+        return b.fmul(Emitter(b, self.lanes).primitive("tanh", [inside], _F32, _F32), factors["softcap"])
+
+    # --- masks ---
+
+    @property
+    def _dtype(self) -> DType:
+        return _F32 if self.owner.spec.mask == "float" else DType.BOOL
+
+    def _masked(self, score: Value, given: Value) -> Value:
+        """`given`: numbers to be added, or integers of which 0 hides."""
+        b = self.body.b
+        if self._dtype is _F32:
+            return b.fadd(given, score)
+        hidden = b.icmp_unsigned("==", given, self.body.splat(ir.IntType(32)(0), self.lanes))
+        return b.select(hidden, self.rows.lowest, score)
+
+    def _mask_for_all(self) -> None:
+        """One mask for all queries."""
+        body, x, item = self.body, self.x, self._dtype.bits // 8
+        mask = body.at(self.u.mask, body.mul(x.at, item))
+        with body.loop(0, x.count) as r:
+            one = body.load(body.at(mask, body.mul(r, item)), self._dtype, 1)
+            given = body.splat(one if self._dtype is _F32 else body.b.zext(one, ir.IntType(32)), self.lanes)
+            with body.loop(0, self.u.vectors) as j:
+                place = self._place(r, j)
+                body.store(self._masked(body.load(place, _F32, self.lanes), given), place, _F32)
+
+    def _mask_by_rows(self, j: Value) -> None:
+        """A mask for each query: squares of it are turned."""
+        body, x, lanes, item = self.body, self.x, self.lanes, self._dtype.bits // 8
+        first = body.add(self.u.row, body.mul(j, lanes))
+        most = body.sub(self.owner.v["queries"], 1)
+        mask = body.at(self.u.mask, body.mul(x.at, item))
+        lines = [
+            body.at(mask, body.mul(body.min(body.add(first, i), most), self.owner.v["mask_row"])) for i in range(lanes)
+        ]  # fmt: skip
+        with body.loop(0, x.count, lanes) as r:
+            there = body.mask(body.sub(x.count, r), lanes)
+            block = [body.load_masked(body.at(line, body.mul(r, item)), there, self._dtype, lanes) for line in lines]
+            if self._dtype is not _F32:
+                block = [body.b.zext(value, ir.VectorType(ir.IntType(32), lanes)) for value in block]
+            for i, given in enumerate(transposed(body, block)):
+                place = self._place(body.add(r, i), j)
+                body.store(self._masked(body.load(place, _F32, lanes), given), place, _F32)
+
+    # --- bounds ---
+
+    def _bounds(self) -> None:
+        """Hides keys that a query does not see by its position, in blocks where there are any."""
+        body, b, u, x, v = self.body, self.body.b, self.u, self.x, self.owner.v
+        position = body.add(u.offset, u.row)
+        last = body.add(position, body.sub(u.rows, 1))
+        early = body.less(body.add(position, v["right"]), body.sub(body.add(x.at, x.count), 1))
+        late = body.less(x.at, body.sub(last, v["left"]))
+        with body.when(b.or_(early, late)), body.loop(0, u.vectors) as j:
+            # Lane i sees key at + r where low + i <= r <= high + i.
+            here = body.sub(body.add(position, body.mul(j, self.lanes)), x.at)
+            places = ir.Constant(self.rows.integers, list(range(self.lanes)))
+            low = b.add(self.rows.bound(body.sub(here, v["left"])), places)
+            high = b.add(self.rows.bound(body.add(here, v["right"])), places)
+            with body.loop(0, x.count) as r:
+                place = self._place(r, j)
+                key = body.splat(b.trunc(r, ir.IntType(32)), self.lanes)
+                seen = b.and_(b.icmp_signed("<=", low, key), b.icmp_signed("<=", key, high))
+                body.store(b.select(seen, body.load(place, _F32, self.lanes), self.rows.lowest), place, _F32)
+
+
+# --- packing --------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def pack_text(lengths: DType | None, target: Target) -> KernelText:
+    """The step that packs all keys and values; it takes the arguments that `lane_pack_args` lists."""
+    module = Module(target)
+    keys, values = _emit_keys(module, target), _emit_values(module, target)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    v: dict[str, Value] = {}
+    for index, name in enumerate(PACK_FIELDS):
+        pointer = name in LANE_POINTERS or name.endswith("_out")
+        v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
+    chunks = body.div(body.add(v["keys"], _PACK_KEYS - 1), _PACK_KEYS)
+    first, last = body.share(body.mul(body.mul(v["batch"], v["heads"]), chunks), tid, nthreads)
+    with body.loop(first, last) as unit:
+        number, chunk = body.div(unit, chunks), body.rem(unit, chunks)
+        entry, head = body.div(number, v["heads"]), body.rem(number, v["heads"])
+        count = v["keys"] if lengths is None else body.min(_length(body, v, lengths, entry), v["keys"])
+        start = body.mul(chunk, _PACK_KEYS)
+        stop = body.min(count, body.add(start, _PACK_KEYS))
+        with body.when(body.less(start, stop)):
+            k = body.at(v["k"], body.mul(entry, v["k_batch"]), body.mul(head, v["k_head"]))
+            out = body.at(v["k_out"], body.mul(number, v["k_nbytes"]))
+            body.b.call(keys, [k, v["k_row"], v["size"], start, stop, out])
+            values_at = body.at(v["v"], body.mul(entry, v["v_batch"]), body.mul(head, v["v_head"]))
+            out = body.at(v["v_out"], body.mul(number, v["v_nbytes"]))
+            body.b.call(values, [values_at, v["v_row"], v["vsize"], start, stop, out, v["keys"]])
+    body.b.ret_void()
+    return module.text("pack_attention")
+
+
+def _emit_keys(module: Module, target: Target) -> object:
+    """An internal function: (ptr k, i64 row, i64 size, i64 start, i64 stop, ptr out) packs keys [start, stop) as tiles
+    [size][rows of a tile]; the last tile repeats the last key."""
+    tile = lane_tile(target)
+    lanes, group = tile.lanes, max(tile.lanes, tile.rows)
+    body = module.function("pack_keys", ("p", "i", "i", "i", "i", "p"))
+    source, row, size, start, stop, out = body.args
+    tile_nbytes = body.mul(size, tile.rows * 4)
+    with body.loop(start, stop, group) as key:
+        lines = [
+            body.at(source, body.mul(body.min(body.add(key, i), body.sub(stop, 1)), row)) for i in range(group)
+        ]  # fmt: skip
+        first = body.at(out, body.mul(body.div(key, tile.rows), tile_nbytes))
+
+        def square(d: Value, lines: list[Value] = lines, first: Value = first) -> None:
+            for low in range(0, group, lanes):
+                block = [body.load(body.at(line, body.mul(d, 4)), _F32, lanes) for line in lines[low : low + lanes]]
+                for i, value in enumerate(transposed(body, block)):
+                    _store_tiles(body, value, low, first, tile_nbytes, body.mul(body.add(d, i), tile.rows * 4), tile.rows)
+
+        whole = body.b.and_(size, body.i(-lanes))
+        with body.loop(0, whole, lanes) as d:
+            square(d)
+        with body.when(body.less(whole, size)), body.either(body.less(size, lanes)) as (few, many):
+            with many:  # what is left, with some before it a second time
+                square(body.sub(size, lanes))
+            with few, body.loop(0, size) as d:
+                for i, line in enumerate(lines):
+                    place = body.at(first, body.mul(tile_nbytes, i // tile.rows), body.mul(d, tile.rows * 4), i % tile.rows * 4)
+                    body.store(body.load(body.at(line, body.mul(d, 4)), _F32, 1), place, _F32)
+    body.b.ret_void()
+    return body.function
+
+
+def _emit_values(module: Module, target: Target) -> object:
+    """An internal function: (ptr v, i64 row, i64 vsize, i64 start, i64 stop, ptr out, i64 keys) packs values [start, stop) as
+    tiles [keys][rows of a tile] of columns; columns that are not there are 0."""
+    tile = lane_tile(target)
+    lanes = tile.lanes
+    body = module.function("pack_values", ("p", "i", "i", "i", "i", "p", "i"))
+    source, row, size, start, stop, out, keys = body.args
+    tile_nbytes = body.mul(keys, tile.rows * 4)
+    with body.loop(0, size, lanes) as d:
+        mask = body.mask(body.sub(size, d), lanes)
+        first = body.at(out, body.mul(body.div(d, tile.rows), tile_nbytes), body.mul(body.rem(d, tile.rows), 4))
+        with body.loop(start, stop) as key:
+            value = body.load_masked(body.at(source, body.mul(key, row), body.mul(d, 4)), mask, _F32, lanes)
+            _store_tiles(body, value, 0, first, tile_nbytes, body.mul(key, tile.rows * 4), tile.rows)
+    body.b.ret_void()
+    return body.function
+
+
+def _store_tiles(body: Body, value: Value, low: int, first: Value, tile_nbytes: Value, offset: Value, rows: int) -> None:
+    """Stores a vector whose lanes are rows `low` and on of the tiles of `rows` rows from `first` on."""
+    lanes = value.type.count
+    if rows >= lanes:
+        place = body.at(first, body.mul(tile_nbytes, low // rows), offset, low % rows * 4)
+        body.store(value, place, _F32)
+        return
+    for part in range(0, lanes, rows):
+        piece = body.shuffle(value, value, range(part, part + rows))
+        body.store(piece, body.at(first, body.mul(tile_nbytes, (low + part) // rows), offset), _F32)

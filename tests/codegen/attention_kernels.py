@@ -1,0 +1,108 @@
+"""Attention kernels on NumPy arrays, and what they should give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
+
+import template_kernels as t
+
+from intarsia.codegen import attention, attention_lanes, attention_plan, pack
+from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args, lane_args
+from intarsia.codegen.microkernel import tiled_micro_text
+from intarsia.graph.dtypes import DType
+
+TAPS = np.array(attention_plan.taps(t.host()), np.int64)
+PLAIN = AttentionSpec()
+
+
+def reference(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, bias: object = 0.0, softcap: float = 0.0
+) -> np.ndarray:
+    """softmax(scale q k^T + bias) v in float64; rows of -infinity become zeros."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(x.astype(np.float64), group, 1) for x in (k, v))
+    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * scale
+    if softcap:
+        scores = np.tanh(scores / softcap) * softcap
+    scores = scores + bias
+    highest = scores.max(-1, keepdims=True)
+    powers = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+    total = powers.sum(-1, keepdims=True)
+    return powers / np.where(total == 0, 1, total) @ v
+
+
+def heads(x: np.ndarray) -> Heads:
+    return Heads(x.ctypes.data, *(s if n > 1 else 0 for n, s in zip(x.shape[:3], x.strides, strict=False)))
+
+
+def operands(size: tuple[int, ...], joined: bool = False) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Q, K and V [batch, heads, rows, size]; `joined`: views of [batch, rows, heads, size]."""
+    batch, many, few, queries, keys, width, vwidth = size
+    rng = np.random.default_rng(sum(size))
+    shapes = ((many, queries, width), (few, keys, width), (few, keys, vwidth))
+    if joined:
+        q, k, v = (t.random(rng, batch, s, h, d).transpose(0, 2, 1, 3) for h, s, d in shapes)
+    else:
+        q, k, v = (t.random(rng, batch, h, s, d) for h, s, d in shapes)
+    return q, k, v
+
+
+def attend(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, spec: AttentionSpec = PLAIN, *, nthreads: int = 1,
+    joined: bool = False, mask: np.ndarray | None = None, scale: float = 0.3, kernel: str = "rows", **more: object,
+) -> np.ndarray:  # fmt: skip
+    """The result of the kernel for few queries ("rows") or for many ("lanes"), its scratch filled with NaN before, the memory
+    around the output checked."""
+    batch, many, queries, width = q.shape
+    shape = AttentionShape(batch, many, k.shape[1], queries, k.shape[2], width, v.shape[3])
+    laid = (batch, queries, many, v.shape[3]) if joined else (batch, many, queries, v.shape[3])
+    memory, whole = t.guarded(laid)
+    out = memory.transpose(0, 2, 1, 3) if joined else memory
+    given = {"mask": None if mask is None else heads(mask), "scale": scale, "taps": TAPS.ctypes.data, **more}
+    run = _by_lanes if kernel == "lanes" else _by_rows
+    run(spec, shape, nthreads, q, k, v, {"q": heads(q), "out": heads(out), **given})
+    t.check_margin(whole)
+    return out
+
+
+def _scratch(nbytes: int) -> np.ndarray:
+    scratch = pack.aligned_zeros((nbytes + 64,), np.uint8)
+    scratch[:] = 0xFF
+    return scratch
+
+
+def _by_rows(
+    spec: AttentionSpec, shape: AttentionShape, nthreads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, given: dict
+) -> None:
+    scratch = _scratch(attention_plan.scratch_nbytes(shape, t.host(), nthreads))
+    args = attention_args(
+        spec, t.host(), shape, nthreads, micro=t.micro(), pack=t.address(attention.pack_text(t.host())), k=heads(k), v=heads(v),
+        scratch=scratch.ctypes.data, **given,
+    )  # fmt: skip
+    t.run(attention.kernel_text(spec, t.host()), args, nthreads)
+    assert (scratch[-64:] == 0xFF).all(), "written behind the scratch"
+
+
+def _by_lanes(
+    spec: AttentionSpec, shape: AttentionShape, nthreads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, given: dict
+) -> None:
+    target, tile = t.host(), attention_plan.lane_tile(t.host())
+    scratch = _scratch(attention_plan.lane_scratch_nbytes(shape, target, nthreads))
+    elements = [n * shape.batch * shape.kv_heads for n in attention_plan.packed_elements(shape, target)]
+    packed = [_scratch(4 * n) for n in elements]
+    k_out, v_out = (x.ctypes.data for x in packed)
+    lengths = {name: given[name] for name in ("lengths", "more") if name in given}
+    args = attention_plan.lane_pack_args(target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **lengths)
+    t.run(attention_lanes.pack_text(spec.lengths, target), args, nthreads)
+    claims = np.zeros(1, np.int64)
+    args = lane_args(
+        spec, target, shape, nthreads, micro=t.address(tiled_micro_text(DType.FLOAT, target, tile)), k=k_out, v=v_out,
+        scratch=scratch.ctypes.data, claims=claims.ctypes.data, **given,
+    )  # fmt: skip
+    t.run(attention_lanes.kernel_text(spec, target), args, nthreads)
+    assert claims[0] == 0, "the count of claims is left for the next run"
+    for memory in (scratch, *packed):
+        assert (memory[-64:] == 0xFF).all(), "written behind the scratch"
