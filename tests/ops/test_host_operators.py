@@ -56,6 +56,28 @@ def test_sequence_positions_count_from_either_end() -> None:
         evaluate("SequenceAt", [items, np.array(3)])
 
 
+def test_sequences_of_parts_and_parts_of_sequences() -> None:
+    x = floats(4, 6)
+    for axis in (0, 1, -1):
+        for split, whole in ((np.array(4), None), (np.array([1, 3] if axis == 0 else [2, 0, 4]), None), (None, 1), (None, 0)):
+            attributes = {"axis": axis} if whole is None else {"axis": axis, "keepdims": whole}
+            (found,) = evaluate("SplitToSequence", [x, split], **attributes)
+            extent = x.shape[axis]
+            ends = (
+                np.arange(1, extent) if split is None else np.arange(4, extent, 4) if not split.ndim else np.cumsum(split)[:-1]
+            )
+            for part, expected in zip(found, np.split(x, ends, axis), strict=True):
+                np.testing.assert_array_equal(part, expected if whole != 0 else expected.squeeze(axis))
+    parts = [floats(2, 3) for _ in range(3)]
+    for axis in (0, 1, 2, -1, -3):
+        (joined,) = evaluate("ConcatFromSequence", [parts], axis=axis, new_axis=1)
+        np.testing.assert_array_equal(joined, np.stack(parts, axis))
+    (joined,) = evaluate("ConcatFromSequence", [[np.float32(3) * np.ones(()), np.ones(())]], axis=0, new_axis=1)
+    assert joined.tolist() == [3, 1]
+    with pytest.raises(InvalidGraph, match="axis 3 is out of range for rank 3"):
+        evaluate("ConcatFromSequence", [parts], axis=3, new_axis=1)
+
+
 def test_sequence_types() -> None:
     sequence = types("SequenceConstruct", FLOAT, TensorType(DType.FLOAT, (2, 4)))
     assert isinstance(sequence, SequenceType)
@@ -127,6 +149,17 @@ def test_string_split_of_an_empty_tensor() -> None:
     pieces, counts = evaluate("StringSplit", [np.array([], object)], 2, delimiter=",")
     assert pieces.shape == (0, 0)
     assert counts.shape == (0,)
+
+
+@pytest.mark.parametrize("different", [3, 40])
+def test_words_that_occur_many_times(different: int) -> None:
+    words = np.array([" ".join("xyz"[: i % different % 4]) + f" w{i % different}" for i in range(40)], object).reshape(5, 8)
+    pieces, counts = evaluate("StringSplit", [words], 2)
+    for word, row, count in zip(words.flat, pieces.reshape(-1, pieces.shape[-1]).tolist(), counts.flat, strict=True):
+        assert row == word.split() + [""] * (len(row) - count)
+        assert count == len(word.split())
+    (matched,) = evaluate("RegexFullMatch", [words], pattern=r"[xyz ]* w[0-4]")
+    assert matched.tolist() == [[s[-1] in "01234" and s[-2] == "w" for s in row] for row in words.tolist()]
 
 
 def test_images_that_cannot_be_decoded_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,9 +129,11 @@ def concat_from_sequence(input_sequence: list[np.ndarray], *, axis: int, new_axi
     if not new_axis:
         return np.concatenate(input_sequence, axis)
     shape = input_sequence[0].shape
-    if any(x.shape != shape for x in input_sequence):
+    if len({x.shape for x in input_sequence}) > 1:
         raise k.DefinitionError(f"elements of shapes {', '.join(str(list(x.shape)) for x in input_sequence)} cannot be stacked")
     at = normal_axis(axis, len(shape) + 1)
+    if not at and shape:
+        return np.concatenate(input_sequence).reshape(len(input_sequence), *shape)
     return np.concatenate([x.reshape(*shape[:at], 1, *shape[at:]) for x in input_sequence], at)
 
 

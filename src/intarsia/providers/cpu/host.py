@@ -26,6 +26,7 @@ _KERNELS: Mapping[tuple[str, str], str] = {
     ("", "Unique"): "intarsia.providers.cpu.selection:unique",
     ("", "Range"): "intarsia.providers.cpu.selection:range_of",
     ("", "NonMaxSuppression"): "intarsia.providers.cpu.suppression:non_max_suppression",
+    ("", "Cast"): "intarsia.providers.cpu.decimals:cast",
 }
 
 

@@ -80,8 +80,20 @@ class Line:
         if self.moved:
             results = [value if o.view is None else o.view.of(value) for value, o in zip(results, self.outputs, strict=True)]
         if not inner:
-            return owned(results, inputs, self.taken)
+            return results if self._is_new(results, inputs) else owned(results, inputs, self.taken)
         return [copied(v) if o.shared and isinstance(v, np.ndarray) else v for v, o in zip(results, self.outputs, strict=True)]
+
+    def _is_new(self, results: Sequence[Any], inputs: Sequence[Any]) -> bool:
+        """Whether the result is one array with memory of its own, as most are: `owned` would look at more than that."""
+        if len(results) != 1:
+            return False
+        value = results[0]
+        if type(value) is not np.ndarray or value.base is not None or not value.flags.c_contiguous:
+            return False
+        for x in inputs:
+            if x is value or type(x) is list:
+                return False
+        return id(value) not in self.taken
 
 
 def line_of(

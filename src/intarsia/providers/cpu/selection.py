@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _PLAIN = frozenset("biuf")  # kinds of NumPy's own element types
 _FEW = 256  # elements for which NumPy is done before the kernel is called
+_ROW_NBYTES, _SMALL_NBYTES = 64, 1 << 15  # rows that NumPy copies as fast, of tensors for which a kernel's call takes longer
 _BLOCK = 1 << 14  # elements of a range that are made at a time: a sum of two of its floats is the float next to the integer
 _MOST_KEYS = 16  # of a slice, for which Unique sorts key by key
 
@@ -65,11 +66,13 @@ def compress(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | N
     taken = condition if len(condition) <= extent else condition[:extent]
     if x.size <= _FEW or x.dtype.kind not in _PLAIN or not (x.flags.c_contiguous and taken.flags.c_contiguous):
         return [x.compress(taken, axis)]
-    count = int(np.count_nonzero(taken.view(np.uint8)))  # bytes, as the kernel looks at them
     at = 0 if axis is None else axis % x.ndim
-    shape = (count,) if axis is None else (*x.shape[:at], count, *x.shape[at + 1 :])
-    outer = math.prod(x.shape[:at])
+    outer = math.prod(x.shape[:at]) if at else 1
     block = x.nbytes // (outer * extent)
+    if not at and block >= _ROW_NBYTES and x.nbytes <= _SMALL_NBYTES:
+        return [x.compress(taken, axis)]
+    count = int(np.count_nonzero(taken.view(np.uint8)))  # bytes, as the kernel looks at them
+    shape = (count,) if axis is None else (*x.shape[:at], count, *x.shape[at + 1 :])
     y = memory.empty(shape, x.dtype)
     call = _compress_kernel(x.dtype.itemsize if block == x.dtype.itemsize else 0, target)
     addresses = (address_of(x), address_of(taken), address_of(y))
