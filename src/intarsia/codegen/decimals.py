@@ -136,7 +136,7 @@ def _rounded(body: Body, table: Value, mantissa: Value, exponent: Value) -> tupl
     b = body.b
     far = b.or_(body.less(exponent, LEAST_POWER), body.less(MOST_POWER, exponent))
     row = body.at(table, body.mul(body.select(far, 0, body.sub(exponent, LEAST_POWER)), 16))
-    zeros = b.call(body._intrinsic("llvm.ctlz.i64", _I64, [_I64, ir.IntType(1)]), [mantissa, ir.Constant(ir.IntType(1), 0)])
+    zeros = b.call(body.intrinsic("llvm.ctlz.i64", _I64, [_I64, ir.IntType(1)]), [mantissa, ir.Constant(ir.IntType(1), 0)])
     zeros = b.and_(zeros, body.i(63))
     normal = b.zext(b.shl(mantissa, zeros), _I128)
     half = ir.Constant(_I128, 64)

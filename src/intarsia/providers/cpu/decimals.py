@@ -66,7 +66,7 @@ def _texts(x: np.ndarray, target: Target) -> list[str]:
     made, end = np.empty(most * x.size, np.uint8), array("q", (0,))
     args = array("q", (address_of(wide), x.size, address_of(made), end.buffer_info()[0]))
     call(args.buffer_info()[0], 0, 1)
-    return str(memoryview(made)[: end[0] - 1], "ascii").split("\0")
+    return made[: end[0] - 1].tobytes().decode("ascii").split("\0")
 
 
 _Native = Callable[[int, int, int], None]
