@@ -247,11 +247,12 @@ def test_a_growing_loop_is_kept(make_model: Callable[..., onnx.ModelProto]) -> N
 
 def test_a_large_model_is_written_by_a_thread(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("intarsia.warm._LARGE_NBYTES", 16)
+    now = model_file.stat().st_ctime
+    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now)}))
     assert not is_warm(ort.InferenceSession(model_file))
     join_writers()
-    now = time.time()
     assert not is_warm(ort.InferenceSession(model_file)), "a large file that changed just now would have to be read"
-    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
+    now += 60
     ort.InferenceSession(model_file)
     join_writers()
     session = ort.InferenceSession(model_file)
