@@ -119,6 +119,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("embed", [True, False], ids=["inside", "beside"])
     def test_a_new_process_needs_no_compiler(self, source: Path, embed: bool) -> None:
         ort.ModelCompiler(ort.SessionOptions(), source, embed).compile_to_file()
+        check(source.with_name("m_ctx.onnx"))  # what all programs share, like threads, is compiled once on a machine
         code = f"""
 import sys, numpy, intarsia
 session = intarsia.InferenceSession({str(source.with_name("m_ctx.onnx"))!r})

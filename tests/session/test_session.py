@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import onnx
 import pytest
 
 import intarsia as ort

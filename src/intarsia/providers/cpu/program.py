@@ -24,6 +24,7 @@ from intarsia.plan.call import SLICED
 from intarsia.plan.results import copied, memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.common_weights import share_constants
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
@@ -88,6 +89,7 @@ class CpuProgram(Program):
         if measured.budget_ms(context):
             choices = measured.Chooser(registry, context, target)
         lowered = lower_graph(graph, registry, target, context.config, choices=choices)
+        share_constants(lowered.executable)
         kernels = lowered.executable.kernels()
         addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)

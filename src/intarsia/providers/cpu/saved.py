@@ -16,6 +16,7 @@ import numpy as np
 from intarsia.codegen import image
 from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
 from intarsia.plan.arena import ALIGNMENT, align
+from intarsia.providers.cpu.common_weights import LEAST_NBYTES, share
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 
 if TYPE_CHECKING:
@@ -108,12 +109,50 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
     addresses = image.load_once(code) if code else {}
     if addresses is None or block.ctypes.data % ALIGNMENT:
         return None
-    arrays = {key: _array(block, place) for key, place in places.items()} | small
+    arrays = _shared({key: _array(block, place) for key, place in places.items()}, block) | small
     for number, inner in enumerate(executable.nested()):
         inner.constants = {name: array for (i, name), array in arrays.items() if i == number}
         for segment in inner.segments():
             segment.constants = {name: inner.constants[name] for name in segment.constants}
     return CpuProgram(executable, addresses, context, target)
+
+
+def _shared(own: dict[_Key, np.ndarray], block: np.ndarray) -> dict[_Key, np.ndarray]:
+    """The arrays of a block, other programs' where those are equal; what they take the place of needs no memory then."""
+    found = share(own)
+    replaced = [own[key] for key, array in found.items() if array is not own[key]]
+    if replaced:
+        _leave(replaced, block)
+        small = {key: _copy(array) for key, array in found.items() if array is own[key] and array.nbytes < LEAST_NBYTES}
+        return {key: small.get(key, array) for key, array in found.items()}
+    return found
+
+
+def _copy(array: np.ndarray) -> np.ndarray:
+    room = np.empty(array.nbytes + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    copied = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copied[...] = array
+    return copied
+
+
+def _leave(arrays: Sequence[np.ndarray], block: np.ndarray) -> None:
+    """Give back pages of a mapped file; other blocks are freed with the last of their arrays."""
+    import mmap
+
+    root: Any = block
+    while isinstance(root, np.ndarray):
+        root = root.base
+    root = root.obj if isinstance(root, memoryview) else root
+    if not isinstance(root, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = np.frombuffer(root, np.uint8).ctypes.data
+    for array in arrays:
+        start = array.ctypes.data - first
+        end = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        if end > start:
+            root.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 def needs() -> str:
