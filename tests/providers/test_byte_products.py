@@ -11,6 +11,13 @@ import intarsia
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import interpret
+from intarsia.providers.cpu.byte_product import Correction
+from intarsia.providers.cpu.template import FusedOperand
+
 TYPES = {np.uint8: onnx.TensorProto.UINT8, np.int8: onnx.TensorProto.INT8}
 
 
@@ -85,3 +92,29 @@ def test_batches(a_shape: tuple[int, ...], b_shape: tuple[int, ...], types: tupl
         inputs["a"], inputs["b"] = (a.dtype, a_shape), (b.dtype, b_shape)
     made = session([node], inputs, {"y": (np.int32, [None] * expected.ndim)}, {})
     np.testing.assert_array_equal(made.run(None, feeds)[0], expected)
+
+
+@pytest.mark.parametrize(("dtype", "low", "high"), [(DType.UINT8, 0.0, 255.0), (DType.INT8, -128.0, 127.0)])
+def test_a_byte_that_is_dequantised_at_once_is_not_made(dtype: DType, low: float, high: float) -> None:
+    acc, zero = k.input(0, DType.INT32, (4,)), k.input(1, dtype, (4,))
+
+    def dequantised(value: k.Tensor) -> k.Tensor:
+        byte = k.cast(k.minimum(k.maximum(value, low), high), dtype)
+        return k.cast(k.cast(byte, DType.INT32) - k.cast(zero, DType.INT32), DType.FLOAT) * 0.5
+
+    def finished(value: k.Tensor) -> Epilogue:
+        epilogue, _ = Correction(
+            Epilogue(dequantised(value), ("scalar",), (dtype,)), [FusedOperand("z", "scalar", dtype)]
+        ).finish()
+        assert epilogue is not None
+        return epilogue
+
+    scaled = k.cast(acc, DType.FLOAT) * 0.3
+    made = finished(k.unary("round", scaled) + k.cast(zero, DType.FLOAT)).root
+    assert not [t for t in k.walk([made]) if t.prim == "cast" and t.dtype is dtype]
+    assert [t for t in k.walk([finished(scaled).root]) if t.prim == "cast" and t.dtype is dtype]  # not whole numbers
+    sums = np.array([-(2**31), -5, 400, 2**31 - 1], np.int32)
+    given = [sums, np.full(4, 3, dtype.numpy)]
+    expected = (np.clip(np.round(sums * np.float32(0.3)) + 3, low, high) - 3) * 0.5
+    (found,) = interpret([made], given)
+    np.testing.assert_array_equal(found, expected)

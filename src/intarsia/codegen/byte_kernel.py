@@ -26,6 +26,7 @@ from intarsia.graph.dtypes import DType
 SUMS = DType.INT32
 GROUP = 4  # bytes of k that one step multiplies
 BYTES = (DType.UINT8, DType.INT8)
+_UNROLL = 2  # steps at once of four vectors
 
 
 def groups(k: int) -> int:
@@ -58,6 +59,8 @@ class _ByteMicro(Micro):
     def __init__(self, body: Body, a: DType, target: Target, lanes: int, rows: int, vectors: int) -> None:
         super().__init__(body, SUMS, lanes, rows, vectors)
         self.flipped = a is DType.INT8
+        if vectors == 4:  # as in `stepped`: of more steps with fewer vectors LLVM would load the broadcasts early, and spill
+            self.unroll = max(self.unroll, _UNROLL)
         self.dot = ByteDot(body, target, lanes)
 
     def _sum(self, x: Value, y: Value) -> Value:

@@ -110,12 +110,49 @@ class Correction:
         for t in k.walk([self.root]):
             if t.prim == "input":
                 made[id(t)] = self.value if t.attrs[0] == 0 else t
+            elif (steps := _dequantized(t)) is not None:
+                clamped, zero = (made[id(a)] for a in steps)
+                made[id(t)] = clamped - k.cast(zero, clamped.dtype)
             else:
                 made[id(t)] = Tensor(t.prim, tuple(made[id(a)] for a in t.args), t.attrs, t.dtype, t.shape)
         root = made[id(self.root)]
         plain = root.prim == "input"
         epilogue = None if plain else Epilogue(root, tuple(self.kinds), tuple(self.dtypes))
         return epilogue, self.operands
+
+
+def _dequantized(t: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Of a byte less its zero point in float, where the byte was made from a float just before: that float, and the zero point.
+
+    The float is a whole number from 0 to 255 (or -128 to 127), so it need not become a byte in between.
+    """
+    if t.prim != "cast" or t.dtype is not DType.FLOAT or t.args[0].prim != "sub":
+        return None
+    whole, zero = t.args[0].args
+    if whole.prim != "cast" or whole.args[0].prim != "cast" or whole.args[0].dtype not in (DType.UINT8, DType.INT8):
+        return None
+    clamped = whole.args[0].args[0]
+    low, high = (0, 255) if whole.args[0].dtype is DType.UINT8 else (-128, 127)
+    if clamped.prim != "min" or clamped.dtype is not DType.FLOAT or _number(clamped.args[1]) != high:
+        return None
+    above = clamped.args[0]
+    if above.prim != "max" or _number(above.args[1]) != low:
+        return None
+    moved = above.args[0]
+    rounded = moved.args[0] if moved.prim == "add" and _is_whole(moved.args[1]) else moved
+    return (clamped, zero) if rounded.prim == "round" and t.args[0].dtype is SUMS else None
+
+
+def _number(t: Tensor) -> float | None:
+    """The number that a tensor is everywhere."""
+    t = t.args[0] if t.prim == "broadcast" else t
+    return float(t.attrs[0]) if t.prim == "scalar" else None
+
+
+def _is_whole(t: Tensor) -> bool:
+    """Whether a float is a byte that was cast."""
+    t = t.args[0] if t.prim == "broadcast" else t
+    return t.prim == "cast" and t.args[0].dtype in (DType.UINT8, DType.INT8)
 
 
 def keep_sums(workspace: Workspace, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
