@@ -55,6 +55,8 @@ class LoopBuilder:
         self.size_values: dict[Expr, ir.Value] = {}
         self.divisors: dict[Expr, ir.Value] = {}
         self.variables: dict[Index, frozenset[str]] = {}
+        self.missed: ir.Value | None = None  # a cell that is not 0 once an index was out of range
+        self.vectors = True  # whether iterations of the innermost loops may be computed together
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         raise NotImplementedError
@@ -129,6 +131,25 @@ class LoopBuilder:
             known = self.divisors[d] = b.select(b.icmp_unsigned("==", size, I64(0)), I64(1), size)
         return known
 
+    def _note_miss(self, outside: ir.Value, scope: Scope) -> None:
+        """Whether an index is out of range goes into a cell; LLVM makes a reduction of that, and vectors of the loop."""
+        b = scope.builder
+        if not self.vectors:
+            with b.if_then(outside, likely=False):
+                b.store(I64(INDEX_OUT_OF_RANGE), self.status)
+            return
+        if self.missed is None:
+            self.missed = self.entry.alloca(I64)
+            self.entry.store(I64(0), self.missed)
+        b.store(b.or_(b.load(self.missed, typ=I64), b.zext(outside, I64)), self.missed)
+
+    def _report_misses(self, scope: Scope) -> None:
+        """Set the status where an index was out of range."""
+        if self.missed is not None:
+            b = scope.builder
+            with b.if_then(b.icmp_unsigned("!=", b.load(self.missed, typ=I64), I64(0)), likely=False):
+                b.store(I64(INDEX_OUT_OF_RANGE), self.status)
+
     def _multiply(self, scope: Scope, values: list[ir.Value]) -> ir.Value:
         total = values[0]
         for v in values[1:]:
@@ -170,8 +191,7 @@ class LoopBuilder:
             _, tensor, where = index[1]
             if any(may_miss(i) for i in where):  # what was read instead of an element of no indices is no index
                 outside = b.and_(outside, b.icmp_unsigned("!=", self._dim(scope, product(tensor.shape)), I64(0)))
-            with b.if_then(outside, likely=False):
-                b.store(I64(INDEX_OUT_OF_RANGE), self.status)
+            self._note_miss(outside, scope)
         top = b.sub(size, I64(1))
         low = b.select(b.icmp_signed(">", first, top), top, first)
         return b.select(b.icmp_signed("<", low, I64(0)), I64(0), low)

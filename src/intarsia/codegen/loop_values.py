@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_kept import Kept, substituted
+from intarsia.codegen.loop_rows import Rows
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
 from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dims import Dim, Expr, product
@@ -39,6 +41,7 @@ class ValueEmitter(LoopBuilder):
         self.serial = 0
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
+        self.rows: Rows | None = None
         self.zeros: dict[tuple[ir.Type, Dim], ir.Value] = {}  # cells that are not 0 once a divisor was 0
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
@@ -49,12 +52,66 @@ class ValueEmitter(LoopBuilder):
         key = (id(t), tuple(at))
         known = place.memo.get(key)
         if known is None:
-            if self.kept is not None and t is self.kept.value and key[1] == self.kept.at:
+            if self.rows is not None and key in self.rows.values:
+                known = self._from_row(key, t.dtype, place)
+            elif self.kept is not None and t is self.kept.value and key[1] == self.kept.at:
                 known = self._load_kept(self.kept, place)
             else:
                 known = self._emit(t, at, place)
             place.memo[key] = known
         return known
+
+    def _compute_index(self, index: Index, scope: Scope) -> ir.Value:
+        if self.rows is None or index not in self.rows.indices:
+            return super()._compute_index(index, scope)
+        return self._from_row(index, DType.INT64, scope)
+
+    def _from_row(self, key: Any, dtype: DType, scope: Scope) -> ir.Value:
+        """An element of a row that is computed in front of the loops that it does not change in (see `loop_rows`)."""
+        row = self.row_variable
+        assert row is not None
+        assert self.rows is not None
+        bound, place = scope.binding("start"), self._row_place(self.rows.names[key], scope)
+        if ("row", key) not in place.memo:
+            self._fill_rows(place, bound, scope)
+        held = HELD.get(dtype, dtype)
+        b = scope.builder
+        at = b.sub(scope.binding(row).variables[row], bound.variables["start"])
+        return Emitter(b).load(b.gep(place.memo["row", key], [at], source_etype=storage_type(held)), held)
+
+    def _row_place(self, names: frozenset[str], scope: Scope) -> Scope:
+        """Where a row is computed whose elements depend on these variables."""
+        bound, place = scope.binding("start"), scope.place(names - {self.row_variable or ""})
+        return place if place.depth >= bound.depth else bound
+
+    def _fill_rows(self, place: Scope, bound: Scope, scope: Scope) -> None:
+        """All rows that are computed at this place, in one loop."""
+        rows, row = self.rows, self.row_variable
+        assert rows is not None
+        assert row is not None
+        start, end = bound.variables["start"], bound.variables["end"]
+        keys: list[Any] = [key for key, names in rows.names.items() if self._row_place(names, scope) is place]
+        kinds = [rows.values[key].dtype if key in rows.values else DType.INT64 for key in keys]
+        held = [HELD.get(dtype, dtype) for dtype in kinds]
+        for key, dtype in zip(keys, held, strict=True):
+            buffer = self.entry.alloca(storage_type(dtype), size=I64(self.chunk))
+            buffer.align = 64
+            place.memo["row", key] = buffer
+
+        def body(inner: Scope) -> None:
+            inner.variables[row] = here = self.loop_variable
+            found = [
+                self._value(rows.values[key], list(key[1]), inner) if key in rows.values else self._index(key, inner)
+                for key in keys
+            ]
+            at = inner.builder.sub(here, start)
+            for key, value, dtype in zip(keys, found, held, strict=True):
+                spot = inner.builder.gep(place.memo["row", key], [at], source_etype=storage_type(dtype))
+                Emitter(inner.builder).store(value, spot, dtype)
+
+        self.rows = None  # what the rows are made of is computed, also where one is part of another
+        self._loop(place, start, end, body, "row")
+        self.rows = rows
 
     def _load_kept(self, kept: Kept, scope: Scope) -> ir.Value:
         """The value that the reduction, which is computed first, left in the output."""

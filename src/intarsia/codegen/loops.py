@@ -23,10 +23,11 @@ from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loop_kept import kept_value
+from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import Scope
 from intarsia.codegen.loop_values import HELD, ValueEmitter, stripped
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dims import Dim, Expr, product
 from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
 
@@ -132,6 +133,7 @@ class _Lowering(ValueEmitter):
         work = self.entry.append_basic_block("work")
         top = Scope(ir.IRBuilder(work), None)
         self._nests(top)
+        self._report_misses(top)
         self._report_zeros(top)
         top.builder.ret_void()
         self.entry.branch(work)
@@ -199,11 +201,15 @@ class _Lowering(ValueEmitter):
         self.row_variable = None if plan.inner is None else names[plan.inner]
         self.kept = kept_value(roots[0], names) if plan.whole_rows and len(roots) == 1 else None
         self.kept_offsets, self.kept_shape = offsets, full
-        outer = plan.outer
+        outer, rows = plan.outer, plan.rows
         chunks: Dim = 1
         if plan.inner is not None and not plan.whole_rows:
             chunks = (shape[plan.inner] + (plan.chunk - 1)) // plan.chunk
-        total = self._multiply(top, [self._dim(top, shape[n]) for n in outer] + [self._dim(top, chunks)])
+        many: Dim = product([shape[n] for n in rows.axes]) if rows is not None else 1
+        blocks: Dim = (many + (BLOCK - 1)) // BLOCK
+        parts = [chunks] if rows is None else [chunks, blocks]
+        total = self._multiply(top, [self._dim(top, d) for d in (*(shape[n] for n in outer), *parts)])
+        self.rows = rows
         b = top.builder
         low = b.udiv(b.mul(total, self.tid), self.nthreads)
         high = b.udiv(b.mul(total, b.add(self.tid, I64(1))), self.nthreads)
@@ -219,6 +225,10 @@ class _Lowering(ValueEmitter):
                 position = b.udiv(position, self._dim(top, chunks))
             else:
                 start = I64(0)
+            if rows is not None:
+                first = b.mul(b.urem(position, self._dim(top, blocks)), I64(BLOCK))
+                position = b.udiv(position, self._dim(top, blocks))
+                scope.variables["first"], scope.variables["last"] = first, self._end(scope, first, BLOCK, many)
             for n in reversed(outer):
                 if shape[n] == 1:
                     scope.variables[names[n]] = I64(0)
@@ -229,18 +239,37 @@ class _Lowering(ValueEmitter):
                     position = b.udiv(position, self._dim(top, shape[n]))
             scope.variables["start"] = start
             if plan.inner is not None:
-                extent = self._dim(top, shape[plan.inner])
-                end = b.add(start, I64(plan.chunk))
-                scope.variables["end"] = extent if chunks == 1 else b.select(b.icmp_unsigned("<", end, extent), end, extent)
+                extent = shape[plan.inner]
+                scope.variables["end"] = self._dim(top, extent) if chunks == 1 else self._end(scope, start, plan.chunk, extent)
             self._middle(scope, plan, roots, shape, names, offsets, full)
 
         self._loop(top, low, high, iteration, "outer")
-        self.kept = self.outermost = None
+        self.kept = self.outermost = self.rows = None
+
+    def _end(self, scope: Scope, start: ir.Value, count: int, extent: Dim) -> ir.Value:
+        """The end of a part of so many that begins at `start`."""
+        b, all_of_it = scope.builder, self._dim(scope, extent)
+        end = b.add(start, I64(count))
+        return b.select(b.icmp_unsigned("<", end, all_of_it), end, all_of_it)
 
     def _middle(
         self, scope: Scope, plan: _NestPlan, roots: list[Tensor], shape: Sequence[Dim], names: list[str], offsets: list[Dim],
         full: Sequence[Dim], level: int = 0,
     ) -> None:  # fmt: skip
+        if plan.rows is not None and not level:
+
+            def block(inner: Scope) -> None:
+                assert plan.rows is not None
+                b, position = inner.builder, self.loop_variable
+                for n in reversed(plan.rows.axes[1:]):
+                    inner.variables[names[n]] = b.urem(position, self._dim(inner, shape[n]))
+                    position = b.udiv(position, self._dim(inner, shape[n]))
+                inner.variables[names[plan.rows.axes[0]]] = position
+                self._middle(inner, plan, roots, shape, names, offsets, full, level + 1)
+
+            first, last = (scope.binding(v).variables[v] for v in ("first", "last"))
+            self._loop(scope, first, last, block, "block")
+            return
         if level < len(plan.middle):
             n = plan.middle[level]
 
@@ -287,7 +316,10 @@ class _Lowering(ValueEmitter):
         outer = [n for n in range(len(shape)) if n != inner and n not in middle]
         chunk = ROW_CHUNK if inner is not None and rows else CHUNK
         whole = inner is not None and not rows and any(_reduces_size(t, shape[inner]) for t, _ in uses)
-        return _NestPlan(outer, middle, inner, chunk, whole)
+        kept = None if uses or inner is None else rows_of(roots, shape, names, inner)
+        if kept is not None:
+            outer, chunk = [n for n in outer if n not in kept.axes], kept.chunk
+        return _NestPlan(outer, middle, inner, chunk, whole, kept)
 
     def _reductions(self, roots: list[Tensor], indices: list[Index]) -> list[tuple[Tensor, frozenset[str]]]:
         """Reductions met when the roots are evaluated, with the loop variables that each depends on."""
@@ -411,6 +443,7 @@ class _Lowering(ValueEmitter):
         ]
         apart = bool(where) and where[-1] == at[-1] and not any(self._names(at[-1]) & self._names(i) for i in where[:-1])
         mine = b.icmp_unsigned("==", self.tid, I64(0))
+        self.vectors = apart
 
         def walk(shape: Sequence[Dim], prefix: str, element: Callable[[Scope], None]) -> None:
             rows = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape[:-1])])
@@ -466,6 +499,7 @@ class _NestPlan:
     inner: int | None
     chunk: int
     whole_rows: bool  # reductions along the inner axis are for one outer iteration, which therefore covers all of it
+    rows: Rows | None  # what is kept in rows; then there is no axis in `middle`
 
 
 def _reduces_size(t: Tensor, extent: Dim) -> bool:

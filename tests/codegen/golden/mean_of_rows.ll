@@ -15,48 +15,47 @@ work:
   %".12" = add i64 %".1", 1
   %".13" = mul i64 %".9", %".12"
   %".14" = udiv i64 %".13", %".2"
-  %".37" = sitofp i64 6 to float
+  %".36" = sitofp i64 6 to float
   br label %"outer.head"
 outer.head:
-  %".15" = phi  i64 [%".45", %"inner.exit"], [%".11", %"work"]
+  %".15" = phi  i64 [%".44", %"inner.exit"], [%".11", %"work"]
   %".16" = icmp ult i64 %".15", %".14"
   br i1 %".16", label %"outer.body", label %"outer.exit"
 outer.body:
-  %".18" = add i64 0, 4096
-  %".22" = mul nsw i64 %".15", 6
+  %".21" = mul nsw i64 %".15", 6
   br label %"k1.head"
 outer.exit:
   ret void
 inner.head:
-  %".19" = phi  i64 [%".42", %"inner.body"], [0, %"k1.exit"]
-  %".20" = icmp ult i64 %".19", 6
-  br i1 %".20", label %"inner.body", label %"inner.exit"
+  %".18" = phi  i64 [%".41", %"inner.body"], [0, %"k1.exit"]
+  %".19" = icmp ult i64 %".18", 6
+  br i1 %".19", label %"inner.body", label %"inner.exit"
 inner.body:
-  %".23" = add nsw i64 %".22", %".19"
-  %".24" = getelementptr float, ptr %".4", i64 %".23"
-  %".25" = load float, ptr %".24", align 4
-  %".39" = fsub contract nsz float %".25", %".38"
-  %".40" = getelementptr float, ptr %".5", i64 %".23"
-  store float %".39", ptr %".40", align 4
-  %".42" = add nuw nsw i64 %".19", 1
+  %".22" = add nsw i64 %".21", %".18"
+  %".23" = getelementptr float, ptr %".4", i64 %".22"
+  %".24" = load float, ptr %".23", align 4
+  %".38" = fsub contract nsz float %".24", %".37"
+  %".39" = getelementptr float, ptr %".5", i64 %".22"
+  store float %".38", ptr %".39", align 4
+  %".41" = add nuw nsw i64 %".18", 1
   br label %"inner.head"
 inner.exit:
-  %".45" = add nuw nsw i64 %".15", 1
+  %".44" = add nuw nsw i64 %".15", 1
   br label %"outer.head"
 k1.head:
-  %".26" = phi  i64 [%".34", %"k1.body"], [0, %"outer.body"]
-  %".27" = phi  float [%".33", %"k1.body"], [             0x0, %"outer.body"]
-  %".28" = icmp ult i64 %".26", 6
-  br i1 %".28", label %"k1.body", label %"k1.exit"
+  %".25" = phi  i64 [%".33", %"k1.body"], [0, %"outer.body"]
+  %".26" = phi  float [%".32", %"k1.body"], [             0x0, %"outer.body"]
+  %".27" = icmp ult i64 %".25", 6
+  br i1 %".27", label %"k1.body", label %"k1.exit"
 k1.body:
-  %".30" = add nsw i64 %".22", %".26"
-  %".31" = getelementptr float, ptr %".4", i64 %".30"
-  %".32" = load float, ptr %".31", align 4
-  %".33" = fadd reassoc contract nsz float %".27", %".32"
-  %".34" = add nuw nsw i64 %".26", 1
+  %".29" = add nsw i64 %".21", %".25"
+  %".30" = getelementptr float, ptr %".4", i64 %".29"
+  %".31" = load float, ptr %".30", align 4
+  %".32" = fadd reassoc contract nsz float %".26", %".31"
+  %".33" = add nuw nsw i64 %".25", 1
   br label %"k1.head"
 k1.exit:
-  %".38" = fdiv nsz float %".27", %".37"
+  %".37" = fdiv nsz float %".26", %".36"
   br label %"inner.head"
 }
 
