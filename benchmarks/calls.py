@@ -1,8 +1,9 @@
 """What a call costs in each way to run a model, in Intarsia and onnxruntime: python benchmarks/calls.py [--seconds 1]
 
 `run` with NumPy arrays and with OrtValues, `run_with_ort_values`, and IO binding: to arrays that are bound once, with the input
-bound anew before each run, and with results that the runtime allocates and that are copied out. One small model, one thread,
-both runtimes in one process and in turn; the table has microseconds of one call, at best and in the median.
+bound anew before each run, and with results that the runtime allocates and that are copied out. A small model of one input, and
+one of 20 inputs and outputs; one thread, both runtimes in one process and in turn. The tables have microseconds of one call, at
+best and in the median.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -42,27 +44,45 @@ def small_model() -> bytes:
     return data
 
 
+def wide_model(count: int = 20) -> bytes:
+    """As many additions as inputs, one for each."""
+    import onnx.parser
+
+    inputs = ", ".join(f"float[n, 16] x{i}" for i in range(count))
+    outputs = ", ".join(f"float[n, 16] y{i}" for i in range(count))
+    nodes = " ".join(f"y{i} = Add(x{i}, x{(i + 1) % count})" for i in range(count))
+    text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => ({outputs}) {{ {nodes} }}'
+    data: bytes = onnx.parser.parse_model(text).SerializeToString()
+    return data
+
+
 def calls_of(runtime: ModuleType, model: bytes) -> dict[str, Call]:
     """The ways to run the model, by name."""
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    x, y = np.ones((4, 16), np.float32), np.zeros((4, 8), np.float32)
-    value, result = (runtime.OrtValue.ortvalue_from_numpy(array) for array in (x, y))
-    feed, values, names = {"x": x}, {"x": value}, ["y"]
+    feed = {a.name: np.ones((4, 16), np.float32) for a in session.get_inputs()}
+    names = [a.name for a in session.get_outputs()]
+    values = {name: runtime.OrtValue.ortvalue_from_numpy(array) for name, array in feed.items()}
+    results = [runtime.OrtValue.ortvalue_from_numpy(np.zeros_like(array)) for array in session.run(None, feed)]
 
-    def bound() -> object:
+    def bound() -> Any:
         binding = session.io_binding()
-        binding.bind_ortvalue_input("x", value)
-        binding.bind_ortvalue_output("y", result)
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name, result in zip(names, results, strict=True):
+            binding.bind_ortvalue_output(name, result)
         return binding
 
     fixed, rebound, free = bound(), bound(), session.io_binding()
-    free.bind_cpu_input("x", x)
-    free.bind_output("y")
+    for name, array in feed.items():
+        free.bind_cpu_input(name, array)
+    for name in names:
+        free.bind_output(name)
 
     def run_rebound() -> None:
-        rebound.bind_cpu_input("x", x)
+        for name, array in feed.items():
+            rebound.bind_cpu_input(name, array)
         session.run_with_iobinding(rebound)
 
     def run_free() -> list[np.ndarray]:
@@ -105,17 +125,16 @@ def main() -> None:
 
     import intarsia
 
-    model = small_model()
-    ours, theirs = calls_of(intarsia, model), calls_of(onnxruntime, model)
-    print(
-        f"{'microseconds of one call':42} {'intarsia':>17} {'onnxruntime':>17} {'ratio':>6}   (best, median; ratio of medians)"
-    )
-    for name, call in ours.items():
-        times = timed([call, theirs[name]], seconds)
-        best = [min(t) * 1e6 for t in times]
-        median = [statistics.median(t) * 1e6 for t in times]
-        cells = " ".join(f"{b:8.2f} {m:8.2f}" for b, m in zip(best, median, strict=True))
-        print(f"{name:42} {cells} {median[1] / median[0]:6.2f}", flush=True)
+    for title, model in (("two layers on 4 rows", small_model()), ("20 inputs, 20 outputs", wide_model())):
+        ours, theirs = calls_of(intarsia, model), calls_of(onnxruntime, model)
+        head = f"{title + ': microseconds of a call':50} {'intarsia':>17} {'onnxruntime':>17} {'ratio':>6}"
+        print(f"{head}   (best, median; ratio of medians)")
+        for name, call in ours.items():
+            times = timed([call, theirs[name]], seconds)
+            best = [min(t) * 1e6 for t in times]
+            median = [statistics.median(t) * 1e6 for t in times]
+            cells = " ".join(f"{b:8.2f} {m:8.2f}" for b, m in zip(best, median, strict=True))
+            print(f"{name:50} {cells} {median[1] / median[0]:6.2f}", flush=True)
 
 
 if __name__ == "__main__":

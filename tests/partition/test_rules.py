@@ -79,3 +79,19 @@ class TestByName:
     def test_another_form(self) -> None:
         with pytest.raises(InvalidArgument, match=r"'session.name_based_layer_assignment': expected 'cpu\(A,=B\); gpu\(C\)'"):
             parse_rules({"session.name_based_layer_assignment": "cpu:a"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gpu(Exp)", "'*Exp*' = gpu has no effect: no provider of the session is for 'gpu'; it has A (cpu), B (cpu)"),
+        ("reference(Exp)", "no provider of the session is for 'reference'; it has A (cpu), B (cpu)"),
+        ("cpu(Expo)", "'*Expo*' = cpu has no effect: no node has such a name"),
+    ],
+)
+def test_onnxruntimes_rules_that_say_nothing_are_reported(
+    make_graph, null, caplog: pytest.LogCaptureFixture, text: str, message: str
+) -> None:
+    split = partition(make_graph(CHAIN), [null(None, "A"), null(None, "B")], placed(by_name=text))
+    assert set(owners(split).values()) == {"A"}
+    assert message in caplog.text

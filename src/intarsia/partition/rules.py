@@ -9,6 +9,7 @@ after "=": "cpu(embed,head); gpu(=layer1)"; where that provider refuses, the oth
 from __future__ import annotations
 
 import fnmatch
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from dataclasses import dataclass
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.provider import ExecutionProvider
+
+logger = logging.getLogger("intarsia.partition")
 
 PLACE = "partition.place"
 BY_NAME = "session.name_based_layer_assignment"
@@ -87,7 +90,10 @@ def placed_nodes(graph: Graph, providers: Sequence[ExecutionProvider], rules: Se
         if not matched and rule.strict and graph.nodes:
             names = {node.name or node.outputs[0] for node in graph.nodes} | {n for node in graph.nodes for n in node.origin}
             raise InvalidArgument(f"{rule}: no node has such a name; {_shortened(nearest(rule.pattern, names))}")
-        if number is None:
+        if number is None or not (matched or rule.strict):
+            logger.warning(
+                "%s has no effect: %s", rule, "no node has such a name" if number is not None else _absent(rule, providers)
+            )
             continue
         for i in matched:
             if rule.strict or providers[number].supports(graph.nodes[i], graph):
@@ -111,6 +117,11 @@ def _number(rule: Rule, providers: Sequence[ExecutionProvider]) -> int | None:
         ):
             return i
     return None
+
+
+def _absent(rule: Rule, providers: Sequence[ExecutionProvider]) -> str:
+    kinds = ", ".join(f"{p.name} ({p.device.kind})" for p in providers)
+    return f"no provider of the session is for {rule.provider!r}; it has {kinds}"
 
 
 def _shortened(text: str) -> str:
