@@ -37,9 +37,10 @@ class IOBinding:
         self._outputs: dict[str, Any] = {}  # an array or device tensor to write into; None: new memory
         self._stay: dict[str, tuple[str, int]] = {}  # outputs bound to a device's memory: its kind and number
         self._results: list[Any] = []
-        self._model: Any = None  # what `_call` and `_places` are for
+        self._model: Any = None  # what `_call` and the places are for
         self._call: BoundCall | None = None
-        self._places: dict[str, int] = {}
+        self._input_places: dict[str, int] = {}
+        self._output_places: dict[str, int] = {}
         self._settled = False
 
     def _check(self, name: str, known: Sequence[str], what: str) -> None:
@@ -54,7 +55,7 @@ class IOBinding:
             known = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
             self._check(name, known, "inputs")
         self._inputs[name] = value
-        if self._call is None or not self._call.rebind(self._places.get(name, -1), value):
+        if self._call is None or not self._call.rebind(self._input_places.get(name, -1), value):
             self._forget()
 
     def _forget(self) -> None:
@@ -65,7 +66,12 @@ class IOBinding:
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
         """Bind an array; later runs see what is written into it. Raises InvalidArgument for an unknown name."""
-        self._bind(name, arr_on_cpu.view() if type(arr_on_cpu) is np.ndarray else arr_on_cpu)
+        value = arr_on_cpu.view() if type(arr_on_cpu) is np.ndarray else arr_on_cpu
+        call = self._call
+        if call is not None and name in self._input_places and call.rebind(self._input_places[name], value):
+            self._inputs[name] = value
+        else:
+            self._bind(name, value)
 
     def bind_input(self, name: str, *place: Any, **named: Any) -> None:
         """Bind memory by its address: `shape` elements of `element_type`, row-major, which the caller keeps alive.
@@ -124,7 +130,7 @@ class IOBinding:
             self._forget()
             return
         self._outputs[name] = target
-        if self._call is None or not self._call.retarget(self._places.get(name, -1), target):
+        if self._call is None or not self._call.retarget(self._output_places.get(name, -1), target):
             self._forget()
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
@@ -146,6 +152,8 @@ class IOBinding:
 
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound."""
+        if self._call is not None:
+            self._call.renew()
         return [OrtValue(v) for v in self._results]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
@@ -177,7 +185,11 @@ class IOBinding:
         """
         call = self._call
         if call is not None and run_options is None and self._model is self._session._model:
-            results = call()
+            try:
+                results = call()
+            except BaseException:
+                self._results = []  # the run may have written into them
+                raise
             if results is not None:
                 self._results = results
                 return
@@ -208,11 +220,11 @@ class IOBinding:
         self._call = None
         if self._stay or set(self._inputs) != set(model.inputs):
             return
-        places = {name: i for i, name in enumerate(model.inputs)}
         arrays = [self._inputs[name] for name in model.inputs]
         if all(type(a) is np.ndarray and _plain(a) for a in arrays):
             self._call = model.bound(arrays, self._outputs)
-            self._places = {**places, **{name: i for i, name in enumerate(self._outputs)}}
+            self._input_places = {name: i for i, name in enumerate(model.inputs)}
+            self._output_places = {name: i for i, name in enumerate(self._outputs)}
 
 
 def _plain(array: np.ndarray) -> bool:

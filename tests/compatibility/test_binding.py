@@ -248,3 +248,75 @@ def test_a_binding_stays_in_its_process(make_session) -> None:
     for leave in (pickle.dumps, copy.copy):
         with pytest.raises(TypeError, match="an IOBinding refers to this process's memory and cannot be pickled or copied"):
             leave(binding)
+
+
+def test_outputs_that_somebody_has_are_not_written_again(make_session) -> None:
+    session = make_session(SUM)
+    binding = session.io_binding()
+    w = np.ones_like(X)
+    binding.bind_cpu_input("w", w)
+    binding.bind_output("y")
+    taken: list[np.ndarray] = []
+    for i in range(6):
+        binding.bind_cpu_input("x", X + i)
+        session.run_with_iobinding(binding)
+        if i % 3 == 0:
+            taken.append(binding.get_outputs()[0].numpy())
+        else:
+            taken.append(binding.copy_outputs_to_cpu()[0])
+    for i, y in enumerate(taken):
+        np.testing.assert_array_equal(y, X + i + 1)
+
+
+def test_memory_that_nobody_has_is_used_again(make_session) -> None:
+    session = make_session(SUM)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_cpu_input("w", X)
+    binding.bind_output("y")
+    places = []
+    for _ in range(4):
+        session.run_with_iobinding(binding)
+        places.append(binding._results[0].ctypes.data)
+    assert len(set(places[1:])) == 1
+
+
+def test_inputs_among_bound_outputs(make_session) -> None:
+    """Wherever an input overlaps one of several outputs, the results are right."""
+    text = "g (float[N] x) => (float[N] p, float[N] q) { p = Neg(x)  q = Add(x, x) }"
+    session = make_session(text)
+    block = np.zeros(5 * 16, np.float32)
+    slots = [block[i * 16 : (i + 1) * 16] for i in range(5)]
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", slots[0])
+    for name, slot in (("q", 1), ("p", 3)):
+        binding.bind_output(name, "cpu", 0, np.float32, (16,), slots[slot].ctypes.data)
+    for start in range(0, 64, 4):
+        block[:] = np.arange(80)
+        x = block[start : start + 16]
+        expected = x.copy()
+        binding.bind_cpu_input("x", x)
+        session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(slots[3], -expected)
+        np.testing.assert_array_equal(slots[1], 2 * expected)
+
+
+def test_a_stopped_run_leaves_no_outputs(make_session, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session(SUM)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    binding.bind_cpu_input("w", X)
+    binding.bind_output("y")
+    for _ in range(2):
+        session.run_with_iobinding(binding)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(binding._call, "_call", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            session.run_with_iobinding(binding)
+    assert binding.get_outputs() == []
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), 2 * X)

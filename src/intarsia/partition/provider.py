@@ -177,8 +177,13 @@ class BoundCall:
     """
 
     def __call__(self) -> list[Any] | None:
-        """Run; returns the outputs, or None where another thread is running this call."""
+        """Run; returns the outputs, or None where another thread is running this call. Outputs without a target are in memory
+        that the next run writes again, unless `renew` is called."""
         raise NotImplementedError(f"{type(self).__name__}.__call__")
+
+    def renew(self) -> None:
+        """Let the next run write outputs without a target into new memory: somebody has those of the last one."""
+        raise NotImplementedError(f"{type(self).__name__}.renew")
 
     def rebind(self, index: int, value: Any) -> bool:
         """Read input number `index` from `value` from now on; False where that cannot be."""

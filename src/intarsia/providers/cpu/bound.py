@@ -6,6 +6,7 @@ of the executor.
 
 from __future__ import annotations
 
+import bisect
 import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -50,7 +51,8 @@ class CpuBoundCall(BoundCall):
 
     def _settle(self) -> None:
         """Write the targets' addresses; outputs without one get new memory in each run."""
-        self._spans = [(start := address_of(t), start + t.nbytes) for t in self._targets if t is not None]
+        spans = sorted((start := address_of(t), start + t.nbytes) for t in self._targets if t is not None and t.nbytes)
+        self._starts, self._ends = [start for start, _ in spans], [end for _, end in spans]
         for slot, target in zip(self._output_slots, self._targets, strict=True):
             if target is not None:
                 self._externals[slot] = address_of(target)
@@ -59,17 +61,19 @@ class CpuBoundCall(BoundCall):
             for i, (slot, spec, target) in enumerate(zip(self._output_slots, self._specs, self._targets, strict=True))
             if target is None
         ]
+        self._results: list[Any] | None = None
 
     def __call__(self) -> list[Any] | None:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            results: list[Any] = self._targets
-            if self._fresh:
-                results = results.copy()
+            results = self._results
+            if results is None:
+                results = self._targets.copy()
                 for i, slot, shape, dtype in self._fresh:
                     results[i] = y = memory.empty(shape, dtype)
                     self._externals[slot] = address_of(y)
+                self._results = results
             self._call(self._block)
             if self._bound.checked and self._state.status.tobytes() != self._bound.unset:
                 status = self._state.status.copy()
@@ -77,24 +81,30 @@ class CpuBoundCall(BoundCall):
                 self._program.report_status(self._bound.segment, status)
         except BaseException:  # a signal's handler raised one
             self._state.cut_short()
+            self._results = None
             raise
         else:
             return results
         finally:
             self._lock.release()
 
+    def renew(self) -> None:
+        self._results = None
+
     def rebind(self, index: int, value: Any) -> bool:
         if type(value) is not np.ndarray or index < 0:
             return False
         old, flags = self._inputs[index], value.flags
-        if value.shape != old.shape or value.dtype is not old.dtype or not (flags.c_contiguous and flags.aligned):
+        if value.shape != old.shape or value.dtype is not old.dtype:
+            return False
+        if not (flags.carray or (flags.c_contiguous and flags.aligned)):
             return False
         start = address_of(value)
-        end = start + value.nbytes
-        for low, high in self._spans:
-            if start < high and low < end:
+        if self._starts:
+            place = bisect.bisect_left(self._starts, start + value.nbytes) - 1  # the last target that begins before its end
+            if place >= 0 and self._ends[place] > start:  # targets are disjoint: if this one does not overlap, none does
                 return False
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):  # by keyword it takes twice the time
             return False
         try:
             self._inputs[index] = value
