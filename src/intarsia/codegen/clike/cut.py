@@ -291,7 +291,7 @@ def unsupported(roots: Sequence[Tensor], dialect: Dialect) -> str:
             return why
         if t.prim in ELEMENTWISE and (why := element.unsupported(t.prim, t.args[-1].dtype, dialect)):
             return why
-        if t.prim == "bitcast" and (t.dtype.bits < 8 or KINDS[t.dtype].bits == 64):
+        if t.prim == "bitcast" and t.dtype.bits < 8:
             return f"bits of {t.dtype.onnx_name} have no form in {dialect.name}"
     return ""
 

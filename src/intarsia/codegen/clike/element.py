@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen.clike import narrow
+from intarsia.codegen.clike import double, narrow
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.writer import Block
@@ -29,14 +29,14 @@ UNSIGNED = {Kind.I32: Kind.U32, Kind.I64: Kind.U64, Kind.U32: Kind.U32, Kind.U64
 def unsupported(op: str, dtype: DType, dialect: Dialect) -> str:
     """Why a primitive on `dtype` has no text, "" where it has one."""
     kind = KINDS.get(dtype)
-    if kind is Kind.F64 and op not in _DOUBLE and (op, kind) not in dialect.functions:
+    if kind is Kind.F64 and op not in _DOUBLE and (op, kind) not in dialect.functions and Kind.U64 not in dialect.kinds:
         return f"{op} of double has no form in {dialect.name}"
     return ""
 
 
 _DOUBLE = frozenset(
     "add sub mul div neg abs sign floor ceil round sqrt min max eq ne lt le isnan isinf select cast bitcast mod fmod".split()
-)
+)  # what needs arithmetic and square roots; the functions of `double` take numbers apart, as integers of 64 bits
 
 
 class Elements:
@@ -226,6 +226,8 @@ class Elements:
             if op not in self.dialect.loses_nan:
                 return value
             return self.one_of(block, self.is_nan(args[0], kind, block), args[0], value, kind)
+        if kind is Kind.F64 and op in double.WRITTEN:
+            return double.WRITTEN[op](self, *args, block)
         written: Callable[..., str] | None = _WRITTEN.get(op)
         if written is None:
             raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name} has no form in {self.dialect.name}")
@@ -318,7 +320,7 @@ class Elements:
         a = self.let(block, f"abs({x})", kind)
         one = self.literal(1, kind)
         z = self.let(block, f"({a} + {a} * ({a} / ({one} + sqrt({a} * {a} + {one}))))", kind)
-        far = f"(log({a}) + {self.literal(0.6931471805599453, kind)})"
+        far = f"({self._log(a, kind, block)} + {self.literal(0.6931471805599453, kind)})"
         out = self.one_of(block, f"({a} > {self.literal(1e18, kind)})", far, self._log1p(z, kind, block), kind)
         return self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)
 
@@ -327,7 +329,7 @@ class Elements:
         one = self.literal(1, kind)
         t = self.let(block, f"({x} - {one})", kind)
         near = self._log1p(self.let(block, f"({t} + sqrt({t} * ({x} + {one})))", kind), kind, block)
-        far = f"(log({x}) + {self.literal(0.6931471805599453, kind)})"
+        far = f"({self._log(x, kind, block)} + {self.literal(0.6931471805599453, kind)})"
         return self.one_of(block, f"({x} > {self.literal(1e18, kind)})", far, near, kind)
 
     def area_tangent(self, x: str, kind: Kind, block: Block) -> str:
@@ -336,15 +338,17 @@ class Elements:
         z = self.let(block, f"({x} + {x}) / ({one} - {x})", kind)
         return self.let(block, f"({self._log1p(z, kind, block)} * {self.literal(0.5, kind)})", kind)
 
+    def _log(self, x: str, kind: Kind, block: Block) -> str:
+        return f"log({x})" if kind is Kind.F32 else double.logarithm(self, x, block)
+
     def _log1p(self, z: str, kind: Kind, block: Block) -> str:
-        """log(1 + z), by z log(u) / (u - 1) with u = 1 + z rounded."""
-        one = self.literal(1, kind)
-        u = self.let(block, f"({one} + {z})", kind)
-        exact = self.let(block, f"({u} == {one})", Kind.BOOL)
-        below = self.one_of(block, exact, one, f"({u} - {one})", kind)
-        scaled = self.let(block, f"({z} * (log({u}) / {below}))", kind)
-        large = self.one_of(block, f"({z} > {self.literal(1e7, kind)})", f"log({u})", scaled, kind)
-        return self.one_of(block, exact, z, large, kind)
+        """log(1 + z): for small z 2 artanh f, f = z / (2 + z); drivers may take (1 + z) - 1 for z, so no other trick serves."""
+        one, limit = self.literal(1, kind), self.literal(0.4, kind)
+        f = self.let(block, f"({z} / ({self.literal(2, kind)} + {z}))", kind)
+        square = self.let(block, f"({f} * {f})", kind)
+        series = self.polynomial(square, [2 / (2 * i + 1) for i in range(7 if kind is Kind.F32 else 13)], kind, block)
+        far = self._log(self.let(block, f"({one} + {z})", kind), kind, block)
+        return self.one_of(block, f"({z} < {limit} && {z} > -{limit})", f"({f} * {series})", far, kind)
 
     # --- casts ---
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.codegen.clike import Dialect, Kind, unsupported
+from intarsia.codegen.clike import Dialect, unsupported
 from intarsia.device.gpu import DeviceLimits
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import Expr
@@ -298,7 +298,7 @@ class Survey:
 
     def _of_types(self, node: Node) -> Support | None:
         """What is told by types alone, of a node whose primitives are known only with its numbers."""
-        if node.op_type in _ON_DOUBLES or ("exp", Kind.F64) in self.dialect.functions:
+        if node.op_type in _ON_DOUBLES or not unsupported([k.exp(k.input(0, DType.DOUBLE, ()))], self.dialect):
             return None
         if any(self._may_be_double(n) for n in (*node.inputs, *node.outputs) if n):
             return Support.no(
