@@ -18,13 +18,14 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.kernel.interpret import interpret
 from intarsia.kernel.lang import DefinitionError, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
-from intarsia.ops import registry
 from intarsia.ops.infer import Inference, infer
 from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
 from intarsia.providers.gpu.plan import Constants, Plan, described
 from intarsia.providers.gpu.regions import Region
+from intarsia.providers.gpu.written import device_registry, rewritten
 
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
+_HALVES = (DType.FLOAT16, DType.BFLOAT16)  # whose numbers inference does not follow by itself
 _CONSTANT = "="  # before the names of leaves that are constants
 
 
@@ -52,7 +53,8 @@ def bind(
             known.inputs.append(Value(value.name, TensorType(value.type.dtype, shapes[value.name])))
     known.types = {}
     work = Work(gpu, constants)
-    scope = Scope(work, infer(known, registry()))
+    values = {n: a.astype(np.float32).astype(object) for n, a in numbers.items() if DType.of(a.dtype) in _HALVES}
+    scope = Scope(work, infer(known, device_registry(), outer_values=values))
     for name in shapes:
         scope.expressions[name] = work.leaf(name, scope.inference.types[name])
     scope.lower()
@@ -241,7 +243,7 @@ class Scope:
 
     def inner(self, graph: Graph, given: Sequence[Tensor | np.ndarray], prefix: str) -> Scope:
         """The scope of a body on these values, not lowered yet. Arrays are known before the run."""
-        body = graph.clone()
+        body = rewritten(graph, True)[0].clone()
         body.opset_imports = graph.opset_imports or self.graph.opset_imports
         body.inputs, body.types = [], {}
         leaves: dict[str, Tensor] = {}
@@ -251,7 +253,7 @@ class Scope:
             else:
                 body.inputs.append(Value(value.name, TensorType(operand.dtype, operand.shape)))
                 leaves[value.name] = operand
-        scope = Scope(self.work, infer(body, registry(), *self._visible()), self, f"{self.prefix}{prefix}/")
+        scope = Scope(self.work, infer(body, device_registry(), *self._visible()), self, f"{self.prefix}{prefix}/")
         scope.expressions.update(leaves)
         return scope
 
@@ -278,9 +280,9 @@ class Scope:
                 self.known[name] = Constant.of(name, values.astype(kind.dtype.numpy).reshape(kind.shape))  # type: ignore[arg-type]
         if all(n in self.known for n in outputs):
             return
-        from intarsia.providers.gpu.control import LOWERED  # which needs this module
+        from intarsia.providers.gpu.control import lowering  # which needs this module
 
-        if not node.domain and (rule := LOWERED.get(node.op_type)) is not None:
+        if (rule := lowering(node)) is not None:
             rule(self, node)
             return
         roots = self.inference.traces.get(node.outputs[0])

@@ -25,6 +25,8 @@ from intarsia.kernel.rewrite import as_scalar
 from intarsia.ops.control import trip_type
 from intarsia.providers.gpu.recurrent import RECURRENT, count
 from intarsia.providers.gpu.regions import NO_LIMIT
+from intarsia.providers.gpu.written import DOMAIN
+from intarsia.providers.gpu.written.suppression import lower_suppress
 
 if TYPE_CHECKING:
     from intarsia.providers.gpu.binder import Scope, Work
@@ -145,7 +147,7 @@ def _is_steady(scope: Scope, node: Node, body: Graph) -> bool:
     if any(getattr(t, "shape", None) != s.shape for s, t in carried):
         return False
     static = all(isinstance(d, int) for t in outputs for d in (getattr(t, "shape", None) or ()))
-    return static and not found.unknown and all(n.outputs[0] in found.traces or n.op_type in LOWERED for n in found.graph.nodes)
+    return static and not found.unknown and all(n.outputs[0] in found.traces or lowering(n) is not None for n in found.graph.nodes)
 
 
 def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, asks_first: bool) -> None:
@@ -327,3 +329,10 @@ def _scan_of_batch(
 
 LOWERED: Mapping[str, Rule] = {"If": lower_if, "Loop": lower_loop, "Scan": lower_scan, **RECURRENT}
 """What is no primitives in itself: how each node is lowered."""
+
+
+def lowering(node: Node) -> Rule | None:
+    """How a node is lowered that is no primitives in itself."""
+    if node.domain == DOMAIN:
+        return lower_suppress if node.op_type == "Suppress" else None
+    return LOWERED.get(node.op_type) if not node.domain else None

@@ -21,8 +21,8 @@ from intarsia.codegen.clike.cut import Job
 from intarsia.codegen.fingerprint import fingerprint
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node
-from intarsia.ops import registry
 from intarsia.ops.infer import resolve_version
+from intarsia.providers.gpu.written import device_registry
 
 SMALL_NBYTES = 1 << 16
 _logger = logging.getLogger("intarsia")
@@ -105,7 +105,7 @@ def _described(graph: Graph) -> Iterator[str | bytes]:
 def _node(node: Node, graph: Graph) -> Iterator[str | bytes]:
     if any(True for _ in node.subgraphs):
         raise NotKeptError(f"{node.qualified_op} has bodies")
-    record = resolve_version(graph, node, registry())
+    record = resolve_version(graph, node, device_registry())
     if record is None or not record.function.__module__.startswith("intarsia."):
         raise NotKeptError(f"{node.qualified_op} is the program's own")
     yield repr((node.domain, node.op_type, node.version, node.overload, node.name, node.inputs, node.outputs))

@@ -27,7 +27,7 @@ JobObserver = Callable[[Job, int, int, int], None]
 
 
 def described(node: Node) -> str:
-    return f"node {label(node)!r} ({node.qualified_op})"
+    return f"node {label(node)!r} ({node.metadata.get('written for') or node.qualified_op})"
 
 
 _FLUSHED = 1024  # launches of a loop that are started at once

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,36 +14,96 @@ from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph
 from intarsia.partition.device import DeviceTensor
+from intarsia.ops import philox
 from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.gpu.binder import bind
 from intarsia.providers.gpu.kept import PlanStore
 from intarsia.providers.gpu.plan import Constants, Plan, described
+from intarsia.providers.gpu.stages import stages
 from intarsia.providers.gpu.survey import read_as_numbers
+from intarsia.providers.gpu.written.random import state_words
+from intarsia.providers.gpu.written.rules import STATE
 
 _KEPT_PLANS = 16
 
 
 class GpuProgram(Program):
-    """Runs one part. Inputs that definitions need as numbers (shapes, axes) come from the host; all others are device tensors.
-
-    A plan is made for each combination of input shapes and of such numbers, and the latest are kept.
-    """
+    """Runs one part, in stages (see `stages`). Inputs that definitions need as numbers (shapes, axes) come from the host; all
+    others are device tensors."""
 
     def __init__(self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None) -> None:
         """`on_step`: where a profile is wanted, is told of each launch, with the device's own times."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu = graph, gpu
+        constants = Constants(gpu)
+        found = stages(graph, gpu.dialect, gpu.limits)
+        names = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
+        self._stages = [_Stage(g, gpu, constants, not i, names, on_step) for i, g in enumerate(found)]
+        self._states = list(dict.fromkeys(n for g in found for n in g.input_names() if n.endswith(STATE)))
+        self._last = {n: i for i, stage in enumerate(self._stages) for n in stage.inputs}
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        known: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
+        for name in self._states:
+            known[name] = GpuTransfer(self.gpu).copy_in(state_words(philox.state_of(None)), self.gpu.device)
+        for i, stage in enumerate(self._stages):
+            if run is not None:
+                run.check()
+            made = stage.run([known[n] for n in stage.inputs], run)
+            for name in stage.inputs:
+                if self._last[name] == i and name not in self.outputs:
+                    del known[name]  # its memory may serve the next stage
+            known.update(zip(stage.outputs, made, strict=True))
+        return [known[n] for n in self.outputs]
+
+    @property
+    def plans(self) -> list[Plan]:
+        return [plan for stage in self._stages for plan in stage.plans]
+
+    def trim(self) -> int:
+        for stage in self._stages:
+            stage.trim()
+        return self.gpu.trim()
+
+    def describe(self, stage: str = "program") -> str:
+        plans = self.plans
+        if stage == "program":
+            several = f", in {len(self._stages)} stages" if len(self._stages) > 1 else ""
+            return f"{self.gpu.device} ({self.gpu.device.description}), {len(self.graph.nodes)} nodes{several}"
+        if stage == "plan":
+            return "\n\n".join("\n".join(p.lines()) for p in plans)
+        if stage in ("kernels", "source"):
+            return "\n".join(dict.fromkeys(job.kernel.source for plan in plans for job in plan.jobs))
+        return ""
+
+    def nodes(self) -> list[NodeReport]:
+        schedules = {job.node: job.schedule for plan in self.plans for job in plan.jobs}
+        reports = []
+        for node in self.graph.nodes:
+            schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
+            reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule))
+        return reports
+
+
+class _Stage:
+    """A graph whose numbers are known when it begins.
+
+    A plan is made for each combination of input shapes and of such numbers, and the latest are kept.
+    """
+
+    def __init__(
+        self, graph: Graph, gpu: Gpu, constants: Constants, on_disk: bool, names: Mapping[str, str], on_step: StepObserver | None
+    ) -> None:
+        """`on_disk`: whether plans are kept there too; `names`: outputs of nodes as they are described."""
+        self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
+        self.graph, self.gpu = graph, gpu
         self._numbers = read_as_numbers(graph)
-        self._constants = Constants(gpu)
+        self._constants, self._on_disk, self._names, self._on_step = constants, on_disk, names, on_step
         self._plans: OrderedDict[object, Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._store: PlanStore | None = None
-        self._outputs = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
-        self._on_step = on_step
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        if run is not None:
-            run.check()
         numbers: dict[str, np.ndarray] = {}
         tensors: dict[str, DeviceTensor] = {}
         for name, value in zip(self.inputs, inputs, strict=True):
@@ -64,7 +124,7 @@ class GpuProgram(Program):
 
     def _observe(self, job: Job, start_ns: int, end_ns: int, nbytes: int) -> None:
         assert self._on_step is not None
-        output = self._outputs.get(job.node, "")
+        output = self._names.get(job.node, "")
         self._on_step(f"{job.schedule} of {job.node}", (output,) if output else (), start_ns, end_ns, nbytes)
 
     def _plan(self, tensors: dict[str, DeviceTensor], numbers: dict[str, np.ndarray]) -> Plan:
@@ -73,7 +133,8 @@ class GpuProgram(Program):
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
-                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants, self._kept())
+                store = self._kept() if self._on_disk else None
+                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants, store)
                 if len(self._plans) > _KEPT_PLANS:
                     self._plans.popitem(last=False)
             else:
@@ -89,25 +150,6 @@ class GpuProgram(Program):
     def plans(self) -> list[Plan]:
         return list(self._plans.values())
 
-    def trim(self) -> int:
+    def trim(self) -> None:
         with self._lock:
             self._plans.clear()
-        return self.gpu.trim()
-
-    def describe(self, stage: str = "program") -> str:
-        plans = self.plans
-        if stage == "program":
-            return f"{self.gpu.device} ({self.gpu.device.description}), {len(self.graph.nodes)} nodes"
-        if stage == "plan":
-            return "\n\n".join("\n".join(p.lines()) for p in plans)
-        if stage in ("kernels", "source"):
-            return "\n".join(dict.fromkeys(job.kernel.source for plan in plans for job in plan.jobs))
-        return ""
-
-    def nodes(self) -> list[NodeReport]:
-        schedules = {job.node: job.schedule for plan in self.plans for job in plan.jobs}
-        reports = []
-        for node in self.graph.nodes:
-            schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
-            reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule))
-        return reports

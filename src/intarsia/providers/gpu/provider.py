@@ -50,7 +50,7 @@ class GpuExecutionProvider(ExecutionProvider):
 
     def supports(self, node: Node, graph: Graph) -> Support:
         survey = self._survey
-        if survey is None or survey.graph is not graph:
+        if survey is None or survey.given is not graph:
             survey = self._survey = Survey(graph, self.gpu.dialect, self.gpu.limits)
         return survey.answer(node)
 

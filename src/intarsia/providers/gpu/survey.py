@@ -13,13 +13,14 @@ from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
-from intarsia.ops import registry
 from intarsia.ops.control import always_goes_on, trip_type
 from intarsia.ops.infer import Inference, infer, resolve_version
 from intarsia.ops.registry import OpRecord
 from intarsia.partition.capability import Support
 from intarsia.partition.host_shapes import READS_ONLY_SHAPE
-from intarsia.providers.gpu.control import LOWERED
+from intarsia.providers.gpu.control import lowering
+from intarsia.providers.gpu.written import DOMAIN, device_registry, rewritten
+from intarsia.providers.gpu.written.rules import COUNT, replacement
 
 _ON_DOUBLES = frozenset(
     "ReduceSum ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare Slice Pad Reshape Expand Tile TopK "
@@ -49,8 +50,8 @@ def numbers_behind(graph: Graph, name: str) -> frozenset[str] | None:
                 return None
             found.add(current)
         elif node.op_type not in READS_ONLY_SHAPE:
-            record = resolve_version(graph, node, registry())
-            if record is None or record.host or any(True for _ in node.subgraphs):
+            record = resolve_version(graph, node, device_registry())
+            if record is None or record.host or node.domain == DOMAIN or any(True for _ in node.subgraphs):
                 return None
             waiting += node.inputs
     return frozenset(found)
@@ -62,18 +63,26 @@ class Survey:
     Refusals have the codes "no-kernel", "host" (an operator without primitives), "type", "data" (a size depends on
     values that the device computes) and "size" (larger than what the device binds).
 
+    Operators are looked at as `written.rewritten` writes them out. A number that the device computes can be read between
+    two plans (`stages`), but not in a body.
+
     Args:
         outer: of the graph around a body.
         numbers: inputs of a body that are known before the run.
+
+    Attributes:
+        given: the graph that was asked about; `graph` is the one written out.
     """
 
     def __init__(
         self, graph: Graph, dialect: Dialect, limits: DeviceLimits, outer: Survey | None = None,
         numbers: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
-        self.graph, self.dialect, self.limits, self.outer, self.numbers = graph, dialect, limits, outer, numbers
-        self._wrong: dict[int, str] = {}
-        self._makers = {name: node for node in graph.nodes for name in node.outputs if name}
+        self.given, self.dialect, self.limits, self.outer, self.numbers = graph, dialect, limits, outer, numbers
+        self.graph, self._replaced = rewritten(graph, outer is not None)
+        self._wrong: dict[str, str] = {}
+        self._makers = {name: node for node in self.graph.nodes for name in node.outputs if name}
+        self._read: dict[str, set[str]] = {}  # by a node's first output, numbers of control flow that are read before it
         self._answers: dict[int, Support] = {}
         self._inference: Inference | None = None
 
@@ -82,9 +91,9 @@ class Survey:
         if self._inference is None:
 
             def note(node: Node, error: IntarsiaError) -> None:
-                self._wrong[id(node)] = str(error)
+                self._wrong[node.outputs[0]] = str(error)
 
-            self._inference = infer(self.graph, registry(), *self._around(), strict=False, on_error=note)
+            self._inference = infer(self.graph, device_registry(), *self._around(), strict=False, on_error=note)
         return self._inference
 
     def _around(self) -> tuple[dict[str, ValueType], dict[str, np.ndarray]]:
@@ -97,14 +106,28 @@ class Survey:
     def answer(self, node: Node) -> Support:
         found = self._answers.get(id(node))
         if found is None:
-            found = self._answers[id(node)] = self._answer(node)
+            found = Support.yes()
+            for part in self._replaced.get(id(node), [node]):
+                found = self._answer(part)
+                if not found:
+                    break
+            self._answers[id(node)] = found
+        return found
+
+    def reads(self, node: Node) -> set[str]:
+        """Numbers that a node of `graph` needs and that only the run knows: they are read from the device before it."""
+        record = resolve_version(self.graph, node, device_registry())
+        found = set(self._read.get(node.outputs[0], ()))
+        if record is not None:
+            names = {node.inputs[i] for i in record.value_indices if i < len(node.inputs) and node.inputs[i]}
+            found |= {n for n in names if not self._is_number(n)}
         return found
 
     def _answer(self, node: Node) -> Support:
-        record = resolve_version(self.graph, node, registry())
+        record = resolve_version(self.graph, node, device_registry())
         if record is None:
             return Support.no(f"{node.qualified_op} version {node.version} has no definition", code="no-kernel")
-        if not node.domain and node.op_type in LOWERED:
+        if lowering(node) is not None:
             refusal = self._types(node, record)
             refusal = self._lowered(node) if refusal is None else refusal
             return Support.yes() if refusal is None else refusal
@@ -149,19 +172,33 @@ class Survey:
         maker, kind = self._makers.get(name), self.inference.types.get(name)
         if maker is None or maker.outputs[0] in self.inference.traces or not isinstance(kind, TensorType | None):
             return False
-        record = resolve_version(self.graph, maker, registry())
-        if record is None or record.host and maker.op_type not in LOWERED or any(True for _ in maker.subgraphs):
+        record = resolve_version(self.graph, maker, device_registry())
+        if record is None or record.host and lowering(maker) is None or any(True for _ in maker.subgraphs):
             return False
-        return self._has_numbers(maker, record) or any(self._waits(n) for n in maker.inputs if n)
+        return self._is_written(maker) or self._has_numbers(maker, record) or any(self._waits(n) for n in maker.inputs if n)
+
+    def _is_written(self, node: Node) -> bool:
+        """Whether it is written out as soon as the sizes of a run are known."""
+        return node.domain == DOMAIN and node.outputs[0] not in self._wrong
 
     def _has_numbers(self, node: Node, record: OpRecord) -> bool:
         """Whether it reads numbers, all of which are there before a run."""
         names = [node.inputs[i] for i in record.value_indices if i < len(node.inputs) and node.inputs[i]]
-        return bool(names) and all(self._is_number(n) for n in names)
+        return bool(names) and all(self._is_number(n) or self._is_readable(n) for n in names)
+
+    def _is_readable(self, name: str) -> bool:
+        """Whether a number can be read from the device before a node that needs it, outside of bodies."""
+        if self.outer is not None:
+            return False
+        kind = self.inference.types.get(name)
+        if kind is None or isinstance(kind, TensorType) and kind.shape is None:
+            return self._waits(name)
+        return isinstance(kind, TensorType) and len(kind.shape or ()) <= 1 and not self.dialect.missing(kind.dtype)
 
     def _is_number(self, name: str) -> bool:
         kind = self.inference.types.get(name)
-        if name not in self.graph.constants and isinstance(kind, TensorType) and kind.dtype in (DType.FLOAT16, DType.BFLOAT16):
+        narrow = isinstance(kind, TensorType) and kind.dtype in (DType.FLOAT16, DType.BFLOAT16)
+        if name not in self.graph.constants and narrow and (name in self._makers or self.outer is not None):
             return False
         values = self.inference.values.get(name)
         if values is not None and not any(isinstance(v, Expr) for v in values.flat):
@@ -179,7 +216,7 @@ class Survey:
                 if name in self.graph.input_names()
                 else name in self.graph.constants or outer._is_number(name)
             )
-        record = resolve_version(self.graph, maker, registry())
+        record = resolve_version(self.graph, maker, device_registry())
         if record is None or record.host or any(True for _ in maker.subgraphs):
             return False
         return all(self._is_number(n) for n in maker.inputs if n)
@@ -187,6 +224,8 @@ class Survey:
     # --- control flow and recurrent layers ---
 
     def _lowered(self, node: Node) -> Support | None:
+        if node.domain:
+            return self._sizes(node, resolve_version(self.graph, node, device_registry()))
         if node.op_type == "If":
             return self._branches(node)
         if node.op_type == "Loop":
@@ -229,6 +268,8 @@ class Survey:
             return None
         for a, b in zip(*(s.results() for s in surveys), strict=True):
             if not isinstance(a, TensorType) or not isinstance(b, TensorType) or a.shape != b.shape:
+                if self._cut_before(node, node.inputs[0]):
+                    return None
                 return Support.no("its branches give different sizes, and its condition is known only at run time", code="data")
         return None
 
@@ -237,24 +278,40 @@ class Survey:
         names, states = [*node.inputs, "", ""], node.inputs[2:]
         kinds = [self.inference.types.get(n) for n in states]
         head: list[ValueType | None] = [trip_type(body), TensorType(DType.BOOL, ())]
-        counted = bool(names[0]) and self._is_number(names[0])
+        counted = bool(names[0]) and (self._is_number(names[0]) or self._is_readable(names[0]))
         steady = self._inner(body, [*head, *kinds])
         refusal = steady.refused()
         if refusal is None and [_shape(t) for t in steady.results()[1 : 1 + len(states)]] == [_shape(t) for t in kinds]:
             stacks = any(node.outputs[len(states) :])
             goes_on = self._goes_on(names[1], body)
             if not stacks or counted and goes_on:
+                if stacks:
+                    self._cut_at(node, names[:2])
                 return None
             return Support.no("how many rows it stacks is known only at run time", code="data")
         if not counted or not self._goes_on(names[1], body):
             why = "what it carries changes in size, and how often it runs is known only at run time"
             return Support.no(why, code="data") if refusal is None else refusal
+        self._cut_at(node, names[:2])
         kinds = [self.inference.types.get(o) if o else t for o, t in zip(node.outputs, kinds, strict=False)]
         return self._inner(body, [*head, *kinds], frozenset((body.inputs[0].name,))).refused()
 
     def _goes_on(self, condition: str, body: Graph) -> bool:
         """Whether the trip count alone ends a loop, as far as is known before a run."""
-        return not condition or self._is_number(condition) and always_goes_on(np.array([True]), body)
+        known = not condition or self._is_number(condition) or self._is_readable(condition)
+        return not condition or known and always_goes_on(np.array([True]), body)
+
+    def _cut_at(self, node: Node, names: Sequence[str]) -> None:
+        for name in names:
+            if name and not self._is_number(name):
+                self._cut_before(node, name)
+
+    def _cut_before(self, node: Node, name: str) -> bool:
+        """Note that a number is read before a node; False where it cannot be."""
+        if not self._is_readable(name):
+            return False
+        self._read.setdefault(node.outputs[0], set()).add(name)
+        return True
 
     def _scan(self, node: Node) -> Support | None:
         a, body = node.attributes, node.attributes["body"]
@@ -278,19 +335,20 @@ class Survey:
             return Support.no("what it carries changes in size", code="data")
         return None
 
-    def _sizes(self, node: Node, record: OpRecord) -> Support | None:
+    def _sizes(self, node: Node, record: OpRecord | None) -> Support | None:
         """Sizes and other integers that the definition reads must be known before a run."""
-        for i in record.value_indices:
+        for i in record.value_indices if record is not None else ():
             name = node.inputs[i] if i < len(node.inputs) else ""
-            if name and not self._is_number(name):
-                return Support.no(f"its input {name!r} has to be known before the run", code="data")
+            if name and not self._is_number(name) and not self._is_readable(name):
+                why = f"its input {name!r} has to be known before the run"
+                return Support.no("the size of its output depends on the data" if name.endswith(COUNT) else why, code="data")
         return None
 
     def _primitives(self, node: Node, record: OpRecord) -> Support | None:
         first = node.outputs[0]
-        why = self.inference.unknown.get(first, "") or self._wrong.get(id(node), "")
+        why = self.inference.unknown.get(first, "") or self._wrong.get(first, "")
         if why:
-            later = (self._has_numbers(node, record) or self._waits(first)) and record.fallback is None
+            later = (self._has_numbers(node, record) or self._waits(first) or self._is_written(node)) and record.fallback is None
             return self._of_types(node) if later else Support.no(why, code="data")
         roots = [r for r in self.inference.traces.get(first, ()) if r is not None]
         why = unsupported(roots, self.dialect)
@@ -337,7 +395,11 @@ def read_as_numbers(graph: Graph) -> frozenset[str]:
 
 def value_indices(node: Node, graph: Graph) -> frozenset[int]:
     """Which inputs of a node are numbers, where they are known before a run."""
-    record = resolve_version(graph, node, registry())
+    made = replacement(node)
+    if made is not None:
+        reads = [(n, i in value_indices(m, graph)) for m in made for i, n in enumerate(m.inputs) if n]
+        return frozenset(i for i, n in enumerate(node.inputs) if n and all(number for name, number in reads if name == n))
+    record = resolve_version(graph, node, device_registry())
     if record is None:
         return frozenset()
     return record.value_indices | ({0} if node.op_type == "Loop" and not node.domain else frozenset())

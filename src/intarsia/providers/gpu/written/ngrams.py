@@ -1,0 +1,62 @@
+"""TfIdfVectorizer of integers: each n-gram of the pool is looked for at every place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia.graph.dims import product
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.lang import Tensor
+from intarsia.ops.text import ngrams_of
+from intarsia.providers.gpu.written.registry import device_op
+
+
+@device_op("TfIdfVectorizer")
+def tf_idf_vectorizer(
+    X: Tensor, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int], pool_int64s: Sequence[int], weights: Sequence[float] | None = None,
+) -> Tensor:  # fmt: skip
+    """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
+    table = ngrams_of(pool_int64s, ngram_counts)
+    if len(ngram_indexes) < len(table) or min(ngram_indexes) < 0 or weights and len(weights) < len(table):
+        raise k.DefinitionError(f"{len(ngram_indexes)} ngram_indexes; expected one (and a weight) for each of {len(table)} n-grams")
+    length, rows = X.shape[-1], product(X.shape[:-1])
+    if not isinstance(length, int):
+        raise k.SymbolicValueError("the length of its rows is known only at run time")
+    x, columns = k.cast(k.reshape(X, (rows, length)), DType.INT64), max(ngram_indexes) + 1
+    out = k.full((rows, columns), 0.0, DType.FLOAT)
+    for n in range(max(min_gram_length, 1), min(max_gram_length, length) + 1):
+        grams = {gram: at for gram, at in table.items() if len(gram) == n}
+        if not grams:
+            continue
+        counts = _counts(x, np.array(list(grams), np.int64), length, max_skip_count)
+        spread = np.zeros((len(grams), columns), np.float32)
+        for i, at in enumerate(grams.values()):
+            spread[i, ngram_indexes[at]] = weights[at] if weights and mode != "TF" else 1.0
+        seen = k.cast(0 < counts if mode == "IDF" else counts, DType.FLOAT)  # type: ignore[arg-type]
+        out = out + k.dot(seen, k.constant(spread))
+    return k.reshape(out, (*X.shape[:-1], columns))
+
+
+def _counts(x: Tensor, grams: np.ndarray, length: int, max_skip: int) -> Tensor:
+    """How often each of the n-grams [count, n] is in each row of x, elements skipped or not: int32 [rows, count]."""
+    rows, (count, n) = x.shape[0], grams.shape
+    out = k.full((rows, count), 0, DType.INT32)
+    for skip in range(min(max_skip, length // (n - 1)) + 1 if n > 1 else 1):
+        places = length - (n - 1) * (skip + 1)
+        if places <= 0:
+            continue
+        same: Tensor | None = None
+        for i in range(n):
+            element = k.strided_slice(x, [0, i * (skip + 1)], [1, 1], (rows, places))
+            wanted = k.constant(np.ascontiguousarray(grams[:, i]))
+            equal = k.equal(k.expand_dims(element, [1]), k.reshape(wanted, (1, count, 1)))
+            same = equal if same is None else k.binary("and", same, equal)
+        assert same is not None
+        out = out + k.reduce_sum(k.cast(same, DType.INT32), [2])
+    return out

@@ -1,0 +1,45 @@
+"""The operators' definitions with those of the domain `intarsia.device` beside them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from intarsia.ops import registry
+from intarsia.ops.registry import OpRecord, Registry
+
+DOMAIN = "intarsia.device"
+_FAMILIES = ("counted", "elimination", "ngrams", "random", "regions", "signals", "suppression")
+_OWN = Registry()
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def device_op(name: str, values: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """Register a definition in primitives, as `ops.registry.op` does."""
+
+    def register(function: F) -> F:
+        _OWN.add(OpRecord(DOMAIN, name, 1, function, values=values))
+        return function
+
+    return register
+
+
+def add(record: OpRecord) -> None:
+    """Register what is no definition in primitives: its node is lowered (`control.lowering`)."""
+    _OWN.add(record)
+
+
+class DeviceRegistry(Registry):
+    """ONNX's and the contributed operators as everywhere, and those of `DOMAIN`."""
+
+    def find(self, domain: str, name: str, version: int) -> OpRecord | None:
+        return (_OWN if domain == DOMAIN else registry()).find(domain, name, version)
+
+
+@functools.cache
+def device_registry() -> Registry:
+    for family in _FAMILIES:
+        importlib.import_module(f"intarsia.providers.gpu.written.{family}")
+    return DeviceRegistry()
