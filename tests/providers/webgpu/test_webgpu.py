@@ -133,6 +133,44 @@ def test_arithmetic(dtype: type) -> None:
     check([k.binary(op, x, y) for op in ops], a, b)
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64], ids=lambda d: np.dtype(d).name)
+def test_integers_of_two_words(dtype: type) -> None:
+    """What a device without 64-bit integers computes, against numbers of all sizes."""
+    rng, info = np.random.default_rng(0), np.iinfo(dtype)
+    some = [0, 1, 2, 3, 7, 255, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**53 + 1, info.max, info.max - 1, info.min]
+    some += [-1, -2, -(2**31), -(2**32), -(2**40) - 5] if info.min else [2**63, 2**63 + 12345]
+    many = [int(v) for v in rng.integers(info.min, info.max, 40, dtype=dtype)] + [int(v) for v in rng.integers(1, 99, 20)]
+    values = np.array([*some, *many], dtype)
+    a, b = values, rng.permutation(values)
+    x, y = (k.input(i, DType.of(dtype), a.shape) for i in range(2))
+    divisor = k.select(
+        k.binary("bitand", k.equal(x, int(info.min)), k.equal(k.unary("bitnot", y), 0)), 1, k.binary("bitor", y, 1)
+    )
+    ops = ["add", "sub", "mul", "min", "max", "eq", "ne", "lt", "le", "bitand", "bitor", "bitxor"]
+    roots = [k.binary(op, x, y) for op in ops] + [k.binary(op, x, divisor) for op in ("div", "mod", "fmod")]
+    roots += [k.binary(op, x, k.binary("bitand", y, 63)) for op in ("shl", "shr")]
+    roots += [k.unary(op, x) for op in ("neg", "abs", "sign", "bitnot")] + [k.binary("pow", x, k.binary("bitand", y, 7))]
+    roots += [k.cast(x, to) for to in (DType.INT32, DType.UINT32, DType.UINT8, DType.BOOL, DType.UINT64, DType.INT64)]
+    roots += [k.cast(k.cast(x, DType.INT32), DType.of(dtype)), k.sort(x, 0)[0], k.scan(x, "sum", 0), k.reduce_max(x, [0])]
+    with np.errstate(all="ignore"):
+        wanted = interpret(roots, [a, b])
+    for i, found in enumerate(on_device(roots, [a, b], Wgsl(features=(), limits=Limits(32)))):
+        np.testing.assert_array_equal(found, wanted[i], err_msg=repr(roots[i]))
+
+
+def test_floats_and_integers_of_two_words() -> None:
+    x = np.array([0.0, -0.5, 1.5, -7.9, 2.0**31, -(2.0**31), 2.0**40 + 2.0**20, -(2.0**62), 16777217.0], np.float32)
+    whole = k.cast(k.input(0, DType.FLOAT, x.shape), DType.INT64)
+    table = k.input(1, DType.FLOAT, (4,))
+    rows = np.array([3, -1, 0], np.int64)
+    picked = k.take(table, k.wrap_indices(k.input(2, DType.INT64, (3,)), 4), 0)
+    found = on_device([whole, k.cast(whole, DType.FLOAT), picked], [x, np.arange(4, dtype=np.float32), rows],
+                      Wgsl(features=(), limits=Limits(32)))  # fmt: skip
+    np.testing.assert_array_equal(found[0], x.astype(np.int64))
+    np.testing.assert_allclose(found[1], np.trunc(x), rtol=1e-7)
+    np.testing.assert_array_equal(found[2], [3, 3, 0])
+
+
 @pytest.mark.parametrize("to", [
     DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2FNUZ,
     DType.INT8, DType.UINT8, DType.INT64, DType.BOOL, DType.INT4,

@@ -35,8 +35,9 @@ _PASSES = ELEMENTWISE | {"broadcast", "reshape", "transpose"}  # through which a
 _LIGHT = 8  # cheap primitives that the operand of a matrix product may have besides views
 _SMALL = 4096  # elements times terms: so much may be computed many times over
 _THIN_ROWS, _THIN_TERMS = 2, 64
+_LONG_LINE, _MANY_LINES = 2048, 4096  # of scans: where a line is more than one thread's
 _SHORT = 32  # a reduction of fewer terms is no work for a group of threads
-STRUCTURAL = frozenset((*_VIEWS, "reduce", "argreduce", "dot", "scan", "scatter", "sort", "argsort", "size"))
+STRUCTURAL = frozenset((*_VIEWS, "reduce", "argreduce", "dot", "scan", "scatter", "sort", "argsort", "size", "stored"))
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,12 @@ class Cut:
     def _step(self, t: Tensor, args: list[Tensor]) -> Tensor:
         if t.prim == "table":
             return self._table(t)
+        if t.prim == "stored":
+            return args[0] if args[0].prim == "input" else self.store(args[0])
         if t.prim in ("scan", "sort", "argsort", "dot") and self.dialect.packed(t.dtype) > 1:
             return self._widened(t, args)
+        if t.prim == "scan" and (runs := _in_runs(t, args[0])) is not None:
+            return self.settle(runs)
         if t.prim in ("scan", "scatter", "sort", "argsort"):
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
@@ -269,6 +274,29 @@ class Cut:
 
     def _add(self, kernel: Kernel, writes: tuple[str, ...], schedule: str) -> None:
         self.jobs.append(Job(kernel, tuple(str(n) for n in kernel.operands), writes, self.node, schedule))
+
+
+def _in_runs(t: Tensor, x: Tensor) -> Tensor | None:
+    """A scan of long lines, of which there are few, as scans of runs and of their totals; None where a line is a thread's."""
+    op, axis, exclusive, reverse = t.attrs
+    sizes = _numbers(t.shape)
+    length = sizes[axis]
+    if length < _LONG_LINE or int(np.prod(sizes)) // length >= _MANY_LINES or KINDS[t.dtype] is Kind.BOOL:
+        return None
+    run = 1 << (length.bit_length() + 1) // 2
+    runs = -(-length // run)
+    others = [i for i in range(t.rank) if i != axis]
+    lines = k.transpose(x, [*others, axis])
+    spare = [0] * (t.rank - 1) + [runs * run - length]
+    front, back = (spare, [0] * t.rank) if reverse else ([0] * t.rank, spare)
+    padded = k.pad(lines, front, back, 0 if op == "sum" else 1)
+    split = k.reshape(padded, (*(sizes[i] for i in others), runs, run))
+    inner = k.scan(split, op, t.rank, exclusive, reverse)
+    before = k.scan(k.reduce(split, op, [t.rank]), op, t.rank - 1, True, reverse)
+    whole = k.binary("add" if op == "sum" else "mul", inner, k.expand_dims(before, [t.rank]))
+    flat = k.reshape(whole, (*(sizes[i] for i in others), runs * run))
+    kept = k.strided_slice(flat, front, [1] * t.rank, [*(sizes[i] for i in others), length])
+    return k.transpose(kept, [([*others, axis]).index(i) for i in range(t.rank)])
 
 
 def wide_type(dtype: DType) -> DType:

@@ -203,6 +203,14 @@ class Dialect:
         """A number of one kind as another, both other than BOOL: towards zero, modulo 2^bits between integers."""
         return f"({self.kinds[target]})({value})"
 
+    def arithmetic(self, op: str, a: str, b: str, kind: Kind) -> str:
+        """a op b of integers: + - * / % & | ^, and shifts by what `shift` gives."""
+        return f"({a} {op} {b})"
+
+    def comparison(self, op: str, a: str, b: str, kind: Kind) -> str:
+        """a op b, of numbers: < > <= >= == !="""
+        return f"({a} {op} {b})"
+
     def bitcast(self, value: str, source: Kind, target: Kind) -> str:
         """The same bits, of two kinds of one size."""
         named = {

@@ -53,8 +53,8 @@ def exponential(e: Elements, x: str, block: Block) -> str:
     kept = _if(e, block, f"({kept} < {high})", kept, high)
     count = _let(e, block, f"floor({kept} * {_number(e, 1 / math.log(2))} + {_number(e, 0.5)})")
     rest = kept
-    for part in _LN2:
-        rest = _let(e, block, f"({rest} - {count} * {_number(e, part)})")
+    for multiple in _LN2:
+        rest = _let(e, block, f"({rest} - {count} * {_number(e, multiple)})")
     out = e.polynomial(rest, [1 / math.factorial(i) for i in range(14)], _KIND, block)
     n = e.let(block, d.convert(count, _KIND, Kind.I32), Kind.I32)
     half = e.let(block, f"({n} / 2)", Kind.I32)

@@ -107,14 +107,14 @@ class Elements:
     # --- integers ---
 
     def _integer(self, op: str, args: Sequence[str], dtype: DType, block: Block) -> str:
-        kind = KINDS[dtype]
+        kind, d = KINDS[dtype], self.dialect
         zero, one = self.literal(0, kind), self.literal(1, kind)
         if op in _INFIX or op in _BITS:
-            return self.let(block, f"({args[0]} {_INFIX.get(op) or _BITS[op]} {args[1]})", kind)
+            return self.let(block, d.arithmetic(_INFIX.get(op) or _BITS[op], args[0], args[1], kind), kind)
         if op in _COMPARE or op == "ne":
-            return self.let(block, f"({args[0]} {_COMPARE.get(op, '!=')} {args[1]})", Kind.BOOL)
+            return self.let(block, d.comparison(_COMPARE.get(op, "!="), args[0], args[1], kind), Kind.BOOL)
         if op == "neg":
-            return self.let(block, f"({zero} - {args[0]})", kind)
+            return self.let(block, d.arithmetic("-", zero, args[0], kind), kind)
         if op == "bitnot":
             return self.let(block, f"(~{args[0]})", kind)
         if op in ("floor", "ceil", "round"):
@@ -122,18 +122,17 @@ class Elements:
         if op in ("isnan", "isinf"):
             return self.literal(False, Kind.BOOL)
         if op in ("min", "max"):
-            return self.one_of(block, f"({args[0]} {'<' if op == 'min' else '>'} {args[1]})", args[0], args[1], kind)
+            return self.one_of(block, d.comparison("<" if op == "min" else ">", args[0], args[1], kind), args[0], args[1], kind)
         if op == "abs":
-            return (
-                self.one_of(block, f"({args[0]} < {zero})", f"({zero} - {args[0]})", args[0], kind)
-                if kind.is_signed
-                else args[0]
-            )
+            if not kind.is_signed:
+                return args[0]
+            below, minus = d.comparison("<", args[0], zero, kind), d.arithmetic("-", zero, args[0], kind)
+            return self.one_of(block, below, minus, args[0], kind)
         if op == "sign":
-            positive = self.one_of(block, f"({args[0]} > {zero})", one, zero, kind)
+            positive = self.one_of(block, d.comparison(">", args[0], zero, kind), one, zero, kind)
             if not kind.is_signed:
                 return positive
-            return self.one_of(block, f"({args[0]} < {zero})", self.literal(-1, kind), positive, kind)
+            return self.one_of(block, d.comparison("<", args[0], zero, kind), self.literal(-1, kind), positive, kind)
         if op in ("shl", "shr"):
             return self._shift(op, args[0], args[1], dtype, block)
         if op in ("div", "mod", "fmod"):
@@ -144,44 +143,53 @@ class Elements:
 
     def _shift(self, op: str, x: str, y: str, dtype: DType, block: Block) -> str:
         """By less than 0, or by all bits or more: 0."""
-        kind = KINDS[dtype]
-        amount = self.let(block, f"({y} & {self.literal(kind.bits - 1, kind)})", kind)
-        shifted = f"({x} {'<<' if op == 'shl' else '>>'} {self.dialect.shift(amount, kind)})"
+        kind, d = KINDS[dtype], self.dialect
+        amount = self.let(block, d.arithmetic("&", y, self.literal(kind.bits - 1, kind), kind), kind)
+        shifted = d.arithmetic("<<" if op == "shl" else ">>", x, d.shift(amount, kind), kind)
         zero, width = self.literal(0, kind), self.literal(dtype.bits, kind)
-        inside = f"({y} >= {zero} && {y} < {width})" if kind.is_signed else f"({y} < {width})"
+        inside = d.comparison("<", y, width, kind)
+        if kind.is_signed:
+            inside = f"({d.comparison('>=', y, zero, kind)} && {inside})"
         return self.one_of(block, inside, shifted, zero, kind)
 
     def _division(self, op: str, x: str, y: str, kind: Kind, block: Block) -> str:
-        zero = self.literal(0, kind)
-        none = self.let(block, f"({y} == {zero})", Kind.BOOL)
+        zero, d = self.literal(0, kind), self.dialect
+        none = self.let(block, d.comparison("==", y, zero, kind), Kind.BOOL)
         divisor = self.one_of(block, none, self.literal(1, kind), y, kind)
-        quotient = self.let(block, f"({x} / {divisor})", kind)
+        quotient = self.let(block, d.arithmetic("/", x, divisor, kind), kind)
         if op == "div":
             return self.one_of(block, none, zero, quotient, kind)
-        rest = self.let(block, f"({x} - {quotient} * {divisor})", kind)
+        product = d.arithmetic("*", quotient, divisor, kind)
+        rest = self.let(block, d.arithmetic("-", x, product, kind), kind)
         if kind.is_signed and op == "mod":
-            wrong = f"({rest} != {zero} && (({rest} < {zero}) != ({y} < {zero})))"
-            rest = self.one_of(block, wrong, f"({rest} + {y})", rest, kind)
+            some, below, negative = (
+                d.comparison("!=", rest, zero, kind), d.comparison("<", rest, zero, kind), d.comparison("<", y, zero, kind)
+            )  # fmt: skip
+            rest = self.one_of(block, f"({some} && ({below} != {negative}))", d.arithmetic("+", rest, y, kind), rest, kind)
         return self.one_of(block, none, zero, rest, kind)
 
     def _integer_power(self, x: str, y: str, kind: Kind, block: Block) -> str:
         """By squaring, wrapping around; for y < 0 the truncated quotient 1 / x^-y."""
-        zero, one = self.literal(0, kind), self.literal(1, kind)
+        zero, one, d = self.literal(0, kind), self.literal(1, kind), self.dialect
         out = self.variable(block, one, kind)
         square, left = self.variable(block, x, kind), self.variable(block, y, kind)
-        shift = "1u"
+
+        def is_odd(n: str) -> str:
+            return d.comparison("!=", d.arithmetic("&", n, one, kind), zero, kind)
+
         inner = Block(block)
         inner.write(
-            f"{out} = {self.dialect.select(f'(({left} & {one}) != {zero})', f'({out} * {square})', out)};",
-            f"{square} = {square} * {square};", f"{left} = {left} >> {shift};",
-        )  # fmt: skip
-        block.nest(self.dialect.loop(self.fresh("p"), "0", str(kind.bits)), inner)
+            f"{out} = {d.select(is_odd(left), d.arithmetic('*', out, square, kind), out)};",
+            f"{square} = {d.arithmetic('*', square, square, kind)};",
+            f"{left} = {d.arithmetic('>>', left, '1u', kind)};",
+        )
+        block.nest(d.loop(self.fresh("p"), "0", str(kind.bits)), inner)
         if not kind.is_signed:
             return out
-        minus = self.literal(-1, kind)
-        odd = self.one_of(block, f"(({y} & {one}) != {zero})", x, one, kind)
-        unit = self.one_of(block, f"({x} == {one} || {x} == {minus})", odd, zero, kind)
-        return self.one_of(block, f"({y} < {zero})", unit, out, kind)
+        odd = self.one_of(block, is_odd(y), x, one, kind)
+        units = [d.comparison("==", x, unit, kind) for unit in (one, self.literal(-1, kind))]
+        unit = self.one_of(block, f"({' || '.join(units)})", odd, zero, kind)
+        return self.one_of(block, d.comparison("<", y, zero, kind), unit, out, kind)
 
     # --- floats ---
 
@@ -356,7 +364,8 @@ class Elements:
         """As ONNX's Cast; `saturate` counts for 8-bit floats."""
         have, want = KINDS[source], KINDS[target]
         if want is Kind.BOOL:
-            return x if have is Kind.BOOL else self.let(block, f"!({x} == {self.literal(0, have)})", Kind.BOOL)
+            equal = self.dialect.comparison("==", x, self.literal(0, have), have)
+            return x if have is Kind.BOOL else self.let(block, f"!{equal}", Kind.BOOL)
         if have is Kind.BOOL:
             return self.one_of(block, x, self.literal(1, want), self.literal(0, want), want)
         if have is not want:

@@ -339,7 +339,7 @@ def sort_kernel(dialect: Dialect, values: Tensor | None, indices: Tensor | None)
     loop = Block(block, ("j",))
     other = v.value(x, [*at[:axis], ("v", "j"), *at[axis + 1 :]], loop)
     first, second = (mine, other) if descending else (other, mine)
-    below, above = f"({first} < {second})", f"({second} < {first})"
+    below, above = (v.dialect.comparison("<", *pair, kind) for pair in ((first, second), (second, first)))
     if kind is Kind.BOOL:
         below, above = f"(!{first} && {second})", f"(!{second} && {first})"
     if kind.is_float:

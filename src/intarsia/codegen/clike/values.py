@@ -160,8 +160,8 @@ class Values:
         top, zero = self.number(max(size - 1, 0)), e.literal(0, kind)
         if kind is not Kind.I32:
             top = self.wide_number(max(size - 1, 0), kind)
-        low = e.one_of(block, f"({first} > {top})", top, first, kind)
-        return e.one_of(block, f"({low} < {zero})", zero, low, kind)
+        low = e.one_of(block, self.dialect.comparison(">", first, top, kind), top, first, kind)
+        return e.one_of(block, self.dialect.comparison("<", low, zero, kind), zero, low, kind)
 
     def _checked(self, index: Index, block: Block) -> str:
         """An element of an index tensor, kept in range; the status word is set where it was not."""
@@ -173,7 +173,8 @@ class Values:
         if not kind.is_signed:
             value, kind = self.elements.let(block, self.dialect.convert(value, kind, Kind.I32), Kind.I32), Kind.I32
         if not (any(may_miss(i) for i in where) and product(tensor.shape) == 0):
-            outside = f"{value} < {e.literal(0, kind)} || {value} >= {self.wide_number(size, kind)}"
+            limits = (("<", e.literal(0, kind)), (">=", self.wide_number(size, kind)))
+            outside = " || ".join(self.dialect.comparison(op, value, limit, kind) for op, limit in limits)
             self._fault(outside, INDEX_OUT_OF_RANGE, block)
         kept = self._clamped(value, kind, size, block)
         return kept if kind is Kind.I32 else e.let(block, self.dialect.convert(kept, kind, Kind.I32), Kind.I32)
@@ -258,7 +259,7 @@ class Values:
             dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
             if t.prim in ("div", "mod", "fmod") and dtype.is_integer and may_divide_by_zero(t):
                 zero = self.elements.literal(0, KINDS[dtype])
-                self._fault(f"{values[1]} == {zero}", DIVISION_BY_ZERO, block)
+                self._fault(self.dialect.comparison("==", values[1], zero, KINDS[dtype]), DIVISION_BY_ZERO, block)
             return self.elements.primitive(t.prim, values, dtype, t.dtype, block)
         if not pairs:
             raise UnsupportedPrimitive(f"primitive {t.prim!r} inside a larger expression")

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
+from intarsia.codegen.clike import wide
 from intarsia.codegen.clike.dialect import GPU, Dialect, KernelParts, Limits, Tuning
 from intarsia.codegen.clike.kinds import Kind
 from intarsia.graph.dtypes import DType
@@ -13,6 +14,7 @@ from intarsia.graph.dtypes import DType
 _FUNCTIONS = "abs floor ceil round trunc sqrt exp log sin cos tan atan sinh cosh atan2"
 _BASE = {Kind.BOOL: "bool", Kind.I32: "i32", Kind.U32: "u32", Kind.F32: "f32"}
 _INT64 = {Kind.I64: "i64", Kind.U64: "u64"}
+_TWO_WORDS = {Kind.I64: wide.TYPE, Kind.U64: wide.TYPE}
 _STORED = {
     DType.FLOAT: "f32", DType.INT32: "i32", DType.UINT32: "u32", DType.INT64: "i64", DType.UINT64: "u64", DType.DOUBLE: "f64",
 }  # fmt: skip
@@ -22,7 +24,8 @@ class Wgsl(Dialect):
     """WGSL. Types of 8 and 16 bits are packed into words; floats of 16 bits need no feature of the device.
 
     Args:
-        features: of the device: "shader-int64" and "shader-f64" count.
+        features: of the device: "shader-int64" (without it, 64-bit integers are two words, see `wide`) and "shader-f64" (which
+            counts only beside the other).
         limits, tuning: of the device.
     """
 
@@ -43,8 +46,10 @@ class Wgsl(Dialect):
         self, features: Collection[str] = ("shader-int64", "shader-f64"), limits: Limits | None = None,
         tuning: Tuning = GPU,
     ) -> None:  # fmt: skip
-        self.kinds = {**_BASE, **(_INT64 if "shader-int64" in features else {})}
-        if "shader-f64" in features:
+        self.emulated = "shader-int64" not in features
+        self.kinds = {**_BASE, **(_TWO_WORDS if self.emulated else _INT64)}
+        self.storage = {**_STORED, **({DType.INT64: wide.TYPE, DType.UINT64: wide.TYPE} if self.emulated else {})}
+        if "shader-f64" in features and not self.emulated:
             self.kinds[Kind.F64] = "f64"
         self.tuning = tuning
         self.limits = limits or Limits(binding_nbytes=1 << 27)
@@ -64,15 +69,31 @@ class Wgsl(Dialect):
     def select(self, condition: str, yes: str, no: str) -> str:
         return f"select({no}, {yes}, {condition})"
 
+    def _is_two_words(self, kind: Kind) -> bool:
+        return self.emulated and kind in _TWO_WORDS
+
+    def _integer(self, value: int, kind: Kind) -> str:
+        return wide.literal(value) if self._is_two_words(kind) else super()._integer(value, kind)
+
+    def arithmetic(self, op: str, a: str, b: str, kind: Kind) -> str:
+        return wide.arithmetic(op, a, b, kind) if self._is_two_words(kind) else super().arithmetic(op, a, b, kind)
+
+    def comparison(self, op: str, a: str, b: str, kind: Kind) -> str:
+        return wide.comparison(op, a, b, kind) if self._is_two_words(kind) else super().comparison(op, a, b, kind)
+
     def convert(self, value: str, source: Kind, target: Kind) -> str:
+        if self._is_two_words(source) or self._is_two_words(target):
+            return wide.convert(value, source, target)
         if (source, target) == (Kind.I32, Kind.I64):  # Mesa 22 compares what i64(i32) gives wrongly
             return f"(i64(u64(bitcast<u32>({value}) ^ 0x80000000u)) - 2147483648li)"
         return f"{self.kinds[target]}({value})"
 
     def bitcast(self, value: str, source: Kind, target: Kind) -> str:
-        return f"bitcast<{self.kinds[target]}>({value})"
+        return value if self._is_two_words(source) else f"bitcast<{self.kinds[target]}>({value})"
 
     def shift(self, amount: str, kind: Kind) -> str:
+        if self._is_two_words(kind):
+            return f"({amount}).x"
         return amount if kind is Kind.U32 else f"u32({amount})"
 
     def decode_half(self, bits: str) -> str | None:
@@ -124,6 +145,7 @@ class Wgsl(Dialect):
             lines.append(f"@group(0) @binding({position}) var<storage, read_write> S: array<u32>;")
         lines += [f"var<workgroup> {n}: array<{self.held(k, w)}, {c}>;" for n, k, c, w in kernel.shared]
         lines += access
+        lines += wide.library(kernel.body) if self.emulated else []
         body = ["let zero = thread >> 31u;"] if any("zero" in line for line in kernel.body) else []
         head = (
             f"@compute @workgroup_size({kernel.threads})\nfn main_kernel(@builtin(workgroup_id) group: vec3<u32>, "

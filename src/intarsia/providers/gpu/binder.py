@@ -54,7 +54,7 @@ def bind(
     known.types = {}
     work = Work(gpu, constants)
     values = {n: a.astype(np.float32).astype(object) for n, a in numbers.items() if DType.of(a.dtype) in _HALVES}
-    scope = Scope(work, infer(known, device_registry(), outer_values=values))
+    scope = Scope(work, infer(known, device_registry(), None, values))
     for name in shapes:
         scope.expressions[name] = work.leaf(name, scope.inference.types[name])
     scope.lower()

@@ -147,7 +147,9 @@ def _is_steady(scope: Scope, node: Node, body: Graph) -> bool:
     if any(getattr(t, "shape", None) != s.shape for s, t in carried):
         return False
     static = all(isinstance(d, int) for t in outputs for d in (getattr(t, "shape", None) or ()))
-    return static and not found.unknown and all(n.outputs[0] in found.traces or lowering(n) is not None for n in found.graph.nodes)
+    return (
+        static and not found.unknown and all(n.outputs[0] in found.traces or lowering(n) is not None for n in found.graph.nodes)
+    )
 
 
 def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, asks_first: bool) -> None:

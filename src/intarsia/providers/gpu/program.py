@@ -13,8 +13,8 @@ from intarsia.codegen.clike.cut import Job
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph
-from intarsia.partition.device import DeviceTensor
 from intarsia.ops import philox
+from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.gpu.binder import bind
 from intarsia.providers.gpu.kept import PlanStore
@@ -92,7 +92,13 @@ class _Stage:
     """
 
     def __init__(
-        self, graph: Graph, gpu: Gpu, constants: Constants, on_disk: bool, names: Mapping[str, str], on_step: StepObserver | None
+        self,
+        graph: Graph,
+        gpu: Gpu,
+        constants: Constants,
+        on_disk: bool,
+        names: Mapping[str, str],
+        on_step: StepObserver | None,
     ) -> None:
         """`on_disk`: whether plans are kept there too; `names`: outputs of nodes as they are described."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())

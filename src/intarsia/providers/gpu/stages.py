@@ -48,9 +48,7 @@ def _is_free(graph: Graph, node: Node, survey: Survey) -> bool:
     return all(n in survey.inference.values and numbers_behind(graph, n) is not None for n in node.outputs if n)
 
 
-def _stage(
-    graph: Graph, level: int, levels: dict[str, int], makers: dict[str, Node], free: set[str], survey: Survey
-) -> Graph:
+def _stage(graph: Graph, level: int, levels: dict[str, int], makers: dict[str, Node], free: set[str], survey: Survey) -> Graph:
     chosen = {id(n) for n in graph.nodes if any(levels.get(o) == level for o in n.outputs)}
     waiting = [name for node in graph.nodes if id(node) in chosen for name in node.used_names()]
     while waiting:

@@ -118,7 +118,7 @@ class Survey:
         """Numbers that a node of `graph` needs and that only the run knows: they are read from the device before it."""
         record = resolve_version(self.graph, node, device_registry())
         found = set(self._read.get(node.outputs[0], ()))
-        if record is not None:
+        if record is not None and (node.domain or lowering(node) is None):
             names = {node.inputs[i] for i in record.value_indices if i < len(node.inputs) and node.inputs[i]}
             found |= {n for n in names if not self._is_number(n)}
         return found
@@ -348,7 +348,9 @@ class Survey:
         first = node.outputs[0]
         why = self.inference.unknown.get(first, "") or self._wrong.get(first, "")
         if why:
-            later = (self._has_numbers(node, record) or self._waits(first) or self._is_written(node)) and record.fallback is None
+            later = (
+                self._has_numbers(node, record) or self._waits(first) or self._is_written(node)
+            ) and record.fallback is None
             return self._of_types(node) if later else Support.no(why, code="data")
         roots = [r for r in self.inference.traces.get(first, ()) if r is not None]
         why = unsupported(roots, self.dialect)

@@ -7,7 +7,7 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
   if (i < p0) {
     const int v0 = (i / p1);
     const long v1 = X1[v0];
-    if (v1 < 0L || v1 >= (long)(p2)) { S[0] = 1u; }
+    if ((v1 < 0L) || (v1 >= (long)(p2))) { S[0] = 1u; }
     const long v2 = ((v1 > (long)(p3)) ? (long)(p3) : v1);
     const long v3 = ((v2 < 0L) ? 0L : v2);
     const int v4 = (int)(v3);

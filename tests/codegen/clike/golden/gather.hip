@@ -7,7 +7,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   if (i < p0) {
     const int v0 = (i / p1);
     const long long v1 = X1[v0];
-    if (v1 < 0ll || v1 >= (long long)(p2)) { S[0] = 1u; }
+    if ((v1 < 0ll) || (v1 >= (long long)(p2))) { S[0] = 1u; }
     const long long v2 = ((v1 > (long long)(p3)) ? (long long)(p3) : v1);
     const long long v3 = ((v2 < 0ll) ? 0ll : v2);
     const int v4 = (int)(v3);

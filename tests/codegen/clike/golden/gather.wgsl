@@ -13,7 +13,7 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
   if (i < p0) {
     let v0: i32 = (i / p1);
     let v1: i64 = X1[v0];
-    if (v1 < 0li || v1 >= (i64(u64(bitcast<u32>(p2) ^ 0x80000000u)) - 2147483648li)) { S[0] = 1u; }
+    if ((v1 < 0li) || (v1 >= (i64(u64(bitcast<u32>(p2) ^ 0x80000000u)) - 2147483648li))) { S[0] = 1u; }
     let v2: i64 = select(v1, (i64(u64(bitcast<u32>(p3) ^ 0x80000000u)) - 2147483648li), (v1 > (i64(u64(bitcast<u32>(p3) ^ 0x80000000u)) - 2147483648li)));
     let v3: i64 = select(v2, 0li, (v2 < 0li));
     let v4: i32 = i32(v3);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from intarsia.codegen.clike.steps import stored
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -13,7 +14,10 @@ from intarsia.providers.gpu.written.registry import device_op
 
 
 def prefix(x: Tensor, count: Dim, axis: int = 0) -> Tensor:
-    """The first `count` slices along an axis."""
+    """The first `count` slices along an axis, at most all of them."""
+    have = x.shape[axis]
+    if isinstance(count, int) and isinstance(have, int):
+        count = min(max(count, 0), have)
     shape = [count if i == axis else d for i, d in enumerate(x.shape)]
     return k.strided_slice(x, [0] * x.rank, [1] * x.rank, shape)
 
@@ -27,6 +31,7 @@ def only(count: Any) -> Dim:
 def compacted(flags: Tensor, filler: Dim = 0) -> tuple[Tensor, Tensor]:
     """Of bool [n]: the places that are True, in order, and `filler` behind them [n + 1]; and how many, int64 [1]."""
     (n,) = flags.shape
+    flags = stored(flags)
     ones = k.cast(flags, DType.INT32)
     before = k.scan(ones, "sum", 0, exclusive=True)
     places = k.iota((n,), 0, DType.INT64)
@@ -88,6 +93,9 @@ def distinct(X: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Te
     x = k.reshape(X, (product(X.shape),)) if axis is None else X
     at = 0 if axis is None else normal_axis(axis, x.rank)
     n = x.shape[at]
+    if n == 0:
+        nothing = k.full((1,), 0, DType.INT64)
+        return nothing, k.full((0,), 0, DType.INT64), nothing, nothing
     order = k.transpose(x, [at, *(i for i in range(x.rank) if i != at)])
     rows = k.reshape(order, (n, product(order.shape[1:])))
     if rows.dtype is DType.BOOL:
@@ -122,7 +130,7 @@ def _sorted_places(rows: Tensor) -> Tensor:
     last = k.maximum(k.size(m) - 1, 0)
     column = k.reduce(k.select(k.not_equal(left, right), columns, last), "min", [2])
     places = [k.broadcast(k.reshape(k.iota((n,), 0), shape), (n, n)) for shape in ((n, 1), (1, n))]
-    column = k.minimum(column, last)  # of no columns
+    column = stored(k.minimum(column, last))  # at most the last: of no columns the largest number
     ours, theirs = (k.index(rows, [p, column]) for p in places)
     smaller = k.binary("or", theirs < ours, k.binary("and", k.equal(ours, theirs), places[1] < places[0]))
     rank = k.reduce_sum(k.cast(smaller, DType.INT64), [1])

@@ -24,7 +24,8 @@ def tf_idf_vectorizer(
         raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
     table = ngrams_of(pool_int64s, ngram_counts)
     if len(ngram_indexes) < len(table) or min(ngram_indexes) < 0 or weights and len(weights) < len(table):
-        raise k.DefinitionError(f"{len(ngram_indexes)} ngram_indexes; expected one (and a weight) for each of {len(table)} n-grams")
+        given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
+        raise k.DefinitionError(f"{given}; expected one of at least 0 (and a weight) for each of {len(table)} n-grams")
     length, rows = X.shape[-1], product(X.shape[:-1])
     if not isinstance(length, int):
         raise k.SymbolicValueError("the length of its rows is known only at run time")
@@ -38,7 +39,7 @@ def tf_idf_vectorizer(
         spread = np.zeros((len(grams), columns), np.float32)
         for i, at in enumerate(grams.values()):
             spread[i, ngram_indexes[at]] = weights[at] if weights and mode != "TF" else 1.0
-        seen = k.cast(0 < counts if mode == "IDF" else counts, DType.FLOAT)  # type: ignore[arg-type]
+        seen = k.cast(counts > 0 if mode == "IDF" else counts, DType.FLOAT)
         out = out + k.dot(seen, k.constant(spread))
     return k.reshape(out, (*X.shape[:-1], columns))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen.clike.steps import stored
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -62,7 +63,7 @@ def _words(blocks: Dim, state: Tensor) -> list[Tensor]:
         mixed = [k.binary("bitxor", k.binary("bitxor", tops[1 - i], counter[2 * i + 1]), keys[i]) for i in range(2)]
         counter = [mixed[0], lows[1], mixed[1], lows[0]]
         keys = [key + w for key, w in zip(keys, _WEYL, strict=True)]
-    return [k.reshape(c, (blocks, _LANES)) for c in counter]
+    return [stored(k.reshape(c, (blocks, _LANES))) for c in counter]
 
 
 def _in_order(parts: Sequence[Tensor], shape: Sequence[Dim]) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from intarsia.codegen.clike.steps import stored
 from intarsia.faults import SAMPLES_ARE_TOO_MANY
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -70,20 +72,18 @@ def roi_align(
     image = k.broadcast(k.reshape(batch_indices, (count, 1, 1, 1, 1, 1)), shape)
     channel = k.broadcast(k.reshape(k.iota((X.shape[1],), 0), (1, X.shape[1], 1, 1, 1, 1)), shape)
     corners = []
-    for y, weight_y in zip(axes[0][:2], axes[0][2:4], strict=True):
-        for x, weight_x in zip(axes[1][:2], axes[1][2:4], strict=True):
+    for y, weight_y in axes[0].neighbours:
+        for x, weight_x in axes[1].neighbours:
             places = [image, channel, k.broadcast(y, shape), k.broadcast(x, shape)]
             corners.append(k.cast(k.index(X, places), wide) * (weight_y * weight_x))
-    there = k.broadcast(k.binary("and", axes[0][4], axes[1][4]), shape)
-    number = k.reshape(k.cast(axes[0][5] * axes[1][5], wide), (count, 1, 1, 1))
+    taken = stored(k.cast(axes[0].taken * axes[1].taken, wide))
+    number = k.reshape(taken, (count, 1, 1, 1))
     if mode == "max":
-        best = corners[0]
-        for corner in corners[1:]:
-            best = k.maximum(best, corner)
+        there = k.broadcast(k.binary("and", axes[0].there, axes[1].there), shape)
+        best = k.maximum(k.maximum(corners[0], corners[1]), k.maximum(corners[2], corners[3]))
         out = k.reduce_max(k.select(there, best, float(lowest(wide))), [4, 5])
     else:
-        total = corners[0] + corners[1] + corners[2] + corners[3]
-        out = k.reduce_sum(k.select(there, total, 0.0), [4, 5]) / k.maximum(number, 1.0)
+        out = k.reduce_sum(corners[0] + corners[1] + corners[2] + corners[3], [4, 5]) / k.maximum(number, 1.0)
     return k.cast(k.select(k.broadcast(number > 0.0, out.shape), out, 0.0), X.dtype)
 
 
@@ -94,11 +94,25 @@ def _numbers(values: Any) -> list[Any]:
     return found
 
 
-def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, length: Any, axis: int) -> tuple[Tensor, ...]:
-    """Lower and upper neighbour of each sample, their weights, whether the sample is there, of shapes that broadcast to
-    [regions, 1, bins, bins, samples, samples]; and the samples of each region."""
+@dataclass(frozen=True)
+class _Taps:
+    """Samples along one axis, of shapes that broadcast to [regions, channels, bins, bins, samples, samples].
+
+    Attributes:
+        neighbours: lower and upper element, and their weights; 0 where a sample is outside of the image or not there.
+        there: whether a sample is there.
+        taken: the samples of each region, [regions].
+    """
+
+    neighbours: tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]
+    there: Tensor
+    taken: Tensor
+
+
+def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, length: Any, axis: int) -> _Taps:
     wide, count = extent.dtype, start.shape[0]
     shape = (count, 1, bins if axis == 0 else 1, bins if axis == 1 else 1, most if axis == 0 else 1, most if axis == 1 else 1)
+    taken = stored(k.cast(taken, DType.INT32))
 
     def whole(x: Tensor) -> Tensor:
         return k.reshape(x, (count, 1, 1, 1, 1, 1))
@@ -106,15 +120,15 @@ def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, le
     size = whole(extent / float(bins))
     bin_at, sample = (k.cast(k.iota(shape, axis + i), wide) for i in (2, 4))
     step = size / whole(k.cast(k.maximum(taken, 1), wide))
-    place = whole(start) + bin_at * size + (sample + 0.5) * step
+    place = stored(whole(start) + bin_at * size + (sample + 0.5) * step)
     outside = k.binary("or", place < -1.0, k.cast(k.size(length), wide) < place)
-    place = k.maximum(place, 0.0)
-    last = k.size(length) - 1
-    low = k.minimum(k.cast(place, DType.INT64), last)
-    share = k.select(last <= low, 0.0, place - k.cast(low, wide))
-    weights = [k.select(outside, 0.0, w) for w in (1.0 - share, share)]
-    there = k.iota(shape, axis + 4) < k.broadcast(whole(taken), shape)
-    return low, k.minimum(low + 1, last), *weights, there, taken
+    there = k.cast(k.iota(shape, axis + 4), DType.INT32) < k.broadcast(whole(taken), shape)
+    nothing = k.binary("or", outside, k.unary("not", there))
+    kept, last = k.maximum(place, 0.0), k.size(length, DType.INT32) - 1
+    low = stored(k.minimum(k.cast(kept, DType.INT32), last))
+    upper = stored(k.select(k.binary("or", nothing, last <= low), 0.0, kept - k.cast(low, wide)))
+    lower = stored(k.select(nothing, 0.0, 1.0 - upper))
+    return _Taps(((low, lower), (k.minimum(low + 1, last), upper)), there, taken)
 
 
 # --- MaxRoiPool -------------------------------------------------------------------------------------------------------
@@ -123,7 +137,7 @@ def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, le
 def _edges(rois: Tensor, bins: Sequence[int], scale: float, image: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
     """Along y and x: begin and end of each bin, clipped to the image, int64 [regions, bins]."""
     found, count = [], rois.shape[0]
-    corners = k.cast(k.unary("round", k.cast(rois, DType.FLOAT) * scale), DType.INT64)
+    corners = stored(k.cast(k.unary("round", k.cast(rois, DType.FLOAT) * scale), DType.INT64))
     for a, i in enumerate(_AXES):
         start = k.reshape(_column(corners, i + 1), (count, 1))
         size = k.maximum(k.reshape(_column(corners, i + 3), (count, 1)) - start + 1, 1)
@@ -131,7 +145,7 @@ def _edges(rois: Tensor, bins: Sequence[int], scale: float, image: Sequence[Any]
         limit = k.size(image[a])
         begin = at * size / bins[a] + start
         end = ((at + 1) * size + (bins[a] - 1)) / bins[a] + start
-        found.append((k.minimum(k.maximum(begin, 0), limit), k.minimum(k.maximum(end, 0), limit)))
+        found.append((stored(k.minimum(k.maximum(begin, 0), limit)), stored(k.minimum(k.maximum(end, 0), limit))))
     return found
 
 
@@ -144,9 +158,7 @@ def region_extents(X: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spat
 
 
 @device_op("MaxRoiPool", values=("extents",))
-def max_roi_pool(
-    X: Tensor, rois: Tensor, extents: Any, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0
-) -> Tensor:
+def max_roi_pool(X: Tensor, rois: Tensor, extents: Any, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Tensor:
     """Largest element of each bin of each region [batch, x1, y1, x2, y2]; 0 where a bin lies outside the image."""
     rows, columns = (int(n) for n in _numbers(extents))
     bins = [int(n) for n in pooled_shape]

@@ -80,8 +80,7 @@ def forward(x: Pair) -> Pair:
 
 def _first_factor(n: int) -> int:
     """The largest factor up to `_MOST`; n where it has none but 1."""
-    found = next((f for f in range(min(_MOST, n - 1), 1, -1) if n % f == 0), n)
-    return found
+    return next((f for f in range(min(_MOST, n - 1), 1, -1) if n % f == 0), n)
 
 
 def _by_chirps(x: Pair, n: int) -> Pair:
@@ -91,7 +90,6 @@ def _by_chirps(x: Pair, n: int) -> Pair:
     place = np.arange(n, dtype=np.int64)
     chirp = np.exp(-1j * np.pi * ((place * place) % (2 * n)) / n)
     kernel = np.zeros(size, np.complex128)
-    kernel[:n] = kernel[size - n + 1 :][::-1] = 0
     kernel[:n] = chirp.conj()
     kernel[size - n + 1 :] = chirp.conj()[1:][::-1]
     kernel = np.fft.fft(kernel) / size
@@ -180,7 +178,7 @@ def dft(x: Tensor, dft_length: Any = None, axis: Any = None, *, place: int | Non
         moved = k.transpose(t, order)
         count = 1
         for d in outer:
-            count = count * d  # type: ignore[assignment, operator]
+            count = count * d  # type: ignore[assignment]
         return k.reshape(moved, (count, size))
 
     def back(t: Tensor) -> Tensor:

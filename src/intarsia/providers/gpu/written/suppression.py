@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from intarsia.codegen.clike.steps import Write
@@ -46,7 +47,8 @@ def lower_suppress(scope: Scope, node: Node) -> None:
         return
     corners = cut.store(cut.settle(_corners(k.cast(boxes, DType.FLOAT), node.attributes.get("center_point_box", 0))))
     wide = k.cast(scores, DType.FLOAT)
-    order = cut.store(cut.settle(k.sort(wide, 2, True)[1]))  # NaN would be first, as the largest: see below
+    ranking = k.select(k.unary("isnan", wide), -math.inf, wide)  # NaN is behind all others
+    order = cut.store(cut.settle(k.sort(ranking, 2, True)[1]))
     ranked = cut.store(cut.settle(_taken(wide, order)))
     alive = k.full(ranked.shape, True, DType.BOOL)
     if least is not None:
@@ -81,10 +83,11 @@ def _give(scope: Scope, node: Node, chosen: Tensor) -> None:
     flat = k.transpose(chosen, (1, 2, 0))
     total = product(flat.shape)
     boxes = scope.cut.store(scope.cut.settle(k.reshape(flat, (total,))))
-    found, count = compacted(0 <= boxes)  # type: ignore[arg-type]
+    found, count = compacted(boxes >= 0)
     found = scope.cut.store(scope.cut.settle(k.strided_slice(found, [0], [1], (total,))))
-    batch, classes, limit = flat.shape
-    columns = [found / (classes * limit), k.binary("mod", found / limit, classes), k.take(k.cast(boxes, DType.INT64), found, 0)]
+    classes, limit = (int(d) for d in flat.shape[1:])  # type: ignore[arg-type]
+    box = k.take(k.cast(boxes, DType.INT64), found, 0)
+    columns = [found / (classes * limit), k.binary("mod", found / limit, classes), box]
     scope.give(node.outputs[0], k.concat([k.expand_dims(c, [1]) for c in columns], 1))
     scope.give(node.outputs[1], count)
 
@@ -118,13 +121,13 @@ def _at(x: Tensor, place: Tensor) -> Tensor:
 
 def _overlaps(corners: Tensor, order: Tensor, best: Tensor, threshold: Tensor) -> Tensor:
     """Whether each box overlaps its class's best one by no more than the threshold."""
-    batch, _, place = _places(order.shape)
+    batch = _places(order.shape)[0]
     own = k.broadcast(k.expand_dims(_at(order, best), [2]), order.shape)
     side = [[k.index(corners, [batch, box, k.full(order.shape, i, DType.INT64)]) for i in range(4)] for box in (order, own)]
     (y1, x1, y2, x2), (v1, u1, v2, u2) = side
     down, across = (k.maximum(k.minimum(a, b) - k.maximum(c, d), 0.0) for a, b, c, d in ((y2, v2, y1, v1), (x2, u2, x1, u1)))
     shared = down * across
     union = (y2 - y1) * (x2 - x1) + (v2 - v1) * (u2 - u1) - shared
-    positive = 0.0 < union  # type: ignore[operator]
+    positive = union > 0.0
     ratio = k.select(positive, shared / k.select(positive, union, 1.0), 0.0)
     return ratio <= threshold
