@@ -147,7 +147,8 @@ def test_recurrent_layers_stay_on_the_device(operator: str, gates: int, options:
     assert copies == len(outputs)
 
 
-def test_what_cannot_be_on_the_device_says_why() -> None:
+def test_branches_of_different_sizes() -> None:
+    """The plan is cut before the condition; in a body it cannot be."""
     y = {"then_branch": (FLOAT, [3]), "else_branch": (FLOAT, [1])}
     bodies = {
         name: graph([helper.make_node("Slice", ["x", "zero", n], ["y"])], {}, {"y": y[name]})
@@ -156,5 +157,10 @@ def test_what_cannot_be_on_the_device_says_why() -> None:
     constants = {n: np.array([i]) for n, i in (("zero", 0), ("one", 1), ("three", 3))}
     nodes = [helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0), helper.make_node("Cast", ["s"], ["c"], to=BOOL),
              helper.make_node("If", ["c"], ["y"], **bodies)]  # fmt: skip
+    for sign in (1, 0):
+        compared(graph(nodes, {"x": (FLOAT, [5])}, ["y"], constants), {"x": np.full(5, sign, np.float32)})
+    inner = [*nodes, helper.make_node("ReduceSum", ["y"], ["t"], keepdims=0), helper.make_node("Identity", ["going"], ["on"])]
+    body = graph(inner, {"i": (INT64, []), "going": (BOOL, [])}, {"on": (BOOL, []), "t": (FLOAT, [])}, constants)
+    loop = helper.make_node("Loop", ["trips", ""], ["sums"], body=body)
     with pytest.raises(intarsia.NotImplemented, match="its branches give different sizes, and its condition is known only at"):
-        compared(graph(nodes, {"x": (FLOAT, [5])}, ["y"], constants), {"x": np.ones(5, np.float32)})
+        compared(graph([loop], {"x": (FLOAT, [5])}, ["sums"], {"trips": np.array(2)}), {"x": np.ones(5, np.float32)})

@@ -207,6 +207,14 @@ class Survey:
             return self._is_inner_number(name, self.outer)
         return name not in self._makers or numbers_behind(self.graph, name) is not None
 
+    def _is_followed(self, name: str) -> bool:
+        """Whether what is computed from a number is one: integers, or a single element."""
+        if name in self._makers or name in self.graph.constants or name not in self.graph.input_names():
+            return True
+        kind = self.inference.types.get(name)
+        few = isinstance(kind, TensorType) and kind.shape in ((), (1,))
+        return few or numbers_behind(self.graph, name) is not None
+
     def _is_inner_number(self, name: str, outer: Survey) -> bool:
         """In a body: whether it follows from numbers of the graph around it, or from the number of the iteration."""
         maker = self._makers.get(name)
@@ -214,10 +222,10 @@ class Survey:
             return (
                 name in self.numbers
                 if name in self.graph.input_names()
-                else name in self.graph.constants or outer._is_number(name)
+                else name in self.graph.constants or outer._is_number(name) and outer._is_followed(name)
             )
         record = resolve_version(self.graph, maker, device_registry())
-        if record is None or record.host or any(True for _ in maker.subgraphs):
+        if record is None or record.host or maker.domain == DOMAIN or any(True for _ in maker.subgraphs):
             return False
         return all(self._is_number(n) for n in maker.inputs if n)
 
