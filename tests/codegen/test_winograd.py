@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
+from test_conv import reference
 
 from intarsia.codegen import conv, pack, winograd
 from intarsia.codegen.blocked import row_taps
@@ -33,18 +34,10 @@ SHAPES = [
     ConvShape(2, (11, 14), 20, 40, (3, 3), (1, 1), (2, 3), (2, 3, 2, 3)),
     ConvShape(1, (9, 8), 16, 33, (3, 3), (1, 1), (2, 2), (1, 0, 3, 5)),
     ConvShape(1, (5, 13), 16, 16, (3, 3), (1, 1), (6, 12), (6, 12, 6, 12)),
+    ConvShape(2, (4, 9, 14), 16, 40, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
+    ConvShape(1, (5, 7, 6), 32, 33, (2, 3, 3), (2, 1, 1), (3, 2, 1), (2, 2, 0, 1, 1, 2)),
+    ConvShape(1, (1, 8, 8), 48, 16, (5, 3, 3), (1, 1, 1), (1, 1, 1), (2, 1, 1, 2, 1, 1)),
 ]
-
-
-def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
-    padded = np.pad(x.astype(np.float64), ((0, 0), (s.pads[0], s.pads[2]), (s.pads[1], s.pads[3]), (0, 0)))
-    height, width = s.output
-    y = np.zeros((s.batch, height, width, s.filters))
-    for i in range(3):
-        for j in range(3):
-            top, left = i * s.dilations[0], j * s.dilations[1]
-            y += padded[:, top : top + height, left : left + width] @ w[:, :, i, j].T.astype(np.float64)
-    return y
 
 
 def convolve(
@@ -69,7 +62,7 @@ def convolve(
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_winograd(s: ConvShape, outputs: int) -> None:
     rng = np.random.default_rng(0)
-    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, 3, 3)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
     expected = reference(x, w, s)
     for nthreads in t.THREADS:
         for planned in (1, nthreads):
@@ -84,7 +77,7 @@ def test_winograd(s: ConvShape, outputs: int) -> None:
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_epilogue(s: ConvShape, outputs: int, heavy: bool) -> None:
     rng = np.random.default_rng(1)
-    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, 3, 3) * np.float32(0.1)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel) * np.float32(0.1)
     bias, residual, factor = t.random(rng, s.filters), t.random(rng, s.batch, *s.output, s.filters), t.random(rng, 1)
     a, b, r, f = (lang.input(i, DType.FLOAT, ()) for i in range(4))
     kinds = ("column", "full", "scalar")

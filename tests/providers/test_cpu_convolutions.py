@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-from cpu_models import REFERENCE, Feeds, check, normal, session_of
+from cpu_models import REFERENCE, Feeds, check, model_of, normal, session_of
 
 import intarsia as ort
 
@@ -35,6 +35,27 @@ def test_winograd_for_sizes_that_are_not_known(shape: str) -> None:
         )]  # fmt: skip
         x = {"x": normal(*given)}
         np.testing.assert_allclose(session.run(None, x)[0], reference_of(text, constants, x)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", ["n, 32, 4, 24, 20", "n, 32, d, h, w"])
+def test_winograd_of_planes(shape: str) -> None:
+    """Planes are channels; what lies outside is left out where the sums are direct."""
+    text = f"""g (float[{shape}] x) => (float[n, 32, d, h, w] y) {{
+        c = Conv <pads = [1, 1, 1, 1, 1, 1]> (x, f, b)  r = Relu(c)  y = Add(r, x) }}"""
+    constants = {"f": normal(32, 32, 3, 3, 3) / 30, "b": normal(32)}
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_winograd", "1")
+    model = model_of(text, constants).SerializeToString()
+    session, direct = session_of(text, constants), ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    assert [n for n in labels(session) if n.startswith("winograd")]
+    assert not [n for n in labels(direct) if n.startswith("winograd")]
+    for n, *size in ((1, 4, 24, 20), (2, 4, 24, 20), (3, 1, 5, 31), (0, 4, 24, 20)):
+        if "h" not in shape:
+            size = [4, 24, 20]
+        x = {"x": normal(n, 32, *size)}
+        expected = reference_of(text, constants, x)[0]
+        for made in (session, direct):
+            np.testing.assert_allclose(made.run(None, x)[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""3 x 3 convolutions of stride 1, dilated or not, by Winograd's minimal filtering, channels-last: F(4x4, 3x3) and F(2x2, 3x3).
+"""3 x 3 and d x 3 x 3 convolutions of stride 1, dilated or not, by Winograd's minimal filtering, channels-last: F(4x4, 3x3)
+and F(2x2, 3x3).
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with m x m outputs computed at once from an
 (m + 2) x (m + 2) input tile d and the filter g,
@@ -16,6 +17,9 @@ A thread takes blocks of tiles: transforms their input (borders are read as zero
 matrices, transforms back and applies the epilogue. Where there are fewer blocks than threads, threads share a block's
 output channels. The share of an expected thread is not cut further, even if the kernel is called in smaller shares: each
 would transform its block's input.
+
+With three axes (kernel d x 3 x 3) the planes of a window are more input channels of a convolution of one output plane, zero
+outside the image.
 
 A convolution with dilation d is d x d convolutions without, each of every d-th pixel in both directions (its *phase*): these
 are more tiles of the same product.
@@ -51,9 +55,10 @@ _FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
     "dilation_h dilation_w grain units per rest steps "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
-    "weight_plane_nbytes"
+    "weight_plane_nbytes depth kernel_planes plane_step pad_plane plane_dilation x_plane out_planes channels_nbytes k"
 ).split()
 _OPERAND_FIELDS = 6
+_PLANE_LANES = 16  # channels of a plane come in multiples of it where windows have several
 
 NEAR, FAR = 5 / 8, 3 / 2
 
@@ -98,8 +103,20 @@ def winograd_tile(spec: WinogradSpec, target: Target) -> Tile:
 
 
 def is_applicable(shape: ConvShape) -> bool:
-    """Whether the convolution is 3 x 3 with stride 1 and one group."""
-    return shape.kernel == (3, 3) and shape.strides == (1, 1) and shape.group == 1
+    """Whether the convolution is 3 x 3 with stride 1 and one group, or so in each plane, with whole vectors of channels."""
+    if shape.kernel[-2:] != (3, 3) or shape.strides[-2:] != (1, 1) or shape.group != 1:
+        return False
+    return len(shape.kernel) == 2 or shape.channels % _PLANE_LANES == 0
+
+
+def _planar(shape: ConvShape) -> ConvShape:
+    """The same convolution by planes of the output: those are images, and the planes of a window channels."""
+    if len(shape.kernel) == 2:
+        return shape
+    return ConvShape(
+        shape.batch * shape.output[0], shape.spatial[1:], shape.kernel[0] * shape.channels, shape.filters, shape.kernel[1:],
+        shape.strides[1:], shape.dilations[1:], (*shape.pads[1:3], *shape.pads[4:]),
+    )  # fmt: skip
 
 
 def _tiles(shape: ConvShape, outputs: int) -> tuple[int, int]:
@@ -123,6 +140,8 @@ _CALL_STEPS = 12  # what a call of the micro-kernel costs, in steps along k
 
 def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) -> float:
     """Model of the time a 3 x 3 convolution takes on one core: Winograd with `outputs`, or direct (None)."""
+    share = multiplied_share(shape) if outputs is None else 1.0
+    shape = _planar(shape)
     height, width = shape.output
     channels, filters = shape.channels, shape.filters
     if outputs is None:
@@ -133,7 +152,6 @@ def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) ->
         matrices = (outputs + 2) ** 2
         sums, depth, weights = matrices * tiles, channels, matrices * channels * filters
         transform = tiles * (-(-channels // lanes) + -(-filters // lanes)) * _TRANSFORM_SECONDS[outputs]
-    share = multiplied_share(shape) if outputs is None else 1.0
     compute = 2 * sums * (depth * share + _CALL_STEPS) * filters / _FLOPS
     stream = 4 * weights / _WEIGHT_BYTES_PER_SECOND
     return max(compute, stream) + _OVERLAP * min(compute, stream) + transform
@@ -148,7 +166,9 @@ def prefers_winograd(shape: ConvShape, lanes: int = 16) -> int | None:
 
 
 def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndarray:
-    """ONNX weights [M, C, 3, 3] transformed (in float64) and packed: [side * side, packed [C, M]]."""
+    """ONNX weights [M, C, (d,) 3, 3] transformed (in float64) and packed: [side * side, packed [d * C, M]]."""
+    if weights.ndim == 5:
+        weights = np.moveaxis(weights, 2, 1).reshape(len(weights), -1, 3, 3)
     filters, channels = weights.shape[:2]
     g = np.array(_FILTER[spec.outputs])
     both = np.einsum("ia,jb->ijab", g, g).reshape(spec.side**2, 9)
@@ -176,7 +196,7 @@ _SCRATCH_NBYTES = 24 << 20
 
 @functools.lru_cache(maxsize=1024)
 def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int) -> _Layout:
-    tile = winograd_tile(spec, target)
+    tile, shape = winograd_tile(spec, target), _planar(shape)
     down, across = _tiles(shape, spec.outputs)
     tiles = _tile_count(shape, spec.outputs)
     matrices = spec.side**2
@@ -236,18 +256,20 @@ def winograd_args(
     """
     tile = winograd_tile(spec, target)
     layout = _layout(spec, target, shape, nthreads)
+    solid, shape = shape.as_3d(), _planar(shape)
     (height, width), (out_height, out_width) = shape.spatial, shape.output
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
-    x_pixel, y_pixel = x_pixel_nbytes or shape.channels * tile.itemsize, y_pixel_nbytes or shape.filters * out_size
+    x_pixel, y_pixel = x_pixel_nbytes or solid.channels * tile.itemsize, y_pixel_nbytes or shape.filters * out_size
     padded_filters, panels = -(-shape.filters // tile.lanes) * tile.lanes, -(-shape.filters // tile.width)
     blocks = -(-_tile_count(shape, spec.outputs) // layout.block)
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
     args = [
-        micro, x, weights, y, taps, shape.batch, height, width, shape.channels, *shape.pads[:2], out_height, out_width,
+        micro, x, weights, y, taps, shape.batch, height, width, solid.channels, *shape.pads[:2], out_height, out_width,
         shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(shape.channels),
-        x_pixel, x_pixel * width, x_pixel * width * height, y_pixel, y_pixel * out_width, y_pixel * out_width * out_height,
-        scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
-        shape.channels * padded_filters * tile.itemsize,
+        x_pixel, x_pixel * width, x_pixel * width * height * solid.spatial[0], y_pixel, y_pixel * out_width,
+        y_pixel * out_width * out_height, scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
+        shape.channels * padded_filters * tile.itemsize, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
+        solid.dilations[0], x_pixel * width * height, solid.output[0], solid.channels * tile.itemsize, shape.channels,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -356,17 +378,32 @@ class _Winograd:
         body, v, side = self.body, self.v, self.side
         image, row, column = self._standing()
         y0, x0 = body.sub(row, v["pad_h"]), body.sub(column, v["pad_w"])
-        origin = body.at(v["x"], body.mul(image, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
+        batch, plane = body.div(image, v["out_planes"]), body.rem(image, v["out_planes"])
+        z0 = body.sub(body.mul(plane, v["plane_step"]), v["pad_plane"])
+        source = body.at(v["x"], body.mul(batch, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
         target = body.at(self.transformed, body.mul(t, v["row_nbytes"]))
         down, across = body.mul(v["dilation_h"], v["x_line"]), body.mul(v["dilation_w"], v["x_pixel"])
         at = [[body.add(start, body.mul(v[f"dilation_{a}"], i)) for i in range(side)] for start, a in ((y0, "h"), (x0, "w"))]
         rows = [body.b.icmp_unsigned("<", y, v["height"]) for y in at[0]]
         columns = [body.b.icmp_unsigned("<", x, v["width"]) for x in at[1]]
         inside = body.b.and_(body.b.and_(rows[0], rows[-1]), body.b.and_(columns[0], columns[-1]))
-        whole = body.b.and_(v["channels"], body.i(-self.lanes))
-        fast = body.select(inside, whole, 0)
-        lines = [body.at(origin, body.mul(down, i)) for i in range(side)]
-        pixels = [[body.at(line, body.mul(across, i)) for i in range(side)] for line in lines]
+        with body.loop(0, v["kernel_planes"]) as number:
+            z = body.add(z0, body.mul(number, v["plane_dilation"]))
+            here = body.b.icmp_unsigned("<", z, v["depth"])
+            origin = body.at(source, body.mul(z, v["x_plane"]))
+            lines = [body.at(origin, body.mul(down, i)) for i in range(side)]
+            pixels = [[body.at(line, body.mul(across, i)) for i in range(side)] for line in lines]
+            there = [[body.b.and_(here, body.b.and_(row, column)) for column in columns] for row in rows]
+            self._input_channels(
+                body.b.and_(inside, here), pixels, there, body.at(target, body.mul(number, v["channels_nbytes"]))
+            )
+
+    def _input_channels(
+        self, inside: Value, pixels: list[list[Value]], there: list[list[Value]], target: Value
+    ) -> None:  # fmt: skip
+        """The input tile of one plane: `inside` as a whole, or pixel by pixel where it is `there`."""
+        body, v = self.body, self.v
+        fast = body.select(inside, body.b.and_(v["channels"], body.i(-self.lanes)), 0)
         with body.loop(0, fast, self.lanes) as c:
             offset = body.mul(c, self.tile.itemsize)
             values = [[body.load(body.at(p, offset), self.spec.dtype, self.lanes) for p in line] for line in pixels]
@@ -375,8 +412,7 @@ class _Winograd:
             offset = body.mul(c, self.tile.itemsize)
             mask = body.mask(body.sub(v["channels"], c), self.lanes)
             values = [
-                [self._guarded(p, offset, body.b.and_(rows[i], columns[j]), mask) for j, p in enumerate(line)]
-                for i, line in enumerate(pixels)
+                [self._guarded(p, offset, there[i][j], mask) for j, p in enumerate(line)] for i, line in enumerate(pixels)
             ]
             self._transform_input(values, body.at(target, offset))
 
@@ -426,7 +462,7 @@ class _Winograd:
         body, v, tile = self.body, self.v, self.tile
         pieces = body.div(body.add(number, tile.rows - 1), tile.rows)
         rows, extra = body.div(number, pieces), body.rem(number, pieces)
-        panel_nbytes = body.mul(v["channels"], tile.width * tile.itemsize)
+        panel_nbytes = body.mul(v["k"], tile.width * tile.itemsize)
         near = body.mul(rows, v["row_nbytes"])
         with body.loop(0, self.side**2) as matrix, body.loop(panel0, body.add(panel0, count)) as panel:
             width_nbytes = self._width_nbytes(panel)

@@ -215,7 +215,7 @@ class Convolution(Windowed):
         """Which Winograd variant is the fastest, for sizes that are not known as for one image; None for direct convolution."""
         x = self.data.shape
         assert x is not None
-        if self.data.dtype is not DType.FLOAT or kernel != (3, 3):
+        if self.data.dtype is not DType.FLOAT or len(kernel) < 2 or kernel[-2:] != (3, 3):
             return None
         many = x[0].symbols if isinstance(x[0], Expr) else frozenset()
 
@@ -237,7 +237,7 @@ class Convolution(Windowed):
 
         micro = stepped_micro_text(dtype, target, tile)
         call = ConvolutionCall(
-            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps
+            self.geometry(weights.shape[2:]), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps
         )
         reads = (self.reads[0], packed, taps, *(o.name for o in operands))
         return Step(
