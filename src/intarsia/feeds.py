@@ -180,7 +180,8 @@ def _taker(kind: ValueType | None) -> _Taker:
 
 
 def _take_array(dtype: np.dtype, value: Any) -> Any:
-    value = _in_ort_value(value)
+    if type(value) is not np.ndarray:
+        value = _in_ort_value(value)
     if type(value) is not np.ndarray or (value.dtype is not dtype and value.dtype != dtype):
         return _NO
     flags = value.flags
@@ -188,14 +189,16 @@ def _take_array(dtype: np.dtype, value: Any) -> Any:
 
 
 def _take_strings(value: Any) -> Any:
-    value = _in_ort_value(value)
+    if type(value) is not np.ndarray:
+        value = _in_ort_value(value)
     if type(value) is not np.ndarray or value.dtype is not _OBJECT or not value.flags.c_contiguous:
         return _NO
     return value if _are_strings(value.ravel().tolist()) else _NO
 
 
 def _take_sequence(dtype: np.dtype | None, take: _Taker, value: Any) -> Any:
-    value = _in_ort_value(value)
+    if type(value) is not list:
+        value = _in_ort_value(value)
     if type(value) is not list:
         return _NO
     taken = []

@@ -63,9 +63,13 @@ class Line:
         self.taken = roots(behind)
         self.places = [output.place for output in outputs]
         self.moved = any(output.view is not None for output in outputs)
+        self.alone = None if self.moved else self._only_function()
 
     def run(self, inputs: Sequence[Any], run_segment: _RunSegment, run: RunContext | None, inner: bool) -> list[Any]:
         """The outputs; the caller's own unless it is the body of another program (`inner`), which goes on with them."""
+        if self.alone is not None and run is None and not inner:
+            results = self.alone(inputs)
+            return results if self._is_new(results, inputs) else owned(results, inputs, self.taken)
         values = [*inputs, *self.behind]
         for segment, function, reads, writes, views in self.calls:
             if run is not None:
@@ -82,6 +86,14 @@ class Line:
         if not inner:
             return results if self._is_new(results, inputs) else owned(results, inputs, self.taken)
         return [copied(v) if o.shared and isinstance(v, np.ndarray) else v for v, o in zip(results, self.outputs, strict=True)]
+
+    def _only_function(self) -> Evaluate | None:
+        """The host operator that takes and gives what the program does, where that is all."""
+        if len(self.calls) != 1 or self.behind[: -len(self.calls[0].writes)]:
+            return None
+        only = self.calls[0]
+        all_inputs = only.reads == tuple(range(len(only.reads))) and len(only.reads) == min(only.writes, default=0)
+        return only.function if all_inputs and not only.views and list(only.writes) == self.places else None
 
     def _is_new(self, results: Sequence[Any], inputs: Sequence[Any]) -> bool:
         """Whether the result is one array with memory of its own, as most are: `owned` would look at more than that."""
