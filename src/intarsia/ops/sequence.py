@@ -94,14 +94,18 @@ def _split_type(input: Kind, split: Kind = None, *, axis: int = 0, keepdims: int
 @host_op("SplitToSequence", since=(11, 24), infer=_split_type, reason=_REASON)
 def split_to_sequence(input: np.ndarray, split: np.ndarray | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Any]:
     extent = input.shape[axis]
-    before = (slice(None),) * (axis % input.ndim)
+    lines = np.moveaxis(input, axis, 0) if axis % input.ndim else input
+
+    def part(start: int, end: int) -> np.ndarray:
+        return lines[start:end] if lines is input else np.moveaxis(lines[start:end], 0, axis)
+
     if split is None:
-        return [input[(*before, slice(i, i + 1) if keepdims else i)] for i in range(extent)]
+        return [part(i, i + 1) if keepdims else lines[i] for i in range(extent)]
     if np.ndim(split) == 0:
         size = int(split)
         if size <= 0:
             raise k.DefinitionError(f"split is {size}; expected a positive number")
-        return [input[(*before, slice(i, i + size))] for i in range(0, extent, size)]
+        return [part(i, i + size) for i in range(0, extent, size)]
     if int(np.sum(split)) != extent or np.any(split < 0):
         total = int(np.sum(split))
         raise k.DefinitionError(
@@ -109,7 +113,7 @@ def split_to_sequence(input: np.ndarray, split: np.ndarray | None = None, *, axi
             f"{axis}"
         )
     ends = np.cumsum(split).tolist()
-    return [input[(*before, slice(start, end))] for start, end in zip([0, *ends], ends, strict=False)]
+    return [part(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _concat_type(input_sequence: Kind, *, axis: int, new_axis: int = 0) -> Kind:
