@@ -41,6 +41,19 @@ def _complete_loop(match: re.Match[str]) -> str:
     return "\n".join([f"!{node} = distinct !{{!{node}, {', '.join(names)}}}", *lines])
 
 
+def printed(module: Any) -> str:
+    """The module's text. The module is empty then: its blocks, instructions and functions refer to each other, and would stay
+    in memory, many times the text, until the garbage collector looks at them."""
+    text = str(module)
+    for function in module.functions:
+        for block in function.blocks:
+            block.instructions.clear()
+            block.terminator = None
+        function.blocks.clear()
+    module.globals.clear()
+    return text
+
+
 class Module:
     """One LLVM module that becomes one kernel; `lanes(dtype)` elements fill a vector of the target."""
 
@@ -69,7 +82,7 @@ class Module:
         return Body(self, function)
 
     def text(self, prefix: str, *, final: bool = False) -> KernelText:
-        text = str(self.ir).replace('target datalayout = ""\n', "")
+        text = printed(self.ir).replace('target datalayout = ""\n', "")
         marked = text.replace("\n{\n", f" {self.attributes}\n{{\n")
         return kernel_text(prefix, _LOOP_NODE.sub(_complete_loop, marked), final=final)
 

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from intarsia.codegen import compiler_memory
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, content_key, get_cache
 from intarsia.codegen.cores import available_cores
 from intarsia.codegen.soft_half import VERSION as HALF_VERSION
@@ -113,6 +114,8 @@ class Engine:
                     if len(by_key) > 1:
                         self._write_pack(list(by_key), objects, optimize)
                 self._add(objects, {key: by_key[key].symbol for key in missing})
+                if absent:
+                    compiler_memory.release()
             return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
 
     def load_cached(self, symbols: Sequence[str], optimize: bool = True) -> dict[str, int] | None:

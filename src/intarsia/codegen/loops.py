@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from intarsia.codegen.argreduce import in_reductions
+from intarsia.codegen.body import printed
 from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
@@ -138,7 +139,7 @@ class _Lowering(ValueEmitter):
         top.builder.ret_void()
         self.entry.branch(work)
         self._wrapper(body)
-        text = re.sub(r"^(define .*)$", rf"\1 {self.target.function_attributes}", str(module), flags=re.MULTILINE)
+        text = re.sub(r"^(define .*)$", rf"\1 {self.target.function_attributes}", printed(module), flags=re.MULTILINE)
         return LoopKernel(kernel_text(self.prefix, text), self.operands, len(self.roots), self.checked, tuple(self.sizes))
 
     def _wrapper(self, body: ir.Function) -> None:
