@@ -70,6 +70,7 @@ class CpuProgram(Program):
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
         sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
         self._sized_inputs = sized  # those whose elements are sizes
+        self._calls: dict[int, Evaluate] | None = None
         self.inner = False  # whether it is the body of another program, which goes on with its results
 
     @classmethod
@@ -106,12 +107,13 @@ class CpuProgram(Program):
 
         return registry()
 
-    @cached_property
-    def _calls(self) -> dict[int, Evaluate]:
-        """Host operators without bodies as functions, by the step's id."""
-        steps = [u for u in self.executable.units if isinstance(u, HostStep)]
-        plain = [s for s in steps if not s.captured and not any(True for _ in s.node.subgraphs)]
-        return {id(s): host_call(s.node, lambda: self.registry, self.target) for s in plain}
+    def _functions(self) -> dict[int, Evaluate]:
+        """Host operators without bodies as functions, by the step's id. (A cached property would make each attribute slower.)"""
+        if self._calls is None:
+            steps = [u for u in self.executable.units if isinstance(u, HostStep)]
+            plain = [s for s in steps if not s.captured and not any(True for _ in s.node.subgraphs)]
+            self._calls = {id(s): host_call(s.node, lambda: self.registry, self.target) for s in plain}
+        return self._calls
 
     # --- running ---
 
@@ -254,7 +256,13 @@ class CpuProgram(Program):
             if isinstance(value, np.ndarray) and result.view is not None:
                 value = _reshaped(name, value, result.view, env)
             out.append(copied(value) if result.shared and isinstance(value, np.ndarray) else value)
-        return out if self.inner else owned(out, inputs, self._constant_roots())
+        return out if self.inner or not self._lends else owned(out, inputs, self._constant_roots())
+
+    @cached_property
+    def _lends(self) -> bool:
+        """Whether an output may lie in other memory than its own: one that no segment makes."""
+        made = {name for segment in self.executable.segments() for name in segment.outputs}
+        return any(result.buffer not in made for result in self.executable.results)
 
     @cached_property
     def _own_roots(self) -> frozenset[int]:
@@ -283,7 +291,7 @@ class CpuProgram(Program):
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
-        plan = Plan(env, units, self.executable, inputs, self._calls)
+        plan = Plan(env, units, self.executable, inputs, self._functions())
         with self._lock:
             self._plans[key] = plan
             while len(self._plans) > PLAN_LIMIT:
@@ -327,8 +335,9 @@ class CpuProgram(Program):
             found = self._loops[id(step)].run(inputs, operands[len(node.inputs) :], run)
             values.update((name, value) for name, value in zip(node.outputs, found, strict=True) if name)
             return
-        if id(step) in self._calls:
-            results = self._calls[id(step)](inputs)
+        function = self._functions().get(id(step))
+        if function is not None:
+            results = function(inputs)
         elif node.op_type == "If" and not node.domain and inputs[0].size == 1:
             branch = node.attributes["then_branch" if inputs[0].item() else "else_branch"]
             around = dict(zip(step.captured, operands[1:], strict=True))
