@@ -108,7 +108,7 @@ class CpuProgram(Program):
         return registry()
 
     def _functions(self) -> dict[int, Evaluate]:
-        """Host operators without bodies as functions, by the step's id. (A cached property would make each attribute slower.)"""
+        """Host operators without bodies as functions, by the step's id. (A cached property would slow all attributes.)"""
         if self._calls is None:
             steps = [u for u in self.executable.units if isinstance(u, HostStep)]
             plain = [s for s in steps if not s.captured and not any(True for _ in s.node.subgraphs)]
