@@ -6,7 +6,8 @@ runtimes in one process, in turn (intarsia.cli.timing.interleave); tables have m
 
 One table per batch size (--batch) and precision (--precision): float32 without and with TF32 (`tf32`), and float16 (the model
 rewritten: weights, constants, inputs and outputs). A peer that is not installed, or cannot run a model, has no figure, and a
-line on the error stream says why; a model whose batch is fixed is left out of other batches.
+line on the error stream says why. A model whose batch is fixed is exported anew for another one, by the functions that made it;
+where that is not possible it is left out, with a line that says so.
 
 --device webgpu (opencl, cuda): instead, kernels of that device beside a naive one and the device's copy (gpu_kernels.py).
 """
@@ -96,18 +97,27 @@ def onnxruntime(work: Work, provider: str = "") -> Runner:
     )
 
 
+def families() -> Any:
+    """tests/models/export.py, which builds the models. Raises ImportError without torch and transformers."""
+    folder = str(Path(__file__).parents[1] / "tests" / "models")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    import export
+
+    return export
+
+
 def torch(work: Work, compiled: bool = False) -> Runner:
     import torch
 
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "models"))
-    from export import FAMILIES
-
-    device = (
-        "cuda" if torch.cuda.is_available() and work.provider in ("CUDAExecutionProvider", "ROCMExecutionProvider") else "cpu"
-    )
+    device = "cuda" if work.provider in ("CUDAExecutionProvider", "ROCMExecutionProvider") else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise LookupError(
+            f"torch {torch.__version__} finds no GPU here: its own processor's times would not belong in this table"
+        )
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = work.precision == "tf32"
     dtype = torch.float16 if work.precision == "float16" else torch.float32
-    module = FAMILIES[work.name](False).model.eval().to(device, dtype)
+    module = families().FAMILIES[work.name](False).model.eval().to(device, dtype)
     if compiled:
         module = torch.compile(module)
     inputs = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in work.feeds.values()]
@@ -130,23 +140,44 @@ PEERS: dict[str, Callable[[Work], Runner]] = {
 }  # fmt: skip
 
 
+def of_batch(model: Path, batch: int, scratch: Path) -> Path:
+    """A model of a fixed batch, exported for another one.
+
+    Raises:
+        LookupError: it is none of the families, or cannot be exported here.
+    """
+    folder = scratch / f"batch{batch}"
+    made = folder / model.name
+    if made.exists():
+        return made
+    try:
+        export = families()
+        if model.stem not in export.FAMILIES:
+            raise LookupError(f"its batch is fixed, and tests/models/export.py does not build it: {', '.join(export.FAMILIES)}")
+        folder.mkdir(exist_ok=True)
+        export.export(model.stem, folder, False, batch)
+    except ImportError as error:
+        raise LookupError(f"its batch is fixed, and it cannot be exported for another one: {error}") from error
+    return made
+
+
 def prepared(model: Path, provider: str, precision: str, batch: int, scratch: Path) -> Work:
     """The model and inputs of a batch.
 
     Raises:
-        LookupError: its batch is fixed, and another one.
+        LookupError: its batch is another one, and cannot be changed.
     """
-    import intarsia
+    from intarsia.graph.load import load
 
     feeds = feeds_of(model)
     rows = next(iter(feeds.values())).shape[0]
+    if rows != batch and any(isinstance(v.type.shape[0], int) for v in load(str(model)).inputs):  # type: ignore[union-attr, index]
+        model = of_batch(model, batch, scratch)
+        feeds, rows = feeds_of(model), batch
     if rows != batch:
-        inputs = intarsia.InferenceSession(str(model), providers=["CPUExecutionProvider"]).get_inputs()
-        if any(isinstance(i.shape[0], int) for i in inputs):
-            raise LookupError(f"its batch is {rows}, whatever is asked for")
         feeds = {n: np.repeat(a, -(-batch // rows), 0)[:batch] for n, a in feeds.items()}
     if precision == "float16":
-        half = scratch / f"{model.stem}.float16.onnx"
+        half = scratch / f"{model.stem}.{batch}.float16.onnx"
         model = half if half.exists() else write_half(model, half)
         feeds = {n: a.astype(np.float16) if a.dtype == np.float32 else a for n, a in feeds.items()}
     return Work(model.name.split(".")[0], model, feeds, provider, precision, batch)

@@ -1,12 +1,14 @@
-"""benchmarks/models.py and benchmarks/operators.py as a user runs them, on one small model each."""
+"""The scripts of benchmarks/ as a user runs them, on one small model each."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,3 +77,48 @@ def test_unknown_operator() -> None:
     done = operators("NoSuchOperator")
     assert done.returncode == 2
     assert "no such cases: NoSuchOperator" in done.stderr
+
+
+def test_tables_of_a_gpu_on_an_imitated_one(tmp_path: Path) -> None:
+    """All batches and precisions of one model in one command, without a GPU: peers say what they miss, nothing is made up."""
+    pytest.importorskip("onnx", reason="the model is written by it")
+    from onnx import helper, numpy_helper, save
+
+    weight = numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Softmax", ["h"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", 1, ["n", 8])], [helper.make_tensor_value_info("y", 1, ["n", 8])], [weight],
+    )  # fmt: skip
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "free.onnx")
+    np.savez(tmp_path / "free.npz", in_x=np.ones((1, 8), np.float32))
+    peers = ["onnxruntime", "tensorrt", "torch"]
+    program = (
+        "import gpu, offline_kernels\n"
+        "with offline_kernels.imitated('cuda') as texts:\n    gpu.main()\nprint(len(texts), 'kernels')"
+    )
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(
+        [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT / "tests" / "providers"), os.environ.get("PYTHONPATH", "")]
+    ))  # fmt: skip
+    call = [sys.executable, "-c", program, str(tmp_path), "--runs", "2", "--seconds", "0.1", "--peers", ",".join(peers)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    titles = [line for line in done.stdout.splitlines() if line.startswith("### ")]
+    assert titles == [
+        f"### CUDAExecutionProvider, batch {batch}, {how}, ms" for batch in (1, 32) for how in ("float32", "tf32", "float16")
+    ]
+    rows = [[c.strip() for c in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line.startswith("| free")]
+    assert len(rows) == 6
+    for row in rows:
+        assert float(row[1]) > 0
+        assert row[2:5] == ["-"] * 3  # no peer has a GPU here
+    for peer in peers:
+        assert f"free, tf32: no {peer}: " in done.stderr
+
+
+def test_a_model_of_a_fixed_batch_that_nobody_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import gpu
+
+    monkeypatch.setattr(gpu, "families", lambda: SimpleNamespace(FAMILIES={"resnet50": None}))
+    with pytest.raises(LookupError, match=r"its batch is fixed, and tests/models/export.py does not build it: resnet50"):
+        gpu.of_batch(tmp_path / "digits.onnx", 32, tmp_path)

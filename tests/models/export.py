@@ -160,8 +160,8 @@ def unsettle_norms(model: nn.Module) -> None:
             module.bias.normal_(0, 0.1)
 
 
-def export(name: str, folder: Path, small: bool) -> None:
-    """Write `folder`/`name`.onnx and .npz."""
+def export(name: str, folder: Path, small: bool, batch: int = 0) -> None:
+    """Write `folder`/`name`.onnx and .npz; `batch`: of the main call, for which a model is made whose batch is fixed."""
     torch.manual_seed(0)
     case = FAMILIES[name](small)
     model = case.model.eval()
@@ -171,8 +171,8 @@ def export(name: str, folder: Path, small: bool) -> None:
     arrays: dict[str, np.ndarray] = {}
     with torch.no_grad():
         unsettle_norms(model)
-        main = case.sample(*case.sizes)
-        batch, seq = case.sizes
+        batch, seq = batch or case.sizes[0], case.sizes[1]
+        main = case.sample(batch, seq)
         calls = {"": main} | ({"other_": case.sample(batch + 2, seq - 5)} if case.dynamic else {})
         for prefix, inputs in calls.items():
             arrays |= {f"{prefix}in_{n}": a.numpy() for n, a in zip(case.names, inputs, strict=True)}
@@ -195,6 +195,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FAMILIES))
     parser.add_argument("--size", choices=["small", "full"], default="small")
+    parser.add_argument("--batch", type=int, default=0, help="of the main call, and of models whose batch is fixed (1)")
     options = parser.parse_intermixed_args()
     if unknown := set(options.names) - set(FAMILIES):
         parser.error(f"unknown {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
@@ -202,7 +203,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.names or FAMILIES:
         start = time.perf_counter()
-        export(name, options.folder, options.size == "small")
+        export(name, options.folder, options.size == "small", options.batch)
         nbytes = (options.folder / f"{name}.onnx").stat().st_size
         print(f"{name:14} {nbytes / 1e6:8.2f} MB {time.perf_counter() - start:6.1f} s", flush=True)
 

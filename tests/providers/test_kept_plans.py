@@ -77,18 +77,48 @@ def test_what_kernels_depend_on_makes_another_plan(provider: str) -> None:
 
 
 def test_the_reason_is_in_the_log(provider: str, caplog: pytest.LogCaptureFixture) -> None:
-    from onnx import helper
-
     caplog.set_level(logging.DEBUG, "intarsia")
     session(provider).run(None, {"x": X})
     assert "launches are planned anew: no plan is kept for these nodes, sizes, numbers and this version" in caplog.text
+
+
+def with_bodies(amount: float) -> list[Any]:
+    """A choice, and a loop whose body has a weight of its own that is too large to be looked at by kernels."""
+    from onnx import helper, numpy_helper
+
     yes = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "yes", [], [helper.make_tensor_value_info("t", 1, None)])
     no = helper.make_graph([helper.make_node("Abs", ["x"], ["e"])], "no", [], [helper.make_tensor_value_info("e", 1, None)])
-    nodes = [
+    own = numpy_helper.from_array(np.full((4096, 8), amount, np.float32), "own")
+    step = [helper.make_node("MatMul", ["state", "large_"], ["wide"]), helper.make_node("MatMul", ["wide", "own"], ["next"]),
+            helper.make_node("Identity", ["going"], ["on"])]  # fmt: skip
+    body = helper.make_graph(
+        step, "body", [helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("going", 9, []),
+                       helper.make_tensor_value_info("state", 1, None)],
+        [helper.make_tensor_value_info("on", 9, []), helper.make_tensor_value_info("next", 1, None)], [own],
+    )  # fmt: skip
+    return [
         helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0), helper.make_node("Less", ["s", "one"], ["c"]),
-        helper.make_node("If", ["c"], ["y"], then_branch=yes, else_branch=no),
+        helper.make_node("If", ["c"], ["signed"], then_branch=yes, else_branch=no),
+        helper.make_node("MatMul", ["w", "large"], ["large_"]), helper.make_node("Constant", [], ["trips"], value_int=2),
+        helper.make_node("Loop", ["trips", "", "signed"], ["y"], body=body),
     ]  # fmt: skip
-    made = session(provider, nodes=nodes)
-    check(made.run(None, {"x": X})[0], -X if X.sum() < 1.5 else np.abs(X))
-    if made.explain().counts.get("CPUExecutionProvider", 0) == 0:
-        assert "launches are planned anew: If has bodies" in caplog.text
+
+
+def test_control_flow_is_kept(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def result(amount: float, sign: float) -> tuple[np.ndarray, np.ndarray]:
+        made = session(provider, nodes=with_bodies(amount))
+        (found,) = made.run(None, {"x": sign * X})
+        state = np.where((sign * X).sum() < 1.5, -sign * X, np.abs(X)).astype(np.float64)
+        for _ in range(2):
+            state = state @ (W.astype(np.float64) @ LARGE) @ np.full((4096, 8), amount)
+        return found, state
+
+    def close(pair: tuple[np.ndarray, np.ndarray]) -> None:
+        np.testing.assert_allclose(pair[0], pair[1], rtol=1e-3, atol=1e-3 * np.abs(pair[1]).max())
+
+    close(result(0.001, 1.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(binder, "infer", lambda *_: pytest.fail("a plan was made anew"))
+        close(result(0.001, 1.0))
+        close(result(0.001, -1.0))
+    close(result(-0.002, 1.0))

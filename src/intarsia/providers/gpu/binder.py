@@ -59,8 +59,8 @@ def bind(
         scope.expressions[name] = work.leaf(name, scope.inference.types[name])
     scope.lower()
     plan = work.plan(scope, tuple(shapes))
-    if store is not None and (leaves := work.kept_leaves(graph)) is not None and not work.regions:
-        store.keep(key, KeptPlan(plan.jobs, work.cut.stored, plan.outputs, leaves))
+    if store is not None and (leaves := work.kept_leaves(graph)) is not None:
+        store.keep(key, KeptPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions))
     return plan
 
 
@@ -69,7 +69,7 @@ def _restored(kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, c
         leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
         for leaf, what in kept.leaves.items()
     }
-    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs)
+    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions)
 
 
 @dataclass

@@ -22,6 +22,7 @@ from intarsia.codegen.fingerprint import fingerprint
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node
 from intarsia.ops.infer import resolve_version
+from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry
 
 SMALL_NBYTES = 1 << 16
@@ -34,12 +35,14 @@ class KeptPlan:
 
     Attributes:
         leaves: constants that kernels read -> the graph's constant by its name, or the elements.
+        regions: control flow.
     """
 
     jobs: list[Job]
     stored: dict[str, tuple[DType, tuple[int, ...]]]
     outputs: list[tuple[str, DType, tuple[int, ...]]]
     leaves: dict[str, str | np.ndarray]
+    regions: list[Region]
 
 
 class NotKeptError(Exception):
@@ -87,8 +90,8 @@ def _language(dialect: Dialect) -> tuple[Any, ...]:
     return type(dialect).__name__, *sorted((name, repr(value)) for name, value in vars(dialect).items())
 
 
-def _described(graph: Graph) -> Iterator[str | bytes]:
-    """All that a plan of the graph can depend on.
+def _described(graph: Graph, body: bool = False) -> Iterator[str | bytes]:
+    """All that a plan of the graph can depend on. The constants of a body are in the plan, whatever their size.
 
     Raises:
         NotKeptError: it depends on something that has no stable form.
@@ -98,20 +101,22 @@ def _described(graph: Graph) -> Iterator[str | bytes]:
         yield from _node(node, graph)
     for name, constant in graph.constants.items():
         yield f"{name} {constant.dtype.name} {constant.shape}"
-        if constant.size * constant.dtype.numpy.itemsize <= SMALL_NBYTES:
+        if body or constant.size * constant.dtype.numpy.itemsize <= SMALL_NBYTES:
             yield from _elements(constant.numpy())
 
 
 def _node(node: Node, graph: Graph) -> Iterator[str | bytes]:
-    if any(True for _ in node.subgraphs):
-        raise NotKeptError(f"{node.qualified_op} has bodies")
     record = resolve_version(graph, node, device_registry())
     if record is None or not record.function.__module__.startswith("intarsia."):
         raise NotKeptError(f"{node.qualified_op} is the program's own")
     yield repr((node.domain, node.op_type, node.version, node.overload, node.name, node.inputs, node.outputs))
     for name, value in sorted(node.attributes.items()):
         yield name
-        if isinstance(value, np.ndarray):
+        if isinstance(value, Graph):
+            inner = value.clone()
+            inner.opset_imports = value.opset_imports or graph.opset_imports
+            yield from _described(inner, body=True)
+        elif isinstance(value, np.ndarray):
             yield from _elements(value)
         elif isinstance(value, Constant):
             yield from _elements(value.numpy())
