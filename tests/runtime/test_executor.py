@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import logging
 import os
@@ -21,7 +22,7 @@ from intarsia.errors import EPFail, InvalidArgument
 from intarsia.runtime import spmd_state
 from intarsia.runtime.executor import OK, TERMINATED, CallBlock, Pool, StepTable, StepTableBuilder, get_pool
 from intarsia.runtime.spmd_text import executor_text
-from intarsia.runtime.threads import PoolSettings
+from intarsia.runtime.threads import PoolSettings, available_cores
 
 SPINNING = {True: PoolSettings(), False: PoolSettings(spin_microseconds=0.0)}
 
@@ -453,3 +454,86 @@ def test_other_platforms_compile(triple: str, features: str) -> None:
 def test_no_threads_in_webassembly() -> None:
     with pytest.raises(EPFail, match="needs threads, which 'wasm32-unknown-unknown' has not"):
         executor_text(Target.create("wasm32-unknown-unknown"))
+
+
+# args: rounds: share 1 is busy for `rounds`, the others for an eighth, in which a worker may claim it.
+UNEVEN = """
+define void @__SYMBOL__(ptr %args, i64 %tid, i64 %nthreads) nounwind {
+entry:
+  %all = load i64, ptr %args
+  %few = lshr i64 %all, 3
+  %late = icmp eq i64 %tid, 1
+  %rounds = select i1 %late, i64 %all, i64 %few
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
+  call void asm sideeffect "", "~{memory}"()
+  %i1 = add i64 %i, 1
+  %more = icmp slt i64 %i1, %rounds
+  br i1 %more, label %loop, label %out
+out:
+  ret void
+}
+"""
+
+
+class TestDisputedCores:
+    """What other threads of the machine do is imitated: the word of disputes is written, and who is yielded to is this test."""
+
+    def pool(self) -> tuple[Pool, list[str], object]:
+        pool, yields = Pool(2), []
+
+        def note() -> int:
+            yields.append(threading.current_thread().name)
+            return 0
+
+        called = ctypes.CFUNCTYPE(ctypes.c_int)(note)
+        pool._state[spmd_state.YIELD] = ctypes.cast(called, ctypes.c_void_p).value
+        return pool, yields, called
+
+    def run(self, pool: Pool, steps: int = 8) -> None:
+        slow = Slow(rounds=1000)
+        block = CallBlock(slow.table(*(False,) * steps))
+        assert pool.run_block(block.address) == OK
+
+    def test_a_long_wait_for_a_share_is_a_dispute(self) -> None:
+        pool, _, _ = self.pool()
+        rounds = np.array([30_000_000], np.int64)
+        builder = StepTableBuilder()
+        builder.step(address(UNEVEN), rounds.ctypes.data)
+        block = CallBlock(builder.build())
+        for _ in range(50):  # it is no wait where the caller does both shares, or the cores are one
+            before = time.perf_counter_ns()
+            assert pool.run_block(block.address) == OK
+            if until := int(pool._state[spmd_state.DISPUTED]):
+                assert before < until < time.perf_counter_ns() + 50_000_000
+                return
+        assert available_cores() == 1, "the caller has waited for no share"
+
+    def test_workers_yield_between_steps(self) -> None:
+        pool, yields, _ = self.pool()
+        self.run(pool)
+        assert not yields
+        pool._state[spmd_state.DISPUTED] = time.perf_counter_ns() + 10**12
+        end = time.monotonic() + 60
+        while not yields and time.monotonic() < end:
+            self.run(pool)
+        assert set(yields) == {"intarsia-2-1"} or all("Dummy" in name for name in yields)
+        assert pool._state[spmd_state.DISPUTED] != 0
+
+    def test_no_more_than_once_in_two_milliseconds_and_a_half(self) -> None:
+        pool, yields, _ = self.pool()
+        pool._state[spmd_state.DISPUTED] = time.perf_counter_ns() + 10**12
+        start = time.perf_counter_ns()
+        for _ in range(100):
+            self.run(pool)
+        assert len(yields) <= 1 + (time.perf_counter_ns() - start) // 2_500_000
+
+    def test_a_dispute_ends(self) -> None:
+        pool, yields, _ = self.pool()
+        pool._state[spmd_state.DISPUTED] = 1  # long ago
+        end = time.monotonic() + 60
+        while pool._state[spmd_state.DISPUTED] and time.monotonic() < end:
+            self.run(pool)
+        assert pool._state[spmd_state.DISPUTED] == 0
+        assert not yields

@@ -34,10 +34,12 @@ if it said so: either way nothing can deadlock, and tables with their own argume
 Waiting threads spin for about a millisecond, then sleep. If another thread of the pool was last seen on the same core,
 which would wait for them to stop, a worker moves to another core first (on Linux, by leaving this one out of its affinity
 for a moment), and where it cannot, or is the caller, sleeps after 2 microseconds (threads do not yield: that gives whole
-time slices to other processes, where a sleeper is let in as soon as it is woken). They sleep by futex on Linux, __ulock on
-macOS, WaitOnAddress on Windows, usleep elsewhere; in a pool that does not spin at once. The threads are Python daemon threads
-inside a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a fork, and stopped
-at interpreter exit.
+time slices to other processes, where a sleeper is let in as soon as it is woken). Where the caller has waited a quarter of
+that time for a share that a worker holds, another program may have the worker's core: for the next 50 milliseconds workers
+let it run, between two steps, before the system takes the core from them in the middle of one. They sleep by futex on Linux,
+__ulock on macOS, WaitOnAddress on Windows, usleep elsewhere; in a pool that does not spin at once. The threads are Python
+daemon threads inside a ctypes call, so they hold no GIL. They are started by the first run that needs them, again after a
+fork, and stopped at interpreter exit.
 
 Signals (Ctrl-C, SIGTERM, SIGALRM) wait until native code returns, unless the call's mode has LONG: then Python's handlers run
 between two steps of the main thread's run, which ends with the exception that one raises, and else goes on.
@@ -287,6 +289,7 @@ class Pool:
             self._state[word.PATIENCE] = max(1, int(spin * _spins_per_microsecond()))
         self._state[word.FLUSHING] = self.settings.flush_denormals
         self._state[word.WAIT : word.CLOCK_SCALE + 1] = _system_functions()
+        self._state[word.YIELD] = _yield_function()
         self._threads = []
 
 
@@ -456,6 +459,14 @@ def _system_functions() -> tuple[int, ...]:
     affinity = ("sched_getaffinity", "sched_setaffinity") if getcpu and sys.platform == "linux" else ()
     get, set_ = (_address_of(libc[name]) for name in affinity) if affinity else (0, 0)
     return wait, wake, getcpu, get, set_, _address_of(libc["clock_gettime"]), 1
+
+
+@functools.cache
+def _yield_function() -> int:
+    """The address of what lets another thread run on this core; 0: none."""
+    if sys.platform == "win32":
+        return _address_of(ctypes.WinDLL("kernel32").SwitchToThread)
+    return _address_of(ctypes.CDLL(None)["sched_yield"])
 
 
 def _address_of(function: object) -> int:
