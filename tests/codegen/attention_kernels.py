@@ -99,7 +99,7 @@ def _by_lanes(
     t.run(attention_lanes.pack_text(spec.lengths, target), args, nthreads)
     claims = np.zeros(1, np.int64)
     args = lane_args(
-        spec, target, shape, nthreads, micro=t.address(tiled_micro_text(DType.FLOAT, target, tile)), k=k_out, v=v_out,
+        spec, target, shape, micro=t.address(tiled_micro_text(DType.FLOAT, target, tile)), k=k_out, v=v_out,
         scratch=scratch.ctypes.data, claims=claims.ctypes.data, **given,
     )  # fmt: skip
     t.run(attention_lanes.kernel_text(spec, target), args, nthreads)

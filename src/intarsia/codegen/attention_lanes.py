@@ -86,20 +86,21 @@ class _Lanes:
         names = ("s_at", "o_at", "m_at", "l_at")
         self.scores, self.results, self.references, self.sums = (body.at(self.queries, v[name]) for name in names)
         units = body.mul(body.mul(v["batch"], v["heads"]), v["tiles"])
-        shared = body.sub(units, v["tail"])
-        first, last = body.share(shared, tid, nthreads)
-        unit, end, number, going = (body.cell(x, n) for x, n in ((first, "unit"), (last, "end"), (0, "number"), (1, "going")))
+        # Units are claimed one by one by the low half of a word; its high half counts the callers that are done. Nobody takes
+        # more than two even shares, so that a long step that is called in slices is looked into in between.
+        most = body.div(body.add(body.mul(units, 2), body.sub(nthreads, 1)), nthreads)
+        done, going = body.cell(0, "done"), body.cell(1, "going")
         with body.repeat_while(lambda: body.equal(going.get(), 1)):
-            with body.repeat_while(lambda: body.less(unit.get(), end.get())):
-                self._unit(unit.get())
-                unit.add(1)
-            mine = body.b.atomic_rmw("add", v["claims"], body.i(1), "monotonic")
-            number.set(mine)
-            unit.set(body.add(shared, mine))
-            end.set(body.min(units, body.add(unit.get(), 1)))
-            going.set(body.select(body.less(mine, v["tail"]), 1, 0))
-        # Each of the callers has claimed one unit that is not there; the last to do so leaves the count as it was.
-        with body.when(body.equal(number.get(), body.sub(body.add(v["tail"], nthreads), 1))):
+            going.set(0)
+            with body.when(body.less(done.get(), most)):
+                claimed = body.b.atomic_rmw("add", v["claims"], body.i(1), "monotonic")
+                mine = body.b.and_(claimed, body.i(0xFFFFFFFF))
+                with body.when(body.less(mine, units)):
+                    self._unit(mine)
+                    done.add(1)
+                    going.set(1)
+        left = body.b.atomic_rmw("add", v["claims"], body.i(1 << 32), "monotonic")
+        with body.when(body.equal(body.b.lshr(left, body.i(32)), body.sub(nthreads, 1))):
             body.b.store(body.i(0), v["claims"], align=8)
         body.b.ret_void()
         return self.module.text("attention_lanes")

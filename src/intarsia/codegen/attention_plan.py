@@ -191,14 +191,13 @@ def _bits(value: float) -> int:
 
 KEY_BLOCK = 64  # keys whose scores are kept
 _LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays
-_TAIL_UNITS = 12  # for each thread: claimed one by one at the end
 LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
 LANE_FIELDS = (
     *LANE_POINTERS,
     *(
         "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row o_batch o_head o_row mask_batch "
         "mask_head mask_row scale softcap uncap offset left right more k_nbytes v_nbytes tiles vectors extra value_tiles "
-        "result_rows tail s_at o_at m_at l_at"
+        "result_rows s_at o_at m_at l_at"
     ).split(),
 )
 PACK_FIELDS = (
@@ -265,7 +264,6 @@ def lane_args(
     spec: AttentionSpec,
     target: Target,
     shape: AttentionShape,
-    threads: int,
     *,
     micro: int,
     q: Heads,
@@ -293,8 +291,6 @@ def lane_args(
     tile = lane_tile(target)
     vectors = -(-shape.queries // tile.lanes)
     tiles = -(-vectors // tile.vectors)
-    units = shape.batch * shape.heads * tiles
-    tail = 0 if threads == 1 else min(units // 4, _TAIL_UNITS * threads)
     offsets, nbytes = _lane_offsets(shape, tile)
     value_tiles = -(-shape.vsize // tile.rows)
     log2_e = 1.0 if spec.mask == "float" else 1.4426950408889634
@@ -304,5 +300,5 @@ def lane_args(
         micro, q.address, k, v, out.address, hidden.address, lengths, taps, scratch, claims, nbytes, shape.batch, shape.heads,
         shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize, *q[1:], *out[1:], *hidden[1:],
         *map(_bits, factors), offset, left, right, more, *(4 * n for n in packed_elements(shape, target)), tiles,
-        vectors // max(1, tiles), vectors % max(1, tiles), value_tiles, value_tiles * tile.rows, tail, *offsets,
+        vectors // max(1, tiles), vectors % max(1, tiles), value_tiles, value_tiles * tile.rows, *offsets,
     ]  # fmt: skip

@@ -167,7 +167,7 @@ class Attention(Template):
     ) -> Sequence[Argument]:
         k, v = Ref(keys), Ref(values)
         return attention_plan.lane_args(
-            self.spec, target, self._lane_shape(target, size), threads, micro=micro, q=self._attended(0, size), k=k, v=v,  # type: ignore[arg-type]
+            self.spec, target, self._lane_shape(target, size), micro=micro, q=self._attended(0, size), k=k, v=v,  # type: ignore[arg-type]
             taps=Ref(table), claims=Ref(CLAIMS), **self._common(out, size),  # type: ignore[arg-type]
         )  # fmt: skip
 
