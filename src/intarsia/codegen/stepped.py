@@ -35,6 +35,8 @@ def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target) -> Tile
     if basic.rows != 14:
         return basic
     vectors = -(-n // basic.lanes)
+    if vectors <= basic.vectors:  # no other is better, and they share one micro-kernel
+        return basic
     if vectors % 4 == 0:  # where another is a little better for these rows, threads would get unequal numbers of panels
         return Tile(6, 4, basic.lanes, basic.itemsize)
 
