@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from intarsia.graph.dims import Shape, is_static
+from intarsia.graph.dims import Shape, is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
@@ -58,10 +58,22 @@ def _constant_reshape(m: Match) -> Patch | None:
     if len(node.inputs) < 2 or rewriter.constant(node.inputs[1]) is not None:
         return None
     before, after = rewriter.shape(node.inputs[0]), rewriter.shape(node.outputs[0])
-    if before is None or after is None:
+    if before is None or after is None or not _surely_fits(m, before):
         return None
     target = reshape_target(before, after)
     return None if target is None else _reshape(m, node.inputs[0], target)
+
+
+def _surely_fits(m: Match, before: Shape) -> bool:
+    """Whether a Reshape's computed target is known to have as many elements as its input: a run has to check others."""
+    value = m.rewriter.values.get(m.root.inputs[1])
+    if value is None:
+        return False
+    target, copies = list(value.reshape(-1)), not m.root.attributes.get("allowzero", 0)
+    if any(isinstance(v, (int, np.integer)) and v == -1 for v in target):
+        return True
+    sizes = [before[i] if copies and v == 0 and i < len(before) else v for i, v in enumerate(target)]
+    return bool(product(sizes) == product(before))
 
 
 def _reshape(m: Match, x: str, target: list[int]) -> Patch:

@@ -172,6 +172,8 @@ class _Lowerer:
         self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
     def run(self) -> Lowered:
+        for value in self.graph.inputs:  # before other names that views of them have
+            self._define_one(value.name)
         for value in self.graph.inputs:
             self._define(value.name)
         for name in self.graph.constants:

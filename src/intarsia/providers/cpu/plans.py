@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.graph.dims import symbols_of
 from intarsia.graph.model import Node
 from intarsia.plan.results import copied
 from intarsia.plan.segment import BoundSegment
@@ -144,6 +145,8 @@ def _rows(
             kind, which, known = _CONSTANT, constant, constant.shape
         else:
             return None
+        if result.view is not None and any(not symbols_of(d) <= env.keys() for d in result.view):
+            return None  # sizes that a run computes
         shape = None if result.view is None else view_shape(name, known, result.view, env)
         rows.append((kind, which, shape, result.shared))
     return tuple(rows)

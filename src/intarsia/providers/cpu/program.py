@@ -134,7 +134,10 @@ class CpuProgram(Program):
             if plan.rows is not None:
                 return plan.deliver(results, inputs)
             values = dict(zip(plan.single.segment.outputs, results, strict=True))
-            return self._collect(values, inputs, plan.env)
+            env = dict(plan.env)
+            for name in self.executable.learned.keys() & values.keys():
+                self.executable.learn(name, values[name], env)
+            return self._collect(values, inputs, env)
         if plan.rows is not None:
             if run is not None:
                 run.check()
