@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
@@ -90,3 +91,13 @@ def test_blocked_sums(x: tuple[int, ...], f: tuple[int, ...], attributes: str, s
 def test_residual_behind_a_window_of_one_axis() -> None:
     text = "g (float[2, 32, n] x) => (float[2, 32, n] y) { c = Conv <pads = [1, 1]> (x, f)  y = Add(c, x) }"
     check(text, {"x": normal(2, 32, 250)}, constants={"f": normal(32, 32, 3) / 10}, rtol=1e-4)
+
+
+def test_a_batch_of_no_volumes() -> None:
+    """Three axes with a border and constant weights, where only a run says that there is no image."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[N,1,D,H,W] x) => (float[A,B,C,E,F] y)
+        <float[1,1,1,1,1] w = {2}> { y = Conv<kernel_shape=[1,1,1], pads=[0,0,0,1,0,0]>(x, w) }""")
+    made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for batch in (0, 2):
+        (y,) = made.run(None, {"x": np.ones((batch, 1, 1, 1, 1), np.float32)})
+        np.testing.assert_array_equal(y, np.broadcast_to(np.float32([2, 0]).reshape(1, 1, 2, 1, 1), (batch, 1, 2, 1, 1)))

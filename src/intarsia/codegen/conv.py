@@ -201,7 +201,7 @@ def conv_args(
         a_outer, c_outer = (x_line * s.strides[1], x_plane * s.strides[0]), (y_line, y_plane)
     return call(
         lda=x_pixel * s.strides[2], m=out_width, lines=out_height, images=images, batch=(batch, groups), a_outer=a_outer,
-        c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // batch,
+        c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // max(1, batch),
     )  # fmt: skip
 
 
