@@ -213,7 +213,10 @@ def _again(key: str, provider: ExecutionProvider, context: CompileContext) -> St
         signature, found = _live.get(key, (None, None))
     shared = found() if found is not None else None
     made = provider.again(shared, context) if shared is not None else None
-    return Start(signature, DirectModel(made)) if made is not None and signature is not None else None
+    if made is None or signature is None:
+        return None
+    _remember(key, signature, made)  # which may be there longer than the other one
+    return Start(signature, DirectModel(made))
 
 
 def _release_in_child() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import intarsia as ort
 from intarsia.direct import DirectModel
+from intarsia.warm import WarmStart
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
 
@@ -58,6 +59,27 @@ def test_the_second_session_begins_from_the_cache(model_file: Path) -> None:
     assert str(second.get_outputs()[0]) == str(first.get_outputs()[0])
     assert second.get_modelmeta() == first.get_modelmeta()
     assert str(second.explain()) == str(first.explain())
+
+
+def test_a_model_without_weights_begins_from_the_cache_each_time(make_model: Callable[..., onnx.ModelProto]) -> None:
+    """Its block of weights has no bytes, which may lie anywhere."""
+    data = make_model("g (float[n] x) => (float[n] y) { y = Exp(x) }").SerializeToString()
+    ort.InferenceSession(data).close()
+    kept = []
+    for i in range(12):
+        kept.append(np.empty(100 + 24 * i, np.uint8))  # so that memory does not come from one place
+        with ort.InferenceSession(data) as session:
+            assert is_warm(session)
+
+
+def test_a_session_takes_over_from_the_last_one(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the one that read the cache is gone."""
+    session = ort.InferenceSession(model_file)
+    for _ in range(3):
+        session = ort.InferenceSession(model_file)
+        monkeypatch.setattr(WarmStart, "_block", lambda *_: None)  # nothing comes from the disk any more
+        assert is_warm(session)
+        check(session)
 
 
 def test_bytes_begin_from_the_cache_too(make_model: Callable[..., onnx.ModelProto]) -> None:

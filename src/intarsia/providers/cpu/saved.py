@@ -107,7 +107,7 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
 
     target, executable, places, small, code = pickle.loads(head)  # noqa: S301 # as machine code, from the user's own cache
     addresses = image.load_once(code) if code else {}
-    if addresses is None or block.ctypes.data % ALIGNMENT:
+    if addresses is None or (block.size and block.ctypes.data % ALIGNMENT):
         return None
     arrays = _shared({key: _array(block, place) for key, place in places.items()}, block) | small
     for number, inner in enumerate(executable.nested()):
