@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from intarsia.errors import Fail, ModelLoadCanceled
 from intarsia.graph import progress
 from intarsia.partition.device import DeviceTensor
-from intarsia.partition.provider import BoundCall, CompileContext, RunContext
+from intarsia.partition.provider import BoundCall, RunContext
 
 if TYPE_CHECKING:
-    import logging
-
     import numpy as np
 
     from intarsia.compiled import CompiledModel
     from intarsia.direct import DirectModel
-    from intarsia.graph.model import Graph
 
     AnyModel: TypeAlias = "CompiledModel | DirectModel | Underway"
 
@@ -148,12 +145,3 @@ class Underway:
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """None: later runs through a binding ask again."""
         return None
-
-
-def stand_in(graph: Graph, context: CompileContext, log: logging.Logger) -> CompiledModel:
-    """An optimised graph on the reference provider."""
-    from intarsia.compiled import compile_model
-    from intarsia.partition.partition import PartitionOptions
-    from intarsia.providers.reference import ReferenceExecutionProvider
-
-    return compile_model(graph, (ReferenceExecutionProvider(),), context, PartitionOptions(), log)

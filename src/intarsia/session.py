@@ -6,9 +6,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -21,6 +20,7 @@ from intarsia.feeds import FeedReader, SizesDiffer
 from intarsia.graph import progress
 from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
+from intarsia.maker import Maker
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
@@ -40,64 +40,11 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.explain import Explanation
     from intarsia.graph.model import Graph
-    from intarsia.ops.registry import Registry
     from intarsia.partition.arena import Arena
     from intarsia.profile import Profile
 
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """How graphs become compiled models in one session."""
-
-    options: SessionOptions
-    disabled: frozenset[str]
-    providers: tuple[ExecutionProvider, ...]
-    context: CompileContext
-    log: logging.Logger
-    profile: Profile | None
-    operators: Registry | None
-    keep_islands: bool = False
-
-    def compiled(self, graph: Graph) -> CompiledModel:
-        return self.of_optimised(self.optimised(graph))
-
-    def optimised(self, graph: Graph) -> Graph:
-        from intarsia import prepare
-
-        with self._making():
-            start = time.perf_counter_ns()
-            ready = prepare.optimised(graph, self.options, self.disabled)
-            if self.profile is not None:
-                self.profile.add("Session", "graph_optimization", start)
-            return ready
-
-    def of_optimised(self, ready: Graph) -> CompiledModel:
-        from intarsia.compiled import compile_model
-        from intarsia.partition.partition import PartitionOptions
-        from intarsia.partition.rules import parse_rules
-
-        islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
-        split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
-        with self._making():
-            model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
-        return model.with_operators(self.operators)
-
-    def stand_in(self, ready: Graph) -> CompiledModel:
-        with self._making():
-            model = background.stand_in(ready, self.context, self.log)
-        return model.with_operators(self.operators)
-
-    @contextmanager
-    def _making(self) -> Iterator[None]:
-        from intarsia.collection import collection_paused
-        from intarsia.ops.layers import using
-
-        listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
-        with listened, collection_paused(), using(self.operators):
-            yield
 
 
 class InferenceSession(SessionApi, SessionDebug):
@@ -229,7 +176,7 @@ class InferenceSession(SessionApi, SessionDebug):
         elif options.log_severity_level == 0 or log.isEnabledFor(10):
             log.debug("placement of %s\n%s", signature.metadata.path or "the model", self.explain())
 
-    def _compiled_start(self, maker: _Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None) -> Start:
+    def _compiled_start(self, maker: Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None) -> Start:
         """The model compiled, or under way where "session.compile_in_background" asks for that."""
         options, graph, first = self._sess_options, self._graph(), maker.providers[0]
         named = [c.name for c in choices if not c.implied]
@@ -253,7 +200,7 @@ class InferenceSession(SessionApi, SessionDebug):
         whole = compiled(ready)
         return Start(Signature.of(graph, whole.partition.graph), whole)
 
-    def _underway(self, maker: _Maker, ready: Graph, compiled: Callable[[Graph], CompiledModel]) -> Underway:
+    def _underway(self, maker: Maker, ready: Graph, compiled: Callable[[Graph], CompiledModel]) -> Underway:
         """A model that is compiled while the session is used; not for a session that is closed or made anew meanwhile."""
         session, options = ref(self), self._sess_options
 
@@ -270,7 +217,7 @@ class InferenceSession(SessionApi, SessionDebug):
         serving = maker.stand_in(ready)
         return Underway(serving, lambda: compiled(ready), options.progress_callback, wanted, take)
 
-    def _maker_for(self, choices: Sequence[ProviderChoice], keep_islands: bool, profile: Profile | None) -> _Maker:
+    def _maker_for(self, choices: Sequence[ProviderChoice], keep_islands: bool, profile: Profile | None) -> Maker:
         options = self._sess_options
         log = session_logger(options.log_severity_level, options.logid)
         instances = tuple(choice.create() for choice in choices)
@@ -279,7 +226,7 @@ class InferenceSession(SessionApi, SessionDebug):
             options.intra_op_num_threads, options.use_deterministic_compute, options.config_entries(),
             memory=arena_of(options, strategy), read_compiled=options.context_reader,
         )  # fmt: skip
-        return _Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
+        return Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
 
     def _measured(self, provider_options: Sequence[Mapping[str, Any]] | None) -> Choice:
         """The providers that are fastest on this model."""

@@ -1,0 +1,79 @@
+"""How a session's graphs become compiled models: the stages from optimisation on, with the session's options in force."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from intarsia.graph import progress
+from intarsia.options import SessionOptions
+from intarsia.partition.provider import CompileContext, ExecutionProvider
+
+if TYPE_CHECKING:
+    from intarsia.compiled import CompiledModel
+    from intarsia.graph.model import Graph
+    from intarsia.ops.registry import Registry
+    from intarsia.profile import Profile
+
+
+@dataclass(frozen=True)
+class Maker:
+    """`graph` in, compiled model out, with what one session has chosen."""
+
+    options: SessionOptions
+    disabled: frozenset[str]
+    providers: tuple[ExecutionProvider, ...]
+    context: CompileContext
+    log: logging.Logger
+    profile: Profile | None
+    operators: Registry | None
+    keep_islands: bool = False
+
+    def compiled(self, graph: Graph) -> CompiledModel:
+        return self.of_optimised(self.optimised(graph))
+
+    def optimised(self, graph: Graph) -> Graph:
+        """A graph after the session's rewrites, with its types."""
+        from intarsia import prepare
+
+        with self._making():
+            start = time.perf_counter_ns()
+            ready = prepare.optimised(graph, self.options, self.disabled)
+            if self.profile is not None:
+                self.profile.add("Session", "graph_optimization", start)
+            return ready
+
+    def of_optimised(self, ready: Graph) -> CompiledModel:
+        """An optimised graph, partitioned and compiled."""
+        from intarsia.compiled import compile_model
+        from intarsia.partition.partition import PartitionOptions
+        from intarsia.partition.rules import parse_rules
+
+        islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
+        split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
+        with self._making():
+            model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
+        return model.with_operators(self.operators)
+
+    def stand_in(self, ready: Graph) -> CompiledModel:
+        """An optimised graph on the reference provider."""
+        from intarsia.compiled import compile_model
+        from intarsia.partition.partition import PartitionOptions
+        from intarsia.providers.reference import ReferenceExecutionProvider
+
+        with self._making():
+            model = compile_model(ready, (ReferenceExecutionProvider(),), self.context, PartitionOptions(), self.log)
+        return model.with_operators(self.operators)
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        from intarsia.collection import collection_paused
+        from intarsia.ops.layers import using
+
+        listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
+        with listened, collection_paused(), using(self.operators):
+            yield
