@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.cli.timing import settle
+
 BURST_SECONDS = 0.02
-PAUSE_SECONDS = 0.004
 CALLS = 20  # timed together: the clock costs as much as some calls
 Call = Callable[[], object]
 
@@ -107,7 +108,7 @@ def timed(calls: list[Call], seconds: float) -> list[list[float]]:
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end:
         for call, times in zip(calls, found, strict=True):
-            time.sleep(PAUSE_SECONDS)
+            settle()
             call()
             stop = time.perf_counter() + BURST_SECONDS
             while (start := time.perf_counter()) < stop:

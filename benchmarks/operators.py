@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from operator_cases import Case, cases
 
-from intarsia.cli.timing import largest_difference
+from intarsia.cli.timing import largest_difference, settle
 
 # A burst of few runs ends before caches hold what a large case touches: it may take more times as long.
 LEAST_RUNS, MOST_TIMES = 16, 12
-PAUSE_SECONDS = 0.004  # so that threads of the runtime before, which may spin for a while, have gone to sleep
 RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Bernoulli Multinomial Dropout".split())
 
 Run = Callable[[], Sequence[Any]]
@@ -79,7 +78,7 @@ def intarsia_run(model: bytes, feeds: dict[str, Any], threads: int) -> tuple[Run
 def burst(run: Run, seconds: float) -> float:
     """The best of the runs that fit into `seconds`, after one that is not timed; in seconds. Where these are few it goes on, to
     `LEAST_RUNS` or `MOST_TIMES` as long."""
-    time.sleep(PAUSE_SECONDS)
+    settle()
     run()
     best, runs, begin = math.inf, 0, time.perf_counter()
     while True:

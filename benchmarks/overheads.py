@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.cli.timing import settle
+
 BURST_SECONDS = 0.05
-PAUSE_SECONDS = 0.004
 Feeds = Iterator[dict[str, np.ndarray]]
 
 
@@ -164,7 +165,7 @@ def measure(case: Case, threads: int, seconds: float) -> dict[str, list[float]]:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for name, session in runtimes.items():
-            time.sleep(PAUSE_SECONDS)
+            settle()
             session.run(None, next(feeds[name]))
             stop = time.perf_counter() + BURST_SECONDS
             while time.perf_counter() < stop:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.cli.timing import Runner, Timing, interleave, largest_difference, peer_runner
+from intarsia.cli.timing import Runner, Timing, interleave, largest_difference, peer_runner, settle
 from intarsia.errors import UnknownOption
 
 
@@ -62,3 +62,29 @@ def test_absent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(UnknownOption, match=r"comparing with openvino needs it installed: pip install 'intarsia\[bench\]'"):
         peer_runner("openvino", Path("m.onnx"), {}, 1)
+
+
+class Clock:
+    """Of a process that computes for `busy` seconds, while somebody sleeps."""
+
+    def __init__(self, busy: float) -> None:
+        self.now, self.busy = 0.0, busy
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def process_time(self) -> float:
+        return min(self.now, self.busy)
+
+
+@pytest.mark.parametrize(("busy", "least", "most"), [(0.0, 0.0, 0.01), (0.05, 0.05, 0.06), (1e9, 0.3, 0.31)])
+def test_settle_waits_while_the_process_computes(
+    busy: float, least: float, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(busy)
+    monkeypatch.setattr("intarsia.cli.timing.time", clock)
+    settle()
+    assert least <= clock.now <= most

@@ -13,7 +13,9 @@ import numpy as np
 from intarsia.errors import UnknownOption, nearest
 
 BURST_SECONDS = 0.05
-PAUSE_SECONDS = 0.01  # so that threads of the runtime before, which may spin for a while, have gone to sleep
+_LOOK_SECONDS = 0.004
+_LEAST_WORK = 0.1  # of the time between two looks: less is no thread that spins
+_LONGEST_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ def interleave(
 ) -> list[Timing]:
     """Time the runners in turn: rounds of one burst each, until everyone has `runs` timed runs or `seconds` have passed.
 
-    A burst is a pause, one untimed run, and as many timed ones as fit in 50 ms, at least one.
+    A burst is a pause (`settle`), one untimed run, and as many timed ones as fit in 50 ms, at least one.
 
     Args:
         progress: told the part done, 0 to 1, after each round.
@@ -137,8 +139,21 @@ def interleave(
             return timings
 
 
+def settle() -> None:
+    """Wait until no thread of this process computes. Threads of a runtime may spin for a while after its run (onnxruntime's
+    take 40 to 50 ms of a core), and would take the cores from the next one.
+    """
+    end, before = time.monotonic() + _LONGEST_SECONDS, time.process_time()
+    while time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+        now = time.process_time()
+        if now - before < _LEAST_WORK * _LOOK_SECONDS:
+            return
+        before = now
+
+
 def _burst(runner: Runner, timing: Timing, runs: int) -> None:
-    time.sleep(PAUSE_SECONDS)
+    settle()
     runner.run()
     burst_end = time.perf_counter() + BURST_SECONDS
     while len(timing.samples) < runs:
