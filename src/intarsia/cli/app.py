@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -335,6 +335,18 @@ def examine(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
 app.add_typer(cache.app, name="cache")
 
 
+def _warned(others: Callable[..., None]) -> Callable[..., None]:
+    """Warnings of providers as one line, where the log does not have them on the error stream."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **file: Any) -> None:
+        if not issubclass(category, ProviderWarning):
+            others(message, category, *where, **file)
+        elif not logging.getLogger("intarsia").hasHandlers():
+            errors.print(f"[yellow]warning:[/] {escape(str(message))}", soft_wrap=True)
+
+    return show
+
+
 def run_command(arguments: Sequence[str] | None) -> int:
     """Run one command; errors that Intarsia raises on purpose, and files that cannot be written, become one message.
 
@@ -342,7 +354,8 @@ def run_command(arguments: Sequence[str] | None) -> int:
     """
     try:
         with interruptible(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ProviderWarning)  # the log has the same on the error stream
+            warnings.simplefilter("always", ProviderWarning)
+            warnings.showwarning = _warned(warnings.showwarning)
             result: Any = app(args=None if arguments is None else list(arguments), prog_name="intarsia", standalone_mode=True)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0

@@ -100,7 +100,7 @@ def split_to_sequence(input: np.ndarray, split: np.ndarray | None = None, *, axi
         return lines[start:end] if lines is input else np.moveaxis(lines[start:end], 0, axis)
 
     if split is None:
-        return [part(i, i + 1) if keepdims else lines[i] for i in range(extent)]
+        return [part(i, i + 1) if keepdims else lines[i, ...] for i in range(extent)]
     if np.ndim(split) == 0:
         size = int(split)
         if size <= 0:
