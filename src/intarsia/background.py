@@ -97,11 +97,6 @@ class Underway:
         if not self._wanted(self) or not threading.main_thread().is_alive():
             raise ModelLoadCanceled("the session that was being compiled is not there any more")
 
-    @property
-    def over(self) -> bool:
-        """Whether the thread has come to an end."""
-        return self._over.is_set()
-
     def finished(self, timeout: float | None = None) -> CompiledModel:
         """The compiled model.
 
@@ -135,7 +130,7 @@ class Underway:
         return self._sooner(lambda model, context: model.run_some(wanted, inputs, context), run)
 
     def _sooner(self, work: Callable[[CompiledModel, RunContext | None], list[Any]], run: RunContext | None) -> list[Any]:
-        if not self.over:
+        if not self._over.is_set():
             try:
                 return work(self._standin, _Race(run, self._over))
             except _OvertakenError:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.ops.registry import Registry
+    from intarsia.partition.partition import PartitionOptions
     from intarsia.profile import Profile
 
 
@@ -49,24 +50,27 @@ class Maker:
 
     def of_optimised(self, ready: Graph) -> CompiledModel:
         """An optimised graph, partitioned and compiled."""
-        from intarsia.compiled import compile_model
         from intarsia.partition.partition import PartitionOptions
         from intarsia.partition.rules import parse_rules
 
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
         split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
-        with self._making():
-            model = compile_model(ready, self.providers, self.context, split, self.log, self.profile)
-        return model.with_operators(self.operators)
+        return self._on(self.providers, ready, split, self.profile)
 
     def stand_in(self, ready: Graph) -> CompiledModel:
         """An optimised graph on the reference provider."""
-        from intarsia.compiled import compile_model
         from intarsia.partition.partition import PartitionOptions
         from intarsia.providers.reference import ReferenceExecutionProvider
 
+        return self._on((ReferenceExecutionProvider(),), ready, PartitionOptions(), None)
+
+    def _on(
+        self, providers: tuple[ExecutionProvider, ...], ready: Graph, split: PartitionOptions, profile: Profile | None
+    ) -> CompiledModel:
+        from intarsia.compiled import compile_model
+
         with self._making():
-            model = compile_model(ready, (ReferenceExecutionProvider(),), self.context, PartitionOptions(), self.log)
+            model = compile_model(ready, providers, self.context, split, self.log, profile)
         return model.with_operators(self.operators)
 
     @contextmanager

@@ -51,6 +51,13 @@ def pack_text(target: Target) -> KernelText:
     return module.text("pack_head", final=True)
 
 
+def entry_length(body: Body, v: dict[str, Value], lengths: DType, entry: Value) -> Value:
+    """What the array of lengths says of a batch entry."""
+    bits = lengths.bits
+    here = body.b.load(body.at(v["lengths"], body.mul(entry, bits // 8)), typ=ir.IntType(bits), align=bits // 8)
+    return body.add(here if bits == 64 else body.b.sext(here, ir.IntType(64)), v["more"])
+
+
 class _Unit(NamedTuple):
     """What the code of one unit refers to: the head's operands, the rows of its tiles, the keys there are."""
 
@@ -97,7 +104,8 @@ class _Attention:
         for index, name in enumerate(FIELDS):
             v[name] = body.load_pointer(args, index) if name in POINTERS else body.load_i64(args, index)
         self.v = v
-        self.factors = {name: self._float(v[name]) for name in ("scale", "softcap", "uncap")}
+        bits = {name: v[name] for name in ("scale", "softcap", "uncap")}
+        self.factors = {name: body.splat(body.float_of_bits(value), self.tile.lanes) for name, value in bits.items()}
         self.k_panels = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         names = ("v_at", "q_at", "s_at", "o_at", "m_at", "l_at")
         self.v_panels, self.q_rows, self.scores, self.results, self.highs, self.sums = (
@@ -113,10 +121,6 @@ class _Attention:
             self._unit(unit)
         body.b.ret_void()
         return self.module.text("attention")
-
-    def _float(self, bits: Value) -> Value:
-        b = self.body.b
-        return self.body.splat(b.bitcast(b.trunc(bits, ir.IntType(32)), ir.FloatType()), self.tile.lanes)
 
     # --- a unit: some tiles of queries of one head ----------------------------------------------------------------
 
@@ -152,9 +156,7 @@ class _Attention:
         body, v, spec = self.body, self.v, self.spec
         if spec.lengths is None:
             return v["keys"], v["offset"]
-        bits = spec.lengths.bits
-        here = body.b.load(body.at(v["lengths"], body.mul(entry, bits // 8)), typ=ir.IntType(bits), align=bits // 8)
-        length = body.add(here if bits == 64 else body.b.sext(here, ir.IntType(64)), v["more"])
+        length = entry_length(body, v, spec.lengths, entry)
         queries = body.select(body.equal(v["step"], 0), 1, v["queries"])  # step 0: rows are the heads of one query
         offset = body.sub(length, queries) if spec.trailing else v["offset"]
         return body.min(body.max(length, 0), v["keys"]), offset

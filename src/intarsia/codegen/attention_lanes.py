@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from intarsia.codegen.attention import entry_length
 from intarsia.codegen.attention_plan import KEY_BLOCK, LANE_FIELDS, LANE_POINTERS, PACK_FIELDS, AttentionSpec, lane_tile
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
@@ -81,7 +82,8 @@ class _Lanes:
         for index, name in enumerate(LANE_FIELDS):
             v[name] = body.load_pointer(args, index) if name in LANE_POINTERS else body.load_i64(args, index)
         self.v = v
-        self.factors = {name: self._float(v[name]) for name in ("scale", "softcap", "uncap")}
+        bits = {name: v[name] for name in ("scale", "softcap", "uncap")}
+        self.factors = {name: body.splat(body.float_of_bits(value), self.tile.lanes) for name, value in bits.items()}
         self.queries = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         names = ("s_at", "o_at", "m_at", "l_at")
         self.scores, self.results, self.references, self.sums = (body.at(self.queries, v[name]) for name in names)
@@ -104,10 +106,6 @@ class _Lanes:
             body.b.store(body.i(0), v["claims"], align=8)
         body.b.ret_void()
         return self.module.text("attention_lanes")
-
-    def _float(self, bits: Value) -> Value:
-        b = self.body.b
-        return self.body.splat(b.bitcast(b.trunc(bits, ir.IntType(32)), ir.FloatType()), self.tile.lanes)
 
     # --- a unit: some queries of one head -------------------------------------------------------------------------
 
@@ -264,16 +262,9 @@ def _keys(body: Body, v: dict[str, Value], spec: AttentionSpec, entry: Value) ->
     """The number of keys of a batch entry, and the position of its first query."""
     if spec.lengths is None:
         return v["keys"], v["offset"]
-    length = _length(body, v, spec.lengths, entry)
+    length = entry_length(body, v, spec.lengths, entry)
     offset = body.sub(length, v["queries"]) if spec.trailing else v["offset"]
     return body.min(body.max(length, 0), v["keys"]), offset
-
-
-def _length(body: Body, v: dict[str, Value], lengths: DType, entry: Value) -> Value:
-    """What the array of lengths says of a batch entry."""
-    bits = lengths.bits
-    here = body.b.load(body.at(v["lengths"], body.mul(entry, bits // 8)), typ=ir.IntType(bits), align=bits // 8)
-    return body.add(here if bits == 64 else body.b.sext(here, ir.IntType(64)), v["more"])
 
 
 class _Changes:
@@ -394,7 +385,7 @@ def pack_text(lengths: DType | None, target: Target) -> KernelText:
     with body.loop(first, last) as unit:
         number, chunk = body.div(unit, chunks), body.rem(unit, chunks)
         entry, head = body.div(number, v["heads"]), body.rem(number, v["heads"])
-        count = v["keys"] if lengths is None else body.min(_length(body, v, lengths, entry), v["keys"])
+        count = v["keys"] if lengths is None else body.min(entry_length(body, v, lengths, entry), v["keys"])
         start = body.mul(chunk, _PACK_KEYS)
         stop = body.min(count, body.add(start, _PACK_KEYS))
         with body.when(body.less(start, stop)):

@@ -321,6 +321,10 @@ class Body:
     def store(self, value: Value, pointer: Value, dtype: DType) -> None:
         self.b.store(value, pointer, align=dtype.bits // 8)
 
+    def float_of_bits(self, bits: Value) -> Value:
+        """The float32 whose bits are the low half of an int64, as arguments have it."""
+        return self.b.bitcast(self.b.trunc(bits, _I32), ir.FloatType())
+
     def splat(self, value: Value, lanes: int) -> Value:
         if lanes == 1:
             return value

@@ -112,7 +112,7 @@ class _Regions:
         return ir.Constant(_FLOAT, value)
 
     def bits(self, value: Value) -> Value:
-        return self.body.b.bitcast(self.body.b.trunc(value, _I32), _FLOAT)
+        return self.body.float_of_bits(value)
 
     def real(self, value: Value) -> Value:
         return self.body.b.sitofp(value, _FLOAT)
