@@ -68,40 +68,17 @@ def lower_graph(
     `config`: the session's configuration entries; `known`: symbols whose values are given when it is bound, besides those of
     its inputs; `choices`: schedules by `measured.Schedules.key`, or what finds them.
     """
+    pairs = (config or {}).get("session.disable_quant_qdq", "0") != "1"
     inference = infer(with_own_symbols(graph), registry)
-    wide = widened(inference)
-    if wide is not None:
-        inference = infer(wide, registry)
-    tables = packed_tables(inference)
-    if tables is not None:
-        inference = infer(tables, registry)
-    words = words_numbered(inference)
-    if words is not None:
-        inference = infer(words, registry)
-    layers = dequantized_layers(inference)
-    if layers is not None:
-        inference = infer(layers, registry)
-    stored = requantized(inference, registry)
-    if stored is not None:
-        inference = infer(stored, registry)
-    integers = integer_products(inference, (config or {}).get("session.disable_quant_qdq", "0") != "1")
-    if integers is not None:
-        inference = infer(integers, registry)
-    plain = dequantized(inference, registry)
-    if plain is not None:
-        inference = infer(plain, registry)
-    parts = taken_apart(inference, registry)
-    if parts is not None:
-        inference = infer(parts, registry)
-    mixtures = mixtures_apart(inference)
-    if mixtures is not None:
-        inference = infer(mixtures, registry)
-    groups = groups_apart(inference)
-    if groups is not None:
-        inference = infer(groups, registry)
-    changed = channels_last(inference)
-    if changed is not None:
-        inference = infer(changed, registry)
+    rewrites: tuple[Callable[[Inference], Graph | None], ...] = (
+        widened, packed_tables, words_numbered, dequantized_layers, lambda of: requantized(of, registry),
+        lambda of: integer_products(of, pairs), lambda of: dequantized(of, registry), lambda of: taken_apart(of, registry),
+        mixtures_apart, groups_apart, channels_last,
+    )  # fmt: skip
+    for rewrite in rewrites:
+        changed = rewrite(inference)
+        if changed is not None:
+            inference = infer(changed, registry)
     grouping = group(inference, registry)
     found = choices(grouping, inference.graph) if callable(choices) else choices
     return _Lowerer(inference, grouping, target, registry, config or {}, known, found).run()
