@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,6 +94,15 @@ def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
         return found
 
 
+class Bound(NamedTuple):
+    """A launch: the grid in threads, and the buffers, which a kernel object does not keep alive by itself."""
+
+    kernel: Any
+    size: tuple[int, int, int]
+    group: tuple[int, int, int]
+    parts: tuple[Any, ...]
+
+
 class OpenClDevice(Gpu):
     """One context with one queue, which runs in order."""
 
@@ -175,31 +184,32 @@ class OpenClDevice(Gpu):
         device, platform = self._handle, self._handle.platform
         return device.name, device.vendor, device.version, device.driver_version, platform.name, platform.version
 
-    def bind(self, launch: Launch) -> tuple[Any, tuple[int, int, int], tuple[int, int, int]]:
+    def bind(self, launch: Launch) -> Bound:
         """A kernel object of its own: arguments belong to the object."""
         (gx, gy, gz), threads = launch.kernel.groups, launch.kernel.threads
         try:
             made = self._cl.Kernel(launch.program, "main_kernel")
-            made.set_args(*(self._part(s) for s in launch.bindings))
+            parts = tuple(self._part(s) for s in launch.bindings)
+            made.set_args(*parts)
         except self._cl.Error as error:
             raise self._failure("could not bind buffers", error) from error
-        return made, (gx * threads, gy, gz), (threads, 1, 1)
+        return Bound(made, (gx * threads, gy, gz), (threads, 1, 1), parts)
 
     def _part(self, place: Slice) -> Any:
         buffer = place.memory.buffer
         return buffer if place.offset == 0 else buffer.get_sub_region(place.offset, max(place.nbytes, 4))
 
-    def run(self, bound: Sequence[tuple[Any, tuple[int, int, int], tuple[int, int, int]]]) -> None:
+    def run(self, bound: Sequence[Bound]) -> None:
         with self.lock:
             try:
-                for kernel, size, group in bound:
+                for kernel, size, group, _ in bound:
                     self._cl.enqueue_nd_range_kernel(self._queue, kernel, size, group)
                 self._queue.flush()
             except self._cl.Error as error:
                 raise self._failure("could not start a kernel", error) from error
             self.counters.launches += len(bound)
 
-    def timed(self, bound: Sequence[tuple[Any, tuple[int, int, int], tuple[int, int, int]]]) -> list[float]:
+    def timed(self, bound: Sequence[Bound]) -> list[float]:
         """In a queue that keeps times."""
         with self.lock:
             try:
@@ -207,7 +217,7 @@ class OpenClDevice(Gpu):
                     wanted = self._cl.command_queue_properties.PROFILING_ENABLE
                     self._clock = self._cl.CommandQueue(self._context, properties=wanted)
                 self._queue.finish()
-                events = [self._cl.enqueue_nd_range_kernel(self._clock, *launch) for launch in bound]
+                events = [self._cl.enqueue_nd_range_kernel(self._clock, *launch[:3]) for launch in bound]
                 self._clock.finish()
                 self.counters.launches += len(bound)
                 return [float(event.profile.end - event.profile.start) for event in events]

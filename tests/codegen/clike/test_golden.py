@@ -51,6 +51,7 @@ KERNELS = {
     "reduction": lambda: k.reduce_sum(k.input("x", F, (6, 1000)) * 2.0, [1], False),
     "cumulative_sum": lambda: k.scan(k.input("x", DType.INT32, (5, 30)), "sum", 1),
     "sorted": lambda: k.sort(k.input("x", F, (5, 30)), 1)[0],
+    "sorted_long": lambda: k.sort(k.input("x", F, (5, 3000)), 1, True)[1],
     "gather": lambda: k.take(k.input("x", F, (50, 30)), k.input("i", DType.INT64, (7,)), 0),
 }
 

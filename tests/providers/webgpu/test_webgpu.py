@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from device_graphs import planned, values_of
 
 import intarsia
 from intarsia.codegen.clike import GPU, PROCESSOR, Dialect, Limits, Tuning, Wgsl
@@ -37,26 +38,7 @@ def session(nodes: Sequence[object], inputs: dict[str, tuple[int, list[object]]]
 
 def on_device(roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], dialect: Dialect | None = None) -> list[np.ndarray]:
     """Values of primitive graphs over `input(i)`, by kernels in this dialect (None: the device's)."""
-    from intarsia.codegen.clike import Cut
-    from intarsia.device.gpu import GpuTransfer
-    from intarsia.kernel.rewrite import substitute
-    from intarsia.providers.gpu.plan import Plan
-
-    gpu = open_device()
-    cut = Cut(dialect or gpu.dialect)
-    names = [f"x{i}" for i in range(len(operands))]
-    for name, array in zip(names, operands, strict=True):
-        cut.stored[name] = (DType.of(array.dtype), array.shape)
-    named = substitute(roots, lambda t: k.input(names[t.attrs[0]], t.dtype, t.shape))  # type: ignore[arg-type]
-    outputs = []
-    for i, root in enumerate(named):
-        cut.store(cut.settle(root), f"y{i}")
-        outputs.append((f"y{i}", *cut.stored[f"y{i}"]))
-    tables = {n: gpu.write(a) for n, a in cut.tables.items()}
-    plan = Plan(gpu, tuple(names), cut.jobs, cut.stored, tables, outputs)
-    transfer = GpuTransfer(gpu)
-    given = {n: transfer.copy_in(a, gpu.device).handle for n, a in zip(names, operands, strict=True)}
-    return [transfer.copy_out(t) for t in plan.run(given)]
+    return values_of(planned(open_device(), roots, operands, dialect), operands)
 
 
 def check(roots: Sequence[k.Tensor], *operands: np.ndarray, tolerance: float = 1e-5) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import attend, element, schedules
+from intarsia.codegen.clike import attend, element, schedules, sort
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -77,6 +77,7 @@ class Cut:
     _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
     _open: dict[int, bool] = field(default_factory=dict)
     _kept: list[Tensor] = field(default_factory=list)  # whose ids are in use
+    _pair: tuple[tuple[object, ...], Tensor, Tensor] | None = None  # what the latest sort made, and of what
 
     # --- expressions ---
 
@@ -106,20 +107,22 @@ class Cut:
             return self._table(t)
         if t.prim == "stored":
             return args[0] if args[0].prim == "input" else self.store(args[0])
-        if t.prim in ("scan", "sort", "argsort", "dot") and self.dialect.packed(t.dtype) > 1:
+        if t.prim in ("sort", "argsort"):
+            return self._sorted(t, self._closed(args[0]))
+        if t.prim in ("scan", "dot") and self.dialect.packed(t.dtype) > 1:
             return self._widened(t, args)
         if t.prim == "scan" and (runs := _in_runs(t, args[0])) is not None:
             return self.settle(runs)
-        if t.prim in ("scan", "scatter", "sort", "argsort"):
+        if t.prim in ("scan", "scatter"):
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
             return self._rebuilt(t, [self._operand(a) for a in args])
         if t.prim == "attend":
             x = args[0] if attend.fits(args[0]) else self.store(args[0])
-            name, t = f"%{len(self.stored)}", self._rebuilt(t, [x, self._operand(args[1])])
-            self.stored[name] = (t.dtype, _numbers(t.shape))
-            self._add(attend.attend_kernel(self.dialect, t), (name,), "attend")
-            return Tensor("input", (), (name,), t.dtype, t.shape)
+            t = self._rebuilt(t, [x, self._operand(args[1])])
+            leaf = self._room(t.dtype, t.shape)
+            self._add(attend.attend_kernel(self.dialect, t), (leaf.attrs[0],), "attend")
+            return leaf
         if t.prim == "windows":
             return self._rebuilt(t, [a if _is_light(a) and not self.is_open(a) else self.store(a) for a in args])
         if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]):
@@ -263,14 +266,42 @@ class Cut:
             del self._leaves[id(args[0])]  # it is about to be something else
             self._add(schedules.scatter_kernel(self.dialect, t), (name,), "scatter")
             return leaf
+        leaf = self._room(t.dtype, t.shape)
+        self._add(schedules.scan_kernel(self.dialect, t), (leaf.attrs[0],), "scan")
+        return leaf
+
+    def _sorted(self, t: Tensor, x: Tensor) -> Tensor:
+        """The values in order, or where they were: both are made at once."""
+        if 0 in t.shape:
+            return self.store(k.full(t.shape, 0, t.dtype))
+        key = (self.node, x.attrs if x.prim == "input" else id(x), t.attrs, len(self.jobs))
+        if self._pair is None or self._pair[0] != key:  # another launch may have written what is sorted
+            self._kept.append(x)
+            values, places = self._sort(x, sort.Order(*t.attrs))
+            self._pair = ((*key[:3], len(self.jobs)), values, places)
+        _, values, places = self._pair
+        return places if t.prim == "argsort" else k.cast(values, t.dtype) if values.dtype is not t.dtype else values
+
+    def _sort(self, x: Tensor, order: sort.Order) -> tuple[Tensor, Tensor]:
+        if self.dialect.packed(x.dtype) > 1:
+            x = k.cast(x, wide_type(x.dtype))
+        x = x if is_cheap(x) else self.store(x)
+        widths = order.widths(x)
+        kinds = [DType.INT64 if i == len(widths) else DType.INT32 for i in range(len(widths) + 1)]
+        values, places = self._room(x.dtype, x.shape), self._room(kinds[0], x.shape)
+        self._add(sort.runs_kernel(self.dialect, x, order, kinds[0]), (values.attrs[0], places.attrs[0]), "sort")
+        for width, kind in zip(widths, kinds[1:], strict=True):
+            given = values, places
+            values, places = self._room(x.dtype, x.shape), self._room(kind, x.shape)
+            kernel = sort.merge_kernel(self.dialect, *given, order, width, kind)
+            self._add(kernel, (values.attrs[0], places.attrs[0]), "sort")
+        return values, places
+
+    def _room(self, dtype: DType, shape: Sequence[object]) -> Tensor:
+        """A value whose memory launches to come write."""
         name = f"%{len(self.stored)}"
-        self.stored[name] = (t.dtype, _numbers(t.shape))
-        if t.prim == "scan":
-            self._add(schedules.scan_kernel(self.dialect, t), (name,), "scan")
-        else:
-            pair = (t, None) if t.prim == "sort" else (None, t)
-            self._add(schedules.sort_kernel(self.dialect, *pair), (name,), "sort")
-        return Tensor("input", (), (name,), t.dtype, t.shape)
+        self.stored[name] = (dtype, _numbers(shape))
+        return Tensor("input", (), (name,), dtype, tuple(shape))  # type: ignore[arg-type]
 
     def _add(self, kernel: Kernel, writes: tuple[str, ...], schedule: str) -> None:
         self.jobs.append(Job(kernel, tuple(str(n) for n in kernel.operands), writes, self.node, schedule))

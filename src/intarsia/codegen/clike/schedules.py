@@ -3,7 +3,7 @@
 - `map_kernel`: a thread per element of the result (per word, where elements are packed).
 - `row_kernel`: a group of threads per row: reductions by all of them, then the elements of the row (softmax, normalisation).
 - `product.product_kernel`: matrix products.
-- `scan_kernel`, `scatter_kernel`, `sort_kernel`: what their names say.
+- `scan_kernel`, `scatter_kernel`: what their names say; `sort`: in a module of its own.
 
 Leaves are `input(name)` with any hashable name; every size is a number.
 """
@@ -318,42 +318,3 @@ def _store_packed(v: Values, root: Tensor, out: str, place: str, value: str, man
     mask = f"({(1 << width) - 1}u << {shift})"
     at = f"{place} >> {log}u"
     v.write(out, at, f"({v.read(out, at)} & ~{mask}) | ({bits} << {shift})", block)
-
-
-def sort_kernel(dialect: Dialect, values: Tensor | None, indices: Tensor | None) -> Kernel:
-    """`sort` and `argsort` of one operand, or one of them: each thread counts what comes before its element.
-
-    NaN comes after all numbers; equal elements keep their order. Results must not be packed.
-    """
-    root = values if values is not None else indices
-    assert root is not None
-    (x,), (axis, descending) = root.args, root.attrs
-    v, sizes = Values(dialect), [_extent(d) for d in root.shape]
-    e = v.elements
-    outputs = [v.output(t.dtype, t.shape) for t in (values, indices) if t is not None]
-    total, kind = _extent(*sizes), KINDS[x.dtype]
-    block = _flat(v, "i", THREADS, total, v.top)
-    at = _coordinates(v, "i", sizes, block)
-    mine, here = v.value(x, at, block), v.index(at[axis], block)
-    rank = e.variable(block, "0", Kind.I32)
-    loop = Block(block, ("j",))
-    other = v.value(x, [*at[:axis], ("v", "j"), *at[axis + 1 :]], loop)
-    first, second = (mine, other) if descending else (other, mine)
-    below, above = (v.dialect.comparison("<", *pair, kind) for pair in ((first, second), (second, first)))
-    if kind is Kind.BOOL:
-        below, above = f"(!{first} && {second})", f"(!{second} && {first})"
-    if kind.is_float:
-        nans = [e.is_nan(y, kind, loop) for y in (first, second)]
-        below, above = f"({below} || ({nans[1]} && !{nans[0]}))", f"({above} || ({nans[0]} && !{nans[1]}))"
-    before = f"({below} || (!{above} && j < {here}))"
-    loop.write(f"if {before} {{ {rank} = {rank} + 1; }}")
-    block.nest(v.dialect.loop("j", "0", v.number(sizes[axis])), loop)
-    block.names.add("rank")
-    block.write(v.dialect.let("rank", Kind.I32, rank))
-    place = v.index(linear([*at[:axis], ("v", "rank"), *at[axis + 1 :]], root.shape), block)
-    names = iter(outputs)
-    if values is not None:
-        v.store(next(names), values.dtype, place, mine, block)
-    if indices is not None:
-        v.store(next(names), indices.dtype, place, v.dialect.convert(here, Kind.I32, KINDS[indices.dtype]), block)
-    return _finished(v, _grid(dialect, -(-total // THREADS)), THREADS)

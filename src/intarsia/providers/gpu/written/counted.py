@@ -12,6 +12,8 @@ from intarsia.kernel.lang import Tensor
 from intarsia.ops.operands import normal_axis
 from intarsia.providers.gpu.written.registry import device_op
 
+_SORTED_COLUMNS = 32  # of slices that are put in order column by column
+
 
 def prefix(x: Tensor, count: Dim, axis: int = 0) -> Tensor:
     """The first `count` slices along an axis, at most all of them."""
@@ -121,10 +123,28 @@ def distinct(X: Tensor, *, axis: int | None = None, sorted: int = 1) -> tuple[Te
 
 
 def _sorted_places(rows: Tensor) -> Tensor:
-    """The places of rows [n, m] in ascending order, by the first column in which two differ."""
+    """The places of rows [n, m] in ascending order, by the first column in which two differ.
+
+    One column after the other from the last on, each keeping the order of rows that are equal in it; more columns than that
+    is worth are compared all with all.
+    """
     n, m = rows.shape
-    if m == 1:
-        return k.sort(k.reshape(rows, (n,)), 0)[1]
+    if not isinstance(m, int) or m > _SORTED_COLUMNS:
+        return _ranked_places(rows)
+    places = k.iota((n,), 0, DType.INT64)
+    for column in reversed(range(m)):
+        values = k.reshape(k.strided_slice(rows, [0, column], [1, 1], (n, 1)), (n,))
+        if column == m - 1:
+            places = k.sort(values, 0)[1]
+        else:
+            places = stored(places)
+            places = k.take(places, k.sort(k.take(values, places, 0), 0)[1], 0)
+    return places
+
+
+def _ranked_places(rows: Tensor) -> Tensor:
+    """The same by counting, for each row, those before it."""
+    n, m = rows.shape
     left, right = k.expand_dims(rows, [1]), k.expand_dims(rows, [0])
     columns = k.broadcast(k.reshape(k.iota((m,), 0), (1, 1, m)), (n, n, m))
     last = k.maximum(k.size(m) - 1, 0)
