@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from device_graphs import DEVICES, opened, planned, values_of, why_not
 
+from intarsia.codegen.clike import GPU, PROCESSOR, Cut, Dialect, OpenCl, Tuning
+from intarsia.codegen.clike.steps import Write
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -23,9 +27,17 @@ def gpu(request: pytest.FixtureRequest) -> Gpu:
     return opened(request.param)
 
 
-def check(gpu: Gpu, roots: Sequence[k.Tensor], *operands: np.ndarray, tolerance: float = 0.0) -> list[str]:
-    """Compare with the interpreter; the schedules of the launches."""
-    plan = planned(gpu, roots, operands)
+def tuned(gpu: Gpu, tuning: Tuning | None) -> Dialect:
+    dialect = copy.copy(gpu.dialect)
+    dialect.tuning = tuning or dialect.tuning
+    return dialect
+
+
+def check(
+    gpu: Gpu, roots: Sequence[k.Tensor], *operands: np.ndarray, tolerance: float = 0.0, tuning: Tuning | None = None
+) -> list[str]:
+    """Compare with the interpreter; the schedules of the launches. `tuning`: another one than the device's."""
+    plan = planned(gpu, roots, operands, tuned(gpu, tuning))
     for found, wanted in zip(values_of(plan, operands), interpret(roots, operands), strict=True):
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         np.testing.assert_allclose(found.astype(np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance)
@@ -55,8 +67,6 @@ def test_sorting(gpu: Gpu, name: str, descending: bool) -> None:
 
 
 def test_values_and_places_are_made_by_one_sort() -> None:
-    from intarsia.codegen.clike import Cut, OpenCl
-
     cut = Cut(OpenCl())
     values, places = (cut.settle(t) for t in k.sort(k.input("x", DType.FLOAT, (3, 1000)), 1))
     assert [job.schedule for job in cut.jobs] == ["sort"] * 5  # runs of 64, then 128, 256, 512 and all
@@ -64,12 +74,84 @@ def test_values_and_places_are_made_by_one_sort() -> None:
 
 
 def test_what_was_written_since_is_sorted_again() -> None:
-    from intarsia.codegen.clike import Cut, OpenCl
-    from intarsia.codegen.clike.steps import Write
-
     cut = Cut(OpenCl())
     cut.stored["x"] = (DType.FLOAT, (8,))
     x = k.input("x", DType.FLOAT, (8,))
     first = cut.settle(k.sort(x, 0)[0])
     cut.launch_step([Write(x + 1.0, 8, in_place="x")], ["x"])  # type: ignore[arg-type]
     assert cut.settle(k.sort(x, 0)[0]).attrs != first.attrs
+
+
+# --- products and attention -------------------------------------------------------------------------------------------
+
+
+def random(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def inputs(*operands: np.ndarray) -> list[k.Tensor]:
+    return [k.input(i, DType.of(a.dtype), a.shape) for i, a in enumerate(operands)]
+
+
+def softmax(x: k.Tensor) -> k.Tensor:
+    powers = k.exp(x - k.reduce_max(x, [x.rank - 1], True))
+    return powers / k.reduce_sum(powers, [x.rank - 1], True)
+
+
+@pytest.mark.parametrize("shape", [(3, 1030, 5), (20, 4096, 40)], ids=str)
+def test_products_of_few_elements_are_made_in_parts(gpu: Gpu, shape: tuple[int, int, int]) -> None:
+    m, terms, n = shape
+    a, b, c = random(m, terms), random(2, terms, n), random(n)
+    x, y, z = inputs(a, b, c)
+    found = check(gpu, [k.maximum(k.dot(x, y) + z, 0.0)], a, b, c, tolerance=1e-3, tuning=GPU)
+    assert found == ["product", "map"]
+    plain = replace(GPU, fill=0)
+    assert check(gpu, [k.maximum(k.dot(x, y) + z, 0.0)], a, b, c, tolerance=1e-3, tuning=plain) == ["product"]
+
+
+def test_parts_of_half_precision_are_summed_in_single(gpu: Gpu) -> None:
+    a, b = random(4, 2048).astype(np.float16), random(2048, 8).astype(np.float16)
+    x, y = inputs(a, b)
+    plan = planned(gpu, [k.dot(x, y)], (a, b), tuned(gpu, GPU))
+    assert len(plan.jobs) > 1
+    (made,) = values_of(plan, (a, b))
+    wanted = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(made.astype(np.float64), wanted, rtol=1e-3, atol=2e-2)
+
+
+ATTENTION = {
+    "no mask": (1, 2, 70, 90, 8, 8, False), "mask": (2, 3, 130, 33, 16, 32, True), "no vectors": (1, 2, 3, 40, 6, 8, True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tuning", [GPU, PROCESSOR], ids=["gpu", "processor"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_without_scores_in_memory(gpu: Gpu, name: str, tuning: Tuning) -> None:
+    batch, heads, rows, keys, depth, size, masked = ATTENTION[name]
+    operands = [random(batch, heads, rows, depth), random(batch, heads, keys, depth), random(batch, heads, keys, size)]
+    if masked:
+        operands.append(np.where(RNG.random((batch, 1, rows, keys)) < 0.3, -np.inf, 0).astype(np.float32))
+    q, key, value, *mask = inputs(*operands)
+    x = k.dot(q, k.transpose(key, (0, 1, 3, 2))) * 0.25
+    root = k.dot(softmax(x + mask[0] if masked else x), value)
+    found = check(gpu, [root], *operands, tolerance=1e-4, tuning=replace(tuning, scores_nbytes=0))
+    assert found[0] == "attend"
+
+
+@pytest.mark.parametrize("views", ["heads inside", "joined"])
+def test_attention_of_views(gpu: Gpu, views: str) -> None:
+    """Keys and values that do not lie in memory as vectors of one head, or of one memory, are gathered."""
+    q, key, value = random(1, 2, 9, 8), random(1, 30, 2, 8), random(1, 2, 30, 8)
+    a, b, c = inputs(q, key, value)
+    keys = k.transpose(b, (0, 2, 1, 3))
+    if views == "joined":
+        parts = [k.strided_slice(t, [0, 0, s, 0], [1] * 4, (1, 2, 15, 8)) for t in (keys, c) for s in (15, 0)]
+        keys, c = k.concat(parts[:2], 2), k.concat(parts[2:], 2)
+    root = k.dot(softmax(k.dot(a, k.transpose(keys, (0, 1, 3, 2)))), c)
+    assert check(gpu, [root], q, key, value, tolerance=1e-4, tuning=replace(GPU, scores_nbytes=0))[0] == "attend"
+
+
+def test_more_rows_than_one_dimension_of_the_grid_has(gpu: Gpu) -> None:
+    x = random(66000, 33)
+    found = check(gpu, [k.reduce_sum(inputs(x)[0], [1])], x, tolerance=1e-4)
+    assert found == ["rows"]

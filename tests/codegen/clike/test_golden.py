@@ -48,6 +48,7 @@ KERNELS = {
     "softmax": softmax,
     "convolution": convolution,
     "gemm": lambda: k.dot(k.input("a", F, (70, 100)), k.input("b", F, (100, 90))) + k.input("c", F, (90,)),
+    "product_in_parts": lambda: k.dot(k.input("a", F, (20, 4096)), k.input("b", F, (4096, 40))) + k.input("c", F, (40,)),
     "reduction": lambda: k.reduce_sum(k.input("x", F, (6, 1000)) * 2.0, [1], False),
     "cumulative_sum": lambda: k.scan(k.input("x", DType.INT32, (5, 30)), "sum", 1),
     "sorted": lambda: k.sort(k.input("x", F, (5, 30)), 1)[0],

@@ -1,15 +1,17 @@
 """Attention without its scores in memory: softmax(x) V row by row, where x is a product with element-wise primitives on it.
 
 A thread per row of queries goes through the keys once, with the largest score so far, the sum of powers and the sum of
-values in registers; both sums are scaled down where a larger score appears (online softmax). `found` recognises the
-primitives of `ops.attention.attend`; the primitive `attend` (x, V; attribute: whether a row without any allowed key gives
-zeros) is what `Cut` puts in their place where scores would take more memory than `Tuning.scores_nbytes`.
+values in registers; both sums are scaled down where a larger score appears (online softmax). A group has rows of one head;
+it brings some keys and values at a time into memory that its threads share, where each is read as often as there are rows.
+
+`found` recognises the primitives of `ops.attention.attend`; the primitive `attend` (x, V; attribute: whether a row without any
+allowed key gives zeros) is what `Cut` puts in their place where scores would take more memory than `Tuning.scores_nbytes`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import Kind
@@ -17,7 +19,7 @@ from intarsia.codegen.clike.product import WIDTH, Operand, operand, sum_indices
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished, _grid
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
-from intarsia.codegen.loop_index import Index, regroup
+from intarsia.codegen.loop_index import Index, add, regroup
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 
@@ -82,64 +84,193 @@ def _scores_at(x: Tensor) -> list[Index]:
     return [*batch, ("v", "gm"), ("v", "gn")]
 
 
+def keys_at_once(dialect: Dialect, depth: int, size: int) -> int:
+    """How many keys and values of so many elements a group has in shared memory; 0: none."""
+    if depth % WIDTH:
+        return 0
+    most = dialect.limits.shared_nbytes // (4 * (depth + size))
+    return next((n for n in (32, 16, 8, 4) if n <= most), 0)
+
+
 def attend_kernel(dialect: Dialect, root: Tensor) -> Kernel:
     """`root` is `attend` on settled operands."""
     x, values = root.args
-    v, d = Values(dialect), dialect
-    e = v.elements
-    out = v.output(root.dtype, root.shape)
-    rows, size = _extent(root.shape[-2]), _extent(root.shape[-1])
-    keys, batch = _extent(x.shape[-1]), _extent(*root.shape[:-2])
     products = [t for t in walk([x]) if t.prim == "dot"]
-    top = v.top
-    top.names |= {"z", "gm"}
-    total = rows * batch
-    group = f"({d.group[1]} * {d.groups_across} + {d.group[0]})"
-    top.write(d.let("line", Kind.I32, f"{group} * {THREADS} + {d.local}"))
-    last = v.number(total - 1)
-    top.write(d.let("i", Kind.I32, d.select(f"(line < {v.number(total)})", "line", last)))
-    top.write(d.let("z", Kind.I32, f"i / {v.number(rows)}"), d.let("gm", Kind.I32, f"i % {v.number(rows)}"))
-    highest = e.variable(top, e.literal(-math.inf, Kind.F32), Kind.F32, "highest")
-    powers = e.variable(top, e.literal(0.0, Kind.F32), Kind.F32, "powers")
-    zero = d.vector([e.literal(0.0, Kind.F32)] * WIDTH)
-    sums = [f"sum{c}" for c in range(size // WIDTH)]
-    for name in sums:
-        top.write(d.variable_vector(name, zero))
-    loop = Block(top, ("gn",))
-    theirs = _values(root, values)
-    factors = [operand(products[0], i) for i in range(2)] if products else []
-    for given, along in zip([theirs, *factors], ("gc", "gk", "gk"), strict=False):
-        if given.leaf is not None and given.vector == along:
-            v.vector_leaves.add(given.leaf.attrs[0])
-    if products:
-        score = _score(v, products[0], factors, loop)
-        v.pinned = {id(products[0]): score}
-        found_at = sum_indices(x, products[0])
-        assert found_at is not None
-        v.over_pin = found_at[1]
-        loop.names.add("pin")
-    value = v.value(x, _scores_at(x), loop)
-    allowed = Block(loop)
-    larger = Block(allowed)
-    exp = d.functions["exp", Kind.F32]
-    larger.write(d.let("less", Kind.F32, f"{exp}({highest} - {value})"))
-    larger.write(f"{powers} = {powers} * less;", *(d.scale_vector(name, "less") for name in sums), f"{highest} = {value};")
-    allowed.nest(f"if ({value} > {highest}) {{", larger)
-    allowed.write(d.let("power", Kind.F32, f"{exp}({value} - {highest})"))
-    allowed.write(f"{powers} = {powers} + power;")
-    _add_values(v, root, theirs, sums, allowed)
-    nothing = e.literal(-math.inf, Kind.F32)
-    loop.nest(f"if (!({value} == {nothing})) {{", allowed)
-    top.nest(d.loop("gn", "0", v.number(keys)), loop)
-    if root.attrs[0]:
-        one, none = e.literal(1.0, Kind.F32), e.literal(0.0, Kind.F32)
-        powers = e.let(top, d.select(f"({powers} == {none})", one, powers), Kind.F32)
-    store = Block(top)
-    base = v.index(("*", ("v", "i"), size), store)
-    for c in range(size):
-        v.store(out, root.dtype, f"{base} + {c}", f"{sums[c // WIDTH]}.{'xyzw'[c % WIDTH]} / {powers}", store)
-    top.nest(f"if (line < {v.number(total)}) {{", store)
-    return _finished(v, _grid(dialect, -(-total // THREADS)), THREADS)
+    writer = _Attend(dialect, root, products[0] if products else None)
+    keys = keys_at_once(dialect, _extent(products[0].args[0].shape[-1]), _extent(values.shape[-1])) if products else 0
+    return writer.by_tiles(keys) if keys else writer.by_threads()
+
+
+class _Attend:
+    """The text of a thread's row."""
+
+    def __init__(self, dialect: Dialect, root: Tensor, product: Tensor | None) -> None:
+        self.root, self.product, self.d = root, product, dialect
+        self.x, self.values = root.args
+        self.v = v = Values(dialect)
+        self.out = v.output(root.dtype, root.shape)
+        self.rows, self.size = _extent(root.shape[-2]), _extent(root.shape[-1])
+        self.keys, self.batch = _extent(self.x.shape[-1]), _extent(*root.shape[:-2])
+        self.sums = [f"sum{c}" for c in range(self.size // WIDTH)]
+        self.theirs = operand(_product_of_values(root, self.values), 1, "gc")
+        self.factors = [operand(product, i) for i in range(2)] if product is not None else []
+        for given, along in zip([self.theirs, *self.factors], ("gc", "gk", "gk"), strict=False):
+            if given.leaf is not None and given.vector == along:
+                v.vector_leaves.add(given.leaf.attrs[0])
+
+    def _numbers(self, block: Block) -> None:
+        """What goes along with the keys."""
+        e, d = self.v.elements, self.d
+        self.highest = e.variable(block, e.literal(-math.inf, Kind.F32), Kind.F32, "highest")
+        self.powers = e.variable(block, e.literal(0.0, Kind.F32), Kind.F32, "powers")
+        zero = d.vector([e.literal(0.0, Kind.F32)] * WIDTH)
+        block.write(*(d.variable_vector(name, zero) for name in self.sums))
+
+    # --- straight from memory ---
+
+    def by_threads(self) -> Kernel:
+        """Rows of all heads, one behind the other."""
+        v, d, top = self.v, self.d, self.v.top
+        top.names |= {"z", "gm"}
+        total = self.rows * self.batch
+        group = f"({d.group[1]} * {d.groups_across} + {d.group[0]})"
+        top.write(d.let("line", Kind.I32, f"{group} * {THREADS} + {d.local}"))
+        last = v.number(total - 1)
+        top.write(d.let("i", Kind.I32, d.select(f"(line < {v.number(total)})", "line", last)))
+        top.write(d.let("z", Kind.I32, f"i / {v.number(self.rows)}"), d.let("gm", Kind.I32, f"i % {v.number(self.rows)}"))
+        self._numbers(top)
+        loop = Block(top, ("gn",))
+        score = _score(v, self.product, self.factors, loop) if self.product is not None else ""
+        self._key(loop, score, lambda block: _add_values(v, self.root, self.theirs, self.sums, block))
+        top.nest(d.loop("gn", "0", v.number(self.keys)), loop)
+        self._give(top, "i", f"line < {v.number(total)}")
+        return _finished(v, _grid(d, -(-total // THREADS)), THREADS)
+
+    # --- by shared memory ---
+
+    def by_tiles(self, count: int) -> Kernel:
+        """`count` keys at a time; a group has THREADS rows of one head."""
+        v, d = self.v, self.d
+        assert self.product is not None
+        blocks = -(-self.rows // THREADS)
+        v.top.write(d.let("group_", Kind.I32, f"({d.group[1]} * {d.groups_across} + {d.group[0]})"))
+        body = Block(v.top, ("z", "gm"))
+        body.write(
+            d.let("z", Kind.I32, f"group_ / {v.number(blocks)}"),
+            d.let("line", Kind.I32, f"(group_ % {v.number(blocks)}) * {THREADS} + {d.local}"),
+            d.let("gm", Kind.I32, d.select(f"(line < {v.number(self.rows)})", "line", v.number(self.rows - 1))),
+        )
+        self._numbers(body)
+        deep, wide = (n // WIDTH for n in (_extent(self.product.args[0].shape[-1]), self.size))
+        query = [self._query(body, c) for c in range(deep)]
+        shared = v.share(Kind.F32, count * deep, WIDTH), v.share(Kind.F32, count * wide, WIDTH)
+        steps = Block(body, ("k0",))
+        self._bring(steps, shared[0], deep, count, self._key_vector)
+        self._bring(steps, shared[1], wide, count, self._value_vector)
+        rest = v.elements.let(steps, f"({v.number(self.keys)} - k0)", Kind.I32)
+        steps.write(d.let("some", Kind.I32, d.select(f"({rest} < {count})", rest, str(count))), d.barrier)
+        loop = Block(steps, ("j", "gn"))
+        loop.write(d.let("gn", Kind.I32, "k0 + j"))
+        total = v.elements.variable(loop, v.elements.literal(0.0, Kind.F32), Kind.F32)
+        for c, mine in enumerate(query):
+            key = v.elements.fresh("w")
+            loop.write(d.let_vector(key, f"{shared[0]}[j * {deep} + {c}]"))
+            loop.write(f"{total} = {total} + ({' + '.join(f'{mine}.{p} * {key}.{p}' for p in 'xyzw')});")
+
+        def add_values(block: Block) -> None:
+            for c, name in enumerate(self.sums):
+                value = v.elements.fresh("w")
+                block.write(d.let_vector(value, f"{shared[1]}[j * {wide} + {c}]"), d.add_scaled(name, "power", value))
+
+        self._key(loop, total, add_values)
+        steps.nest(d.loop("j", "0", "some"), loop)
+        steps.write(d.barrier)
+        body.nest(d.loop("k0", "0", v.number(self.keys), str(count)), steps)
+        body.write(d.let("i", Kind.I32, f"z * {v.number(self.rows)} + line"))
+        body.names.add("i")
+        self._give(body, "i", f"line < {v.number(self.rows)}")
+        v.top.nest(f"if (group_ < {v.number(blocks * self.batch)}) {{", body)
+        return _finished(v, _grid(d, blocks * self.batch), THREADS)
+
+    def _query(self, body: Block, c: int) -> str:
+        """Vector number `c` of this thread's row, in a register."""
+        left = self.factors[0]
+        if left.vector == "gk":
+            return left.vector_at(self.v, {"gk": ("c", c * WIDTH)}, body)
+        assert self.product is not None
+        name = self.v.elements.fresh("w")
+        parts = [self._factor(self.product, 0, [("v", "gm"), ("c", c * WIDTH + n)], body) for n in range(WIDTH)]
+        body.write(self.d.let_vector(name, self.d.vector(parts)))
+        return name
+
+    def _bring(self, steps: Block, shared: str, each: int, count: int, vector: Callable[[Block], str]) -> None:
+        """Vectors of `count` keys, or of their values, by all threads; behind the last key, that one again."""
+        v, d = self.v, self.d
+        fill = Block(steps, ("s", "gn", "place"))
+        last = v.number(self.keys - 1)
+        fill.write(d.let("key", Kind.I32, f"k0 + s / {each}"))
+        fill.write(d.let("gn", Kind.I32, d.select(f"(key < {last})", "key", last)))
+        fill.write(d.let("place", Kind.I32, f"(s % {each}) * {WIDTH}"))
+        fill.write(f"{shared}[s] = {vector(fill)};")
+        steps.nest(d.loop("s", d.local, str(count * each), str(THREADS)), fill)
+
+    def _key_vector(self, fill: Block) -> str:
+        right = self.factors[1]
+        if right.vector == "gk":
+            return right.vector_at(self.v, {"gk": ("v", "place")}, fill)
+        assert self.product is not None
+        return self.d.vector([self._factor(self.product, 1, [at, ("v", "gn")], fill) for at in _neighbours("place")])
+
+    def _value_vector(self, fill: Block) -> str:
+        if self.theirs.vector == "gc":
+            return self.theirs.vector_at(self.v, {"gk": ("v", "gn"), "gc": ("v", "place")}, fill)
+        stand_in = _product_of_values(self.root, self.values)
+        return self.d.vector([self._factor(stand_in, 1, [("v", "gn"), at], fill) for at in _neighbours("place")])
+
+    def _factor(self, product: Tensor, which: int, last: list[Index], block: Block) -> str:
+        batch = regroup([("v", "z")], [_extent(*product.shape[:-2])], product.shape[:-2])
+        return self.v.factor(product, product.args[which], batch, last, block)
+
+    # --- a key, and the end ---
+
+    def _key(self, loop: Block, score: str, add_values: Callable[[Block], None]) -> None:
+        """Take a key into account. `score`: the product's element, where there is a product."""
+        v, d, e = self.v, self.d, self.v.elements
+        if self.product is not None:
+            v.pinned = {id(self.product): score}
+            found_at = sum_indices(self.x, self.product)
+            assert found_at is not None
+            v.over_pin = found_at[1]
+            loop.names.add("pin")
+        value = v.value(self.x, _scores_at(self.x), loop)
+        allowed = Block(loop)
+        larger = Block(allowed)
+        exp, highest = d.functions["exp", Kind.F32], self.highest
+        larger.write(d.let("less", Kind.F32, f"{exp}({highest} - {value})"), f"{self.powers} = {self.powers} * less;")
+        larger.write(*(d.scale_vector(name, "less") for name in self.sums), f"{highest} = {value};")
+        allowed.nest(f"if ({value} > {highest}) {{", larger)
+        allowed.write(d.let("power", Kind.F32, f"{exp}({value} - {highest})"))
+        allowed.write(f"{self.powers} = {self.powers} + power;")
+        add_values(allowed)
+        nothing = e.literal(-math.inf, Kind.F32)
+        loop.nest(f"if (!({value} == {nothing})) {{", allowed)
+
+    def _give(self, block: Block, row: str, condition: str) -> None:
+        """Write the row number `row`."""
+        v, d, e, powers = self.v, self.d, self.v.elements, self.powers
+        if self.root.attrs[0]:
+            one, none = e.literal(1.0, Kind.F32), e.literal(0.0, Kind.F32)
+            powers = e.let(block, d.select(f"({powers} == {none})", one, powers), Kind.F32)
+        store = Block(block)
+        base = v.index(("*", ("v", row), self.size), store)
+        for c in range(self.size):
+            text = f"{self.sums[c // WIDTH]}.{'xyzw'[c % WIDTH]} / {powers}"
+            v.store(self.out, self.root.dtype, f"{base} + {c}", text, store)
+        block.nest(f"if ({condition}) {{", store)
+
+
+def _neighbours(name: str) -> list[Index]:
+    return [add(("v", name), ("c", n)) for n in range(WIDTH)]
 
 
 def _score(v: Values, product: Tensor, factors: Sequence[Operand], loop: Block) -> str:
@@ -167,10 +298,6 @@ def _product_of_values(root: Tensor, values: Tensor) -> Tensor:
     """The product that `attend` stands for, with nothing as its left operand."""
     left = Tensor("input", (), ("",), root.dtype, (*root.shape[:-1], values.shape[-2]))
     return Tensor("dot", (left, values), (), root.dtype, root.shape)
-
-
-def _values(root: Tensor, values: Tensor) -> Operand:
-    return operand(_product_of_values(root, values), 1, "gc")
 
 
 def _add_values(v: Values, root: Tensor, given: Operand, sums: list[str], block: Block) -> None:

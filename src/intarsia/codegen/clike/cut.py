@@ -116,7 +116,7 @@ class Cut:
         if t.prim in ("scan", "scatter"):
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
-            return self._rebuilt(t, [self._operand(a) for a in args])
+            return self._product(self._rebuilt(t, [self._operand(a) for a in args]))
         if t.prim == "attend":
             x = args[0] if attend.fits(args[0]) else self.store(args[0])
             t = self._rebuilt(t, [x, self._operand(args[1])])
@@ -153,6 +153,15 @@ class Cut:
         else:
             made = self._step(Tensor(t.prim, (k.cast(args[0], wide),), t.attrs, wide, t.shape), [k.cast(args[0], wide)])
         return k.cast(made, t.dtype)
+
+    def _product(self, t: Tensor) -> Tensor:
+        """A matrix product, left open; the sum of stored parts where it is of few elements and many terms."""
+        count = 1 if 0 in t.shape else product_schedule.parts_of(self.dialect, t)
+        if count == 1:
+            return t
+        wide = Tensor("dot", t.args, (), wide_type(t.dtype), t.shape)
+        parts = self.store(product_schedule.in_parts(wide, count))
+        return k.cast(k.reduce_sum(parts, [t.rank - 2]), t.dtype)
 
     def _closed(self, t: Tensor, large: bool = False) -> Tensor:
         """`t`, stored where it is open; with `large` also where it is an expression at all."""

@@ -50,6 +50,7 @@ class Tuning:
     Attributes:
         large, small, flat: tiles of matrix products; `flat` for no more rows than it has.
         direct: matrices are read straight from memory where they can be, not through memory that a group shares.
+        fill: groups that keep the device busy: products of fewer are made in parts, each of some of the terms; 0: never.
         scores_nbytes: attention scores of more bytes than this are never in memory as a whole.
     """
 
@@ -57,11 +58,12 @@ class Tuning:
     small: Tile = Tile((8, 8), (2, 4), 16)
     flat: Tile = Tile((2, 32), (2, 4), 32)
     direct: bool = False
+    fill: int = 128
     scores_nbytes: int = 1 << 25
 
 
 GPU = Tuning()
-PROCESSOR = Tuning(large=Tile((8, 8), (8, 4), 16), small=Tile((4, 8), (4, 4), 16), direct=True)
+PROCESSOR = Tuning(large=Tile((8, 8), (8, 4), 16), small=Tile((4, 8), (4, 4), 16), direct=True, fill=0)
 """For drivers that run kernels on the host's processor: barriers cost much, caches serve as shared memory."""
 
 

@@ -21,9 +21,11 @@ from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loop_index import Index, add, follow, linear, operand_indices, regroup, scale
 from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 
 WIDTH = 4  # elements of a vector
+_PART, _MOST_PARTS = 256, 16  # terms that a part of a sum has at least; parts that a thread adds up
 
 
 def tile_for(dialect: Dialect, m: int, n: int) -> Tile:
@@ -32,6 +34,27 @@ def tile_for(dialect: Dialect, m: int, n: int) -> Tile:
     if m <= tuning.flat.rows:
         return tuning.flat
     return tuning.large if m >= tuning.large.rows and n >= tuning.large.columns else tuning.small
+
+
+def parts_of(dialect: Dialect, t: Tensor) -> int:
+    """In how many parts a product's terms are summed, so that it has groups for the whole device; 1 where it has, or where
+    the parts would be short. They are equal, and whole vectors where the sum is."""
+    shape, terms = [_extent(d) for d in t.shape], _extent(t.args[0].shape[-1])
+    tile = tile_for(dialect, shape[-2], shape[-1])
+    groups = _extent(*shape[:-2]) * -(-shape[-2] // tile.rows) * -(-shape[-1] // tile.columns)
+    most = min(dialect.tuning.fill // max(groups, 1), terms // _PART, _MOST_PARTS)
+    width = WIDTH if terms % WIDTH == 0 else 1
+    return next((n for n in range(most, 1, -1) if terms % (n * width) == 0), 1)
+
+
+def in_parts(t: Tensor, count: int) -> Tensor:
+    """The product as so many products, one behind the other in front of the rows; their sum is `t`."""
+    a, b = t.args
+    terms = _extent(a.shape[-1])
+    a = k.reshape(a, (*a.shape[:-1], count, terms // count))
+    a = k.transpose(a, [*range(a.rank - 3), a.rank - 2, a.rank - 3, a.rank - 1])
+    b = k.reshape(b, (*b.shape[:-2], count, terms // count, b.shape[-1]))
+    return Tensor("dot", (a, b), (), t.dtype, (*t.shape[:-2], count, *t.shape[-2:]))
 
 
 def sum_indices(root: Tensor, product_: Tensor) -> tuple[list[Index], frozenset[int]] | None:

@@ -216,7 +216,7 @@ def row_kernel(dialect: Dialect, rows: Rows) -> Kernel:
     place = v.index(linear(at, root.shape), along)
     v.store(out, root.dtype, place, value, along)
     body.nest(d.loop("j", d.local, v.number(length), str(threads)), along)
-    v.top.nest("{", body)
+    v.top.nest(f"if (row < {v.number(count)}) {{", body)  # the same for the whole group: there may be barriers in it
     return _finished(v, _grid(dialect, count), threads)
 
 

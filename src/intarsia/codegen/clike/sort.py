@@ -120,8 +120,8 @@ def merge_kernel(dialect: Dialect, x: Tensor, before: Tensor, order: Order, widt
     size = v.number(line.length)
     first = let(block, beside, Kind.I32)
     first = let(block, d.select(f"({first} < {size})", first, size), Kind.I32)
-    low = v.elements.variable(block, first, Kind.I32, "low")
-    high = v.elements.variable(block, line.ends(first, width, "stop"), Kind.I32, "high")
+    stop = line.ends(first, width, "stop")
+    block.write(d.variable("low", Kind.I32, first), d.variable("high", Kind.I32, stop))
     loop = Block(block)
     inside = Block(loop, ("middle",))
     inside.write(d.let("middle", Kind.I32, "low + (high - low) / 2"))
@@ -132,5 +132,5 @@ def merge_kernel(dialect: Dialect, x: Tensor, before: Tensor, order: Order, widt
     loop.nest("if (low < high) {", inside)
     block.nest(d.loop("s", "0", v.number(width.bit_length())), loop)
     base = d.select(left, own, first)
-    rank = f"{base} + ({here} - {own}) + ({low} - {first})"
+    rank = f"{base} + ({here} - {own}) + (low - {first})"
     return line.finished(rank, v.value(before, line.at, block))

@@ -1,58 +1,89 @@
 extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
+  __shared__ float4 shared0[64];
+  __shared__ float4 shared1[64];
   const int p0 = P[0];
   const int p1 = P[1];
   const int p2 = P[2];
   const int p3 = P[3];
-  const int line = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x;
-  const int i = ((line < p1) ? line : p0);
-  const int z = i / p2;
-  const int gm = i % p2;
-  float highest = __uint_as_float(0xff800000u);
-  float powers = 0.0f;
-  float4 sum0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  float4 sum1 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  const int v2 = (z * p1);
-  const int v3 = (gm * p3);
-  const int v4 = (v2 + v3);
-  const float4 w1 = ((const float4*)X0)[v4 >> 2];
-  const int v9 = (v4 + 4);
-  const float4 w8 = ((const float4*)X0)[v9 >> 2];
-  for (int gn = 0; gn < p2; gn += 1) {
-    float v0 = 0.0f;
-    const int v6 = (gn * p3);
-    const int v7 = (v2 + v6);
-    const float4 w5 = ((const float4*)X1)[v7 >> 2];
-    v0 = v0 + (w1.x * w5.x + w1.y * w5.y + w1.z * w5.z + w1.w * w5.w);
-    const int v11 = (v7 + 4);
-    const float4 w10 = ((const float4*)X1)[v11 >> 2];
-    v0 = v0 + (w8.x * w10.x + w8.y * w10.y + w8.z * w10.z + w8.w * w10.w);
-    const float v12 = (v0 * 0.25f);
-    if (!(v12 == __uint_as_float(0xff800000u))) {
-      if (v12 > highest) {
-        const float less = expf(highest - v12);
-        powers = powers * less;
-        sum0.x *= less; sum0.y *= less; sum0.z *= less; sum0.w *= less;
-        sum1.x *= less; sum1.y *= less; sum1.z *= less; sum1.w *= less;
-        highest = v12;
+  const int p4 = P[4];
+  const int p5 = P[5];
+  const int group_ = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x);
+  if (group_ < p5) {
+    const int z = group_ / p0;
+    const int line = (group_ % p0) * 64 + (int)threadIdx.x;
+    const int gm = ((line < p1) ? line : p2);
+    float highest = __uint_as_float(0xff800000u);
+    float powers = 0.0f;
+    float4 sum0 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 sum1 = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const int v1 = (z * p3);
+    const int v2 = (gm * p4);
+    const int v3 = (v1 + v2);
+    const float4 w0 = ((const float4*)X0)[v3 >> 2];
+    const int v5 = (v3 + 4);
+    const float4 w4 = ((const float4*)X0)[v5 >> 2];
+    for (int k0 = 0; k0 < p1; k0 += 32) {
+      for (int s = (int)threadIdx.x; s < 64; s += 64) {
+        const int key = k0 + s / 2;
+        const int gn = ((key < p2) ? key : p2);
+        const int place = (s % 2) * 4;
+        const int v7 = (gn * p4);
+        const int v8 = (v1 + v7);
+        const int v9 = (v8 + place);
+        const float4 w6 = ((const float4*)X1)[v9 >> 2];
+        shared0[s] = w6;
       }
-      const float power = expf(v12 - highest);
-      powers = powers + power;
-      const float4 w13 = ((const float4*)X2)[v7 >> 2];
-      sum0.x += power * w13.x; sum0.y += power * w13.y; sum0.z += power * w13.z; sum0.w += power * w13.w;
-      const float4 w14 = ((const float4*)X2)[v11 >> 2];
-      sum1.x += power * w14.x; sum1.y += power * w14.y; sum1.z += power * w14.z; sum1.w += power * w14.w;
+      for (int s = (int)threadIdx.x; s < 64; s += 64) {
+        const int key = k0 + s / 2;
+        const int gn = ((key < p2) ? key : p2);
+        const int place = (s % 2) * 4;
+        const int v11 = (gn * p4);
+        const int v12 = (v1 + v11);
+        const int v13 = (v12 + place);
+        const float4 w10 = ((const float4*)X2)[v13 >> 2];
+        shared1[s] = w10;
+      }
+      const int v14 = (p1 - k0);
+      const int some = ((v14 < 32) ? v14 : 32);
+      __syncthreads();
+      for (int j = 0; j < some; j += 1) {
+        const int gn = k0 + j;
+        float v15 = 0.0f;
+        const float4 w16 = shared0[j * 2 + 0];
+        v15 = v15 + (w0.x * w16.x + w0.y * w16.y + w0.z * w16.z + w0.w * w16.w);
+        const float4 w17 = shared0[j * 2 + 1];
+        v15 = v15 + (w4.x * w17.x + w4.y * w17.y + w4.z * w17.z + w4.w * w17.w);
+        const float v18 = (v15 * 0.25f);
+        if (!(v18 == __uint_as_float(0xff800000u))) {
+          if (v18 > highest) {
+            const float less = expf(highest - v18);
+            powers = powers * less;
+            sum0.x *= less; sum0.y *= less; sum0.z *= less; sum0.w *= less;
+            sum1.x *= less; sum1.y *= less; sum1.z *= less; sum1.w *= less;
+            highest = v18;
+          }
+          const float power = expf(v18 - highest);
+          powers = powers + power;
+          const float4 w19 = shared1[j * 2 + 0];
+          sum0.x += power * w19.x; sum0.y += power * w19.y; sum0.z += power * w19.z; sum0.w += power * w19.w;
+          const float4 w20 = shared1[j * 2 + 1];
+          sum1.x += power * w20.x; sum1.y += power * w20.y; sum1.z += power * w20.z; sum1.w += power * w20.w;
+        }
+      }
+      __syncthreads();
     }
-  }
-  const int v15 = (i * p3);
-  if (line < p1) {
-    Y0[v15 + 0] = sum0.x / powers;
-    Y0[v15 + 1] = sum0.y / powers;
-    Y0[v15 + 2] = sum0.z / powers;
-    Y0[v15 + 3] = sum0.w / powers;
-    Y0[v15 + 4] = sum1.x / powers;
-    Y0[v15 + 5] = sum1.y / powers;
-    Y0[v15 + 6] = sum1.z / powers;
-    Y0[v15 + 7] = sum1.w / powers;
+    const int i = z * p1 + line;
+    const int v21 = (i * p4);
+    if (line < p1) {
+      Y0[v21 + 0] = sum0.x / powers;
+      Y0[v21 + 1] = sum0.y / powers;
+      Y0[v21 + 2] = sum0.z / powers;
+      Y0[v21 + 3] = sum0.w / powers;
+      Y0[v21 + 4] = sum1.x / powers;
+      Y0[v21 + 5] = sum1.y / powers;
+      Y0[v21 + 6] = sum1.z / powers;
+      Y0[v21 + 7] = sum1.w / powers;
+    }
   }
 }
 

@@ -1,8 +1,9 @@
 __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void main_kernel(__global const float* restrict X0, __global float* restrict Y0, __global const int* restrict P) {
   __local float shared0[32];
   const int p0 = P[0];
+  const int p1 = P[1];
   const int row = ((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0));
-  {
+  if (row < p1) {
     const int v0 = (row * p0);
     float v3 = as_float(0xff800000u);
     for (int k4 = (int)get_local_id(0); k4 < p0; k4 += 32) {

@@ -1,8 +1,9 @@
 extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int* __restrict__ P) {
   __shared__ float shared0[32];
   const int p0 = P[0];
+  const int p1 = P[1];
   const int row = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x);
-  {
+  if (row < p1) {
     const int v0 = (row * p0);
     float v3 = __uint_as_float(0xff800000u);
     for (int k4 = (int)threadIdx.x; k4 < p0; k4 += 32) {

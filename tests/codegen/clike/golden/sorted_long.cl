@@ -46,9 +46,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const bool v4 = ((v2 & 1) == 0);
     const int v5 = (v4 ? v3 + p2 : v3 - p2);
     const int v6 = ((v5 < p1) ? v5 : p1);
-    int low = v6;
     const int v7 = (v6 + p2);
     const int stop = ((v7 < p1) ? v7 : p1);
+    int low = v6;
     int high = stop;
     const int v8 = (i / p1);
     const int v9 = (v8 * p1);
@@ -92,9 +92,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const bool v4 = ((v2 & 1) == 0);
     const int v5 = (v4 ? v3 + p2 : v3 - p2);
     const int v6 = ((v5 < p1) ? v5 : p1);
-    int low = v6;
     const int v7 = (v6 + p2);
     const int stop = ((v7 < p1) ? v7 : p1);
+    int low = v6;
     int high = stop;
     const int v8 = (i / p1);
     const int v9 = (v8 * p1);
@@ -138,9 +138,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const bool v4 = ((v2 & 1) == 0);
     const int v5 = (v4 ? v3 + p2 : v3 - p2);
     const int v6 = ((v5 < p1) ? v5 : p1);
-    int low = v6;
     const int v7 = (v6 + p2);
     const int stop = ((v7 < p1) ? v7 : p1);
+    int low = v6;
     int high = stop;
     const int v8 = (i / p1);
     const int v9 = (v8 * p1);
@@ -184,9 +184,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const bool v4 = ((v2 & 1) == 0);
     const int v5 = (v4 ? v3 + p2 : v3 - p2);
     const int v6 = ((v5 < p1) ? v5 : p1);
-    int low = v6;
     const int v7 = (v6 + p2);
     const int stop = ((v7 < p1) ? v7 : p1);
+    int low = v6;
     int high = stop;
     const int v8 = (i / p1);
     const int v9 = (v8 * p1);
@@ -230,9 +230,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const bool v4 = ((v2 & 1) == 0);
     const int v5 = (v4 ? v3 + p2 : v3 - p2);
     const int v6 = ((v5 < p1) ? v5 : p1);
-    int low = v6;
     const int v7 = (v6 + p2);
     const int stop = ((v7 < p1) ? v7 : p1);
+    int low = v6;
     int high = stop;
     const int v8 = (i / p1);
     const int v9 = (v8 * p1);
@@ -276,9 +276,9 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const bool v4 = ((v2 & 1) == 0);
     const int v5 = (v4 ? v3 + p2 : v3 - p2);
     const int v6 = ((v5 < p1) ? v5 : p1);
-    int low = v6;
     const int v7 = (v6 + p2);
     const int stop = ((v7 < p1) ? v7 : p1);
+    int low = v6;
     int high = stop;
     const int v8 = (i / p1);
     const int v9 = (v8 * p1);

@@ -57,9 +57,9 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let v4: bool = ((v2 & 1) == 0);
     let v5: i32 = select(v3 - p2, v3 + p2, v4);
     let v6: i32 = select(p1, v5, (v5 < p1));
-    var low: i32 = v6;
     let v7: i32 = (v6 + p2);
     let stop: i32 = select(p1, v7, (v7 < p1));
+    var low: i32 = v6;
     var high: i32 = stop;
     let v8: i32 = (i / p1);
     let v9: i32 = (v8 * p1);
@@ -109,9 +109,9 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let v4: bool = ((v2 & 1) == 0);
     let v5: i32 = select(v3 - p2, v3 + p2, v4);
     let v6: i32 = select(p1, v5, (v5 < p1));
-    var low: i32 = v6;
     let v7: i32 = (v6 + p2);
     let stop: i32 = select(p1, v7, (v7 < p1));
+    var low: i32 = v6;
     var high: i32 = stop;
     let v8: i32 = (i / p1);
     let v9: i32 = (v8 * p1);
@@ -161,9 +161,9 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let v4: bool = ((v2 & 1) == 0);
     let v5: i32 = select(v3 - p2, v3 + p2, v4);
     let v6: i32 = select(p1, v5, (v5 < p1));
-    var low: i32 = v6;
     let v7: i32 = (v6 + p2);
     let stop: i32 = select(p1, v7, (v7 < p1));
+    var low: i32 = v6;
     var high: i32 = stop;
     let v8: i32 = (i / p1);
     let v9: i32 = (v8 * p1);
@@ -213,9 +213,9 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let v4: bool = ((v2 & 1) == 0);
     let v5: i32 = select(v3 - p2, v3 + p2, v4);
     let v6: i32 = select(p1, v5, (v5 < p1));
-    var low: i32 = v6;
     let v7: i32 = (v6 + p2);
     let stop: i32 = select(p1, v7, (v7 < p1));
+    var low: i32 = v6;
     var high: i32 = stop;
     let v8: i32 = (i / p1);
     let v9: i32 = (v8 * p1);
@@ -265,9 +265,9 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let v4: bool = ((v2 & 1) == 0);
     let v5: i32 = select(v3 - p2, v3 + p2, v4);
     let v6: i32 = select(p1, v5, (v5 < p1));
-    var low: i32 = v6;
     let v7: i32 = (v6 + p2);
     let stop: i32 = select(p1, v7, (v7 < p1));
+    var low: i32 = v6;
     var high: i32 = stop;
     let v8: i32 = (i / p1);
     let v9: i32 = (v8 * p1);
@@ -317,9 +317,9 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let v4: bool = ((v2 & 1) == 0);
     let v5: i32 = select(v3 - p2, v3 + p2, v4);
     let v6: i32 = select(p1, v5, (v5 < p1));
-    var low: i32 = v6;
     let v7: i32 = (v6 + p2);
     let stop: i32 = select(p1, v7, (v7 < p1));
+    var low: i32 = v6;
     var high: i32 = stop;
     let v8: i32 = (i / p1);
     let v9: i32 = (v8 * p1);

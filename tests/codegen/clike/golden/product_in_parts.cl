@@ -1,0 +1,134 @@
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__global const float* restrict X0, __global const float* restrict X1, __global float* restrict Y0, __global const int* restrict P) {
+  __local float4 shared0[64];
+  __local float4 shared1[128];
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int p3 = P[3];
+  const int p4 = P[4];
+  const int z = (int)get_group_id(2);
+  const int m0 = (int)get_group_id(1) * 16;
+  const int n0 = (int)get_group_id(0) * 32;
+  const int r0 = ((int)get_local_id(0) / 8) * 2;
+  const int c0 = ((int)get_local_id(0) % 8) * 4;
+  const int row = m0 + r0;
+  const int column = n0 + c0;
+  float4 total0 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total1 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  const int v3 = (z * p1);
+  for (int k0 = 0; k0 < p1; k0 += 16) {
+    for (int s = (int)get_local_id(0); s < 64; s += 64) {
+      const int line = s / 4;
+      const int place = s % 4;
+      {
+        const int gk0 = k0 + place * 4;
+        const int gm0 = m0 + line;
+        const int gk = gk0;
+        const int gm = gm0;
+        const int v2 = (gm * p0);
+        const int v4 = (v3 + gk);
+        const int v5 = (v2 + v4);
+        shared0[line * 4 + place] = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+        if (gk < p1 && gm < p2) {
+          shared0[line * 4 + place] = vload4(v5 >> 2, X0);
+        }
+      }
+    }
+    for (int s = (int)get_local_id(0); s < 128; s += 64) {
+      const int line = s / 8;
+      const int place = s % 8;
+      {
+        const int gk0 = k0 + line;
+        const int gn0 = n0 + place * 4;
+        const int gk = gk0;
+        const int gn = gn0;
+        const int v6 = (v3 + gk);
+        const int v7 = (v6 * p3);
+        const int v8 = (v7 + gn);
+        shared1[line * 8 + place] = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+        if (gk < p1 && gn < p3) {
+          shared1[line * 8 + place] = vload4(v8 >> 2, X1);
+        }
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = 0; k < 4; k += 1) {
+      const float4 y9 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const float4 y10 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const float4 y11 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const float4 y12 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const float4 x13 = shared0[(r0 + 0) * 4 + k];
+      total0 += x13.x * y9;
+      total0 += x13.y * y10;
+      total0 += x13.z * y11;
+      total0 += x13.w * y12;
+      const float4 x14 = shared0[(r0 + 1) * 4 + k];
+      total1 += x14.x * y9;
+      total1 += x14.y * y10;
+      total1 += x14.z * y11;
+      total1 += x14.w * y12;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  const int v16 = (z * p4);
+  for (int r = 0; r < 2; r += 1) {
+    const float4 sum15 = ((r == 0) ? total0 : total1);
+    const int gm = row + r;
+    if (gm < p2) {
+      const int v17 = (gm * p3);
+      const int v18 = (v16 + v17);
+      {
+        const int gn = column + 0;
+        if (gn < p3) {
+          const int v19 = (v18 + gn);
+          Y0[v19] = sum15.x;
+        }
+      }
+      {
+        const int gn = column + 1;
+        if (gn < p3) {
+          const int v20 = (v18 + gn);
+          Y0[v20] = sum15.y;
+        }
+      }
+      {
+        const int gn = column + 2;
+        if (gn < p3) {
+          const int v21 = (v18 + gn);
+          Y0[v21] = sum15.z;
+        }
+      }
+      {
+        const int gn = column + 3;
+        if (gn < p3) {
+          const int v22 = (v18 + gn);
+          Y0[v22] = sum15.w;
+        }
+      }
+    }
+  }
+}
+
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__global const float* restrict X0, __global const float* restrict X1, __global float* restrict Y0, __global const int* restrict P) {
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int i = (((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0)) * 64 + (int)get_local_id(0));
+  if (i < p0) {
+    float v0 = 0.0f;
+    const int v3 = (i / p1);
+    const int v4 = (v3 * p1);
+    const int v6 = (i % p1);
+    for (int k1 = 0; k1 < p2; k1 += 1) {
+      const int v2 = (k1 * p0);
+      const int v5 = (v2 + v4);
+      const int v7 = (v5 + v6);
+      const float v8 = X0[v7];
+      const float v9 = (v0 + v8);
+      v0 = v9;
+    }
+    const float v10 = X1[v6];
+    const float v11 = (v0 + v10);
+    Y0[i] = v11;
+  }
+}

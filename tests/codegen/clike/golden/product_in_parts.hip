@@ -1,0 +1,135 @@
+typedef float f4 __attribute__((ext_vector_type(4)));
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
+  __shared__ f4 shared0[64];
+  __shared__ f4 shared1[128];
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int p3 = P[3];
+  const int p4 = P[4];
+  const int z = (int)blockIdx.z;
+  const int m0 = (int)blockIdx.y * 16;
+  const int n0 = (int)blockIdx.x * 32;
+  const int r0 = ((int)threadIdx.x / 8) * 2;
+  const int c0 = ((int)threadIdx.x % 8) * 4;
+  const int row = m0 + r0;
+  const int column = n0 + c0;
+  f4 total0 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  f4 total1 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+  const int v3 = (z * p1);
+  for (int k0 = 0; k0 < p1; k0 += 16) {
+    for (int s = (int)threadIdx.x; s < 64; s += 64) {
+      const int line = s / 4;
+      const int place = s % 4;
+      {
+        const int gk0 = k0 + place * 4;
+        const int gm0 = m0 + line;
+        const int gk = gk0;
+        const int gm = gm0;
+        const int v2 = (gm * p0);
+        const int v4 = (v3 + gk);
+        const int v5 = (v2 + v4);
+        shared0[line * 4 + place] = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+        if (gk < p1 && gm < p2) {
+          shared0[line * 4 + place] = ((const f4*)X0)[v5 >> 2];
+        }
+      }
+    }
+    for (int s = (int)threadIdx.x; s < 128; s += 64) {
+      const int line = s / 8;
+      const int place = s % 8;
+      {
+        const int gk0 = k0 + line;
+        const int gn0 = n0 + place * 4;
+        const int gk = gk0;
+        const int gn = gn0;
+        const int v6 = (v3 + gk);
+        const int v7 = (v6 * p3);
+        const int v8 = (v7 + gn);
+        shared1[line * 8 + place] = (f4){0.0f, 0.0f, 0.0f, 0.0f};
+        if (gk < p1 && gn < p3) {
+          shared1[line * 8 + place] = ((const f4*)X1)[v8 >> 2];
+        }
+      }
+    }
+    __syncthreads();
+    for (int k = 0; k < 4; k += 1) {
+      const f4 y9 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const f4 y10 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const f4 y11 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const f4 y12 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const f4 x13 = shared0[(r0 + 0) * 4 + k];
+      total0 += x13.x * y9;
+      total0 += x13.y * y10;
+      total0 += x13.z * y11;
+      total0 += x13.w * y12;
+      const f4 x14 = shared0[(r0 + 1) * 4 + k];
+      total1 += x14.x * y9;
+      total1 += x14.y * y10;
+      total1 += x14.z * y11;
+      total1 += x14.w * y12;
+    }
+    __syncthreads();
+  }
+  const int v16 = (z * p4);
+  for (int r = 0; r < 2; r += 1) {
+    const f4 sum15 = ((r == 0) ? total0 : total1);
+    const int gm = row + r;
+    if (gm < p2) {
+      const int v17 = (gm * p3);
+      const int v18 = (v16 + v17);
+      {
+        const int gn = column + 0;
+        if (gn < p3) {
+          const int v19 = (v18 + gn);
+          Y0[v19] = sum15.x;
+        }
+      }
+      {
+        const int gn = column + 1;
+        if (gn < p3) {
+          const int v20 = (v18 + gn);
+          Y0[v20] = sum15.y;
+        }
+      }
+      {
+        const int gn = column + 2;
+        if (gn < p3) {
+          const int v21 = (v18 + gn);
+          Y0[v21] = sum15.z;
+        }
+      }
+      {
+        const int gn = column + 3;
+        if (gn < p3) {
+          const int v22 = (v18 + gn);
+          Y0[v22] = sum15.w;
+        }
+      }
+    }
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
+  if (i < p0) {
+    float v0 = 0.0f;
+    const int v3 = (i / p1);
+    const int v4 = (v3 * p1);
+    const int v6 = (i % p1);
+    for (int k1 = 0; k1 < p2; k1 += 1) {
+      const int v2 = (k1 * p0);
+      const int v5 = (v2 + v4);
+      const int v7 = (v5 + v6);
+      const float v8 = X0[v7];
+      const float v9 = (v0 + v8);
+      v0 = v9;
+    }
+    const float v10 = X1[v6];
+    const float v11 = (v0 + v10);
+    Y0[i] = v11;
+  }
+}
