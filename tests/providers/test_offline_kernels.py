@@ -6,6 +6,8 @@ An eighth of the cases, each for one architecture of one vendor; all for all whe
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 from offline_kernels import COMPILERS, PROVIDERS, compile_all, imitated, skip_where_missing
@@ -50,3 +52,13 @@ def test_kernels_of_cases(i: int, kind: str, architectures: tuple[object, ...]) 
             assert log.count("launch") == device.counters.launches > 0
     assert ran > 2 * refused
     compile_all(kind, texts, architectures)
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("cuda", "c"), ("rocm", "hip")])
+def test_every_schedule_compiles(kind: str, suffix: str) -> None:
+    """The texts that tests/codegen/clike compares, for all architectures."""
+    skip_where_missing(kind)
+    files = sorted((Path(__file__).parents[1] / "codegen" / "clike" / "golden").glob(f"*.{suffix}"))
+    texts = [text for file in files for text in re.split(r"\n\n(?=typedef|extern)", file.read_text(encoding="utf-8"))]
+    assert len(texts) > 20
+    compile_all(kind, dict.fromkeys(texts), COMPILERS[kind][2])
