@@ -199,7 +199,10 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     if module is None:
-        return importlib.import_module(f"intarsia.{name}")
+        try:
+            return importlib.import_module(f"intarsia.{name}")
+        except ImportError as error:  # what hasattr and `from intarsia import NAME` expect; the latter then imports it by its name
+            raise AttributeError(str(error)) from error
     value = getattr(importlib.import_module(f"intarsia.{module}"), name)
     globals()[name] = value
     return value

@@ -43,6 +43,11 @@ class IOBinding:
         self._output_places: dict[str, int] = {}
         self._settled = False
 
+    @property
+    def _iobinding(self) -> IOBinding:
+        """What programs hand to `session._sess.run_with_iobinding`."""
+        return self
+
     def _check(self, name: str, known: Sequence[str], what: str) -> None:
         if name not in known:
             raise InvalidArgument(

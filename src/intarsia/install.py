@@ -25,10 +25,20 @@ class _Alias(ModuleType):
     """The package under its other name: everything but its name and version is Intarsia's."""
 
     def __getattr__(self, name: str) -> Any:
+        if name in MODULES_LEFT_OUT:  # onnxruntime's own, where that is installed
+            return _submodule(self.__name__, name)
         return getattr(importlib.import_module("intarsia"), name)
 
     def __dir__(self) -> list[str]:
         return dir(importlib.import_module("intarsia"))
+
+
+def _submodule(package: str, name: str) -> ModuleType:
+    """A subpackage as an attribute; `hasattr` and `from PACKAGE import NAME` expect an AttributeError where there is none."""
+    try:
+        return importlib.import_module(f"{package}.{name}")
+    except ModuleLeftOut as error:
+        raise AttributeError(str(error)) from error
 
 
 class _Loader(importlib.abc.Loader):

@@ -77,7 +77,8 @@ class OrtValue:
 
     __slots__ = ("__weakref__", "_value")
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, numpy_obj: Any = None, session: Any = None) -> None:
+        """Another OrtValue's value, or one of the kinds above; what onnxruntime is given to keep the memory alive is held by it."""
         self._value: Any = value._value if isinstance(value, OrtValue) else value
 
     @classmethod

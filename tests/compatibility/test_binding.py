@@ -141,7 +141,7 @@ def test_by_onnxruntimes_low_level_classes(make_session) -> None:
     np.testing.assert_array_equal(y, -X)
     np.testing.assert_array_equal(binding.get_outputs()[1].numpy(), np.abs(X))
     binding.bind_input("x", X + 1)
-    session._sess.run_with_iobinding(binding, ort.RunOptions())
+    session._sess.run_with_iobinding(binding._iobinding, ort.RunOptions())
     np.testing.assert_array_equal(y, -(X + 1))
 
 

@@ -28,6 +28,16 @@ def test_a_capsule_brings_the_same_memory_back(name: str) -> None:
     assert back.numpy().tobytes() == array.tobytes()
 
 
+def test_values_are_made_from_their_low_level_form_and_what_keeps_it() -> None:
+    array = np.arange(3, dtype=np.float32)
+    value = OrtValue(state.OrtValue.from_dlpack(array.__dlpack__(), False), array)
+    assert value.data_ptr() == array.ctypes.data
+    again = OrtValue(value._ortvalue, numpy_obj=array, session=None)
+    del value, array
+    gc.collect()
+    np.testing.assert_array_equal(again.numpy(), [0, 1, 2])
+
+
 @pytest.mark.parametrize("name", [*TYPES, *EXOTIC])
 def test_torch_both_ways(name: str) -> None:
     torch = pytest.importorskip("torch", reason="the library at the other end")

@@ -119,6 +119,9 @@ class TestPaths:
     def test_subpackages_that_are_left_out(self, name: str) -> None:
         with pytest.raises(ModuleLeftOut, match=rf"intarsia.{name} does not exist: .*install_as"):
             importlib.import_module(f"intarsia.{name}")
+        assert not hasattr(ort, name)
+        with pytest.raises(AttributeError, match=rf"intarsia.{name} does not exist"):
+            getattr(ort, name)
         assert issubclass(ModuleLeftOut, ImportError)
         assert issubclass(ModuleLeftOut, NotImplemented)
 
@@ -245,16 +248,31 @@ print(onnxruntime.InferenceSession.__module__, "onnxruntime.capi.onnxruntime_pyb
 """
         assert python(code).split() == ["intarsia.session", "False"]
 
+    def test_onnxruntimes_own_tools_are_attributes_of_the_alias(self) -> None:
+        pytest.importorskip("onnxruntime", reason="the package whose Python tools are used")
+        code = """
+import intarsia
+intarsia.install_as("onnxruntime")
+from onnxruntime import quantization
+import onnxruntime, onnxruntime.tools
+print(quantization.quantize_dynamic.__module__, hasattr(onnxruntime, "transformers"), onnxruntime.tools.__name__)
+"""
+        assert python(code).split() == ["onnxruntime.quantization.quantize", "True", "onnxruntime.tools"]
+
     def test_without_onnxruntime_its_tools_are_missing(self) -> None:
         code = """
 import intarsia
 intarsia.install_as("another_runtime")
+import another_runtime
+print(hasattr(another_runtime, "quantization"))
 try:
     import another_runtime.quantization
 except ImportError as error:
     print(type(error).__name__, error)
 """
-        assert "ModuleLeftOut intarsia.quantization does not exist" in python(code)
+        shown = python(code)
+        assert shown.startswith("False")
+        assert "ModuleLeftOut intarsia.quantization does not exist" in shown
 
     def test_errors(self) -> None:
         with pytest.raises(InvalidArgument, match=r"expected the name of a top-level module such as 'onnxruntime', got 'a.b'"):
