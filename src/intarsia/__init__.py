@@ -201,7 +201,7 @@ def __getattr__(name: str) -> Any:
     if module is None:
         try:
             return importlib.import_module(f"intarsia.{name}")
-        except ImportError as error:  # what hasattr and `from intarsia import NAME` expect; the latter then imports it by its name
+        except ImportError as error:  # for hasattr; `from intarsia import NAME` then imports it by its full name
             raise AttributeError(str(error)) from error
     value = getattr(importlib.import_module(f"intarsia.{module}"), name)
     globals()[name] = value

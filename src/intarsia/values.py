@@ -78,7 +78,7 @@ class OrtValue:
     __slots__ = ("__weakref__", "_value")
 
     def __init__(self, value: Any, numpy_obj: Any = None, session: Any = None) -> None:
-        """Another OrtValue's value, or one of the kinds above; what onnxruntime is given to keep the memory alive is held by it."""
+        """Another OrtValue's value, or one of the kinds above; it holds its memory, which onnxruntime is given objects for."""
         self._value: Any = value._value if isinstance(value, OrtValue) else value
 
     @classmethod
