@@ -9,6 +9,7 @@ import template_kernels as t
 from test_conv import reference
 
 from intarsia.codegen import blocked, copied, pack
+from intarsia.codegen import claims as claiming
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import GemmSpec, Operand
@@ -54,6 +55,12 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces that are worth claiming only where work is much more."""
+    monkeypatch.setattr(claiming, "_LEAST_PRODUCTS", 1)
+
+
 def tiles(dtype: DType) -> list[Tile]:
     """All tiles that may be chosen for some number of columns."""
     lanes = tile_of(dtype, t.host()).lanes
@@ -68,12 +75,14 @@ def convolve(
     packed, tables = copied.pack_windows(w, spec.tile, s.group), copied.window_tables(spec, s, nthreads)
     scratch = pack.aligned_zeros((nthreads, copied.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
+    claims = np.zeros(1, np.int64)
     args = copied.window_args(
         spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables.ctypes.data,
-        scratch=scratch.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
+        scratch=scratch.ctypes.data, claims=claims.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
     )  # fmt: skip
     t.run(copied.window_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
+    assert claims[0] == 0, "the count of claims is left for the next run"
     return y
 
 
@@ -128,12 +137,14 @@ def test_rows(m: int, depth: int, rng: np.random.Generator) -> None:
             micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack.pack_matrix(b, tile)
             for nthreads in (1, 3):
                 c, whole = t.guarded((m, n))
+                claims = np.zeros(1, np.int64)
                 args = blocked.rows_args(
                     spec, micro=micro, a=a.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=depth,
-                    taps=taps.ctypes.data, threads=nthreads, operands=[Operand(bias.ctypes.data)],
+                    taps=taps.ctypes.data, claims=claims.ctypes.data, threads=nthreads, operands=[Operand(bias.ctypes.data)],
                 )  # fmt: skip
                 t.run(blocked.rows_text(spec, t.host()), args, nthreads)
                 t.check_margin(whole)
+                assert claims[0] == 0, "the count of claims is left for the next run"
                 np.testing.assert_allclose(c, a.astype(np.float64) @ b + bias, rtol=1e-4, atol=1e-4)
 
 

@@ -48,14 +48,30 @@ def convolve(
     scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, t.host(), s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
+    claims = np.zeros(1, np.int64)
     args = winograd.winograd_args(
         spec, t.host(), s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
-        taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, **more,
+        taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, claims=claims.ctypes.data, **more,
     )  # fmt: skip
     t.run(winograd.kernel_text(spec, t.host()), args, nthreads)
+    assert claims[0] == 0, "the count of claims is left for the next run"
     t.check_margin(whole)
     assert (scratch[-64:] == 55).all()
     return y
+
+
+@pytest.mark.parametrize("nthreads", [2, 3])
+def test_blocks_are_claimed(nthreads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache so small that a block is a few tiles."""
+    monkeypatch.setattr(winograd, "_SCRATCH_NBYTES", 1 << 18)
+    monkeypatch.setattr(winograd, "_L2_NBYTES", 1 << 16)
+    winograd._layout.cache_clear()
+    try:
+        s, rng = square(1, 40, 61, 16, 32), np.random.default_rng(5)
+        x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
+        np.testing.assert_allclose(convolve(s, x, w, WinogradSpec(4), nthreads, nthreads), reference(x, w, s), atol=1e-3)
+    finally:
+        winograd._layout.cache_clear()
 
 
 @pytest.mark.parametrize("outputs", [2, 4])

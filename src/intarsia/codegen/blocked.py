@@ -2,16 +2,18 @@
 
 Packed weights are [panel][step][columns of the panel]. One block of a panel, some 128 steps, stays in the first-level cache
 while the tiles of a group go past it; their sums wait on the stack. Work is cut into tiles in the order chunk of tiles, panel,
-tile. `copied` has the windows, which share the way through blocks.
+tile, and shared by `claims`. `copied` has the windows, which share the way through blocks.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.codegen import claims as claiming
 from intarsia.codegen.body import Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
@@ -24,7 +26,10 @@ from intarsia.graph.dtypes import DType
 LINE = 64  # bytes of a pixel's channels in a block
 GROUP = 32  # tiles whose sums wait at once
 BLOCK_TAPS = 18  # of a block of steps, about: two for every pixel of a 3 x 3 window
-_ROWS_FIELDS = ("micro a lda b near c ldc m n taps units per rest blocks panel_nbytes tiles rows extra chunk panels").split()
+_ROWS_FIELDS = (
+    *"micro a lda b near c ldc m n taps units per rest blocks panel_nbytes tiles rows extra chunk panels".split(),
+    *claiming.FIELDS,
+)
 
 
 def check(spec: GemmSpec) -> Tile:
@@ -56,12 +61,19 @@ def rows_args(
     n: int,
     k: int,
     taps: int,
+    claims: int = 0,
     lda: int | None = None,
     ldc: int | None = None,
     operands: Sequence[Operand] = (),
     threads: int = 1,
 ) -> list[int]:
-    """The arguments of `rows_text` for C[M, N] = A[M, K] B[K, N]; `taps` is the address of `row_taps`."""
+    """The arguments of `rows_text` for C[M, N] = A[M, K] B[K, N].
+
+    Args:
+        taps: the address of `row_taps`.
+        claims: the address of an int64 0 for this call alone, which is 0 again at its end; for one thread it is not used.
+        threads: for how many threads work is cut; any number may call the kernel.
+    """
     tile = check(spec)
     size, out_size = tile.itemsize, itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
     lda, ldc = lda or k * size, ldc or n * out_size
@@ -69,10 +81,10 @@ def rows_args(
     chunks = min(max(1, tiles), max(1, -(-(lda * m) // A_RESIDENT_NBYTES)))
     if lda * m + ldc * m > k * n * size and tiles >= 2 * threads:
         chunks = -(-chunks // threads) * threads
-    even = m // max(1, tiles)
+    even, chunk = m // max(1, tiles), max(1, -(-tiles // chunks))
     args = [
         micro, a, lda, b, lda * even, c, ldc, m, n, taps, *row_blocks(k), k * tile.width * size, tiles, even, m % max(1, tiles),
-        max(1, -(-tiles // chunks)), panels,
+        chunk, panels, claims, *claiming.tail(tiles * panels, tile.rows * tile.width * k, threads, (chunk,)),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -85,25 +97,48 @@ def rows_text(spec: GemmSpec, target: Target) -> KernelText:
     return Rows(spec, target).text()
 
 
+@dataclass(frozen=True)
+class Block:
+    """One block of a panel's sums, as the kernel is to multiply it.
+
+    Attributes:
+        tap, taps, rest: its first tap, their number, and single steps behind them.
+        fields: what else tells which products these are.
+        is_first, is_last: of the panel.
+        b: its rows of B.
+        ahead, pace: rows of B to be fetched meanwhile, each tile some, and the bytes that a tap fetches.
+    """
+
+    tap: Value
+    taps: Value
+    rest: Value
+    fields: dict[str, Value]
+    is_first: Value
+    is_last: Value
+    b: Value
+    ahead: Value
+    pace: Value
+
+
 class Rows(Gemm):
     fields: Sequence[str] = _ROWS_FIELDS
-    pointers: Sequence[str] = ("micro", "a", "b", "c", "taps")
+    pointers: Sequence[str] = ("micro", "a", "b", "c", "taps", "claims")
+    name = "rows"
 
     def text(self) -> KernelText:
         body = self.body
-        _, tid, nthreads = body.args
         self.read_arguments()
         v = self.v
         self.sums = body.alloca(GROUP * self.tile.nbytes)
-        first, last = body.share(body.mul(v["tiles"], v["panels"]), tid, nthreads)
-        unit = body.cell(first, "unit")
-        with body.repeat_while(lambda: body.less(unit.get(), last)):
-            unit.add(self._panel(unit.get(), last))
+        claiming.emit_shares(body, self._begin(), v, self._units)
         body.b.ret_void()
-        return self.module.text("rows")
+        return self.module.text(self.name)
 
-    def _panel(self, unit: Value, last: Value, per_batch: Value | None = None) -> Value:
-        """The tiles of one panel from `unit` on; returns how many."""
+    def _begin(self) -> Value:
+        """What is done once for each call; returns how many units there are."""
+        return self.body.mul(self.v["tiles"], self.v["panels"])
+
+    def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         body, v = self.body, self.v
         chunk_units = body.mul(v["chunk"], v["panels"])
         chunk, inside = body.div(unit, chunk_units), body.rem(unit, chunk_units)
@@ -136,40 +171,49 @@ class Rows(Gemm):
         with body.loop(0, count, GROUP) as start:
             number = body.min(GROUP, body.sub(count, start))
             pace = body.div(body.add(tap_nbytes, body.sub(number, 1)), number)
-            with body.loop(0, v["blocks"]) as block:
-                tap = body.mul(block, v["per"])
-                taps = body.min(v["per"], body.sub(v["units"], tap))
-                final = body.equal(body.add(block, 1), v["blocks"])
-                rest = body.select(final, v["rest"], 0)
+            with body.loop(0, v["blocks"]) as index:
+                is_last = body.equal(body.add(index, 1), v["blocks"])
+                tap, taps, rest, fields = self._block(index, is_last)
                 b = body.at(self.b, body.mul(tap, tap_nbytes))
                 ahead = body.at(b, body.mul(taps, tap_nbytes), body.mul(rest, self.ldb))
-                accumulate = body.select(body.equal(block, 0), 0, 1)
+                block = Block(tap, taps, rest, fields, body.equal(index, 0), is_last, b, ahead, pace)
                 with body.loop(0, number) as i:
-                    tile = body.add(first, body.add(start, i))
                     self.buffer = body.at(self.sums, body.mul(i, self.tile.nbytes))
-                    fetch = body.at(ahead, body.mul(body.mul(i, taps), pace))
-                    self._tile(tile, tap, [b, v["near"], rest], taps, [accumulate, fetch, pace], final)
+                    self.fetch = body.at(block.ahead, body.mul(body.mul(i, taps), pace))
+                    self._tile(body.add(first, body.add(start, i)), block)
 
-    def _multiply(self, a: Value, right: list[Value], taps: Value, count: Value, more: list[Value], rows: Value) -> None:
+    def _block(self, index: Value, is_last: Value) -> tuple[Value, Value, Value, dict[str, Value]]:
+        """The first tap of a block, its taps, its single steps, and what else `_tile` needs."""
         body, v = self.body, self.v
-        accumulate, fetch, pace = more
-        body.call_pointer(
+        tap = body.mul(index, v["per"])
+        return tap, body.min(v["per"], body.sub(v["units"], tap)), body.select(is_last, v["rest"], 0), {}
+
+    def _multiply(
+        self, a: Value, b: Value, rest: Value, taps: Value, count: Value, accumulate: Value, block: Block, rows: Value
+    ) -> None:
+        """`count` taps of the table `taps` by the rows of B at `b`, for a tile of so many rows at `a`."""
+        v = self.v
+        self.body.call_pointer(
             v["micro"], PARAMETERS,
-            [a, v["lda"], *right, taps, count, self.buffer, accumulate, fetch, pace, rows, self.vectors],
+            [
+                a, v["lda"], b, v["near"], rest, taps, count, self.buffer, accumulate, self.fetch, block.pace, rows,
+                self.vectors,
+            ],
         )  # fmt: skip
 
-    def _tile(self, tile: Value, tap: Value, right: list[Value], taps: Value, more: list[Value], final: Value) -> None:
+    def _tile(self, tile: Value, block: Block) -> None:
         """One block of one tile's sums, and the tile's end behind its last block."""
         body, v = self.body, self.v
         row = body.add(body.mul(tile, v["rows"]), body.min(tile, v["extra"]))
         rows = body.add(v["rows"], body.select(body.less(tile, v["extra"]), 1, 0))
-        a = body.at(v["a"], body.mul(row, v["lda"]), body.mul(tap, STEPS * self.tile.itemsize))
+        a = body.at(v["a"], body.mul(row, v["lda"]), body.mul(block.tap, STEPS * self.tile.itemsize))
         c = body.at(self.c, body.mul(row, v["ldc"]))
         places = self._places([(row, 1)])
-        with body.when(final):
+        with body.when(block.is_last):
             self._fetch(c, places, rows)
-        self._multiply(a, right, v["taps"], taps, more, rows)
-        with body.when(final):
+        accumulate = body.select(block.is_first, 0, 1)
+        self._multiply(a, block.b, block.rest, v["taps"], block.taps, accumulate, block, rows)
+        with body.when(block.is_last):
             self._finish(c, places, rows)
 
     def _places(self, place: list[tuple[Value, int]]) -> list[Value]:

@@ -160,6 +160,7 @@ def conv_args(
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
     parts: int = 1,
+    claims: int = 0,
     threads: int = 1,
 ) -> list[int]:
     """The arguments of the product's kernel for a convolution.
@@ -167,7 +168,7 @@ def conv_args(
     `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
     result, `taps` is what `displacements` gave. `x_pixel_nbytes` and `y_pixel_nbytes` are the bytes between pixels where
     input or output are slices of channels of wider images; `parts` is what `displacements`
-    was given; `threads` is how many are expected. For `operands` see `conv_operand`.
+    was given; `claims` and `threads`: see `gemm.general_args`. For `operands` see `conv_operand`.
     """
     s = shape.as_3d()
     tile, size = tile_of(spec.dtype, target), factor_nbytes(spec.dtype)
@@ -185,7 +186,8 @@ def conv_args(
     packed = packed * spec.b_itemsize // tile.itemsize
     call = functools.partial(
         general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps.ctypes.data,
-        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), threads=threads,
+        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
+        threads=threads,
     )  # fmt: skip
     a_group, c_group = depth * size, each * out_size
     if s.is_pointwise:

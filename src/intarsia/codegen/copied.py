@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.codegen.blocked import BLOCK_TAPS, GROUP, LINE, Rows, check
+from intarsia.codegen import claims as claiming
+from intarsia.codegen.blocked import BLOCK_TAPS, LINE, Block, Rows, check
 from intarsia.codegen.body import Value
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
@@ -38,11 +39,11 @@ _SEGMENT = 112  # pixels of a segment of a line, at most
 _TOGETHER = 4  # blocks of channels that are copied at once
 _FIELDS = (
     "micro x lda b near c ldc m n taps panel_nbytes group_nbytes tiles rows extra chunks lines panels groups planes scratch "
-    "scratch_nbytes chunk_lines out_lines batch grain line_c line_width plane_c image_c advance extent line_step pad_line "
+    "scratch_nbytes chunk_lines out_lines batch line_c line_width plane_c image_c advance extent line_step pad_line "
     "line_count line_x line_pixels pad_pixel width pixel_step copied x_pixel image_x channels block_nbytes plane_nbytes "
     "kernel_planes plane_step pad_plane plane_dilation plane_count plane_x across_step fill "
     "blocks blocks_at planes_at lines_at across_at"
-).split()
+).split() + list(claiming.FIELDS)
 _BLOCK_FIELDS = ("tap", "taps", "plane", "line", "lines", "line_taps", "pixel_taps")
 
 
@@ -220,11 +221,12 @@ def window_args(
     y: int,
     tables: int,
     scratch: int,
+    claims: int = 0,
     operands: Sequence[Operand] = (),
     threads: int = 1,
 ) -> list[int]:
     """The arguments of `window_text`: addresses of the input (without border), of `pack_windows`' result, the output and
-    `window_tables`; `operands` as `window_operand` gives them; `threads`: how many are expected (any number is right)."""
+    `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `blocked.rows_args`."""
     tile, s = check(spec), shape.as_3d()
     plan, found = _plan(spec, shape, threads), _tables(spec, shape, threads)
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
@@ -238,19 +240,21 @@ def window_args(
     chunks = -(-plan.lines // plan.chunk)
     lda = LINE * (s.strides[2] if wide else 1)
     copies = s.batch * out_planes * chunks * s.group
-    grain = panels if copies % threads == 0 or copies >= 4 * threads else -(-copies * panels // threads)
+    each_copy = tiles * plan.chunk
+    whole = (tiles, each_copy) if copies > 1 else (each_copy,)  # a thread that takes pieces copies their lines again
+    products = plan.width * tile.width * steps // tiles
     y_line, y_plane = y_pixel * out_width, y_pixel * out_width * out_height
     x_line, x_plane = x_pixel * in_width, x_pixel * in_width * in_height
     args = [
         micro, x, lda, weights, lda * even, y, y_pixel, plan.width, each, tables, steps * tile.width * tile.itemsize,
         packed_nbytes(steps, each, tile), tiles, even, plan.width % tiles, chunks, plan.lines, panels, s.group, out_planes,
-        scratch, plan.nbytes, plan.chunk, out_width, s.batch, grain, y_pixel * plan.width if flat else y_line,
+        scratch, plan.nbytes, plan.chunk, out_width, s.batch, y_pixel * plan.width if flat else y_line,
         plan.width if flat else 0, y_plane, y_plane * out_planes, s.strides[1] if tall else 1,
         (s.kernel[1] - 1) * s.dilations[1] + 1, 1 if tall or flat else s.strides[1], 0 if flat else s.pads[1],
         plan.lines if flat else in_height, 0 if flat else x_line, plan.width * s.strides[2] if flat else 0, s.pads[2], in_width,
         1 if wide else s.strides[2], plan.copied, x_pixel, x_plane * in_planes, channels, plan.block_nbytes, plan.plane_nbytes,
         s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, tiles if flat else 0, found.fill,
-        found.blocks, *found.places,
+        found.blocks, *found.places, claims, *claiming.tail(copies * panels * each_copy, products, threads, whole),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -278,48 +282,65 @@ def window_text(spec: GemmSpec, target: Target) -> KernelText:
 
 class _Windows(Rows):
     fields = _FIELDS
-    pointers = ("micro", "x", "b", "c", "taps", "scratch")
+    pointers = ("micro", "x", "b", "c", "taps", "scratch", "claims")
+    name = "windows"
 
-    def text(self) -> KernelText:
-        body = self.body
-        _, tid, nthreads = body.args
-        self.read_arguments()
-        v = self.v
-        self.sums = body.alloca(GROUP * self.tile.nbytes)
-        self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+    def _begin(self) -> Value:
+        body, v = self.body, self.v
+        self.scratch = body.at(v["scratch"], body.mul(body.args[1], v["scratch_nbytes"]))
+        self.held, self.low, self.high = body.cell(-1, "held"), body.cell(0, "low"), body.cell(0, "high")
+        self.panel_units = body.mul(v["chunk_lines"], v["tiles"])
         copies = body.mul(body.mul(v["batch"], v["planes"]), body.mul(v["chunks"], v["groups"]))
-        units = body.mul(copies, v["panels"])
-        first, last = body.share(body.div(body.add(units, body.sub(v["grain"], 1)), v["grain"]), tid, nthreads)
-        last = body.min(body.mul(last, v["grain"]), units)
-        unit = body.cell(body.mul(first, v["grain"]), "unit")
-        with body.repeat_while(lambda: body.less(unit.get(), last)):
-            copy, panel = body.div(unit.get(), v["panels"]), body.rem(unit.get(), v["panels"])
-            count = body.min(body.sub(v["panels"], panel), body.sub(last, unit.get()))
-            rest, self.group = body.div(copy, v["groups"]), body.rem(copy, v["groups"])
-            plane, chunk = body.div(rest, v["chunks"]), body.rem(rest, v["chunks"])
-            self.image, self.plane = body.div(plane, v["planes"]), body.rem(plane, v["planes"])
-            self.line0 = body.mul(chunk, v["chunk_lines"])
-            lines = body.min(v["chunk_lines"], body.sub(v["lines"], self.line0))
-            with body.when(body.less(0, lines)):
-                self._copy(lines)
-                self.inside_planes = self._span("planes_at", self.plane)
-                with body.loop(panel, body.add(panel, count)) as number:
-                    self._stand(number)
-                    self._groups(body.i(0), body.mul(lines, v["tiles"]))
-            unit.add(count)
-        body.b.ret_void()
-        return self.module.text("windows")
+        return body.mul(body.mul(copies, v["panels"]), self.panel_units)
+
+    def _units(self, unit: Value, last: Value, taken: Value) -> Value:
+        body, v = self.body, self.v
+        number, start = body.div(unit, self.panel_units), body.rem(unit, self.panel_units)
+        copy, panel = body.div(number, v["panels"]), body.rem(number, v["panels"])
+        count = body.min(body.sub(self.panel_units, start), body.sub(last, unit))
+        rest, self.group = body.div(copy, v["groups"]), body.rem(copy, v["groups"])
+        plane, chunk = body.div(rest, v["chunks"]), body.rem(rest, v["chunks"])
+        self.image, self.plane = body.div(plane, v["planes"]), body.rem(plane, v["planes"])
+        self.line0 = body.mul(chunk, v["chunk_lines"])
+        lines = body.min(v["chunk_lines"], body.sub(v["lines"], self.line0))
+        end = body.min(body.add(start, count), body.mul(lines, v["tiles"]))
+        with body.when(body.less(start, end)):
+            # Of its own chunks a thread copies all that it may still need, of others' what it takes.
+            low = body.div(start, v["tiles"])
+            partial = body.equal(body.add(panel, 1), v["panels"])
+            mine = body.equal(taken, 0)
+            through = body.div(body.add(end, body.sub(v["tiles"], 1)), v["tiles"])
+            partial = body.b.or_(partial, body.b.not_(mine))
+            self._hold(copy, body.select(partial, low, 0), body.select(mine, lines, through))
+            self.inside_planes = self._span("planes_at", self.plane)
+            self._stand(panel)
+            self._groups(start, body.sub(end, start))
+        return count
 
     # --- the copy -------------------------------------------------------------------------------------------------
 
-    def _copy(self, lines: Value) -> None:
-        """The input of so many lines of the output, zeros outside."""
+    def _hold(self, copy: Value, low: Value, high: Value) -> None:
+        """See to it that the input of the chunk's lines low to high - 1 is in this thread's copy."""
         body, v = self.body, self.v
-        count = body.add(body.mul(body.sub(lines, 1), v["advance"]), v["extent"])
+        same = body.equal(self.held.get(), copy)
+        held_low, held_high = self.low.get(), self.high.get()
+        below = body.less(low, held_low)
+        covered = body.b.and_(same, body.b.not_(body.less(held_high, high)))
+        with body.when(body.b.or_(body.b.not_(covered), below)):
+            more = body.b.and_(covered, body.b.not_(body.less(high, held_low)))  # lines before those that are there
+            end = body.add(body.mul(body.sub(high, 1), v["advance"]), v["extent"])
+            self._copy(body.mul(low, v["advance"]), body.select(more, body.mul(held_low, v["advance"]), end))
+            self.held.set(copy)
+            self.low.set(low)
+            self.high.set(body.select(more, held_high, high))
+
+    def _copy(self, first: Value, last: Value) -> None:
+        """Lines first to last - 1 of the chunk's input, zeros outside."""
+        body, v = self.body, self.v
         group = body.mul(self.group, body.mul(v["channels"], self.tile.itemsize))
         source = body.at(v["x"], body.mul(self.image, v["image_x"]), group)
         start = body.sub(body.mul(self.plane, v["plane_step"]), v["pad_plane"])
-        with body.loop(0, v["kernel_planes"]) as place, body.loop(0, count) as line:
+        with body.loop(0, v["kernel_planes"]) as place, body.loop(first, last) as line:
             plane = body.add(start, body.mul(place, v["plane_dilation"]))
             index = body.add(body.mul(self.line0, v["advance"]), line)
             at = body.sub(body.mul(index, v["line_step"]), v["pad_line"])
@@ -392,34 +413,16 @@ class _Windows(Rows):
             if kind in ("column", "full"):
                 self.bases[i] = body.at(self.bases[i], body.mul(column, itemsize(dtype)))
 
-    def _groups(self, first: Value, count: Value) -> None:
-        """Tiles from `first` on by one panel: a group after the other, each block by block."""
-        body, v = self.body, self.v
-        tap_nbytes = body.mul(self.ldb, STEPS)
-        with body.loop(0, count, GROUP) as start:
-            number = body.min(GROUP, body.sub(count, start))
-            pace = body.div(body.add(tap_nbytes, body.sub(number, 1)), number)
-            with body.loop(0, v["blocks"]) as index:
-                place = body.at(v["taps"], v["blocks_at"], body.mul(index, 8 * len(_BLOCK_FIELDS)))
-                block = {name: body.load_i64(place, i) for i, name in enumerate(_BLOCK_FIELDS)}
-                final = body.equal(body.add(index, 1), v["blocks"])
-                b = body.at(self.b, body.mul(block["tap"], tap_nbytes))
-                ahead = body.at(b, body.mul(block["taps"], tap_nbytes))
-                accumulate = body.select(body.equal(index, 0), 0, 1)
-                with body.loop(0, number) as i:
-                    tile = body.add(first, body.add(start, i))
-                    self.buffer = body.at(self.sums, body.mul(i, self.tile.nbytes))
-                    fetch = body.at(ahead, body.mul(body.mul(i, block["taps"]), pace))
-                    self._window(tile, block, b, tap_nbytes, [accumulate, fetch, pace], final)
+    def _block(self, index: Value, is_last: Value) -> tuple[Value, Value, Value, dict[str, Value]]:
+        place = self.body.at(self.v["taps"], self.v["blocks_at"], self.body.mul(index, 8 * len(_BLOCK_FIELDS)))
+        fields = {name: self.body.load_i64(place, i) for i, name in enumerate(_BLOCK_FIELDS)}
+        return fields["tap"], fields["taps"], self.body.i(0), fields
 
     def _span(self, table: str, index: Value) -> tuple[Value, Value]:
         place = self.body.at(self.v["taps"], self.v[table], self.body.mul(index, 16))
         return self.body.load_i64(place, 0), self.body.load_i64(place, 1)
 
-    def _window(
-        self, tile: Value, block: dict[str, Value], b: Value, tap_nbytes: Value, more: list[Value], final: Value
-    ) -> None:  # fmt: skip
-        """One block of one tile's sums, and the tile's end behind its last block."""
+    def _tile(self, tile: Value, block: Block) -> None:
         body, v = self.body, self.v
         line, along = body.div(tile, v["tiles"]), body.rem(tile, v["tiles"])
         row = body.add(body.mul(along, v["rows"]), body.min(along, v["extra"]))
@@ -432,37 +435,36 @@ class _Windows(Rows):
             moved = [(number, v["line_c"]), (self.plane, v["plane_c"]), (self.image, v["image_c"]), (row, v["ldc"])]
             c = body.at(self.c, *(body.mul(i, step) for i, step in moved))
             places = self._places([(row, 1), (number, 2), (self.plane, 3), (self.image, 4)])
-            with body.when(final):
+            with body.when(block.is_last):
                 self._fetch(c, places, rows)
             across = self._span("across_at", body.add(body.mul(number, v["across_step"]), along))
-            self._sums(a, rows, block, self._span("lines_at", number), across, b, tap_nbytes, more)
-            with body.when(final):
+            self._inside(a, rows, block, self._span("lines_at", number), across)
+            with body.when(block.is_last):
                 self._finish(c, places, rows)
 
-    def _sums(
-        self, a: Value, rows: Value, block: dict[str, Value], lines: tuple[Value, Value], across: tuple[Value, Value], b: Value,
-        tap_nbytes: Value, more: list[Value],
+    def _inside(
+        self, a: Value, rows: Value, block: Block, lines: tuple[Value, Value], across: tuple[Value, Value]
     ) -> None:  # fmt: skip
         """Those parts of a block that lie inside the image: in one call, or line by line where some pixels are outside."""
-        body, v = self.body, self.v
-        accumulate, fetch, pace = more
+        body, v, fields = self.body, self.v, block.fields
+        tap_nbytes = body.mul(self.ldb, STEPS)
         z_low, z_high = self.inside_planes
-        part = body.less(0, block["pixel_taps"])
-        outside = body.b.or_(body.less(block["plane"], z_low), body.less(body.sub(z_high, 1), block["plane"]))
-        low = body.min(body.max(body.sub(lines[0], block["line"]), 0), block["lines"])
-        high = body.max(body.min(body.sub(lines[1], block["line"]), block["lines"]), low)
+        part = body.less(0, fields["pixel_taps"])
+        outside = body.b.or_(body.less(fields["plane"], z_low), body.less(body.sub(z_high, 1), fields["plane"]))
+        low = body.min(body.max(body.sub(lines[0], fields["line"]), 0), fields["lines"])
+        high = body.max(body.min(body.sub(lines[1], fields["line"]), fields["lines"]), low)
         high = body.select(outside, low, high)
         low, high = body.select(part, low, 0), body.select(part, high, 1)
-        left = body.mul(across[0], block["pixel_taps"])
-        width = body.select(part, body.sub(body.mul(across[1], block["pixel_taps"]), left), block["line_taps"])
-        whole = body.equal(width, block["line_taps"])
+        left = body.mul(across[0], fields["pixel_taps"])
+        width = body.select(part, body.sub(body.mul(across[1], fields["pixel_taps"]), left), fields["line_taps"])
+        whole = body.equal(width, fields["line_taps"])
         none = body.b.or_(body.equal(low, high), body.equal(width, 0))
         taps = body.select(none, 0, body.select(whole, body.mul(body.sub(high, low), width), width))
         calls = body.select(body.b.or_(whole, none), 1, body.sub(high, low))
-        first = body.add(body.mul(low, block["line_taps"]), left)
+        first = body.add(body.mul(low, fields["line_taps"]), left)
+        accumulate = body.select(block.is_first, 0, 1)
         with body.loop(0, calls) as i:
-            tap = body.add(first, body.mul(i, block["line_taps"]))
-            right = [body.at(b, body.mul(tap, tap_nbytes)), v["near"], body.i(0)]
-            table = body.at(v["taps"], body.mul(body.add(block["tap"], tap), 8))
+            tap = body.add(first, body.mul(i, fields["line_taps"]))
+            table = body.at(v["taps"], body.mul(body.add(block.tap, tap), 8))
             following = body.select(body.equal(i, 0), accumulate, 1)
-            self._multiply(a, right, table, taps, [following, fetch, pace], rows)
+            self._multiply(a, body.at(block.b, body.mul(tap, tap_nbytes)), block.rest, table, taps, following, block, rows)

@@ -3,8 +3,8 @@
 The kernel is more general than a plain product, so that convolutions are calls of it (see `codegen.conv`): the rows of A
 are `images` x `lines` x `m` rows, each level with its own stride, and the sum also runs over `taps`, displacements of A.
 
-Work is cut into units, one register tile of C each, in the order batch, chunk of tiles, panel of B, tile; every thread takes
-a contiguous share. Inside a chunk each panel of B is read once and meets all tiles of A, which stay in the second-level
+Work is cut into units, one register tile of C each, in the order batch, chunk of tiles, panel of B, tile, and
+shared by `claims`. Inside a chunk each panel of B is read once and meets all tiles of A, which stay in the second-level
 cache; so B (a model's weights) comes from memory once for every chunk of A.
 
 Large K: the sum is not cut into blocks, tiles are accumulated in registers over all of K. B streams at nine bytes a cycle
@@ -14,10 +14,12 @@ Large K: the sum is not cut into blocks, tiles are accumulated in registers over
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from intarsia.codegen import claims as claiming
 from intarsia.codegen.block_kernel import DIRECT_ROWS, BlockFormat, emit_block_products, emit_unpack
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.byte_kernel import SUMS, groups
@@ -34,7 +36,8 @@ A_RESIDENT_NBYTES = 1 << 20  # A's chunk: half of a second-level cache of 2 MiB
 _AHEAD_NBYTES = 4096  # how far before its use B is fetched where it is used once
 _FIELDS = (
     "micro a lda b ldb c ldc m lines images n k taps ntaps batch0 batch1 a_line a_image a_batch0 a_batch1 "
-    "c_line c_image c_batch0 c_batch1 b_batch0 b_batch1 tiles rows extra chunk panels panel_nbytes scratch scratch_nbytes copy"
+    "c_line c_image c_batch0 c_batch1 b_batch0 b_batch1 tiles rows extra chunk panels panel_nbytes scratch scratch_nbytes copy "
+    "claims tail piece"
 ).split()
 ARGUMENTS = {name: i for i, name in enumerate(_FIELDS)}
 _OPERAND_FIELDS = 6  # address, bytes between rows, lines, images, batch0, batch1
@@ -161,6 +164,7 @@ def general_args(
     operands: Sequence[Operand] = (),
     scratch: int = 0,
     a_nbytes: int | None = None,
+    claims: int = 0,
     threads: int = 1,
 ) -> list[int]:
     """As `matrix_args`, for rows on three levels and several taps.
@@ -168,7 +172,8 @@ def general_args(
     `a_outer` and `c_outer` are the bytes between lines and between images, `taps` the address of `ntaps` int64
     displacements of A in bytes. B has `ntaps * k` rows. `a_nbytes`: the memory that A covers in one batch, where its rows
     overlap. With `threads` given, each gets rows of its own where A and C are larger than B (what a thread wrote is then in
-    its own cache when it computes the same rows of the next layer), else panels of B.
+    its own cache when it computes the same rows of the next layer), else panels of B. `claims`: the address of an int64 0 for
+    this call alone, which is 0 again at its end, for several threads.
     """
     tile = spec.tile or tile_of(spec.dtype, target)
     a_row = k * factor_nbytes(spec.dtype)
@@ -194,7 +199,10 @@ def general_args(
     args = [
         micro, a, lda, b, ldb, c, ldc, m, lines, images, n, k, taps, ntaps, *batch, *a_outer, *a_batch, *c_outer, *c_batch,
         *b_batch, tiles, m // max(1, tiles), m % max(1, tiles), max(1, chunk), panels, panel_nbytes, scratch,
-        scratch_nbytes(spec, target, k), copy,
+        scratch_nbytes(spec, target, k), copy, claims,
+        *claiming.tail(
+            math.prod(batch) * all_tiles * panels, tile.rows * tile.width * k * ntaps, threads if claims else 1, (chunk,)
+        ),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -228,7 +236,7 @@ class Gemm:
     """Writes one kernel; `v[name]` is the argument of that name."""
 
     fields: Sequence[str] = _FIELDS
-    pointers: Sequence[str] = ("micro", "a", "b", "c", "taps", "scratch")
+    pointers: Sequence[str] = ("micro", "a", "b", "c", "taps", "scratch", "claims")
 
     def __init__(self, spec: GemmSpec, target: Target) -> None:
         self.spec = spec
@@ -258,24 +266,21 @@ class Gemm:
 
     def text(self) -> KernelText:
         body = self.body
-        _, tid, nthreads = body.args
+        tid = body.args[1]
         self.read_arguments()
         v = self.v
         self.buffer = body.alloca(self.tile.nbytes)
         self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         self.all_tiles = body.mul(body.mul(v["images"], v["lines"]), v["tiles"])
-        per_batch = body.mul(self.all_tiles, v["panels"])
-        first, last = body.share(body.mul(body.mul(v["batch0"], v["batch1"]), per_batch), tid, nthreads)
-        unit = body.cell(first, "unit")
-        with body.repeat_while(lambda: body.less(unit.get(), last)):
-            count = self._panel(unit.get(), last, per_batch)
-            unit.add(count)
+        self.per_batch = body.mul(self.all_tiles, v["panels"])
+        units = body.mul(body.mul(v["batch0"], v["batch1"]), self.per_batch)
+        claiming.emit_shares(body, units, v, self._units)
         body.b.ret_void()
         return self.module.text("gemm")
 
-    def _panel(self, unit: Value, last: Value, per_batch: Value) -> Value:
+    def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         """The tiles of one panel from `unit` on; returns how many."""
-        body, v, tile = self.body, self.v, self.tile
+        body, v, tile, per_batch = self.body, self.v, self.tile, self.per_batch
         batch, inside = body.div(unit, per_batch), body.rem(unit, per_batch)
         batch0, batch1 = body.div(batch, v["batch1"]), body.rem(batch, v["batch1"])
         chunk_units = body.mul(v["chunk"], v["panels"])

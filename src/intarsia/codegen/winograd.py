@@ -35,6 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.codegen import claims as claiming
 from intarsia.codegen.blocked import row_blocks
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.conv import ConvShape
@@ -55,7 +56,8 @@ _FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
     "dilation_h dilation_w grain units per rest steps "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
-    "weight_plane_nbytes depth kernel_planes plane_step pad_plane plane_dilation x_plane out_planes channels_nbytes k"
+    "weight_plane_nbytes depth kernel_planes plane_step pad_plane plane_dilation x_plane out_planes channels_nbytes k "
+    "claims tail piece"
 ).split()
 _OPERAND_FIELDS = 6
 _PLANE_LANES = 16  # channels of a plane come in multiples of it where windows have several
@@ -217,6 +219,8 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
     if share < 2 * tile.rows or streams and (panels % nthreads == 0 or panels >= 4 * nthreads):
         share = tiles
     blocks = -(-tiles // max(1, min(most, share)))
+    if nthreads < blocks < 8 * nthreads:
+        blocks = -(-blocks // nthreads) * nthreads
     block = max(1, -(-tiles // max(1, blocks)))
     plane, sums = _odd_lines(block * row), _odd_lines(block * out_row)
     return _Layout(down, across, block, row, plane, sums, matrices * (plane + sums))
@@ -245,12 +249,14 @@ def winograd_args(
     taps: int,
     scratch: int,
     nthreads: int,
+    claims: int = 0,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
 ) -> list[int]:
     """The kernel's arguments. `x`: the input without border; `taps`: the address of `blocked.row_taps`; `scratch`: that of
-    `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too).
+    `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too); `claims`: the
+    address of an int64 0 for this call alone, which is 0 again at its end, for several threads.
 
     Operands are as `conv.conv_operand` gives them.
     """
@@ -263,6 +269,8 @@ def winograd_args(
     padded_filters, panels = -(-shape.filters // tile.lanes) * tile.lanes, -(-shape.filters // tile.width)
     blocks = -(-_tile_count(shape, spec.outputs) // layout.block)
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
+    products = spec.side**2 * layout.block * shape.channels * padded_filters
+    tail = claiming.tail(blocks, products, nthreads if claims else 1, least=1) if blocks >= nthreads else (0, 1)
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, solid.channels, *shape.pads[:2], out_height, out_width,
         shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(shape.channels),
@@ -270,6 +278,7 @@ def winograd_args(
         y_pixel * out_width * out_height, scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
         shape.channels * padded_filters * tile.itemsize, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
         solid.dilations[0], x_pixel * width * height, solid.output[0], solid.channels * tile.itemsize, shape.channels,
+        claims, *tail,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -298,11 +307,11 @@ class _Winograd:
 
     def text(self) -> KernelText:
         body = self.body
-        args, tid, nthreads = body.args
+        args, tid, _ = body.args
         v: dict[str, Value] = {}
         self.v = v
         for index, name in enumerate(_FIELDS):
-            pointer = name in ("micro", "x", "weights", "y", "taps", "scratch")
+            pointer = name in ("micro", "x", "weights", "y", "taps", "scratch", "claims")
             v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
         self.operands = [
             [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 4))]
@@ -318,9 +327,21 @@ class _Winograd:
         tiles = body.mul(body.mul(v["batch"], self.phases), self.phase_tiles)
         blocks = body.div(body.add(tiles, body.sub(v["block"], 1)), v["block"])
         units = body.mul(blocks, v["panels"])
-        first, last = body.share(body.div(body.add(units, body.sub(v["grain"], 1)), v["grain"]), tid, nthreads)
-        last = body.min(body.mul(last, v["grain"]), units)
-        unit = body.cell(body.mul(first, v["grain"]), "unit")
+        grains = body.div(body.add(units, body.sub(v["grain"], 1)), v["grain"])
+
+        def work(grain: Value, last: Value, taken: Value) -> Value:
+            unit = body.mul(grain, v["grain"])
+            self._panels(unit, body.min(units, body.add(unit, v["grain"])), tiles)
+            return body.i(1)
+
+        claiming.emit_shares(body, grains, v, work)
+        body.b.ret_void()
+        return self.module.text(f"winograd{self.m}")
+
+    def _panels(self, first: Value, last: Value, tiles: Value) -> None:
+        """Panels of blocks, in the order block, panel."""
+        body, v = self.body, self.v
+        unit = body.cell(first, "panels")
         with body.repeat_while(lambda: body.less(unit.get(), last)):
             block, panel = body.div(unit.get(), v["panels"]), body.rem(unit.get(), v["panels"])
             count = body.min(body.sub(v["panels"], panel), body.sub(last, unit.get()))
@@ -336,8 +357,6 @@ class _Winograd:
                 self._output(t, panel, count)
                 self._advance()
             unit.add(count)
-        body.b.ret_void()
-        return self.module.text(f"winograd{self.m}")
 
     def _start(self, index: Value) -> None:
         """Stand at a tile: its image, phase (two numbers), row and column."""

@@ -24,7 +24,7 @@ from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import Argument, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
 from intarsia.providers.cpu.convolution import Geometry, Windowed, explicit_pads, strides_and_dilations
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
@@ -207,7 +207,7 @@ class _ByteCall:
         made: list[Argument] = list(
             conv.conv_args(
                 self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-                taps=taps, operands=given, parts=self.parts, threads=threads,
+                taps=taps, operands=given, parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
             )
         )  # fmt: skip
         made[made.index(taps.ctypes.data)] = taps

@@ -24,7 +24,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
-from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import in_halves
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
@@ -366,28 +366,32 @@ class ConvolutionCall:
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         taps = conv.displacements(shape, self.spec.dtype, self.target)
-        return self.placed(shape, taps, Ref(self.x), Ref(self.y), threads)
+        return self.placed(shape, taps, Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
 
-    def placed(self, shape: conv.ConvShape, taps: np.ndarray, x: Ref, y: Ref | int, threads: int = 1) -> Sequence[Argument]:
+    def placed(
+        self, shape: conv.ConvShape, taps: np.ndarray, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
         """The product's arguments for some of its lines, which lie at `x` and `y`."""
         made: list[Argument] = list(
             conv.conv_args(
                 self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
-                taps=taps, operands=self._given(shape, self.spec.dtype), threads=threads,
+                taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
             )
         )  # fmt: skip
         made[made.index(taps.ctypes.data)] = taps
         return made
 
     def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return self.placed_rows(self.geometry.at(size), Ref(self.x), Ref(self.y), threads)
+        return self.placed_rows(self.geometry.at(size), Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
 
-    def placed_rows(self, shape: conv.ConvShape, x: Ref, y: Ref | int, threads: int = 1) -> Sequence[Argument]:
+    def placed_rows(
+        self, shape: conv.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
         """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
         return blocked.rows_args(
             self.spec, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y, m=shape.batch * math.prod(shape.output),  # type: ignore[arg-type]
             n=shape.filters, k=shape.channels, taps=blocked.row_taps(self.spec.dtype),  # type: ignore[arg-type]
-            operands=self._given(shape, self.spec.dtype), threads=threads,
+            claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
@@ -398,7 +402,8 @@ class ConvolutionCall:
         ]
         return copied.window_args(
             self.spec, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            tables=copied.window_tables(self.spec, shape, threads), scratch=Ref(SCRATCH), operands=given, threads=threads,  # type: ignore[arg-type]
+            tables=copied.window_tables(self.spec, shape, threads), scratch=Ref(SCRATCH), claims=Ref(CLAIMS), operands=given,  # type: ignore[arg-type]
+            threads=threads,
         )  # fmt: skip
 
     def windows_scratch(self, size: Sizes, threads: int) -> int:
@@ -408,7 +413,8 @@ class ConvolutionCall:
         shape = self.geometry.at(size)
         return winograd.winograd_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, operands=self._given(shape, DType.FLOAT),  # type: ignore[arg-type]
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            operands=self._given(shape, DType.FLOAT),
         )  # fmt: skip
 
     def winograd_scratch(self, size: Sizes, threads: int) -> int:
