@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -155,3 +155,106 @@ def test_more_rows_than_one_dimension_of_the_grid_has(gpu: Gpu) -> None:
     x = random(66000, 33)
     found = check(gpu, [k.reduce_sum(inputs(x)[0], [1])], x, tolerance=1e-4)
     assert found == ["rows"]
+
+
+# --- four neighbours for each thread ----------------------------------------------------------------------------------
+
+
+def half(*shape: int) -> np.ndarray:
+    return random(*shape).astype(np.float16)
+
+
+def channels(x: k.Tensor, bias: k.Tensor) -> k.Tensor:
+    return x + k.expand_dims(bias, [1])
+
+
+PLAIN: dict[str, tuple[Callable[..., k.Tensor], list[tuple[int, ...]]]] = {
+    "two operands": (lambda a, b: a + b, [(64, 128), (64, 128)]),
+    "a row": (lambda a, b: k.maximum(a + b, 0.0), [(64, 128), (128,)]),
+    "a number for each row": (lambda a, b: a * k.expand_dims(b, [1]), [(4, 16, 128), (16,)]),
+    "integers": (lambda a: k.cast(a * 10.0, DType.INT32) + 1, [(64, 128)]),
+    "booleans": (lambda a, b: a < b, [(64, 128), (128,)]),
+    "bytes": (lambda a: k.cast(a * 10.0, DType.UINT8), [(64, 128)]),
+    "a part": (lambda a: k.strided_slice(a, [3, 4], [1, 1], (64, 128)) * 2.0, [(70, 136)]),
+    "a part between vectors": (lambda a: k.strided_slice(a, [3, 3], [1, 1], (64, 128)) * 2.0, [(70, 136)]),
+    "backwards": (lambda a: k.strided_slice(a, [0, 127], [1, -1], (64, 128)) * 2.0, [(64, 128)]),
+    "counted": (lambda a: a + k.iota(a.shape, 1, DType.FLOAT), [(64, 128)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_vectors(gpu: Gpu, name: str) -> None:
+    """Types that a device packs into words keep their schedule."""
+    function, shapes = PLAIN[name]
+    operands = [np.abs(random(*s)) for s in shapes]
+    root = function(*inputs(*operands))
+    packed = gpu.dialect.packed(root.dtype) > 1
+    assert check(gpu, [root], *operands, tolerance=1e-6) == ["map" if packed else "lanes"]
+
+
+def test_vectors_of_half_precision(gpu: Gpu) -> None:
+    x = half(64, 128)
+    x[0, :4] = [np.nan, np.inf, -np.inf, -0.0]
+    check(gpu, [inputs(x)[0] * 0.5], x)
+
+
+@pytest.mark.parametrize("name", ["transposed", "few", "odd"])
+def test_no_vectors(gpu: Gpu, name: str) -> None:
+    """Where each element would be read by itself, or the last axis has no vectors."""
+    x = random(*{"few": (4, 8), "odd": (70, 127)}.get(name, (64, 128)))
+    (t,) = inputs(x)
+    root = (k.transpose(t, (1, 0)) if name == "transposed" else t) + 1.0
+    assert check(gpu, [root], x, tolerance=1e-6) == ["map"]
+
+
+def windows(x: k.Tensor, size: int, stride: int, pad: int, dilation: int) -> k.Tensor:
+    """[n, c, h, w] as [n, c, out h, out w, size, size]."""
+    padded = k.pad(x, (0, 0, pad, pad), (0, 0, pad, pad), 0.0)
+    return k.windows(padded, (2, 3), (size, size), (stride, stride), (dilation, dilation))
+
+
+WINDOWS = {
+    "3": ((1, 8, 28, 28), 3, 1, 1, 1), "3 by 2": ((2, 8, 56, 56), 3, 2, 1, 1), "rows of 7": ((1, 128, 7, 7), 3, 1, 1, 1),
+    "5, rows of 14": ((1, 32, 14, 14), 5, 1, 2, 1),
+    "no padding": ((1, 8, 30, 31), 3, 1, 0, 1), "dilated": ((1, 8, 30, 30), 3, 1, 2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_depthwise_convolutions(gpu: Gpu, name: str) -> None:
+    shape, size, stride, pad, dilation = WINDOWS[name]
+    x, w, b = random(*shape), random(shape[1], 1, size * size), random(shape[1])
+    tx, tw, tb = inputs(x, w, b)
+    view = windows(tx, size, stride, pad, dilation)
+    n, c, height, width = view.shape[:4]
+    columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (n, c, size * size, height * width))
+    sums = k.reshape(k.dot(tw, columns), (n, c, height, width))
+    root = k.maximum(sums + k.reshape(tb, (c, 1, 1)), 0.0)
+    assert check(gpu, [root], x, w, b, tolerance=1e-4) == ["lanes"]
+
+
+def test_depthwise_convolutions_of_models(gpu: Gpu) -> None:
+    """As the operator defines them: a multiplier, groups and a bias."""
+    from onnx import helper
+
+    import intarsia
+
+    x, w, b = random(1, 16, 30, 30), random(32, 1, 3, 3), random(32)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], group=16, pads=[1, 1, 1, 1])
+    feeds = {"x": x, "w": w, "b": b}
+    values = [helper.make_tensor_value_info(n, 1, a.shape) for n, a in feeds.items()]
+    graph = helper.make_graph([node], "g", values, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+    provider = {"webgpu": "WebGpuExecutionProvider", "opencl": "OpenCLExecutionProvider"}[gpu.device.kind]
+    found, wanted = (
+        intarsia.InferenceSession(model, providers=[p]).run(None, feeds)[0] for p in (provider, "CPUExecutionProvider")
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_pooling(gpu: Gpu, size: int) -> None:
+    x = random(1, 16, 33, 33)
+    view = windows(inputs(x)[0], size, 2, 0, 1)
+    found = check(gpu, [k.reduce_max(view, [4, 5]), k.reduce_sum(view, [4, 5]) * 0.25], x, tolerance=1e-5)
+    assert found == ["lanes", "lanes"]

@@ -41,7 +41,17 @@ def attention() -> k.Tensor:
     return k.dot(e / k.reduce_sum(e, [3], True), value)
 
 
+def depthwise() -> k.Tensor:
+    x, w = k.input("x", F, (1, 8, 30, 30)), k.input("w", F, (8, 1, 9))
+    view = k.windows(k.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), 0.0), (2, 3), (3, 3), (1, 1), (1, 1))
+    columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (1, 8, 9, 900))
+    return k.reshape(k.dot(w, columns), (1, 8, 30, 30))
+
+
 KERNELS = {
+    "depthwise": depthwise,
+    "vectors": lambda: k.maximum(k.input("x", F, (4, 16, 128)) + k.input("b", F, (16, 1)), 0.0) * k.input("c", F, (128,)),
+    "vectors_float16": lambda: k.input("x", DType.FLOAT16, (64, 128)) * 2.0,
     "attention": attention,
     "add_relu": lambda: k.maximum(k.input("x", F, (6, 100)) + k.input("b", F, (100,)), 0.0),
     "float16": lambda: k.cast(k.input("x", F, (6, 100)), DType.FLOAT16),
@@ -79,7 +89,7 @@ def test_sizes_are_parameters_of_one_text() -> None:
         texts.add(job.kernel.source)
         sizes.add(job.kernel.sizes)
     assert len(texts) == 1
-    assert sizes == {(6000, 100), (70000, 1000)}
+    assert sizes == {(1500, 25, 100), (17500, 250, 1000)}  # vectors in all, in a row, elements of a row
 
 
 def test_a_type_that_the_device_lacks_is_refused_with_a_reason() -> None:

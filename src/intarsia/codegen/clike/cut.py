@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import attend, element, schedules, sort
+from intarsia.codegen.clike import attend, element, lanes, schedules, sort
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -262,7 +262,8 @@ class Cut:
             assert rows is not None
             self._add(schedules.row_kernel(d, rows), (name,), "rows")
         else:
-            self._add(schedules.map_kernel(d, [root]), (name,), "map")
+            by_lanes = lanes.lane_kernel(d, root)
+            self._add(by_lanes or schedules.map_kernel(d, [root]), (name,), "lanes" if by_lanes else "map")
 
     def _ordered(self, t: Tensor, args: list[Tensor]) -> Tensor:
         """A primitive that works in an order of its own, stored."""

@@ -238,16 +238,24 @@ class Dialect:
         """A size of the kernel's, an I32."""
         return f"P[{position}]"
 
-    # --- vectors of four float32 ---
+    # --- vectors of four ---
 
-    vector_type: ClassVar[str] = "float4"
-    vector_preamble: ClassVar[str] = ""  # before kernels that have vectors
+    vector_type: ClassVar[str] = "float4"  # of four float32
+    vectors: ClassVar[Mapping[str, str]] = {
+        "float": "float4", "int": "int4", "unsigned int": "uint4", "short": "short4", "unsigned short": "ushort4",
+        "signed char": "char4", "unsigned char": "uchar4",
+    }  # fmt: skip
+    """By types of elements in memory."""
 
-    def vector(self, parts: Sequence[str]) -> str:
-        return f"make_float4({', '.join(parts)})"
+    def vector_of(self, dtype: DType) -> str:
+        """The type of four neighbours in memory; "" where there is none."""
+        return self.vectors.get(self.storage.get(dtype, ""), "")
 
-    def let_vector(self, name: str, value: str) -> str:
-        return f"const {self.vector_type} {name} = {value};"
+    def vector(self, parts: Sequence[str], dtype: DType = DType.FLOAT) -> str:
+        return f"make_{self.vector_of(dtype)}({', '.join(parts)})"
+
+    def let_vector(self, name: str, value: str, kind: str = "") -> str:
+        return f"const {kind or self.vector_type} {name} = {value};"
 
     def variable_vector(self, name: str, value: str) -> str:
         return f"{self.vector_type} {name} = {value};"
@@ -260,9 +268,13 @@ class Dialect:
         """total *= factor"""
         return " ".join(f"{total}.{c} *= {factor};" for c in "xyzw")
 
-    def read_vector(self, buffer: str, at: str) -> str:
+    def read_vector(self, buffer: str, at: str, dtype: DType = DType.FLOAT) -> str:
         """Four elements from place `at`, a multiple of 4, of a buffer on."""
-        return f"((const {self.vector_type}*){buffer})[{at} >> 2]"
+        return f"((const {self.vector_of(dtype)}*){buffer})[{at} >> 2]"
+
+    def write_vector(self, buffer: str, at: str, parts: Sequence[str], dtype: DType) -> str:
+        """The statement that makes vector number `at` of a buffer one of these elements, as they are stored."""
+        return f"(({self.vector_of(dtype)}*){buffer})[{at}] = {self.vector(parts, dtype)};"
 
     # --- statements ---
 
@@ -286,13 +298,17 @@ class Dialect:
         """The type of what an array holds: values, or vectors of four."""
         return self.kinds[kind] if width == 1 else self.vector_type
 
+    def preamble(self, kernel: KernelParts) -> list[str]:
+        """Lines before the kernel."""
+        return []
+
     def source(self, kernel: KernelParts) -> str:
         """The whole text, with one entry point "main_kernel"."""
         arguments = [f"const {self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.operands]
         arguments += [f"{self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.outputs]
         arguments += ["const int* __restrict__ P"] if kernel.parameters else []
         arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
-        lines = [self.vector_preamble] if any(self.vector_type in line for line in kernel.body) and self.vector_preamble else []
+        lines = self.preamble(kernel)
         lines += [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
         lines += [f"  __shared__ {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
         return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"

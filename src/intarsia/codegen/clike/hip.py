@@ -6,10 +6,12 @@ through memory that their group shares, behind barriers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from intarsia.codegen.clike.dialect import Dialect, Limits
+from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.graph.dtypes import DType
 
 
 class Hip(Dialect):
@@ -21,10 +23,21 @@ class Hip(Dialect):
 
     name: ClassVar[str] = "HIP C"
     vector_type: ClassVar[str] = "f4"
-    vector_preamble: ClassVar[str] = "typedef float f4 __attribute__((ext_vector_type(4)));"
+    vectors: ClassVar[Mapping[str, str]] = {
+        "float": "f4", "int": "i4", "unsigned int": "u4", "short": "s4", "unsigned short": "us4", "signed char": "c4",
+        "unsigned char": "uc4",
+    }  # fmt: skip
 
-    def vector(self, parts: Sequence[str]) -> str:
-        return f"(f4){{{', '.join(parts)}}}"
+    def preamble(self, kernel: KernelParts) -> list[str]:
+        text = "\n".join(kernel.body)
+        used = [(element, name) for element, name in self.vectors.items() if re.search(rf"\b{name}\b", text)]
+        return [f"typedef {element} {name} __attribute__((ext_vector_type(4)));" for element, name in used]
+
+    def vector(self, parts: Sequence[str], dtype: DType = DType.FLOAT) -> str:
+        element = self.storage[dtype]
+        plain = element in ("float", "int", "unsigned int")
+        values = parts if plain else [f"({element})({p})" for p in parts]  # braces refuse what may become less
+        return f"({self.vector_of(dtype)}){{{', '.join(values)}}}"
 
     def add_scaled(self, total: str, factor: str, vector: str) -> str:
         return f"{total} += {factor} * {vector};"

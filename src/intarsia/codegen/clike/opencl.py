@@ -49,14 +49,22 @@ class OpenCl(Dialect):
     def bitcast(self, value: str, source: Kind, target: Kind) -> str:
         return f"as_{self.kinds[target]}({value})"
 
-    def vector(self, parts: Sequence[str]) -> str:
-        return f"(float4)({', '.join(parts)})"
+    vectors: ClassVar[Mapping[str, str]] = {
+        "float": "float4", "int": "int4", "uint": "uint4", "short": "short4", "ushort": "ushort4", "char": "char4",
+        "uchar": "uchar4", "signed char": "char4", "unsigned char": "uchar4",
+    }  # fmt: skip
+
+    def vector(self, parts: Sequence[str], dtype: DType = DType.FLOAT) -> str:
+        return f"({self.vector_of(dtype)})({', '.join(parts)})"
 
     def add_scaled(self, total: str, factor: str, vector: str) -> str:
         return f"{total} += {factor} * {vector};"
 
-    def read_vector(self, buffer: str, at: str) -> str:
+    def read_vector(self, buffer: str, at: str, dtype: DType = DType.FLOAT) -> str:
         return f"vload4({at} >> 2, {buffer})"
+
+    def write_vector(self, buffer: str, at: str, parts: Sequence[str], dtype: DType) -> str:
+        return f"vstore4({self.vector(parts, dtype)}, {at}, {buffer});"
 
     def source(self, kernel: KernelParts) -> str:
         arguments = [f"__global const {self.element(b.dtype)}* restrict {b.name}" for b in kernel.operands]

@@ -67,8 +67,9 @@ class Values:
             self.operands[name] = self._buffer(f"X{len(self.operands)}", dtype, count, vectors)
         return self.operands[name].name
 
-    def output(self, dtype: DType, shape: Sequence[Dim]) -> str:
-        self.outputs.append(self._buffer(f"Y{len(self.outputs)}", dtype, int(product(shape))))  # type: ignore[arg-type]
+    def output(self, dtype: DType, shape: Sequence[Dim], vectors: bool = False) -> str:
+        """The buffer of a result. `vectors`: it has them as its elements, where the dialect says so."""
+        self.outputs.append(self._buffer(f"Y{len(self.outputs)}", dtype, int(product(shape)), vectors))  # type: ignore[arg-type]
         return self.outputs[-1].name
 
     def _buffer(self, name: str, dtype: DType, count: int, vectors: bool = False) -> Buffer:
@@ -198,29 +199,40 @@ class Values:
     def read_vector(self, leaf: object, dtype: DType, count: int, at: str) -> str:
         """Four elements of a leaf of `vector_leaves`, from place `at`, a multiple of 4, on."""
         buffer = self.operand(leaf, dtype, count)
-        return self._place(buffer, f"{at} >> 2u") if buffer in self._vectors else self.dialect.read_vector(buffer, at)
+        return self._place(buffer, f"{at} >> 2u") if buffer in self._vectors else self.dialect.read_vector(buffer, at, dtype)
+
+    def write_vector(self, buffer: str, dtype: DType, at: str, parts: Sequence[str], block: Block) -> None:
+        """Four elements as vector number `at` of an output."""
+        if buffer in self._vectors:
+            self.write(buffer, at, self.dialect.vector(parts, dtype), block)
+        else:
+            block.write(self.dialect.write_vector(buffer, at, parts, dtype))
 
     def write(self, buffer: str, at: str, value: str, block: Block) -> None:
         block.write(f"{buffer}_put({at}, {value});" if buffer in self._split else f"{buffer}[{at}] = {value};")
 
     def load(self, buffer: str, dtype: DType, at: str, block: Block) -> str:
         """An element of a buffer."""
-        e, kind = self.elements, KINDS[dtype]
-        many = self.dialect.packed(dtype)
+        e, many = self.elements, self.dialect.packed(dtype)
         if many == 1:
-            if dtype in _AS_THEY_ARE:
-                return e.let(block, self.read(buffer, at), kind)
-            raw = self.dialect.convert(self.read(buffer, at), kind if kind is Kind.I32 else Kind.U32, Kind.U32)
-            return e.from_bits(e.let(block, raw, Kind.U32), dtype, block)
+            return self.decoded(self.read(buffer, at), dtype, block)
         width, log = 32 // many, many.bit_length() - 1
         shift = self.dialect.shift(f"({at} & {many - 1}) * {width}", Kind.I32)
         word = e.let(block, f"({self.read(buffer, f'{at} >> {log}u')} >> ({shift}))", Kind.U32)
         return e.from_bits(word, dtype, block)
 
+    def decoded(self, stored: str, dtype: DType, block: Block) -> str:
+        """The value of what lies in a buffer that is not packed."""
+        e, kind = self.elements, KINDS[dtype]
+        if dtype in AS_THEY_ARE:
+            return e.let(block, stored, kind)
+        raw = self.dialect.convert(stored, kind if kind is Kind.I32 else Kind.U32, Kind.U32)
+        return e.from_bits(e.let(block, raw, Kind.U32), dtype, block)
+
     def store(self, buffer: str, dtype: DType, at: str, value: str, block: Block) -> None:
         """Write an element of a buffer that is not packed."""
         assert self.dialect.packed(dtype) == 1
-        if dtype not in _AS_THEY_ARE:
+        if dtype not in AS_THEY_ARE:
             value = f"({self.dialect.element(dtype)})({self.elements.to_bits(value, dtype, block)})"
         self.write(buffer, at, value, block)
 
@@ -383,7 +395,7 @@ def _counted(t: Tensor, at: Sequence[Index]) -> Index | None:
     return at[t.attrs[0]] if t.prim == "iota" else None
 
 
-_AS_THEY_ARE = frozenset(
+AS_THEY_ARE = frozenset(
     (DType.FLOAT, DType.DOUBLE, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT32, DType.UINT64,
      DType.UINT8, DType.UINT16)
 )  # fmt: skip

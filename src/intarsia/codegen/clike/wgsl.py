@@ -114,11 +114,13 @@ class Wgsl(Dialect):
     vector_type: ClassVar[str] = "vec4<f32>"
     typed_buffers: ClassVar[bool] = True
 
-    def vector(self, parts: Sequence[str]) -> str:
-        return f"vec4<f32>({', '.join(parts)})"
+    vectors: ClassVar[Mapping[str, str]] = {kind: f"vec4<{kind}>" for kind in ("f32", "i32", "u32")}
 
-    def let_vector(self, name: str, value: str) -> str:
-        return f"let {name}: vec4<f32> = {value};"
+    def vector(self, parts: Sequence[str], dtype: DType = DType.FLOAT) -> str:
+        return f"{self.vector_of(dtype)}({', '.join(parts)})"
+
+    def let_vector(self, name: str, value: str, kind: str = "") -> str:
+        return f"let {name}: {kind or self.vector_type} = {value};"
 
     def variable_vector(self, name: str, value: str) -> str:
         return f"var {name}: vec4<f32> = {value};"
@@ -132,7 +134,7 @@ class Wgsl(Dialect):
         access: list[str] = []
         for b in (*kernel.operands, *kernel.outputs):
             names = [b.name, *(f"{b.name}w{i}" for i in range(1, b.windows))]
-            element = self.vector_type if b.vectors else self.element(b.dtype)
+            element = self.vector_of(b.dtype) if b.vectors else self.element(b.dtype)
             for n in names:
                 lines.append(f"@group(0) @binding({len(lines)}) var<storage, read_write> {n}: array<{element}>;")
             access += self._access(names, element, self.window(b.dtype) // (4 if b.vectors else 1)) if b.windows > 1 else []

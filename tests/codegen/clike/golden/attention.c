@@ -89,9 +89,15 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
 
 extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int* __restrict__ P) {
   const int p0 = P[0];
-  const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
-  if (i < p0) {
-    const float v0 = X0[i];
-    Y0[i] = v0;
+  const int w = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
+  if (w < p0) {
+    const int a1 = w;
+    const int v1 = (a1 * 4);
+    const float4 w0 = ((const float4*)X0)[v1 >> 2];
+    const float v2 = w0.x;
+    const float v3 = w0.y;
+    const float v4 = w0.z;
+    const float v5 = w0.w;
+    ((float4*)Y0)[w] = make_float4(v2, v3, v4, v5);
   }
 }

@@ -89,9 +89,15 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
 
 __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__global const float* restrict X0, __global float* restrict Y0, __global const int* restrict P) {
   const int p0 = P[0];
-  const int i = (((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0)) * 64 + (int)get_local_id(0));
-  if (i < p0) {
-    const float v0 = X0[i];
-    Y0[i] = v0;
+  const int w = (((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0)) * 64 + (int)get_local_id(0));
+  if (w < p0) {
+    const int a1 = w;
+    const int v1 = (a1 * 4);
+    const float4 w0 = vload4(v1 >> 2, X0);
+    const float v2 = w0.x;
+    const float v3 = w0.y;
+    const float v4 = w0.z;
+    const float v5 = w0.w;
+    vstore4((float4)(v2, v3, v4, v5), w, Y0);
   }
 }

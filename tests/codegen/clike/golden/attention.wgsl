@@ -94,15 +94,21 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
   }
 }
 
-@group(0) @binding(0) var<storage, read_write> X0: array<f32>;
-@group(0) @binding(1) var<storage, read_write> Y0: array<f32>;
+@group(0) @binding(0) var<storage, read_write> X0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> Y0: array<vec4<f32>>;
 @group(0) @binding(2) var<uniform> P: array<vec4<i32>, 1>;
 @compute @workgroup_size(64)
 fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let p0: i32 = P[0].x;
-  let i: i32 = ((i32(group.y) * i32(grid.x) + i32(group.x)) * 64 + i32(thread));
-  if (i < p0) {
-    let v0: f32 = X0[i];
-    Y0[i] = v0;
+  let w: i32 = ((i32(group.y) * i32(grid.x) + i32(group.x)) * 64 + i32(thread));
+  if (w < p0) {
+    let a1: i32 = w;
+    let v1: i32 = (a1 * 4);
+    let w0: vec4<f32> = X0[v1 >> 2u];
+    let v2: f32 = w0.x;
+    let v3: f32 = w0.y;
+    let v4: f32 = w0.z;
+    let v5: f32 = w0.w;
+    Y0[w] = vec4<f32>(v2, v3, v4, v5);
   }
 }

@@ -1,0 +1,58 @@
+__kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__global const float* restrict X0, __global const float* restrict X1, __global const float* restrict X2, __global float* restrict Y0, __global const int* restrict P) {
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int p3 = P[3];
+  const int p4 = P[4];
+  const int w = (((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0)) * 64 + (int)get_local_id(0));
+  if (w < p0) {
+    const int v0 = (w / p1);
+    const int a0 = v0;
+    const int v1 = (w / p2);
+    const int v2 = (v1 % p3);
+    const int a1 = v2;
+    const int v3 = (w % p2);
+    const int a2 = v3;
+    const int v5 = (a0 * p0);
+    const int v6 = (a1 * p4);
+    const int v7 = (v5 + v6);
+    const int v8 = (a2 * 4);
+    const int v9 = (v7 + v8);
+    const float4 w4 = vload4(v9 >> 2, X0);
+    const float v10 = w4.x;
+    const float v11 = X1[a1];
+    const float v12 = (v10 + v11);
+    const float v13 = ((v12 > 0.0f) ? v12 : 0.0f);
+    const uint v14 = (as_uint(v12) & 0x7fffffffu);
+    const bool v15 = (v14 > 0x7f800000u);
+    const float v16 = (v15 ? v12 : v13);
+    const float4 w17 = vload4(v8 >> 2, X2);
+    const float v18 = w17.x;
+    const float v19 = (v16 * v18);
+    const float v20 = w4.y;
+    const float v21 = (v20 + v11);
+    const float v22 = ((v21 > 0.0f) ? v21 : 0.0f);
+    const uint v23 = (as_uint(v21) & 0x7fffffffu);
+    const bool v24 = (v23 > 0x7f800000u);
+    const float v25 = (v24 ? v21 : v22);
+    const float v26 = w17.y;
+    const float v27 = (v25 * v26);
+    const float v28 = w4.z;
+    const float v29 = (v28 + v11);
+    const float v30 = ((v29 > 0.0f) ? v29 : 0.0f);
+    const uint v31 = (as_uint(v29) & 0x7fffffffu);
+    const bool v32 = (v31 > 0x7f800000u);
+    const float v33 = (v32 ? v29 : v30);
+    const float v34 = w17.z;
+    const float v35 = (v33 * v34);
+    const float v36 = w4.w;
+    const float v37 = (v36 + v11);
+    const float v38 = ((v37 > 0.0f) ? v37 : 0.0f);
+    const uint v39 = (as_uint(v37) & 0x7fffffffu);
+    const bool v40 = (v39 > 0x7f800000u);
+    const float v41 = (v40 ? v37 : v38);
+    const float v42 = w17.w;
+    const float v43 = (v41 * v42);
+    vstore4((float4)(v19, v27, v35, v43), w, Y0);
+  }
+}

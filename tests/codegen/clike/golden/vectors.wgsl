@@ -1,0 +1,64 @@
+@group(0) @binding(0) var<storage, read_write> X0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> X1: array<f32>;
+@group(0) @binding(2) var<storage, read_write> X2: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read_write> Y0: array<vec4<f32>>;
+@group(0) @binding(4) var<uniform> P: array<vec4<i32>, 2>;
+@compute @workgroup_size(64)
+fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let p0: i32 = P[0].x;
+  let p1: i32 = P[0].y;
+  let p2: i32 = P[0].z;
+  let p3: i32 = P[0].w;
+  let p4: i32 = P[1].x;
+  let w: i32 = ((i32(group.y) * i32(grid.x) + i32(group.x)) * 64 + i32(thread));
+  if (w < p0) {
+    let v0: i32 = (w / p1);
+    let a0: i32 = v0;
+    let v1: i32 = (w / p2);
+    let v2: i32 = (v1 % p3);
+    let a1: i32 = v2;
+    let v3: i32 = (w % p2);
+    let a2: i32 = v3;
+    let v5: i32 = (a0 * p0);
+    let v6: i32 = (a1 * p4);
+    let v7: i32 = (v5 + v6);
+    let v8: i32 = (a2 * 4);
+    let v9: i32 = (v7 + v8);
+    let w4: vec4<f32> = X0[v9 >> 2u];
+    let v10: f32 = w4.x;
+    let v11: f32 = X1[a1];
+    let v12: f32 = (v10 + v11);
+    let v13: f32 = select(0.0f, v12, (v12 > 0.0f));
+    let v14: u32 = (bitcast<u32>(v12) & 0x7fffffffu);
+    let v15: bool = (v14 > 0x7f800000u);
+    let v16: f32 = select(v13, v12, v15);
+    let w17: vec4<f32> = X2[v8 >> 2u];
+    let v18: f32 = w17.x;
+    let v19: f32 = (v16 * v18);
+    let v20: f32 = w4.y;
+    let v21: f32 = (v20 + v11);
+    let v22: f32 = select(0.0f, v21, (v21 > 0.0f));
+    let v23: u32 = (bitcast<u32>(v21) & 0x7fffffffu);
+    let v24: bool = (v23 > 0x7f800000u);
+    let v25: f32 = select(v22, v21, v24);
+    let v26: f32 = w17.y;
+    let v27: f32 = (v25 * v26);
+    let v28: f32 = w4.z;
+    let v29: f32 = (v28 + v11);
+    let v30: f32 = select(0.0f, v29, (v29 > 0.0f));
+    let v31: u32 = (bitcast<u32>(v29) & 0x7fffffffu);
+    let v32: bool = (v31 > 0x7f800000u);
+    let v33: f32 = select(v30, v29, v32);
+    let v34: f32 = w17.z;
+    let v35: f32 = (v33 * v34);
+    let v36: f32 = w4.w;
+    let v37: f32 = (v36 + v11);
+    let v38: f32 = select(0.0f, v37, (v37 > 0.0f));
+    let v39: u32 = (bitcast<u32>(v37) & 0x7fffffffu);
+    let v40: bool = (v39 > 0x7f800000u);
+    let v41: f32 = select(v38, v37, v40);
+    let v42: f32 = w17.w;
+    let v43: f32 = (v41 * v42);
+    Y0[w] = vec4<f32>(v19, v27, v35, v43);
+  }
+}
