@@ -44,12 +44,13 @@ class FeedReader:
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = tuple(values)
         self._slots: list[_Slot] = [(v.name, _plain_dtype(v.type), _taker(v.type)) for v in values]
-        self._shapes = [_plain_shape(v.type) for v in values]
+        shapes: dict[object, tuple[int | str | None, ...] | None] = {}
+        self._shapes = [shapes.setdefault(s, s) for s in (_plain_shape(v.type) for v in values)]  # equal ones are one object
         self._count = len(self._slots)
         self._known: set[tuple[tuple[int, ...] | None, ...]] = set()
 
     def quick(self, feed: Mapping[str, Any]) -> list[Any] | None:
-        """The inputs, where they need no conversion and their shapes have been seen before; else None."""
+        """The inputs, where they need no conversion and have the sizes that are expected; else None."""
         if len(feed) != self._count:
             return None
         inputs = []
@@ -65,7 +66,12 @@ class FeedReader:
                 return None
             inputs.append(value)
             shapes.append(value.shape if type(value) is np.ndarray else None)
-        return inputs if tuple(shapes) in self._known else None
+        key = tuple(shapes)
+        if key not in self._known:
+            if not self._fit(inputs):
+                return None
+            self._remember(key)
+        return inputs
 
     def read(self, feed: Mapping[str, Any]) -> list[Any]:
         """The inputs, converted and checked.
@@ -88,10 +94,13 @@ class FeedReader:
                 raise InvalidArgument(f"Invalid input name: {name}; {nearest(name, names)}")
         inputs = [converted(column_array(feed.get(v.name), v), v.type, f"input {v.name!r}") for v in self.values]
         self._check_sizes(inputs)
+        self._remember(tuple([x.shape if isinstance(x, _TENSORS) else None for x in inputs]))
+        return inputs
+
+    def _remember(self, shapes: tuple[tuple[int, ...] | None, ...]) -> None:
         if len(self._known) >= _KNOWN_SHAPES:
             self._known.clear()
-        self._known.add(tuple([x.shape if isinstance(x, _TENSORS) else None for x in inputs]))
-        return inputs
+        self._known.add(shapes)
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
         if self._fit(inputs):
@@ -104,12 +113,18 @@ class FeedReader:
     def _fit(self, inputs: Sequence[Any]) -> bool:
         """Whether all sizes are as expected; where not, `check_shape` says what is wrong."""
         sizes: dict[str, int] = {}
+        before: object = None
+        fitting: object = None
         for expected, array in zip(self._shapes, inputs, strict=True):
             if expected is None or not isinstance(array, _TENSORS):
                 continue
-            if len(array.shape) != len(expected):
+            shape = array.shape
+            if expected is before and shape == fitting:
+                continue
+            if len(shape) != len(expected):
                 return False
-            for given, size in zip(array.shape, expected, strict=True):
+            before, fitting = expected, shape
+            for given, size in zip(shape, expected, strict=True):
                 if size is not None and given != (sizes.setdefault(size, given) if isinstance(size, str) else size):
                     return False
         return True

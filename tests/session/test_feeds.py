@@ -95,16 +95,29 @@ class TestSizes:
 
 
 class TestQuick:
-    """Arrays that need nothing, of shapes that have been checked, are taken as they are."""
+    """Arrays that need nothing, of sizes that fit, are taken as they are."""
 
-    def test_only_after_a_check(self) -> None:
-        reader = FeedReader(READER)
-        feed = {"a": A, "b": B}
-        assert reader.quick(feed) is None
-        reader.read(feed)
-        found = reader.quick(feed)
-        assert found is not None
-        assert found[0] is A
+    def test_of_any_shape_that_fits(self) -> None:
+        n, m = symbol("n"), symbol("m")
+        kinds = {"a": (n, m), "b": (n, m), "c": (n, 3), "d": (m,)}
+        reader = FeedReader([Value(name, TensorType(DType.FLOAT, shape)) for name, shape in kinds.items()])
+
+        def feed(*shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+            return {name: np.ones(shape, np.float32) for name, shape in zip(kinds, shapes, strict=True)}
+
+        for _ in range(2):
+            for size in (1, 2, 5):
+                fitting = feed((size, 7), (size, 7), (size, 3), (7,))
+                found = reader.quick(fitting)
+                assert found is not None
+                assert all(x is y for x, y in zip(found, fitting.values(), strict=True))
+            for shapes in (
+                ((2, 7), (3, 7), (2, 3), (7,)), ((2, 7), (2, 7), (3, 3), (7,)), ((2, 7), (2, 7), (2, 4), (7,)),
+                ((2, 7), (2, 7), (2, 3), (6,)), ((2, 7), (2, 7), (2, 3), (7, 1)), ((2, 7, 1), (2, 7, 1), (2, 3), (7,)),
+            ):  # fmt: skip
+                assert reader.quick(feed(*shapes)) is None
+                with pytest.raises(InvalidArgument, match=r"expected one size|Invalid rank|invalid dimensions"):
+                    reader.read(feed(*shapes))
 
     @pytest.mark.parametrize(
         "other",
@@ -374,9 +387,9 @@ class TestOtherTypes:
         assert converted(A, SparseTensorType(DType.FLOAT, (2, 3)), "x") is A
 
 
-def test_inputs_of_float64_are_known_when_they_come_again() -> None:
+def test_inputs_of_float64_are_taken_as_they_are() -> None:
     reader = FeedReader([Value("x", TensorType(DType.DOUBLE, (2,)))])
-    feed = {"x": np.ones(2)}
-    assert reader.quick(feed) is None
-    reader.read(feed)
-    assert reader.quick(feed) is not None
+    x = np.ones(2)
+    found = reader.quick({"x": x})
+    assert found is not None
+    assert found[0] is x

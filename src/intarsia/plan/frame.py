@@ -12,18 +12,20 @@ that.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Expr, evaluate_all, evaluate_many
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.plan import call
 from intarsia.plan.arena import align, place
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Below, Code, Jump, Ref, Step, form_of
+from intarsia.plan.together import ManySizes, Numbers
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
@@ -103,14 +105,16 @@ def _scratch_of(step: Step | Jump) -> Callable[..., Any]:
 class Rebinding:
     """What a frame found for given sizes: the words of a state before addresses are known, and what `BoundSegment` has."""
 
-    __slots__ = ("arena_nbytes", "frame", "long", "outputs", "serial", "sliced", "words", "workspace_nbytes")
+    __slots__ = ("arena_nbytes", "course", "frame", "long", "outputs", "row", "serial", "sliced", "words", "workspace_nbytes")
 
     def __init__(
         self, frame: Frame, words: np.ndarray, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
         arena_nbytes: int, workspace_nbytes: int, long: bool, sliced: dict[int, tuple[int, int]],
+        course: Course | None = None, row: int = 0,
     ) -> None:  # fmt: skip
         self.frame, self.words, self.outputs, self.serial = frame, words, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long, self.sliced = arena_nbytes, workspace_nbytes, long, sliced
+        self.course, self.row = course, row  # of which it is a part
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,51 @@ class Repeated:
     serial: np.ndarray
     arena_nbytes: int
     outputs: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Words for many sizes: those of the first, and what the others have in the places where they differ."""
+
+    first: np.ndarray
+    places: np.ndarray
+    rows: np.ndarray  # int64 [sizes, places]
+
+
+@dataclass(frozen=True)
+class _Many:
+    """What a frame works out for many sizes at once; the attributes are those of `Repeated`."""
+
+    words: _Words
+    serial: np.ndarray
+    arena_nbytes: int
+    values: np.ndarray
+    nbytes: np.ndarray
+    workspace_nbytes: int
+
+
+class Course:
+    """Sizes that are bound ahead. A state goes from one to the next by other numbers among its call's externals, which are
+    patched into the places where words differ.
+
+    Attributes:
+        words, places, rows: the first sizes' words, which of them differ, and int64 [sizes, places] what they are.
+        steady: whether the same steps are serial for all sizes.
+        free, states: those that nobody uses, and all, shared by the segments bound to these sizes.
+    """
+
+    def __init__(self, words: _Words, serial: np.ndarray) -> None:
+        self.words, self.places, self.rows = words.first, words.places, np.ascontiguousarray(words.rows)
+        self.address, self.row_nbytes = int(self.rows.ctypes.data), 8 * len(self.places)
+        self.steady = bool((serial == serial[0]).all())
+        self.free: list[Any] = []
+        self.states: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def patches(self, frame: Frame) -> np.ndarray:
+        """Those of the frame, and one for each word that differs, from the externals behind all others."""
+        segment = frame.segment
+        numbers = len(segment.inputs) + len(segment.outputs) + np.arange(len(self.places))
+        return np.concatenate([frame.patches, np.stack([self.places, numbers, 0 * numbers], 1)])
 
 
 class Frame:
@@ -296,10 +345,48 @@ class Frame:
 
         `envs` has an array of Python's integers for each symbol, as `evaluate_many` takes them.
         """
+        found = self._many(envs, count)
+        if found is None:
+            return None
+        words = np.repeat(found.words.first[None], count, axis=0)
+        words[:, found.words.places] = found.words.rows
+        numbers_of = [list(self.segment.buffers).index(n) for n in self.segment.outputs]
+        return Repeated(self, words, found.serial, found.arena_nbytes, found.nbytes[:, numbers_of])
+
+    def bind_ahead(self, envs: Sequence[Mapping[str, int]]) -> list[Rebinding] | None:
+        """The segment for each of these sizes, with one layout for all, so that states go from one to the next; None where
+        they do not all fit together, want other addresses, or are so much work that binding them is nothing beside it."""
+        columns = {name: np.array([env[name] for env in envs], object) for name in envs[0]}
+        try:
+            found = self._many(columns, len(envs))
+        except InvalidArgument:  # a size further on, which nobody may ever ask for
+            return None
+        if found is None:
+            return None
+        ends = [self._work(found.values[i], _sizes_of(envs[i]), found.nbytes[i]) for i in (0, len(envs) - 1)]
+        if any(call.slices(float(work.max(initial=0)), self.threads) > 1 for work in ends):
+            return None
+        serial = found.serial & ~(self.jumps & ~np.all(found.serial, axis=1, keepdims=True))
+        course, long = Course(found.words, serial), any(call.is_long(float(work.sum())) for work in ends) or self.loops
+        kinds = [self.segment.buffers[n].dtype.numpy for n in self.segment.outputs]
+        known: dict[object, list[tuple[tuple[int, ...], np.dtype]]] = {}
+        for p, kind in zip(self.output_places, kinds, strict=True):
+            if (*p, kind) not in known:
+                known[*p, kind] = [(tuple(shape), kind) for shape in found.values[:, p].tolist()]
+        outputs = [known[*p, kind] for p, kind in zip(self.output_places, kinds, strict=True)]
+        return [
+            Rebinding(
+                self, course.words, [of[i] for of in outputs], serial[i], found.arena_nbytes,
+                found.workspace_nbytes, long, {}, course, i,
+            )
+            for i in range(len(envs))
+        ]  # fmt: skip
+
+    def _many(self, envs: Mapping[str, np.ndarray], count: int) -> _Many | None:
         dims, values = list(self.sizes.places), np.empty((count, len(self.sizes.places)), np.int64)
         try:
-            found = evaluate_many(dims, envs)
-            for column, value in enumerate(found):
+            evaluated = evaluate_many(dims, envs)
+            for column, value in enumerate(evaluated):
                 values[:, column] = value
         except (ValueError, ZeroDivisionError, OverflowError):
             return None
@@ -309,33 +396,49 @@ class Frame:
         columns = values.T.tolist()
         if not all(holds(kind, a, b) for kind, i, j in self.constraints for a, b in zip(columns[i], columns[j], strict=True)):
             return None
-        varying = frozenset(name for name, column in envs.items() if (column != column[0]).any())
-        sizes = [_Noted({name: int(column[i]) for name, column in envs.items()}, varying) for i in range(count)]
+        sizes = ManySizes(envs, count)
         scratch = np.zeros((count, len(self.scratched)), np.int64)
         for ask, which in self.asked_scratch:
-            scratch[:, which] = np.array(_for_each(sizes, ask, self.threads), np.int64)[:, None]
-        words = np.repeat(self.words[None], count, axis=0)
-        words[:, self.sized] = values[:, self.sized_places]
-        for asked, places in zip(self.asked, self.asked_places, strict=True):
-            numbers = _for_each(sizes, partial(self._asked_numbers, asked))
-            if any(row is None for row in numbers):
-                return None
-            words[:, places] = np.array(numbers, np.int64)[:, None, :]
+            scratch[:, which] = sizes.values(ask, self.threads).astype(np.int64)[:, None]
         offsets, arena_nbytes = self._offsets(np.concatenate([nbytes[:, self.slot_buffers], scratch], 1).max(0))
-        words[:, self.arena] = offsets[self.arena_slots] + self.arena_offsets
+        words = self._many_words(sizes, values, offsets)
+        if words is None:
+            return None
         serial = np.repeat(self.jumps[None], count, axis=0)
         serial[:, self.below] = values[:, self.below_work] < self.below_least
         for ask, which in self.asked_serial:
-            serial[:, which] = np.array(_for_each(sizes, ask), bool)[:, None]
-        numbers_of = [list(self.segment.buffers).index(n) for n in self.segment.outputs]
-        return Repeated(self, words, serial, arena_nbytes, nbytes[:, numbers_of])
+            serial[:, which] = sizes.values(ask).astype(bool)[:, None]
+        return _Many(words, serial, arena_nbytes, values, nbytes, int(scratch.max(initial=0)))
 
-    def _asked_numbers(self, asked: _Asked, size: Callable[[Dim], int]) -> list[int] | None:
-        given = asked.step.arguments(size, self.threads)
+    def _many_words(self, sizes: ManySizes, values: np.ndarray, offsets: np.ndarray) -> _Words | None:
+        first = self.words.copy()
+        first[self.arena] = offsets[self.arena_slots] + self.arena_offsets
+        found = [(self.sized[None], values[:, self.sized_places])]
+        for asked, places in zip(self.asked, self.asked_places, strict=True):
+            numbers = np.empty((sizes.count, len(asked.numbers)), np.int64)
+            for which, given in sizes.each(asked.step.arguments, self.threads):
+                if not self._take_numbers(asked, given, numbers, which):
+                    return None
+            found.append((places, numbers))
+        differing, rows = [], []
+        for places, numbers in found:
+            first[places] = numbers[0]
+            varying = (numbers != numbers[0]).any(0)
+            differing.append(places[:, varying].reshape(-1))
+            rows.append(np.tile(numbers[:, varying], (1, len(places))))
+        return _Words(first, np.concatenate(differing), np.concatenate(rows, 1))
+
+    @staticmethod
+    def _take_numbers(asked: _Asked, given: Sequence[Any], numbers: np.ndarray, which: np.ndarray) -> bool:
+        """Note the numbers among a step's arguments for some sizes; False where it wants other addresses."""
         if len(given) != asked.count or any(given[j] != a for j, a in asked.refs):
-            return None
-        numbers = [given[j] for j in asked.numbers]
-        return numbers if all(type(x) is int for x in numbers) else None  # type: ignore[return-value]
+            return False
+        for column, j in enumerate(asked.numbers):
+            x = given[j]
+            if type(x) is not int and not isinstance(x, Numbers):
+                return False
+            numbers[which, column] = x.values if isinstance(x, Numbers) else x
+        return True
 
     def _nbytes(self, values: np.ndarray) -> np.ndarray | None:
         """Bytes of every buffer, for each row of `values`; None where a size is negative or a buffer absurdly large."""
@@ -416,33 +519,6 @@ def holds(kind: str, left: int, right: int) -> bool:
     if kind == "divisor":
         return left != 0 or right == 0
     return left == right or (kind == "broadcast" and left == 1) or (kind == "least" and left > right)
-
-
-class _Noted:
-    """Sizes of one environment, as a function; notes whether one was asked for that depends on a varying symbol."""
-
-    def __init__(self, env: Mapping[str, int], varying: frozenset[str]) -> None:
-        self.env, self.varying, self.varied = env, varying, False
-        self._known: dict[Dim, int] = {}
-
-    def __call__(self, d: Dim) -> int:
-        if not isinstance(d, Expr):
-            return d
-        if not self.varied and d.symbols & self.varying:
-            self.varied = True
-        value = self._known.get(d)
-        if value is None:
-            value = self._known[d] = d.evaluate(self.env)
-        return value
-
-
-def _for_each(sizes: Sequence[_Noted], ask: Callable[..., Any], *further: Any) -> list[Any]:
-    """What a function of sizes answers for each environment; it is asked once where it looks at none that differs."""
-    sizes[0].varied = False
-    first = ask(sizes[0], *further)
-    if not sizes[0].varied:
-        return [first] * len(sizes)
-    return [first, *(ask(size, *further) for size in sizes[1:])]
 
 
 def _columns(rows: Sequence[tuple[int, ...]], count: int) -> tuple[np.ndarray, ...]:

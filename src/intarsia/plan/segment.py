@@ -13,6 +13,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,12 @@ from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.arena import place
-from intarsia.plan.frame import Frame, Rebinding
+from intarsia.plan.frame import Course, Frame, Rebinding
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
-_OF_A_PROCESS = frozenset(("steps", "addresses", "arena", "_bound", "_frames", "_lock"))
+_OF_A_PROCESS = frozenset(("steps", "addresses", "arena", "_bound", "_frames", "_lock", "checks"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
@@ -190,6 +191,22 @@ class Segment:
                     del self._bound[next(iter(self._bound))]
         return found
 
+    def bind_ahead(self, envs: Sequence[Mapping[str, int]], threads: int) -> list[BoundSegment] | None:
+        """As `bind` for sizes that are likely to come one after the other, made together; None where that cannot be."""
+        if self.arena.limit:
+            return None
+        for frame in tuple(self._frames.get(threads, ())):
+            found = frame.bind_ahead(envs)
+            if found is not None:
+                return [BoundSegment.of(self, f, env) for f, env in zip(found, envs, strict=True)]
+        return None
+
+    @cached_property
+    def checks(self) -> tuple[bool, bytes]:
+        """Whether a step reports indices that are out of range, divisions by 0, or singular matrices; and the status words of
+        a state while none has."""
+        return any(step.checked for step in self.steps), bytes(8 * len(self.steps))
+
     def loops(self) -> list[tuple[int, int]]:
         """First and last step of each loop, inner ones first."""
         return [(i + step.offset, i) for i, step in enumerate(self.steps) if isinstance(step, Jump) and step.offset < 0]
@@ -265,19 +282,19 @@ class BoundSegment:
         self._found, self._env = found, dict(env)
         self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
         self.workspace_nbytes = found.workspace_nbytes
-        self._begin(segment)
+        self._begin(segment, found.course)
         self.long, self.sliced = found.long, found.sliced
         return self
 
-    def _begin(self, segment: Segment) -> None:
+    def _begin(self, segment: Segment, course: Course | None = None) -> None:
         self.segment = segment
-        self.checked = any(step.checked for step in segment.steps)
-        self.unset = bytes(8 * len(segment.steps))  # a state's status words while no step has set one
+        self.checked, self.unset = segment.checks
         self.long = False  # a run may take more than a millisecond
         self.sliced: dict[int, tuple[int, int]] = {}  # step -> slices for each thread, bytes of scratch of each thread
         self._keep = segment.arena.keep
-        self._free: list[State] = []
-        self._states: weakref.WeakSet[State] = weakref.WeakSet()
+        self._course = course
+        self._free: list[State] = [] if course is None else course.free
+        self._states: weakref.WeakSet[State] = weakref.WeakSet() if course is None else course.states
 
     def __getattr__(self, name: str) -> Any:
         if name != "shapes":
@@ -326,9 +343,12 @@ class BoundSegment:
         try:
             state = self._free.pop()
         except IndexError:
-            return State(self, timed)
+            state = State(self, timed)
         if state.lease is None:
             state.settle(self.segment.arena.lease(self, self.arena_nbytes))
+        if self._course is not None:
+            assert self._found is not None
+            state.become(self._found, self._course)
         return state
 
     def release(self, state: State) -> None:
@@ -376,7 +396,9 @@ class State:
             self._fill(bound)
         else:
             self._fill_by(bound._found)
-        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
+        further = 0 if bound._course is None else len(bound._course.places)
+        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs) + further))()
+        self._behind = ctypes.addressof(self.externals) + ctypes.sizeof(self.externals)
         self.block = call.call_words(
             self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
             ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
@@ -436,13 +458,13 @@ class State:
         self.args[frame.arena] += self._base
         self.args[frame.status] = self.status.ctypes.data + frame.status_offsets
         self.args[frame.claims] = self.claims.ctypes.data + frame.claim_offsets
-        self._leased = frame.arena
+        self._leased, self._row = frame.arena, -1
         address = self.args.ctypes.data
         self.table = np.empty((len(frame.starts), _ROW), np.int64)
         self.table[:, 0], self.table[:, 1], self.table[:, 3] = frame.functions, address + frame.start_bytes, frame.targets
         self.table[:, 2] = found.serial * _SERIAL
-        self.patches = frame.patches.copy()
-        self.patches[:, 0] = address + 8 * frame.patches[:, 0]
+        self.patches = frame.patches if found.course is None else found.course.patches(frame)
+        self.patches = self.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
 
     def _slice(self, bound: BoundSegment) -> None:
         """Put the steps that take long into the table as calls in slices, whose arguments lie behind all others."""
@@ -468,6 +490,16 @@ class State:
         if lease.address != self._base:
             self.args[self._leased] += lease.address - self._base
             self._base = lease.address
+
+    def become(self, found: Rebinding, course: Course) -> None:
+        """Go on with other sizes of the course it is in."""
+        if found.row == self._row:
+            return
+        nbytes = course.row_nbytes
+        ctypes.memmove(self._behind - nbytes, course.address + found.row * nbytes, nbytes)
+        if not course.steady:
+            self.table[:, 2] = found.serial * _SERIAL
+        self._row = found.row
 
     def cut_short(self) -> None:
         """Make it fit for another run after one that left a step in the middle."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -214,11 +214,15 @@ class Attention(Template):
         shape = self._shape(size)
         return shape if shape.queries >= attention_plan.least_in_lanes(target) else replace(shape, batch=0)
 
-    def _shape(self, size: Sizes) -> AttentionShape:
+    @cached_property
+    def _dims(self) -> tuple[Dim, ...]:
+        """`AttentionShape` before sizes are known."""
         (_, heads, queries, width), (_, kv_heads, keys, _) = self.views[0].shape, self.views[1].shape
         assert self.output.shape is not None
-        batch, vsize = self.output.shape[0], self.views[2].shape[3]
-        return AttentionShape(*(size(d) for d in (batch, heads, kv_heads, queries, keys + self.before, width, vsize)))
+        return self.output.shape[0], heads, kv_heads, queries, keys + self.before, width, self.views[2].shape[3]
+
+    def _shape(self, size: Sizes) -> AttentionShape:
+        return AttentionShape(*map(size, self._dims))
 
     def _join(self, target: Target, workspace: Workspace, which: int) -> Step:
         """Past keys (or values) and those of this call, one behind the other for each head."""

@@ -111,8 +111,21 @@ class Plan:
             segment, names = self.single.segment, tuple(v.name for v in executable.inputs)
             self.picks = None if segment.inputs == names else tuple(names.index(n) for n in segment.inputs)
             self.plain = segment.outputs == executable.outputs
-        self.rows = None if units and self.single is None else _rows(self.single, executable, env, inputs)
+        self.rows = None
+        if (not units or self.single is not None) and not self.plain:
+            shapes = {v.name: x.shape for v, x in zip(executable.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
+            self.rows = _rows(self.single, executable, env, shapes)
         self.line = line_of(executable, units, env, functions) if self.single is None and self.rows is None else None
+
+    def again(
+        self, bound: BoundSegment, env: dict[str, int], executable: Executable, shapes: Mapping[str, tuple[int, ...]]
+    ) -> Plan:
+        """The same for other sizes, to which the only unit is bound. `shapes` are those of the inputs, which are all arrays."""
+        made = object.__new__(Plan)
+        vars(made).update(vars(self), env=env, units=[bound], single=bound)
+        if self.rows is not None and any(row[2] is not None for row in self.rows):
+            made.rows = _rows(bound, executable, env, shapes)
+        return made
 
     def deliver(self, results: Sequence[np.ndarray], inputs: Sequence[Any]) -> list[Any]:
         """The outputs by `rows`."""
@@ -127,10 +140,10 @@ class Plan:
 
 
 def _rows(
-    single: BoundSegment | None, executable: Executable, env: Mapping[str, int], inputs: Sequence[Any]
+    single: BoundSegment | None, executable: Executable, env: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[tuple[int, Any, tuple[int, ...] | None, bool], ...] | None:
-    """`Plan.rows`, where all outputs are arrays."""
-    given = {v.name: i for i, (v, x) in enumerate(zip(executable.inputs, inputs, strict=True)) if isinstance(x, np.ndarray)}
+    """`Plan.rows`, where all outputs are arrays. `shapes` are those of the inputs that are."""
+    given = {v.name: i for i, v in enumerate(executable.inputs) if v.name in shapes}
     made = {} if single is None else {name: i for i, name in enumerate(single.segment.outputs)}
     rows = []
     for name, result in zip(executable.outputs, executable.results, strict=True):
@@ -140,7 +153,7 @@ def _rows(
         if result.buffer in made and single is not None:
             kind, which, known = _RESULT, made[result.buffer], single.outputs[made[result.buffer]][0]
         elif result.buffer in given:
-            kind, which, known = _INPUT, given[result.buffer], inputs[given[result.buffer]].shape
+            kind, which, known = _INPUT, given[result.buffer], shapes[result.buffer]
         elif constant is not None:
             kind, which, known = _CONSTANT, constant, constant.shape
         else:

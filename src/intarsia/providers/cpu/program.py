@@ -24,6 +24,7 @@ from intarsia.plan.call import SLICED
 from intarsia.plan.results import copied, memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.ahead import Ahead
 from intarsia.providers.cpu.common_weights import share_constants
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
@@ -63,6 +64,7 @@ class CpuProgram(Program):
         for segment in executable.segments():
             segment.addresses, segment.arena = addresses, context.memory
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
+        self._ahead = Ahead()
         self._lock = threading.Lock()
         self._loops = {id(step): LoopProgram(self, step) for step in executable.loops()}
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
@@ -123,7 +125,7 @@ class CpuProgram(Program):
             key += tuple(inputs[i].tobytes() for i in self._sized_inputs)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._bind(key, inputs)
+            plan = self._ahead.plans.get(key) or self._bind(key, inputs)
         elif len(self._plans) > PLAN_LIMIT // 2:
             self._touch(key)
         if plan.single is not None:
@@ -165,7 +167,7 @@ class CpuProgram(Program):
         if moved or self._sized_inputs or self.context.on_step is not None:
             return None
         key: tuple[object, ...] = tuple([x.shape for x in inputs])
-        plan = self._plans.get(key) or self._bind(key, inputs)
+        plan = self._plans.get(key) or self._ahead.plans.get(key) or self._bind(key, inputs)
         return None if plan.single is None else bound_call(self, plan.single, inputs, targets)
 
     def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None) -> list[Any]:
@@ -278,6 +280,27 @@ class CpuProgram(Program):
     # --- binding ---
 
     def _bind(self, key: tuple[object, ...], inputs: Sequence[Any]) -> Plan:
+        env = self._env(inputs)
+        plan = self._ahead.plan(self, key, env)
+        if plan is None:
+            plan = self._bound_plan(env, inputs)
+            self._ahead.note(plan)
+            self._keep({key: plan})
+        return plan
+
+    def _keep(self, plans: Mapping[tuple[object, ...], Plan]) -> None:
+        """Keep plans for later runs, instead of those that were used longest ago where they are too many."""
+        with self._lock:
+            self._plans.update(plans)
+            while len(self._plans) > PLAN_LIMIT:
+                self._plans.popitem(last=False)
+
+    def _env(self, inputs: Sequence[Any]) -> dict[str, int]:
+        """The sizes that these inputs give.
+
+        Raises:
+            InvalidArgument: they do not fit together.
+        """
         env = dict(self.executable.sizes)
         for value, x in zip(self.executable.inputs, inputs, strict=True):
             _check_shape(value, x)
@@ -285,6 +308,9 @@ class CpuProgram(Program):
         for constraint in self.executable.constraints:
             if (symbols_of(constraint.left) | symbols_of(constraint.right)) <= env.keys():
                 constraint.check(env)
+        return env
+
+    def _bound_plan(self, env: dict[str, int], inputs: Sequence[Any]) -> Plan:
         units: list[BoundSegment | Unit] = []
         for unit in self.executable.units:
             if isinstance(unit, Segment):
@@ -294,12 +320,7 @@ class CpuProgram(Program):
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
-        plan = Plan(env, units, self.executable, inputs, self._functions())
-        with self._lock:
-            self._plans[key] = plan
-            while len(self._plans) > PLAN_LIMIT:
-                self._plans.popitem(last=False)
-        return plan
+        return Plan(env, units, self.executable, inputs, self._functions())
 
     def _touch(self, key: tuple[object, ...]) -> None:
         """Note that a plan was used, once plans are so many that one may soon be dropped."""
@@ -479,7 +500,7 @@ class CpuProgram(Program):
 
     def trim(self) -> int:
         with self._lock:
-            units = [unit for plan in self._plans.values() for unit in plan.units]
+            units = [unit for plan in (*self._plans.values(), *self._ahead.plans.values()) for unit in plan.units]
         freed = sum(unit.trim() for unit in units if isinstance(unit, BoundSegment))
         cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
