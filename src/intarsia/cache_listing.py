@@ -17,6 +17,8 @@ KINDS: dict[str, str] = {
     "launches": "plans of devices",
     "start": "warm starts",
     "weights": "weights of warm starts",
+    "array": "places of large weights, which models share",
+    "beside": "names of weight files",
     "seen": "what warm starts depend on",
     "file": "hashes of model files",
     "executor": "thread pool code",
@@ -43,9 +45,9 @@ class StartEntry:
     """A model that sessions start from the cache with.
 
     Attributes:
-        key: of the entry "start-<key>" and, where there are any, its weights "weights-<key>".
+        key: of the entry "start-<key>".
         model: the path it was loaded from, else its name; "" of an entry that this version cannot read.
-        nbytes: all that is kept for it.
+        nbytes: all that is kept for it, weights that other models share included.
     """
 
     key: str
@@ -73,22 +75,21 @@ def by_kind(entries: Iterable[CacheEntry]) -> list[Kind]:
 def warm_starts(store: DiskCache, limit: int = 0) -> list[StartEntry]:
     """The models that sessions start from the cache with, last used first; at most `limit` (0: all)."""
     entries = store.entries()
-    weights = {e.key.removeprefix("weights-"): e.nbytes for e in entries if e.key.startswith("weights-")}
     starts = [e for e in reversed(entries) if e.key.startswith("start-")]
     found = []
     for entry in starts[:limit] if limit else starts:
         key = entry.key.removeprefix("start-")
-        model, inputs = _model(store.peek(entry.key))
-        found.append(StartEntry(key, model, inputs, entry.nbytes + weights.get(key, 0), entry.last_used))
+        model, inputs, nbytes = _model(store.peek(entry.key))
+        found.append(StartEntry(key, model, inputs, entry.nbytes + nbytes, entry.last_used))
     return found
 
 
-def _model(head: bytes | None) -> tuple[str, tuple[str, ...]]:
+def _model(head: bytes | None) -> tuple[str, tuple[str, ...], int]:
     if head is None:
-        return "", ()
+        return "", (), 0
     try:
-        signature = pickle.loads(head)[0]  # noqa: S301 # as sessions do: it comes with machine code
+        signature, _, layout = pickle.loads(head)  # noqa: S301 # as sessions do: it comes with machine code
         name = str(signature.metadata.path or signature.name)
-        return name, tuple(f"{value.name}: {value.type}" for value in signature.inputs)
+        return name, tuple(f"{value.name}: {value.type}" for value in signature.inputs), layout.nbytes
     except Exception:  # noqa: BLE001 # made by another version: any error of its classes
-        return "", ()
+        return "", (), 0

@@ -281,6 +281,7 @@ class InferenceSession(SessionApi, SessionDebug):
             "a dimension's name": repr(sorted(options.free_dimension_overrides.items())),
             "a dimension's denotation": repr(sorted(options.denotation_overrides.items())),
             "a configuration entry": repr(sorted(options.config_entries().items())),
+            "folders that may be read": options.whitelisted_data_folders,
         }
         return warm_start(self._source, options, settings)
 

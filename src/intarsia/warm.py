@@ -5,8 +5,10 @@ the CPU. Reading a large file to hash it takes longer than starting from the cac
 identity (device, inode, size, times of change); a file changed in the last seconds is always read, since its clock may
 not have ticked between two changes.
 
-Weights that are kept are mapped, not read: sessions and processes that start from one entry share its pages. Sessions of one
-process that begin from the same entry also share code and weights with the one that was compiled.
+Weights that are kept are mapped, not read (`intarsia.kept_weights`): sessions and processes that start from one entry share its
+pages. Sessions of one process that begin from the same entry also share code and weights with the one that was compiled.
+
+Which other files a model's weights lie in is kept beside it, so that they are known, and hashed like it, before it is read.
 
 Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are kept. Large
 ones are written by a thread of their own, after the session that made them has begun. The log (level DEBUG of
@@ -24,31 +26,25 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache, leading
+from intarsia import kept_weights
+from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
-from intarsia.partition.device import HostAllocator
 from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start from the cache needs is imported before it
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from intarsia.background import AnyModel
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.options import SessionOptions
-    from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
+    from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram
 
 logger = logging.getLogger("intarsia.cache")
 
 _SETTLED_SECONDS = 2.0  # file systems' clocks tick more often than this
 _MIB = 1 << 20
-_ALIGNMENT = 64
 _LARGE_NBYTES = 32 << 20  # hashing and writing more is left to a thread
-_MAPPED_NBYTES = 1 << 20  # from this size on weights are pages of the cache's file, which sessions and processes share
 _FREE = 8  # of the disk's free space, at most one part in so many is taken for one model
 
 
@@ -84,37 +80,48 @@ class WarmStart:
     Args:
         source: a path or the model's bytes.
         settings: what of the options and the provider a program depends on, as text by what it is.
+        folder: where weights in other files are.
     """
 
-    def __init__(self, source: Any, settings: dict[str, str], cache: DiskCache, limit_nbytes: int) -> None:
-        self._source, self._cache, self._limit = source, cache, limit_nbytes
+    def __init__(self, source: Any, settings: dict[str, str], cache: DiskCache, limit_nbytes: int, folder: str = "") -> None:
+        self._source, self._cache, self._limit, self._folder = source, cache, limit_nbytes, folder
         self._parts = {**surroundings(), **settings}
+        self._begun = time.time()
         self._identity = _identity(source)
         self._model = _model_key(source, cache, limit_nbytes, read_up_to=_LARGE_NBYTES)
+        self._files: tuple[str, ...] = ()  # hashes of weight files, as the session has them
 
     def is_of(self, source: Any) -> bool:
-        """Whether `source` still is the model that the entry was made for."""
-        return _model_key(source, self._cache, self._limit) == self._model
+        """Whether `source` and its weight files still are the model that the entry was made for."""
+        same = _model_key(source, self._cache, self._limit) == self._model
+        return same and (not self._files or self._files_of(self._model or "") == self._files)
 
     def find(self, provider: ExecutionProvider, context: CompileContext) -> Start | None:
         """The session's beginning, or None where it has to be made."""
         if self._model is None:
             return None
-        key = content_key(self._model, *self._parts.values())
+        files = self._files_of(self._model, read_up_to=_LARGE_NBYTES)
+        if files is None:
+            return None
+        key = content_key(self._model, *files, *self._parts.values())
         live = _again(self._place(key), provider, context)
         if live is not None:
+            self._files = files
             return live
         head = self._cache.get(f"start-{key}")
         if head is None:
             self._explain_miss()
             return None
-        signature, program_head, nbytes = pickle.loads(head)  # noqa: S301 # it comes with machine code
-        block = self._block(f"weights-{key}", nbytes)
+        signature, program_head, layout = pickle.loads(head)  # noqa: S301 # it comes with machine code
+        block = kept_weights.block(self._cache, layout)
         if block is None:
+            logger.debug("no warm start: some of the model's weights are not in the cache any more")
             return None
         restored = provider.restore(program_head, block, context)
         if restored is None:
+            logger.debug("no warm start: %s cannot load here what was kept", provider.name)
             return None
+        self._files = files
         _remember(self._place(key), signature, restored)
         return Start(signature, DirectModel(restored))
 
@@ -128,26 +135,21 @@ class WarmStart:
             changed = [name for name, part in self._parts.items() if before.get(name) != part]
             logger.debug("no warm start: since it was kept, %s changed", ", ".join(changed) or "the entry was removed")
 
-    def _block(self, name: str, nbytes: int) -> np.ndarray | None:
-        if not nbytes:
-            return np.empty(0, np.uint8)
-        if nbytes >= _MAPPED_NBYTES:
-            mapped = self._cache.map(name, _ALIGNMENT)
-            return np.frombuffer(mapped, np.uint8) if mapped is not None and len(mapped) == nbytes else None
-        block = HostAllocator().allocate(nbytes)
-        opened = self._cache.open(name)
-        if opened is None:
-            return None
-        file, length = opened
-        with file:
-            skipped = len(file.read(len(leading(_ALIGNMENT))))
-            view, done = block.data, 0
-            while length == nbytes + skipped and done < nbytes:
-                count = file.readinto(view[done:])  # type: ignore[attr-defined]
-                if not count:
-                    return None
-                done += count
-        return block if length == nbytes + skipped else None
+    def _files_of(self, model: str, *, read_up_to: int | None = None) -> tuple[str, ...] | None:
+        """Hashes of the files that hold weights of the model, () where none are known; None where one is not as it was kept."""
+        kept = self._cache.get(f"beside-{content_key(model, self._folder)}")
+        return self._hashes(tuple(kept.decode().split("\0")), read_up_to=read_up_to) if kept is not None else ()
+
+    def _hashes(self, locations: tuple[str, ...], *, read_up_to: int | None = None) -> tuple[str, ...] | None:
+        found = []
+        for location in locations:
+            path = os.path.join(self._folder, location)  # noqa: PTH118
+            key = _model_key(path, self._cache, self._limit, read_up_to=read_up_to)
+            if key is None:
+                logger.debug("no warm start: the weight file %s is missing, too large, or has just changed", path)
+                return None
+            found.append(key)
+        return tuple(found)
 
     def keep(self, signature: Signature, model: CompiledModel, provider: ExecutionProvider) -> None:
         """Write the entry, if the model is one program that can be kept."""
@@ -155,44 +157,53 @@ class WarmStart:
 
         if not self._cache.writable:
             return
-        if signature.metadata.external_data:
-            logger.debug("not kept for a warm start: the model has weights in other files")
-            return
         if len(model.programs) != 1 or model.run != model.programs[0].run:
             logger.debug("not kept for a warm start: the model is more than one program")
             return
         try:
-            saved = provider.save(model.programs[0])
+            kept = provider.save(model.programs[0])
         except NotSaved as reason:
             logger.debug("not kept for a warm start: %s", reason)
             return
-        nbytes = sum(memoryview(part).nbytes for part in saved.parts)
+        nbytes = sum(memoryview(part).nbytes for part in kept.parts)
         if nbytes > self._limit or nbytes > self._cache.free_nbytes() // _FREE:
             logger.debug("not kept for a warm start: %d MiB are more than the limit or the disk allows", nbytes // _MIB)
             return
-        head = pickle.dumps((signature, saved.head, nbytes), 5)
         known = weakref.ref(model.programs[0])
-        if nbytes <= _LARGE_NBYTES and self._model is not None:
-            self._write(head, saved.parts, signature, known)
+        if nbytes <= _LARGE_NBYTES and self._model is not None and not signature.metadata.external_files:
+            self._write(kept, signature, known)
         else:
-            work = (head, saved.parts, signature, known)
-            threading.Thread(target=self._write, args=work, name="intarsia-cache").start()
+            threading.Thread(target=self._write, args=(kept, signature, known), name="intarsia-cache").start()
 
-    def _write(
-        self, head: bytes, parts: Sequence[bytes | memoryview], signature: Signature, known: weakref.ref[Program]
-    ) -> None:
+    def _write(self, kept: SavedProgram, signature: Signature, known: weakref.ref[Program]) -> None:
         model = self._model or _model_key(self._source, self._cache, self._limit)
         if model is None or _identity(self._source) != self._identity:  # the program is of what was there before
             return
-        self._model = model
-        key = content_key(model, *self._parts.values())
+        locations = signature.metadata.external_files
+        files = self._hashes(locations)
+        if files is None or not all(self._settled(location) for location in locations):
+            logger.debug("not kept for a warm start: a weight file is missing, or changed while the session was made")
+            return
+        self._model, self._files = model, files
+        key = content_key(model, *files, *self._parts.values())
         made = known()
         if made is not None:
             _remember(self._place(key), signature, made)
         del made
-        if not parts or self._cache.put(f"weights-{key}", (leading(_ALIGNMENT), *parts)):
-            self._cache.put(f"start-{key}", head)
+        if locations and not self._cache.put(f"beside-{content_key(model, self._folder)}", "\0".join(locations).encode()):
+            return
+        layout = kept_weights.keep(self._cache, kept.parts)
+        if layout is not None:
+            self._cache.put(f"start-{key}", pickle.dumps((signature, kept.head, layout), 5))
             self._cache.put(f"seen-{content_key(model)}", pickle.dumps(self._parts, 5))
+
+    def _settled(self, location: str) -> bool:
+        """Whether a weight file did not change from some time before the session began."""
+        try:
+            status = os.stat(os.path.join(self._folder, location))  # noqa: PTH116, PTH118
+        except OSError:
+            return False
+        return max(status.st_mtime, status.st_ctime) < self._begun - _SETTLED_SECONDS
 
 
 _live: dict[str, tuple[Signature, weakref.ref[Program]]] = {}
@@ -234,7 +245,12 @@ def warm_start(source: Any, options: SessionOptions, settings: dict[str, str]) -
     limit = int(options.config("session.cache_weights_mib")) * _MIB
     if cache.directory is None or limit <= 0 or os.environ.get("INTARSIA_PROGRAM_CACHE") == "0":
         return None
-    return WarmStart(source, settings, cache, limit) if isinstance(source, (bytes, str, os.PathLike)) else None
+    if not isinstance(source, (bytes, str, os.PathLike)):
+        return None
+    folder = options.config("session.model_external_initializers_file_folder_path")
+    if not folder and not isinstance(source, bytes):
+        folder = os.path.dirname(os.fspath(source)) or "."  # noqa: PTH120
+    return WarmStart(source, settings, cache, limit, os.path.abspath(folder) if folder else "")  # noqa: PTH100
 
 
 def model_key(source: Any) -> str | None:

@@ -43,7 +43,7 @@ def _plain(value: Any) -> Any:
 
 
 def _plain_graph(graph: Graph) -> dict[str, Any]:
-    metadata = vars(graph.metadata) | {"path": "", "external_data": False}
+    metadata = vars(graph.metadata) | {"path": "", "external_files": ()}
     return {
         "name": graph.name,
         "inputs": [(v.name, _plain(v.type), v.doc) for v in graph.inputs],

@@ -15,8 +15,8 @@ import onnx
 import pytest
 
 import intarsia as ort
+from intarsia import kept_weights
 from intarsia.direct import DirectModel
-from intarsia.warm import WarmStart
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
 
@@ -77,7 +77,7 @@ def test_a_session_takes_over_from_the_last_one(model_file: Path, monkeypatch: p
     session = ort.InferenceSession(model_file)
     for _ in range(3):
         session = ort.InferenceSession(model_file)
-        monkeypatch.setattr(WarmStart, "_block", lambda *_: None)  # nothing comes from the disk any more
+        monkeypatch.setattr(kept_weights, "block", lambda *_: None)  # nothing comes from the disk any more
         assert is_warm(session)
         check(session)
 

@@ -165,8 +165,12 @@ class DiskCache:
             memory.madvise(mmap.MADV_WILLNEED)
         return memoryview(memory)[_HEADER.size + len(leading(alignment)) : _HEADER.size + length]
 
-    def put(self, key: str, payload: bytes | Sequence[bytes | memoryview]) -> bool:
-        """Store `payload` (or its parts) under `key`; False where the cache is off or cannot be written (reported once)."""
+    def put(self, key: str, payload: bytes | Sequence[bytes | memoryview], checksum: bytes = b"") -> bool:
+        """Store `payload` (or its parts) under `key`; False where the cache is off or cannot be written (reported once).
+
+        Args:
+            checksum: `checksum_of` the parts, where it is known already.
+        """
         if self.directory is None or not self._writable:
             return False
         import tempfile
@@ -179,7 +183,8 @@ class DiskCache:
             try:
                 with os.fdopen(handle, "wb") as file:
                     parts = (payload,) if isinstance(payload, bytes) else payload
-                    file.write(_HEADER.pack(_MAGIC, _checksum(parts), sum(memoryview(part).nbytes for part in parts)))
+                    nbytes = sum(memoryview(part).nbytes for part in parts)
+                    file.write(_HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes))
                     for part in parts:
                         file.write(part)
                 temporary.replace(path)
@@ -215,6 +220,12 @@ class DiskCache:
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent
         return folder
+
+    def used(self, key: str) -> None:
+        """Note that an entry was used, so that `prune` keeps it for longer."""
+        if self.directory is not None:
+            with contextlib.suppress(OSError):
+                os.utime(self._path(key))
 
     def entries(self) -> list[CacheEntry]:
         """All entries, least recently used first."""
@@ -320,6 +331,11 @@ def leading(alignment: int) -> bytes:
     return bytes(-_HEADER.size % alignment)
 
 
+def start_in_file(alignment: int) -> int:
+    """Where such a payload begins."""
+    return _HEADER.size + len(leading(alignment))
+
+
 def get_cache() -> DiskCache:
     """The process's cache for the directory and the switch that the environment names now."""
     return _cache(cache_directory() if cache_enabled() else None)
@@ -340,7 +356,8 @@ def _cache(directory: Path | None) -> DiskCache:
     return DiskCache(directory)
 
 
-def _checksum(parts: Sequence[bytes | memoryview]) -> bytes:
+def checksum_of(parts: Sequence[bytes | memoryview]) -> bytes:
+    """What an entry's header says of its payload's parts, 16 bytes."""
     digest = blake2b(digest_size=16)
     for part in parts:
         digest.update(part)
@@ -352,7 +369,7 @@ def _payload(data: bytes) -> bytes | None:
         return None
     magic, checksum, length = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
-    if magic != _MAGIC or length != len(payload) or checksum != _checksum((payload,)):
+    if magic != _MAGIC or length != len(payload) or checksum != checksum_of((payload,)):
         return None
     return payload
 

@@ -40,9 +40,9 @@ class ExternalFiles:
         self._unread = unread
 
     @property
-    def used(self) -> bool:
-        """Whether a tensor's data lies in one of them."""
-        return bool(self._mapped)
+    def used(self) -> tuple[str, ...]:
+        """Locations of those in which a tensor's data lies."""
+        return tuple(self._mapped)
 
     @functools.cached_property
     def _roots(self) -> list[Path]:

@@ -68,7 +68,7 @@ def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -
     except UnicodeDecodeError as error:
         start = bytes(error.object[:40])
         raise InvalidProtobuf(f"{source.label}: the string {start!r} in the model is not UTF-8: {error.reason}") from None
-    graph.metadata.path, graph.metadata.external_data = source.path, files.used
+    graph.metadata.path, graph.metadata.external_files = source.path, files.used
     return graph
 
 

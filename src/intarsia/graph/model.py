@@ -279,7 +279,7 @@ class Metadata:
     graph_doc: str = ""
     properties: dict[str, str] = field(default_factory=dict)
     path: str = ""
-    external_data: bool = False
+    external_files: tuple[str, ...] = ()  # locations of weights in other files
 
 
 @dataclass

@@ -6,6 +6,7 @@ form that kernels want) are kept beside it, to be read in one piece. Neither tex
 
 from __future__ import annotations
 
+import mmap
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -79,16 +80,20 @@ def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
 
 
 def _laid_out(arrays: dict[_Key, np.ndarray]) -> tuple[dict[_Key, _Place], list[memoryview | bytes]]:
-    """Where each array goes, and all their bytes in order; an array that several programs have is there once."""
+    """Where each array goes, and all their bytes; an array that several programs have is there once. Large ones come last, and
+    begin at pages, so that their pages can be another file's."""
     places: dict[_Key, _Place] = {}
     parts: list[memoryview | bytes] = []
     at, known = 0, dict[tuple[object, ...], _Place]()
-    for name, array in arrays.items():
+    for name, array in sorted(arrays.items(), key=lambda entry: entry[1].nbytes >= LEAST_NBYTES):
         same = (array.ctypes.data, array.dtype, array.shape, array.strides)
         if same in known and array.nbytes:
             places[name] = known[same]
             continue
         dense = np.ascontiguousarray(array)
+        if dense.nbytes >= LEAST_NBYTES:
+            parts.append(bytes(-at % mmap.PAGESIZE))
+            at += -at % mmap.PAGESIZE
         places[name] = known[same] = _Place(at, array.dtype, array.shape)
         if dense.nbytes:
             parts += [dense.reshape(-1).view(np.uint8).data, bytes(align(dense.nbytes) - dense.nbytes)]
@@ -138,8 +143,6 @@ def _copy(array: np.ndarray) -> np.ndarray:
 
 def _leave(arrays: Sequence[np.ndarray], block: np.ndarray) -> None:
     """Give back pages of a mapped file; other blocks are freed with the last of their arrays."""
-    import mmap
-
     root: Any = block
     while isinstance(root, np.ndarray):
         root = root.base
