@@ -26,6 +26,7 @@ ENVIRONMENT: dict[str, str] = {
     "INTARSIA_CACHE": "0: nothing is kept on disk",
     "INTARSIA_CACHE_DIR": "where compiled code is kept",
     "INTARSIA_PROGRAM_CACHE": "0: sessions do not start from the cache",
+    "INTARSIA_COMPILER_PROCESSES": "the most processes that compile at once; 0: none, the session's own process does",
     "INTARSIA_CPU_FEATURES": "instructions of the CPU that are used",
     "INTARSIA_PROVIDER_FALLBACK": "what happens when a provider cannot start",
     "ALLOW_RELEASED_ONNX_OPSET_ONLY": "operator sets that are not released",

@@ -126,6 +126,10 @@ class DiskCache:
                 os.utime(path)
         return payload
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry under `key`; it may be damaged."""
+        return self.directory is not None and self._path(key).exists()
+
     def open(self, key: str) -> tuple[BinaryIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
 

@@ -1,8 +1,8 @@
-"""LLVM IR text to machine code in this process, through an object-code cache.
+"""LLVM IR text to machine code that this process can call, through an object-code cache.
 
 A kernel is a `KernelText`: a self-contained LLVM module that defines `void @symbol(ptr args, i64 tid, i64 nthreads)`.
 `Engine.load` gives the address of each: from this process, from the disk cache, or by compiling what is missing,
-each kernel in a module and an LLVM context of its own, on all cores.
+each kernel in a module and an LLVM context of its own, on all cores, in other processes where that can be (`compilers`).
 
 The cache holds an entry per kernel, shared by all models that use it, and a pack per group of kernels loaded together,
 so that a warm start reads one file. Loaded code lives as long as the process: an `Engine` is never unloaded.
@@ -10,7 +10,6 @@ so that a warm start reads one file. Loaded code lives as long as the process: a
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
 import itertools
@@ -20,19 +19,23 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
-from intarsia.codegen import compiler_memory
+from intarsia.codegen import compiler, compiler_memory, image
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, content_key, get_cache
-from intarsia.codegen.cores import available_cores
+from intarsia.codegen.compiler import Request
+from intarsia.codegen.compilers import at_once, compilers
 from intarsia.codegen.soft_half import VERSION as HALF_VERSION
 from intarsia.codegen.soft_half import needs_conversions, with_conversions
-from intarsia.codegen.target import Target, llvm
+from intarsia.codegen.target import Target, host_facts, llvm
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph import progress
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 logger = logging.getLogger("intarsia")
 
@@ -98,8 +101,18 @@ class Engine:
         self._jit: Any = None
         self._serial = itertools.count()  # names of libraries: one that could not be linked keeps its own
 
-    def load(self, kernels: Sequence[KernelText], optimize: bool = True) -> dict[str, int]:
-        """The address of every kernel, by symbol. Raises EPFail where LLVM rejects a text."""
+    def has(self, kernel: KernelText, optimize: bool = True) -> bool:
+        """Whether a kernel is in this process or the disk cache."""
+        return kernel.key in self._addresses or self.cache.has(self._entry_key(kernel.key, optimize))
+
+    def load(
+        self, kernels: Sequence[KernelText], optimize: bool = True, compilation: Compilation | None = None
+    ) -> dict[str, int]:
+        """The address of every kernel, by symbol; some may have begun in a `compilation` with the same `optimize`.
+
+        Raises:
+            EPFail: LLVM rejects a text.
+        """
         by_key = {kernel.key: kernel for kernel in kernels}
         if self._addresses.keys() >= by_key.keys():
             return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
@@ -110,7 +123,8 @@ class Engine:
                 self.loaded_from_cache += len(objects)
                 absent = [by_key[key] for key in missing if key not in objects]
                 if absent:
-                    objects |= self._compile(absent, optimize)
+                    with compilation or Compilation(self, optimize) as running:
+                        objects |= self._compile(absent, optimize, running)
                     if len(by_key) > 1:
                         self._write_pack(list(by_key), objects, optimize)
                 self._add(objects, {key: by_key[key].symbol for key in missing})
@@ -145,7 +159,10 @@ class Engine:
         absent = [kernel for kernel in kernels if found[kernel.key] is None]
         if absent and not (anew and all(kernel.ir for kernel in absent)):
             return None
-        made = self._compile(absent, True) if absent else {}
+        made: dict[str, bytes] = {}
+        if absent:
+            with Compilation(self) as running:
+                made = self._compile(absent, True, running)
         return [code for code in (found | made).values() if code is not None]
 
     def _from_cache(self, keys: list[str], missing: list[str], optimize: bool) -> dict[str, bytes]:
@@ -169,23 +186,29 @@ class Engine:
                 have[key] = code
         self.cache.put(self._pack_key(keys, optimize), _pack({key: have[key] for key in keys if key in have}))
 
-    def _compile(self, kernels: list[KernelText], optimize: bool) -> dict[str, bytes]:
+    def _compile(self, kernels: list[KernelText], optimize: bool, running: Compilation) -> dict[str, bytes]:
         """Machine code by key; what is done goes into the cache at once, so that nothing is lost where the rest is stopped."""
         start = time.perf_counter()
         ordered = sorted(kernels, key=lambda kernel: -len(kernel.ir))
-        job = functools.partial(_compile_kernel, target=self.target, optimize=optimize)
-        workers = min(available_cores(), len(ordered))
         codes: dict[str, bytes] = {}
         progress.step("compile", 0, len(ordered))
-        for kernel, code in _mapped(job, ordered, workers):
+        for kernel, code in running.results(ordered):
             codes[kernel.key] = code
             self.cache.put(self._entry_key(kernel.key, optimize), code)
             self.compiled += 1
             progress.step("compile", len(codes), len(ordered))
-        logger.debug("compiled %d kernels in %.2f s on %d threads", len(ordered), time.perf_counter() - start, workers)
+        logger.debug("compiled %d kernels in %.2f s", len(ordered), time.perf_counter() - start)
         return codes
 
     def _add(self, objects: dict[str, bytes], symbols: dict[str, str]) -> None:
+        codes, names = [objects[key] for key in symbols], list(symbols.values())
+        linked = image.link(codes, names)
+        addresses = image.load(linked) if linked is not None else None
+        if addresses is None:
+            addresses = self._linked_by_llvm(codes, names)
+        self._addresses |= {key: addresses[symbol] for key, symbol in symbols.items()}
+
+    def _linked_by_llvm(self, objects: list[bytes], symbols: list[str]) -> dict[str, int]:
         binding = llvm()
         if self._jit is None:
             # JITLink has no COFF backend that reads llvmlite's objects on Windows.
@@ -193,14 +216,14 @@ class Engine:
                 self.target.target_machine(), use_jit_link=os.name != "nt", suppress_errors=True
             )
         builder = binding.JITLibraryBuilder().add_current_process()
-        for key, symbol in symbols.items():
-            builder.add_object_img(objects[key]).export_symbol(symbol)
+        for code, symbol in zip(objects, symbols, strict=True):
+            builder.add_object_img(code).export_symbol(symbol)
         try:
             tracker = builder.link(self._jit, f"intarsia{next(self._serial)}")
         except RuntimeError as error:
-            raise EPFail(f"kernels {sorted(symbols.values())} could not be linked into this process: {error}") from error
+            raise EPFail(f"kernels {sorted(symbols)} could not be linked into this process: {error}") from error
         self._trackers.append(tracker)
-        self._addresses |= {key: int(tracker[symbol]) for key, symbol in symbols.items()}
+        return {symbol: int(tracker[symbol]) for symbol in symbols}
 
     def _entry_key(self, key: str, optimize: bool) -> str:
         return f"obj-{content_key(key, *_code_version(self.target, optimize))}"
@@ -229,124 +252,72 @@ def get_engine(target: Target | None = None) -> Engine:
 def emit_assembly(ir: str, target: Target, optimize: bool = True) -> str:
     """The assembly text of an IR module for any target."""
     machine = target.target_machine()
-    with _parsed("module", ir) as module:
+    with _errors(), compiler.parsed("module", ir) as module:
         if optimize:
-            _optimize(module, machine)
+            compiler.optimized(module, machine)
         return str(machine.emit_assembly(module))
 
 
 def emit_object(ir: str, target: Target, optimize: bool = True) -> bytes:
     """The object file of an IR module for any target."""
     machine = target.target_machine()
-    with _parsed("module", ir) as module:
+    with _errors(), compiler.parsed("module", ir) as module:
         if optimize:
-            _optimize(module, machine)
-        return _emit(machine, module)
-
-
-def _mapped(
-    job: Callable[[KernelText], bytes], kernels: Sequence[KernelText], workers: int
-) -> Iterator[tuple[KernelText, bytes]]:
-    """Each kernel with what `job` makes of it, as they are done. Who stops asking waits for none that has not begun."""
-    from concurrent.futures import ThreadPoolExecutor, as_completed
-
-    threads = ThreadPoolExecutor(max(1, workers), thread_name_prefix="intarsia-compile")
-    try:
-        jobs = {threads.submit(job, kernel): kernel for kernel in kernels}
-        for done in as_completed(jobs):
-            yield jobs[done], done.result()
-    finally:
-        threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _compile_kernel(kernel: KernelText, target: Target, optimize: bool) -> bytes:
-    with _parsed(kernel.symbol, with_conversions(kernel.ir, target)) as module:
-        _check_symbols(kernel, module)
-        machine = target.target_machine()
-        if optimize and not kernel.final:
-            _optimize(module, machine)
-        return _emit(machine, module)
+            compiler.optimized(module, machine)
+        return compiler.emitted(machine, module)
 
 
 @contextmanager
-def _parsed(name: str, ir: str) -> Iterator[Any]:
-    """The text as a module in a context of its own.
-
-    Both are freed here, in this order: an error keeps the frames that hold them, and a garbage collector would free them in
-    any order, which crashes.
-    """
-    context = llvm().create_context()
-    module = None
+def _errors() -> Iterator[None]:
     try:
-        try:
-            module = llvm().parse_assembly(ir, context)
-            module.verify()
-        except RuntimeError as error:
-            raise EPFail(f"LLVM rejects the text of kernel {name!r}: {str(error).strip()}") from error
-        yield module
-    finally:
-        if module is not None:
-            module.close()
-        context.close()
+        yield
+    except compiler.CompileError as error:
+        raise EPFail(str(error)) from error
 
 
-def _check_symbols(kernel: KernelText, module: Any) -> None:
-    defined = {function.name: not function.is_declaration for function in module.functions}
-    if not defined.get(kernel.symbol):
-        raise EPFail(f"the text of kernel {kernel.symbol!r} defines no function of that name; it defines {sorted(defined)}")
-    for name, has_body in defined.items():
-        if not has_body and not name.startswith("llvm.") and not _in_process(name):
-            raise EPFail(f"kernel {kernel.symbol!r} calls {name!r}, which neither it nor this process's libraries define")
+class Compilation:
+    """Kernels being compiled, also while others are still being made: what is begun here is there sooner in `Engine.load`.
 
-
-@functools.cache
-def _in_process(name: str) -> bool:
-    return bool(llvm().address_of_symbol(name)) or (os.name != "nt" and hasattr(ctypes.CDLL(None), name))
-
-
-@dataclass(frozen=True)
-class _Unlocked:
-    """The two long calls into LLVM, without llvmlite's process-wide lock around them.
-
-    They are safe to run at once because every compilation has its own context, target machine and pass manager.
+    A context manager: at its end what has not begun never does, and what is not done is stopped.
     """
 
-    run_passes: Any
-    emit_to_memory: Any
+    def __init__(self, engine: Engine, optimize: bool = True) -> None:
+        from concurrent.futures import ThreadPoolExecutor
 
+        self._engine, self._optimize = engine, optimize
+        self._threads = ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
+        self._codes: dict[str, Future[bytes]] = {}
 
-@functools.cache
-def _unlocked() -> _Unlocked:
-    from llvmlite.binding import ffi
+    def begin(self, kernel: KernelText) -> None:
+        """Compile a kernel unless it is there."""
+        if kernel.key not in self._codes and not self._engine.has(kernel, self._optimize):
+            self._submit(kernel)
 
-    llvm()
-    locked = (ffi.lib.LLVMPY_RunNewModulePassManager, ffi.lib.LLVMPY_TargetMachineEmitToMemory)
-    library = ctypes.CDLL(ffi.lib._name)
-    functions = (library.LLVMPY_RunNewModulePassManager, library.LLVMPY_TargetMachineEmitToMemory)
-    for function, model in zip(functions, locked, strict=True):
-        function.argtypes, function.restype = model.argtypes, model.restype
-    return _Unlocked(*functions)
+    def results(self, kernels: Iterable[KernelText]) -> Iterator[tuple[KernelText, bytes]]:
+        """Each kernel with its machine code, as they are done."""
+        from concurrent.futures import as_completed
 
+        jobs = {self._codes.get(kernel.key) or self._submit(kernel): kernel for kernel in kernels}
+        for done in as_completed(jobs):
+            yield jobs[done], done.result()
 
-def _optimize(module: Any, machine: Any) -> None:
-    binding = llvm()
-    options = binding.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = True
-    builder = binding.create_pass_builder(machine, options)
-    _unlocked().run_passes(builder.getModulePassManager(), module, builder)
+    def _submit(self, kernel: KernelText) -> Future[bytes]:
+        self._codes[kernel.key] = job = self._threads.submit(self._compiled, kernel)
+        return job
 
+    def _compiled(self, kernel: KernelText) -> bytes:
+        target = self._engine.target
+        ir, optimize = with_conversions(kernel.ir, target), self._optimize and not kernel.final
+        return compilers().compiled(Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize), self)
 
-def _emit(machine: Any, module: Any) -> bytes:
-    from llvmlite.binding import ffi
+    def __enter__(self) -> Self:
+        return self
 
-    with ffi.OutputString() as message:
-        buffer = _unlocked().emit_to_memory(machine, module, 1, message)
-        if not buffer:
-            raise EPFail(f"LLVM could not emit an object file: {message}")
-    try:
-        return ctypes.string_at(ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer))
-    finally:
-        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if not all(job.done() for job in self._codes.values()):
+            compilers().stop(self)
+        compilers().done()
 
 
 def _digest(text: str) -> str:
@@ -357,8 +328,7 @@ def _digest(text: str) -> str:
 def _code_version(target: Target, optimize: bool) -> tuple[str, ...]:
     import llvmlite
 
-    llvm_version = ".".join(map(str, llvm().llvm_version_info))
-    versions = f"llvm {llvm_version}, llvmlite {llvmlite.__version__}, cache {CACHE_VERSION}, O{3 * optimize}"
+    versions = f"llvm {host_facts()[3]}, llvmlite {llvmlite.__version__}, cache {CACHE_VERSION}, O{3 * optimize}"
     if needs_conversions(target):
         versions = f"{versions}, {HALF_VERSION}"
     return (target.triple, target.cpu, target.features, versions)

@@ -27,6 +27,12 @@ def cpu_key() -> str:
     return content_key(found["the CPU"], found["INTARSIA_CPU_FEATURES"])
 
 
+def compiler_key() -> str:
+    """A hash of the compiler, the CPU and Python."""
+    found = surroundings()
+    return content_key(found["llvmlite"], found["the CPU"], found["Python"])
+
+
 @functools.cache
 def sources() -> str:
     """A hash of this package's sources that is the same wherever they are installed."""

@@ -16,8 +16,13 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
+from intarsia.codegen import compiler
+from intarsia.codegen.cache import get_cache
+from intarsia.codegen.compilers import compilers
+from intarsia.codegen.fingerprint import compiler_key
 from intarsia.errors import EPFail, InvalidArgument, nearest
 
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
@@ -48,22 +53,28 @@ _DEPENDENTS: dict[str, tuple[str, ...]] = {
 def llvm() -> Any:
     """llvmlite.binding with the host's code generator initialised; raises EPFail where llvmlite is missing."""
     try:
-        from llvmlite import binding
+        return compiler.llvm()
     except (ImportError, OSError) as error:
         raise EPFail(
             f"the CPU provider compiles with llvmlite, which cannot be imported here ({error}): "
             "`pip install llvmlite`, or use the NumPy provider, which needs no compiler"
         ) from error
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    binding.initialize_native_asmparser()
-    return binding
 
 
 @functools.cache
-def _all_targets() -> None:
-    llvm().initialize_all_targets()
-    llvm().initialize_all_asmprinters()
+def host_facts() -> tuple[str, str, str, str]:
+    """This machine as LLVM sees it: triple, CPU, features; and LLVM's version. Known from the cache without LLVM."""
+    import json
+
+    key = f"compiler-{compiler_key()}"
+    found = get_cache().get(key)
+    if found is None:
+        if find_spec("llvmlite") is None:
+            llvm()
+        found = json.dumps(compilers().facts()).encode()
+        get_cache().put(key, found)
+    triple, cpu, features, version = json.loads(found)
+    return triple, cpu, features, version
 
 
 @dataclass(frozen=True)
@@ -131,18 +142,14 @@ class Target:
 
         Raises InvalidArgument where this LLVM has no code generator for the triple.
         """
-        binding = llvm()
-        if self.triple != binding.get_process_triple():
-            _all_targets()
+        llvm()
         try:
-            target = binding.Target.from_triple(self.triple)
+            return compiler.target_machine(self.triple, self.cpu, self.features, opt)
         except RuntimeError as error:
             raise InvalidArgument(
                 f"no code generator for the target triple {self.triple!r}: {error}; "
                 "give a triple such as 'x86_64-unknown-linux-gnu', 'aarch64-unknown-linux-gnu' or 'wasm32-unknown-unknown'"
             ) from error
-        reloc = "static" if self.arch in ("wasm32", "wasm64") else "pic"
-        return target.create_target_machine(cpu=self.cpu, features=self.features, opt=opt, reloc=reloc, codemodel="small")
 
 
 def _enabled(features: str) -> frozenset[str]:
@@ -158,13 +165,11 @@ def _enabled(features: str) -> frozenset[str]:
 
 @functools.cache
 def _host(override: str) -> Target:
-    binding = llvm()
-    triple = binding.get_process_triple()
+    triple, cpu, features, _ = host_facts()
     if not override:
-        return Target.create(triple, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
+        return Target.create(triple, cpu, features)
     first, *changes = [item.strip() for item in override.split(",")]
     if first[0] in "+-":
-        cpu, features = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
         changes = [first, *changes]
     elif first in _LEVELS:
         cpu, names = _LEVELS[first]

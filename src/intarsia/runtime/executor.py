@@ -59,7 +59,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -70,6 +70,9 @@ from intarsia.errors import InvalidArgument
 from intarsia.plan.call import LONG, call_words
 from intarsia.runtime import spmd_state as word
 from intarsia.runtime.threads import PoolSettings, available_cores
+
+if TYPE_CHECKING:
+    from intarsia.codegen.engine import KernelText
 
 logger = logging.getLogger("intarsia")
 
@@ -402,7 +405,7 @@ def _raise_kept() -> NoReturn:
 
 def _entry() -> int:
     """The address of the native code: from the cache as it was linked, else from LLVM."""
-    cache, key = get_cache(), f"executor-{fingerprint()}"
+    cache, key = get_cache(), _entry_key()
     linked = cache.get(key)
     addresses = image.load(linked) if linked is not None else None
     if addresses:
@@ -420,6 +423,20 @@ def _entry() -> int:
     if linked is not None:
         cache.put(key, linked)
     return address
+
+
+def _entry_key() -> str:
+    return f"executor-{fingerprint()}"
+
+
+def missing_text() -> KernelText | None:
+    """The native code's text where neither this process nor the cache has its machine code: to be compiled beside others."""
+    if _native.cache_info().currsize or get_cache().has(_entry_key()):
+        return None
+    from intarsia.codegen.target import Target
+    from intarsia.runtime.spmd_text import executor_text
+
+    return executor_text(Target.host())
 
 
 @functools.cache

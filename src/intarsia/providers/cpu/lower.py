@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
@@ -62,11 +63,13 @@ class Lowered:
 def lower_graph(
     graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None, known: Collection[str] = (),
     choices: Mapping[str, str] | Callable[[Grouping, Graph], Mapping[str, str]] = MappingProxyType({}),
+    begin: Callable[[KernelText], None] | None = None,
 ) -> Lowered:  # fmt: skip
     """The graph as a program.
 
     `config`: the session's configuration entries; `known`: symbols whose values are given when it is bound, besides those of
-    its inputs; `choices`: schedules by `measured.Schedules.key`, or what finds them.
+    its inputs; `choices`: schedules by `measured.Schedules.key`, or what finds them; `begin` is told of kernels as they
+    are made.
     """
     pairs = (config or {}).get("session.disable_quant_qdq", "0") != "1"
     inference = infer(with_own_symbols(graph), registry)
@@ -81,7 +84,7 @@ def lower_graph(
             inference = infer(changed, registry)
     grouping = group(inference, registry)
     found = choices(grouping, inference.graph) if callable(choices) else choices
-    return _Lowerer(inference, grouping, target, registry, config or {}, known, found).run()
+    return _Lowerer(inference, grouping, target, registry, config or {}, known, found, begin).run()
 
 
 class _Workspace:
@@ -130,8 +133,9 @@ class _Workspace:
 class _Lowerer:
     def __init__(
         self, inference: Inference, grouping: Grouping, target: Target, registry: Registry, config: Mapping[str, str],
-        known: Collection[str], choices: Mapping[str, str],
+        known: Collection[str], choices: Mapping[str, str], begin: Callable[[KernelText], None] | None,
     ) -> None:  # fmt: skip
+        self.begin = begin
         self.inference, self.grouping, self.target = inference, grouping, target
         self.registry, self.config = registry, config
         self.graph = inference.graph
@@ -181,6 +185,10 @@ class _Lowerer:
     def _append(self, steps: Sequence[Step | Jump]) -> None:
         if not any(isinstance(s, Jump) for s in self.steps):  # which may have led past what ran
             steps = [s for s in steps if not (isinstance(s, Step) and s.shared and set(s.writes) <= self.produced)]
+        if self.begin is not None:
+            for step in steps:
+                for kernel in step.kernels:
+                    self.begin(kernel)
         self.steps += steps
         self.produced.update(n for s in steps for n in s.writes)
 

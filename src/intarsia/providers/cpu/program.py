@@ -31,7 +31,7 @@ from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.looping import LoopProgram
 from intarsia.providers.cpu.plans import Plan
-from intarsia.runtime.executor import TERMINATED, Pool, get_pool, sliced_step, thread_count
+from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count
 from intarsia.runtime.threads import PoolSettings
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class CpuProgram(Program):
         Raises:
             EPFail: LLVM is missing or rejects a kernel.
         """
-        from intarsia.codegen.engine import get_engine
+        from intarsia.codegen.engine import Compilation, get_engine
         from intarsia.codegen.target import Target
         from intarsia.providers.cpu import measured
         from intarsia.providers.cpu.lower import lower_graph
@@ -91,10 +91,17 @@ class CpuProgram(Program):
         choices: Any = {}
         if measured.budget_ms(context):
             choices = measured.Chooser(registry, context, target)
-        lowered = lower_graph(graph, registry, target, context.config, choices=choices)
-        share_constants(lowered.executable)
-        kernels = lowered.executable.kernels()
-        addresses = get_engine(target).load(list(kernels.values())) if kernels else {}
+        engine = get_engine(target)
+        native = missing_text() if target == Target.host() else None
+        with Compilation(engine) as compilation:
+            if native is not None:
+                compilation.begin(native)
+            lowered = lower_graph(graph, registry, target, context.config, choices=choices, begin=compilation.begin)
+            share_constants(lowered.executable)
+            kernels = [*lowered.executable.kernels().values()]
+            if native is not None and kernels:
+                kernels.append(native)
+            addresses = engine.load(kernels, compilation=compilation) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
 
     def again(self, context: CompileContext) -> CpuProgram | None:

@@ -1,0 +1,259 @@
+"""Compilation in other processes: what comes back, what becomes of processes that end, crash, are stopped, or cannot be had."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="compiles with llvmlite")
+
+from intarsia.codegen import compiler, compilers
+from intarsia.codegen.cache import DiskCache
+from intarsia.codegen.compiler import Request
+from intarsia.codegen.compilers import VARIABLE, Compilers
+from intarsia.codegen.engine import Compilation, Engine, KernelText, kernel_text
+from intarsia.codegen.target import Target
+from intarsia.errors import EPFail, InvalidArgument
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes that compile are started on Linux only")
+
+TEXT = "define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) nounwind {\n  store i64 NUMBER, ptr %a\n  ret void\n}"
+
+
+def number(value: int) -> KernelText:
+    return kernel_text("number", TEXT.replace("NUMBER", str(value)))
+
+
+def request(kernel: KernelText) -> Request:
+    host = Target.host()
+    return Request(kernel.symbol, kernel.ir, host.triple, host.cpu, host.features, True)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compilers]:
+    """Processes of the test's own."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    found = Compilers()
+    monkeypatch.setattr(compilers, "_compilers", found)
+    yield found
+    found.close()
+
+
+def pids(of: Compilers) -> list[int]:
+    return [process._popen.pid for process in (*of._free, *of._busy)]
+
+
+def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
+    wanted = request(number(5))
+    assert own.compiled(wanted) == compiler.compiled(wanted)
+    (first,) = pids(own)
+    own.compiled(request(number(6)))
+    assert pids(own) == [first]
+    assert own.facts() == compiler.facts()
+
+
+def test_errors_come_back(own: Compilers) -> None:
+    with pytest.raises(EPFail, match=r"(?s)LLVM rejects the text of kernel 'bad'.*expected type"):
+        own.compiled(Request("bad", "define void @bad(", "", "", "", True))
+    with pytest.raises(EPFail, match="'other' defines no function of that name"):
+        own.compiled(Request("other", number(1).ir, "", "", "", True))
+    assert own.compiled(request(number(2)))
+    assert len(pids(own)) == 1
+
+
+def test_one_that_ended_while_it_was_free_is_replaced(own: Compilers) -> None:
+    own.compiled(request(number(1)))
+    (first,) = pids(own)
+    os.kill(first, signal.SIGKILL)
+    assert own.compiled(request(number(2)))
+    assert pids(own) != [first]
+
+
+def test_a_crash_of_the_compiler_is_an_error(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "crashing.py"
+    program.write_text(
+        "import pickle, sys, os\npickle.dump(('t', 'c', 'f', '1'), sys.stdout.buffer)\nsys.stdout.buffer.flush()\n"
+        "pickle.load(sys.stdin.buffer)\nos.kill(os.getpid(), 11)\n"
+    )
+    monkeypatch.setattr(compiler, "__file__", str(program))
+    with pytest.raises(EPFail, match=r"compiling kernel 'number_\w+': .* ended by SIGSEGV\); INTARSIA_COMPILER_PROCESSES=0"):
+        own.compiled(request(number(1)))
+    assert not pids(own)
+
+
+def test_another_program_in_its_place_leaves_the_work_here(
+    own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "other.py"
+    program.write_text("print('hello')")
+    monkeypatch.setattr(compiler, "__file__", str(program))
+    with caplog.at_level("INFO", "intarsia"):
+        assert own.compiled(request(number(1))) == compiler.compiled(request(number(1)))
+        assert own.compiled(request(number(2)))
+    assert len([m for m in caplog.messages if "a process for it cannot be had" in m]) == 1
+    assert not pids(own)
+
+
+@pytest.mark.parametrize("reason", ["off", "executable", "no such program"])
+def test_without_processes_this_one_compiles(
+    own: Compilers, monkeypatch: pytest.MonkeyPatch, reason: str, tmp_path: Path
+) -> None:
+    if reason == "off":
+        monkeypatch.setenv(VARIABLE, "0")
+    else:
+        monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi" if reason == "executable" else str(tmp_path / "python3"))
+    assert own.compiled(request(number(3))) == compiler.compiled(request(number(3)))
+    assert not pids(own)
+
+
+def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "1")
+    assert compilers.at_once() == 1
+    monkeypatch.setenv(VARIABLE, "0")
+    assert compilers.at_once() == 1
+    monkeypatch.setenv(VARIABLE, "two")
+    with pytest.raises(InvalidArgument, match=r"INTARSIA_COMPILER_PROCESSES is 'two'; expected the most processes"):
+        compilers.at_once()
+
+
+def test_they_end_when_nobody_compiles_any_more(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilers, "LINGER_SECONDS", 0.05)
+    own.compiled(request(number(1)))
+    (pid,) = pids(own)
+    own.done()
+    end = time.monotonic() + 30
+    while _lives(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not pids(own)
+    assert not _lives(pid)
+
+
+def test_kernels_are_compiled_while_others_are_made(own: Compilers, tmp_path: Path) -> None:
+    engine = Engine(Target.host(), DiskCache(tmp_path))
+    with Compilation(engine) as compilation:
+        compilation.begin(number(1))
+        compilation.begin(number(1))
+        compilation.begin(number(2))  # of which nobody asks
+        addresses = engine.load([number(1), number(3)], compilation=compilation)
+    assert len(addresses) == 2
+    assert engine.compiled == 2
+    with Compilation(engine) as again:
+        again.begin(number(3))
+        assert not again._codes
+
+
+def test_what_is_not_done_at_the_end_is_stopped(own: Compilers, tmp_path: Path) -> None:
+    engine, begun = Engine(Target.host(), DiskCache(tmp_path)), threading.Event()
+    borrowed = own._borrowed
+
+    def seen(owner: object) -> object:
+        found = borrowed(owner)
+        begun.set()
+        return found
+
+    own._borrowed = seen  # type: ignore[method-assign, assignment]
+    large = "\n".join(f"  store volatile i64 {i}, ptr %a" for i in range(30000))
+    kernel = kernel_text("large", TEXT.replace("  ret", f"{large}\n  ret").replace("NUMBER", "0"))
+    with Compilation(engine) as compilation:
+        compilation.begin(kernel)
+        assert begun.wait(60)
+    end = time.monotonic() + 60
+    while own._busy and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not pids(own)
+    assert engine.load([number(4)])
+
+
+def test_a_forked_child_has_processes_of_its_own(own: Compilers) -> None:
+    own.compiled(request(number(1)))
+    before = pids(own)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            own.forked()
+            own.compiled(request(number(2)))
+            os.write(write, b"same" if pids(own) == before else b"own")
+            own.close()
+        finally:
+            os._exit(0)
+    os.close(write)
+    assert os.read(read, 10) == b"own"
+    os.waitpid(child, 0)
+    os.close(read)
+    own.compiled(request(number(3)))
+    assert pids(own) == before
+
+
+START = """
+import os, subprocess, sys
+import numpy as np, onnx, intarsia
+from onnx import TensorProto, helper
+x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [None, 3]) for n in "xy")
+graph = helper.make_graph([helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["y"])], "g", [x], [y])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+session = intarsia.InferenceSession(model.SerializeToString())
+print(session.run(None, {"x": np.zeros((2, 3), np.float32)})[0][0, 0])
+print("llvmlite.binding" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("count", "inside"), [("", False), ("0", True)])
+def test_a_first_start_needs_no_llvm_in_its_process(tmp_path: Path, count: str, inside: bool) -> None:
+    environment = {**os.environ, "INTARSIA_CACHE_DIR": str(tmp_path), VARIABLE: count}
+    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, env=environment, check=True)
+    if Target.host().arch != "x86_64" and not inside:
+        pytest.skip("machine code is linked without LLVM on x86-64 only")
+    assert done.stdout.split() == ["-1.0", str(inside)]
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("end", ["", "sys.stdout.flush(); os._exit(0)"])
+def test_processes_end_with_the_one_that_began_them(tmp_path: Path, end: str) -> None:
+    code = START + f"\nfrom intarsia.codegen.compilers import compilers\nprint(compilers()._free[0]._popen.pid)\n{end}"
+    environment = {**os.environ, "INTARSIA_CACHE_DIR": str(tmp_path), VARIABLE: ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    pid, limit = int(done.stdout.split()[-1]), time.monotonic() + 30
+    while _lives(pid) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert not _lives(pid)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = re.search(r"\) (\w)", Path(f"/proc/{pid}/stat").read_text())
+    except OSError:
+        return False
+    return state is None or state[1] != "Z"
+
+
+def _compile_in_child(value: int) -> int:
+    return len(compilers.compilers().compiled(request(number(value))))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_multiprocessing(method: str) -> None:
+    compilers.compilers().compiled(request(number(1)))
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.map(_compile_in_child, [7, 8]) == [_compile_in_child(7), _compile_in_child(8)]
+
+
+def test_results_are_right(own: Compilers, tmp_path: Path) -> None:
+    import ctypes
+
+    engine, out = Engine(Target.host(), DiskCache(tmp_path)), np.zeros(1, np.int64)
+    for value in (11, 12):
+        address = engine.load([number(value)])[number(value).symbol]
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(out.ctypes.data, 0, 1)
+        assert out[0] == value
