@@ -135,13 +135,10 @@ DIFFERS: dict[str, str] = {
         "also takes feeds by position, tables and other libraries' tensors, `timeout` and `framework`; element types that "
         "onnxruntime cannot exchange with NumPy (bfloat16, float8, int4) are ml_dtypes arrays"
     ),
-    "InferenceSession.run_async": "needs no minimum of threads",
     "InferenceSession.get_tuning_results": "always []",
     "InferenceSession.set_tuning_results": "not used; an error where `error_on_invalid` is set",
-    "InferenceSession.release_captured_graph": "no effect: no provider captures graphs",
-    "InferenceSession.set_ep_dynamic_options": "names and values are checked; no provider uses one",
-    "InferenceSession.get_input_memory_infos": "always host memory: `run` takes and gives values there",
-    "InferenceSession.get_output_memory_infos": "always host memory",
+    "InferenceSession.release_captured_graph": "drops all graphs: they are kept by the memory that they use, not by number",
+    "InferenceSession.set_ep_dynamic_options": "workload type `Efficient`: one thread; other keys have no effect",
     "SessionOptions.add_session_config_entry": "a key that looks like a known one but is none raises `UnknownOption`",
     "SessionOptions.add_free_dimension_override_by_name": "a dimension that the model does not have is an error",
     "SessionOptions.add_free_dimension_override_by_denotation": "a denotation that the model does not have is an error",

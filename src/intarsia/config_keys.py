@@ -214,8 +214,9 @@ def check_entry(key: str, value: str, known: dict[str, ConfigKey], what: str) ->
     logger.warning("%s configuration entry %r is not known: it is kept and has no effect", what, key)
 
 
+WORKLOAD, EFFICIENT = "ep.dynamic.workload_type", "Efficient"
 DYNAMIC_KEYS: dict[str, tuple[str, ...]] = {
-    "ep.dynamic.workload_type": ("Default", "Efficient"),
+    WORKLOAD: ("Default", EFFICIENT),
     "ep.dynamic.qnn_htp_performance_mode": (),
 }
 """Options that may change between runs, with their values where these are a fixed list."""

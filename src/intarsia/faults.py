@@ -1,4 +1,21 @@
-"""What is wrong with the data of a run: how compiled kernels report it, and what people are told."""
+"""What ends a run: what is wrong with its data (how compiled kernels report it, what people are told), or its caller's wish."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Protocol
+
+
+class Stoppable(Protocol):
+    """A run that its caller may stop."""
+
+    def check(self) -> None:
+        """Raise where that has happened."""
+
+
+CURRENT_RUN: ContextVar[Stoppable | None] = ContextVar("CURRENT_RUN", default=None)
+"""The run that this thread works for, for what takes long: `if run := CURRENT_RUN.get(): run.check()`."""
+
 
 INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, SINGULAR_MATRIX, TOO_MANY_SAMPLES = range(1, 5)  # what a kernel writes to its status word
 

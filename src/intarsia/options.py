@@ -103,7 +103,7 @@ class SessionOptions(Settings):
         "intra_op_num_threads": Property(0, "threads of one run; 0: one per physical core this process may use", 0),
         "inter_op_num_threads": Property(0, "no effect: steps run one after another", 0),
         "log_severity_level": Property(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal, -1: the default logger's", -1, 4),
-        "log_verbosity_level": Property(0, "no effect"),
+        "log_verbosity_level": Property(0, "no effect: there is one level of verbose records"),
         "logid": Property("", "prefix of this session's log lines"),
         "optimized_model_filepath": Property("", "write the optimised model there"),
         "use_deterministic_compute": Property(False, "the same bits in every run, with any number of threads"),
@@ -405,9 +405,9 @@ class RunOptions(Settings):
     synchronize_execution_providers: bool
 
     PROPERTIES: ClassVar[Mapping[str, Property]] = {
-        "log_severity_level": Property(-1, "no effect", -1, 4),
-        "log_verbosity_level": Property(0, "no effect"),
-        "logid": Property("", "no effect"),
+        "log_severity_level": Property(-1, "0 verbose to 4 fatal, for what is logged of this run; -1: the session's", -1, 4),
+        "log_verbosity_level": Property(0, "no effect: there is one level of verbose records"),
+        "logid": Property("", "the run's name (tag) in its log lines, behind the session's"),
         "only_execute_path_to_fetches": Property(False, "leave out parts that the wanted outputs do not need"),
         "terminate": Property(False, "stop the run with Fail"),
         "training_mode": Property(False, "True is an error: models run for inference"),

@@ -16,6 +16,7 @@ from intarsia import background
 from intarsia.background import Underway
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, WrongType, nearest
+from intarsia.faults import CURRENT_RUN
 from intarsia.feeds import FeedReader, SizesDiffer
 from intarsia.graph import progress
 from intarsia.graph.model import SparseTensorType
@@ -98,6 +99,7 @@ class InferenceSession(SessionApi, SessionDebug):
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
+        self._efficient = False
         self._hooks: list[tuple[tuple[str, ...], Callable[[str, Any], object]]] = []
         self._arguments = (providers, provider_options, kwargs)
         self._loaded: Graph | None = None
@@ -131,7 +133,8 @@ class InferenceSession(SessionApi, SessionDebug):
             auto = self._measured(provider_options)
             providers = auto.winner.providers
         cpu_fallback = options.config("session.disable_cpu_ep_fallback") == "0"
-        named = [p if isinstance(p, str) else p[0] if isinstance(p, tuple) else p for p in providers or ()]
+        listed = providers if isinstance(providers, Sequence) else ()  # what else it may be `resolve` says
+        named = [p if isinstance(p, str) else p[0] if isinstance(p, tuple) else p for p in listed]
         if not cpu_fallback and (not providers or CPU in named):
             raise InvalidArgument(
                 f"'session.disable_cpu_ep_fallback' is '1', but {CPU} is among the providers (or none is named): name others"
@@ -163,7 +166,8 @@ class InferenceSession(SessionApi, SessionDebug):
         guard = options.config("session.nonfinite")
         self._guard = "" if guard == "ignore" else guard
         self._sparse = frozenset(v.name for v in signature.outputs if isinstance(v.type, SparseTensorType))
-        self._watched = bool(self._guard or self._hooks or self._sparse)
+        self._tells = options.log_severity_level == 0
+        self._watched = self._is_watched()
         self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
         self._lock = threading.Lock()
@@ -223,8 +227,7 @@ class InferenceSession(SessionApi, SessionDebug):
         instances = tuple(choice.create() for choice in choices)
         strategy = next((getattr(p.options, "arena_extend_strategy", None) for p in instances if p.device.host), None)
         context = CompileContext(
-            options.intra_op_num_threads, options.use_deterministic_compute, options.config_entries(),
-            memory=arena_of(options, strategy), read_compiled=options.context_reader,
+            *self._threads_and_entries(), memory=arena_of(options, strategy), read_compiled=options.context_reader,
         )  # fmt: skip
         return Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
 
@@ -372,7 +375,7 @@ class InferenceSession(SessionApi, SessionDebug):
             else:
                 results = self._run_some(model, inputs, output_names, context_of(run_options))
             if self._guard:
-                self._check_finite(results, input_feed)
+                self._check_finite(results, input_feed, run_options)
             if self._sparse:
                 results = self._with_sparse(results, output_names or self._output_names)
             return results if framework is None else self._delivered(results, framework)
@@ -421,11 +424,17 @@ class InferenceSession(SessionApi, SessionDebug):
         for name in wanted:
             if not isinstance(name, str):
                 raise WrongType(f"output_names: expected names, got {name!r} ({type(name).__name__})")
-        if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):
-            results = model.run(inputs, run)
-        else:
-            results = model.run_some(wanted, inputs, run, stay)
+        token = CURRENT_RUN.set(run)
+        try:
+            if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):
+                results = model.run(inputs, run)
+            else:
+                results = model.run_some(wanted, inputs, run, stay)
+        finally:
+            CURRENT_RUN.reset(token)
         self._note("model_run", start)
+        if self._tells or (run is not None and run.options is not None):
+            self._tell(wanted, inputs, run, start)
         if run is not None and SHRINKAGE in run.config:
             self._shrink(model, run.config[SHRINKAGE])
         return results

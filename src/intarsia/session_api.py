@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 
 from intarsia.background import Underway
-from intarsia.config_keys import check_dynamic_option
+from intarsia.config_keys import EFFICIENT, WORKLOAD, check_dynamic_option
+from intarsia.direct import DirectModel
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented, WrongType
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import RunContext
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.ep_devices import OrtEpDevice
     from intarsia.graph.model import Graph
+    from intarsia.maker import Maker
     from intarsia.ort_device import OrtDevice, OrtMemoryInfo
     from intarsia.profile import Profile
+    from intarsia.providers.registry import ProviderChoice
     from intarsia.values import OrtValue, OrtValueVector
 
 Callback = Callable[[list[Any], Any, str], None]
@@ -115,6 +118,11 @@ class SessionApi(SessionReports):
     _reader: Any
     _sparse: frozenset[str]
     _variants: dict[Any, Any]
+    _auto: Any
+    _efficient: bool
+    _maker: Maker
+    _choices: Sequence[ProviderChoice]
+    _create: Callable[..., None]
     run: Callable[..., list[Any]]
     get_inputs: Callable[[], list[Any]]
     get_outputs: Callable[[], list[Any]]
@@ -320,12 +328,31 @@ class SessionApi(SessionReports):
         return found
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """The memory each input is taken from: the host's."""
-        return [_host_memory() for _ in self.get_inputs()]
+        """The memory in which each input is read: a device's where all readers are providers that work there, else the host's.
+        `run` takes it from anywhere."""
+        return self._memories(self.get_inputs(), reads=True)
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        """The memory each output is given in: the host's."""
-        return [_host_memory() for _ in self.get_outputs()]
+        """The memory in which each output is made; `run` gives it in the host's, a binding where it is."""
+        return self._memories(self.get_outputs(), reads=False)
+
+    def _memories(self, values: Sequence[Any], *, reads: bool) -> list[OrtMemoryInfo]:
+        from intarsia.enums import OrtDeviceMemoryType
+        from intarsia.ep_devices import device_of
+
+        places: dict[str, set[str]] = {}
+        model = self._settled_model()
+        for part in () if isinstance(model, DirectModel) else model.partition.parts:
+            for name in part.graph.input_names() if reads else part.graph.output_names():
+                on_host = part.provider.device.host or (reads and name in part.host_inputs)
+                places.setdefault(name, set()).add("" if on_host else part.provider.name)
+        found = []
+        for value in values:
+            (name, *others) = places.get(value.name) or ("",)
+            device = device_of(name) if name and not others else None
+            memory = device.memory_info(OrtDeviceMemoryType.DEFAULT) if device is not None else None
+            found.append(memory or _host_memory())
+        return found
 
     def get_input_epdevices(self) -> list[OrtEpDevice | None]:
         """For each input the device of the first provider that reads it; None where nobody does."""
@@ -338,16 +365,42 @@ class SessionApi(SessionReports):
         return [device_of(readers[a.name]) if a.name in readers else None for a in self.get_inputs()]
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """Change a provider's behaviour between runs: "ep.dynamic.workload_type" is accepted, and no provider here uses it.
+        """Change a provider's behaviour between runs; like `set_providers` not while the session runs.
+
+        "ep.dynamic.workload_type" = "Efficient": runs take one thread, and nothing spins, so that others have the machine;
+        "Default": as the session's options say. Other options of onnxruntime are accepted and have no effect.
 
         Raises:
             UnknownOption, InvalidArgument: another option or value.
         """
         for key, value in options.items():
             check_dynamic_option(key, value)
+        efficient = options.get(WORKLOAD, EFFICIENT if self._efficient else "") == EFFICIENT
+        if efficient != self._efficient:
+            self._efficient, auto = efficient, self._auto
+            try:
+                self._create([choice.argument for choice in self._choices if not choice.implied] or None, None)
+                self._auto = auto
+            except BaseException:
+                self._efficient = not efficient
+                raise
+
+    def _threads_and_entries(self) -> tuple[int, bool, dict[str, str]]:
+        """What of the options providers are told: threads, whether bits must not depend on them, configuration entries."""
+        options = self._sess_options
+        entries = options.config_entries()
+        if not self._efficient:
+            return options.intra_op_num_threads, options.use_deterministic_compute, entries
+        return 1, options.use_deterministic_compute, {**entries, "session.intra_op.allow_spinning": "0"}
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Nothing to do: no provider of this version captures graphs."""
+        """Let providers drop the graphs of launches that they captured ("enable_cuda_graph"): later runs capture anew.
+
+        Args:
+            graph_annotation_id: graphs are kept by the memory that they use, not by number: all are dropped.
+        """
+        for provider in self._maker.providers:
+            provider.release_graphs()
 
     # --- life cycle ---
 

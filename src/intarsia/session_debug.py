@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import Fail
 from intarsia.feeds import FeedReader
-from intarsia.options import RunOptions
+from intarsia.log import session_logger
+from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import RunContext
 from intarsia.session_api import context_of
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.debug.taps import Tapped
     from intarsia.graph.model import Graph
+    from intarsia.profile import Profile
     from intarsia.warm import Signature
 
 Hook = tuple[tuple[str, ...], Callable[[str, Any], object]]
@@ -36,6 +39,9 @@ class SessionDebug:
     _log: logging.Logger | logging.LoggerAdapter[Any]
     _guard: str
     _watched: bool
+    _tells: bool
+    _profile: Profile | None
+    _sess_options: SessionOptions
     _sparse: frozenset[str]
 
     def add_hook(self, patterns: Sequence[str], function: Callable[[str, Any], object]) -> Callable[[], None]:
@@ -56,7 +62,7 @@ class SessionDebug:
         def remove() -> None:
             if hook in self._hooks:
                 self._hooks.remove(hook)
-            self._watched = bool(self._guard or self._hooks or self._sparse)
+            self._watched = self._is_watched()
 
         return remove
 
@@ -71,7 +77,7 @@ class SessionDebug:
             for name in names:
                 function(name, found.taps[name])
         if self._guard:
-            self._check_finite(found, feed)
+            self._check_finite(found, feed, options)
         if taps is None:
             return list(found)
         from intarsia.debug.taps import matching
@@ -100,7 +106,27 @@ class SessionDebug:
         results = self._run_some(model, reader.read(feed), [*wanted, *names], run)
         return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))
 
-    def _check_finite(self, results: Sequence[Any], feed: Any) -> None:
+    def _is_watched(self) -> bool:
+        """Whether a run is more than its results."""
+        return bool(self._guard or self._hooks or self._sparse or self._tells or self._profile is not None)
+
+    def _log_of(self, options: RunOptions | None) -> logging.Logger | logging.LoggerAdapter[Any]:
+        """The session's logger, or that of a run which asks for another level or has a name."""
+        if options is None or (options.log_severity_level < 0 and not options.logid):
+            return self._log
+        severity, own = options.log_severity_level, self._sess_options
+        names = [name for name in (own.logid, options.logid) if name]
+        return session_logger(severity if severity >= 0 else own.log_severity_level, ".".join(names))
+
+    def _tell(self, wanted: Sequence[str], inputs: Sequence[Any], run: RunContext | None, start_ns: int) -> None:
+        """Log a run (level DEBUG)."""
+        log = self._log_of(run.options if run is not None else None)
+        if log.isEnabledFor(logging.DEBUG):
+            milliseconds = (time.perf_counter_ns() - start_ns) / 1e6
+            given = ", ".join(f"{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__ for x in inputs)
+            log.debug("run of %s -> %s took %.3f ms", given, ", ".join(wanted), milliseconds)
+
+    def _check_finite(self, results: Sequence[Any], feed: Any, options: RunOptions | None = None) -> None:
         """Name the node that first made a NaN or an infinity, where an output has one."""
         from intarsia.debug.finite import first_nonfinite, nonfinite
 
@@ -108,4 +134,4 @@ class SessionDebug:
             found = first_nonfinite(self, feed)  # type: ignore[arg-type] # it is part of a session
             if found is not None and self._guard == "error":
                 raise Fail(f"an output is not finite: {found}")
-            self._log.warning("an output is not finite: %s", found or "it is once intermediate values are kept")
+            self._log_of(options).warning("an output is not finite: %s", found or "it is once intermediate values are kept")

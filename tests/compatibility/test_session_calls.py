@@ -99,6 +99,19 @@ class TestStopping:
         with pytest.raises(RunTimeout, match=r"the run took longer than its timeout of 0.05 s and was stopped"):
             session.run(None, {"x": X[0]}, timeout=0.05)
 
+    @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+    def test_timeout_inside_a_recurrent_layer_that_python_computes(self, make_session, op: str) -> None:
+        """Its weights are inputs, so that there is no kernel for it."""
+        gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+        text = f"""g (float[s, 1, 2] x, float[1, {2 * gates}, 2] w, float[1, {2 * gates}, 2] r) => (float[s, 1, 1, 2] y) {{
+            y = {op}<hidden_size = 2>(x, w, r) }}"""
+        session = make_session(text)
+        assert "host" in str(session.explain())
+        weights = np.zeros((1, 2 * gates, 2), np.float32)
+        feed = {"x": np.zeros((2_000_000, 1, 2), np.float32), "w": weights, "r": weights}
+        with pytest.raises(RunTimeout, match="took longer than its timeout"):
+            session.run(None, feed, timeout=0.05)
+
     def test_a_run_within_its_timeout(self, make_session) -> None:
         session = make_session()
         for _ in range(3):
@@ -300,6 +313,68 @@ class TestWhatTheSessionIs:
         with pytest.raises(InvalidArgument, match="'Fast' is not a value; did you mean 'Default'"):
             session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Fast"})
         session.release_captured_graph()
+
+    @pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+    def test_an_efficient_workload_is_one_thread(self, make_session, provider: str) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 2
+        session = make_session(options=options, providers=[provider])
+        for workload, threads in (("Efficient", 1), ("Efficient", 1), ("Default", 2)):
+            session.set_ep_dynamic_options({"ep.dynamic.workload_type": workload})
+            assert session._maker.context.intra_op_num_threads == threads
+            assert ("session.intra_op.allow_spinning" in session._maker.context.config) == (threads == 1)
+            np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], -X)
+        assert session.get_session_options().intra_op_num_threads == 2
+        assert session.get_providers()[0] == provider
+
+    def test_a_workload_that_cannot_be_leaves_the_session_as_it_was(self, make_session, monkeypatch) -> None:
+        session = make_session()
+        monkeypatch.setattr(ort.InferenceSession, "_create", lambda *_: (_ for _ in ()).throw(Fail("no")))
+        for _ in range(2):
+            with pytest.raises(Fail, match="no"):
+                session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
+        np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], -X)
+
+
+class TestTheLogOfARun:
+    def told(self, session, caplog, **settings: object) -> list[tuple[str, str]]:
+        options = ort.RunOptions()
+        for name, value in settings.items():
+            setattr(options, name, value)
+        caplog.clear()
+        session.run(["y"], {"x": X}, options)
+        return [(r.name, r.getMessage()) for r in caplog.records if r.getMessage().startswith("run of ")]
+
+    def test_its_level_and_its_name(self, make_session, caplog) -> None:
+        options = ort.SessionOptions()
+        options.logid = "digits"
+        session = make_session(options=options)
+        assert self.told(session, caplog) == []
+        assert self.told(session, caplog, logid="first") == []
+        ((name, message),) = self.told(session, caplog, log_severity_level=0, logid="first")
+        assert name == "intarsia.session.digits.first"
+        assert message.startswith("run of [1, 3] -> y took ")
+        ((name, _),) = self.told(session, caplog, log_severity_level=0)
+        assert name == "intarsia.session.digits"
+
+    def test_a_verbose_session_tells_of_every_run_but_quiet_ones(self, make_session, caplog) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 0
+        session = make_session(options=options)
+        caplog.clear()
+        session.run(None, {"x": X})
+        assert "run of [1, 3] -> y" in caplog.text
+        assert self.told(session, caplog, log_severity_level=3) == []
+
+    def test_warnings_of_a_run_have_its_name(self, make_session, caplog) -> None:
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.nonfinite", "warn")
+        session = make_session("g (float[3] x) => (float[3] y) { y = Log(x) }", options)
+        run = ort.RunOptions()
+        run.logid = "third"
+        session.run(None, {"x": np.float32([1, 0, 2])}, run)
+        (record,) = [r for r in caplog.records if "is not finite" in r.getMessage()]
+        assert record.name == "intarsia.session.third"
 
     def test_profile_begins_later_for_later_sessions(self, make_session, tmp_path: Path) -> None:
         options = ort.SessionOptions()

@@ -15,7 +15,7 @@ from onnx import helper
 
 import intarsia
 from intarsia.check import ModelCheck, Problem
-from intarsia.errors import InvalidArgument, NoSuchFile
+from intarsia.errors import NoSuchFile, WrongType
 
 Make = Callable[..., onnx.ModelProto]
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
@@ -147,7 +147,7 @@ def test_what_cannot_be_read_is_one_problem(tmp_path: Path, make_model: Make) ->
     assert "nothing computes its input 'z'" in problem.message
     with pytest.raises(NoSuchFile, match=r"nothing.onnx' does not exist"):
         intarsia.check_model(tmp_path / "nothing.onnx")
-    with pytest.raises(InvalidArgument, match="a model is a path"):
+    with pytest.raises(WrongType, match=r"Unable to load from type .*: a model is a path"):
         intarsia.check_model(5)
 
 

@@ -171,6 +171,29 @@ def test_launches_that_come_again_are_one_graph(gpu: Kind) -> None:
     assert gpu.machine.log[-2:] == ["launch", "out"]
 
 
+def test_graphs_are_released(gpu: Kind) -> None:
+    session = gpu.session(**{gpu.graphs: True})
+    for _ in range(3):
+        session.run(None, {"x": X})
+    session.release_captured_graph()
+    count = len(gpu.machine.log)
+    for _ in range(3):
+        session.run(None, {"x": X})
+    assert [w for w in gpu.machine.log[count:] if "launch" in w or "graph" in w] == [
+        "launch",
+        "launch",
+        "graph of 2",
+        "graph of 2",
+    ]
+
+
+def test_memories_of_inputs_and_outputs_are_the_devices(gpu: Kind) -> None:
+    session = gpu.session()
+    for (memory,) in (session.get_input_memory_infos(), session.get_output_memory_infos()):
+        assert memory.device_type is intarsia.OrtMemoryInfoDeviceType.GPU
+        assert memory.name == gpu.provider
+
+
 def test_the_default_stream_takes_no_graph(gpu: Kind, caplog: pytest.LogCaptureFixture) -> None:
     session = gpu.session(**{gpu.graphs: True}, user_compute_stream=0)
     for _ in range(3):

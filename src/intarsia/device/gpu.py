@@ -99,6 +99,9 @@ class Gpu:
         self._pooled_nbytes = 0
         self._held: dict[str, int] = {}  # bytes in use, by what for
 
+    def release_graphs(self) -> None:
+        """Drop graphs of launches that were captured, on devices that do that."""
+
     # --- what a device implements ---
 
     def _create(self, nbytes: int) -> Any:

@@ -290,6 +290,14 @@ class StreamDevice(Gpu):
 
     # --- graphs ---
 
+    def release_graphs(self) -> None:
+        """Drop all graphs; launches that come again are captured anew."""
+        with self.lock, self._current():
+            for graph in self._graphs.values():
+                if graph:
+                    self._driver.drop_graph(graph)
+            self._graphs.clear()
+
     def _graph(self, bound: Sequence[Call]) -> Any:
         """The graph of calls that have come before on the same memory; None for calls that are new, False where none can be."""
         key = tuple(call.key for call in bound)

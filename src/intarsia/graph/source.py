@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from intarsia.errors import InvalidArgument, InvalidProtobuf, NoSuchFile
+from intarsia.errors import InvalidArgument, InvalidProtobuf, NoSuchFile, WrongType
 from intarsia.graph.wire import Buffer
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Any  # Any: onnx.ModelProto
@@ -38,7 +38,7 @@ def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = N
     Raises:
         NoSuchFile: the path does not exist or is a folder.
         InvalidProtobuf: there are no bytes.
-        InvalidArgument: `source` is of another type.
+        WrongType: `source` is of another type.
     """
     folder = Path(base_dir) if base_dir is not None else None
     if isinstance(source, (str, os.PathLike)):
@@ -52,8 +52,9 @@ def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = N
     elif callable(getattr(source, "read", None)):
         found = _read_stream(source, folder)
     else:
-        raise InvalidArgument(
-            f"a model is a path, bytes, a binary file object or an onnx.ModelProto, not {type(source).__name__!r}"
+        raise WrongType(
+            f"Unable to load from type '{type(source)}': a model is a path, bytes, a binary file object or an onnx.ModelProto, "
+            f"not {type(source).__name__!r}"
         )
     if len(found.buffer) == 0:
         raise InvalidProtobuf(f"{found.label}: empty (0 bytes), expected an ONNX model")

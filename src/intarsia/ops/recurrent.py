@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.faults import CURRENT_RUN
 from intarsia.graph.dims import Dim
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
@@ -108,12 +109,15 @@ def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[A
     Y = np.zeros((seq, directions, batch, layer.hidden), layer.X.dtype)
     finals = tuple(s.copy() for s in layer.initial)
     ragged = bool((layer.lengths != seq).any())
+    run = CURRENT_RUN.get()
     for d in range(directions):
         backward = layer.direction == "reverse" or d == 1
         bias, step = step_of(d)
         gates = (layer.X.reshape(seq * batch, layer.X.shape[2]) @ layer.W[d].T + bias).reshape(seq, batch, layer.W.shape[1])
         states = tuple(s[d] for s in layer.initial)
         for t in range(seq - 1, -1, -1) if backward else range(seq):
+            if run is not None:
+                run.check()
             new = step(gates[t], states)
             if ragged:  # a sequence's state stands still beyond its end, and its output is zero
                 live = (t < layer.lengths)[:, None]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from intarsia.errors import EPFail, Fail, RunTimeout
+from intarsia.faults import CURRENT_RUN
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.arena import Arena
 from intarsia.partition.capability import (
@@ -127,10 +127,6 @@ class RunContext:
         if self.timeout is not None and not asked:
             return RunTimeout(f"the run took longer than its timeout of {self.timeout:g} s and was stopped")
         return Fail("the run was stopped: Exiting due to terminate flag being set to true.")
-
-
-CURRENT_RUN: ContextVar[RunContext | None] = ContextVar("CURRENT_RUN", default=None)
-"""The run that this thread's kernels belong to, for those that run long: `if run := CURRENT_RUN.get(): run.check()`."""
 
 
 @dataclass(frozen=True)
@@ -343,6 +339,9 @@ class ExecutionProvider:
     def again(self, program: Program, context: CompileContext) -> Program | None:
         """A program as `program` for another session, which shares its code and weights; None where it has none to share."""
         return None
+
+    def release_graphs(self) -> None:
+        """Drop what was recorded of runs to be replayed (graphs of launches). By default there is nothing."""
 
     def saved_for(self) -> str:
         """What programs saved here need besides this package (a library's version, a device, a CPU's features), as text."""

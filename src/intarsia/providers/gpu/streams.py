@@ -70,6 +70,9 @@ class StreamExecutionProvider(GpuExecutionProvider):
             (o.gpu_external_alloc, o.gpu_external_free),
         )  # fmt: skip
 
+    def release_graphs(self) -> None:
+        self.gpu.release_graphs()
+
     @classmethod
     def unavailable(cls) -> str:
         why = cls.missing()
