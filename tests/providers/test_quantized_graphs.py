@@ -225,3 +225,24 @@ def test_residuals_are_read_as_bytes(signed: bool) -> None:
     made.run(None, {"x": np.zeros((1, 5, 12, 12), np.float32)})
     plan = made._model.programs[0].describe("plan")
     assert "p1_q" in plan and "p1_d" not in plan
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_what_two_products_add_is_stored_as_bytes(signed: bool) -> None:
+    """Of a convolution beside another one, which the sum is computed with, bytes are kept; the sum dequantises them."""
+    b = Builder(signed)
+    x = b.pair("x", 0.03, 120)
+    beside = b.pair(b.add("Conv", [x, b.weights("w1", (24, 5, 1, 1), 0)], "c1"), 0.02, 110)
+    main = b.pair(b.add("Conv", [x, b.weights("w2", (24, 5, 1, 1), 0)], "c2"), 0.025, 100)
+    y = b.pair(b.add("Add", [main, beside], "sum"), 0.03, 90)
+    model = b.model({"x": ["N", 5, 6, 7]}, y)
+    data = np.random.default_rng(1).normal(size=(2, 5, 6, 7)).astype(np.float32)
+    expected, _ = run(model, data, "ReferenceExecutionProvider")
+    actual, _ = run(model, data)
+    assert np.abs(actual - expected).max() <= 0.03 * 1.001
+    assert np.mean(np.abs(actual - expected) > 0.015) < 0.05
+    made = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    made.run(None, {"x": data})
+    plan = made._model.programs[0].describe("plan")
+    assert ("c1_q" in plan) != ("c2_q" in plan)
+    assert "c1_d" not in plan and "c2_d" not in plan

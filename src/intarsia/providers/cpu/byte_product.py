@@ -111,8 +111,12 @@ class Correction:
             if t.prim == "input":
                 made[id(t)] = self.value if t.attrs[0] == 0 else t
             elif (steps := _dequantized(t)) is not None:
-                clamped, zero = (made[id(a)] for a in steps)
-                made[id(t)] = clamped - k.cast(zero, clamped.dtype)
+                whole, zero, bounds = steps
+                value, moved = made[id(whole)], k.cast(made[id(zero)], DType.FLOAT)
+                if bounds:
+                    made[id(t)] = k.minimum(k.maximum(value, bounds[0] - moved), bounds[1] - moved)
+                else:
+                    made[id(t)] = value - moved
             else:
                 made[id(t)] = Tensor(t.prim, tuple(made[id(a)] for a in t.args), t.attrs, t.dtype, t.shape)
         root = made[id(self.root)]
@@ -121,10 +125,12 @@ class Correction:
         return epilogue, self.operands
 
 
-def _dequantized(t: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Of a byte less its zero point in float, where the byte was made from a float just before: that float, and the zero point.
+def _dequantized(t: Tensor) -> tuple[Tensor, Tensor, tuple[float, ...]] | None:
+    """Of a byte less its zero point in float, where the byte was made from a float just before: a whole float, the zero point,
+    and the bounds of what is a byte.
 
-    The float is a whole number from 0 to 255 (or -128 to 127), so it need not become a byte in between.
+    The float need not become a byte in between: it is from 0 to 255 (or -128 to 127), and there are no bounds; or it still
+    lacks the same zero point, and is to be kept within bounds that lack it, too.
     """
     if t.prim != "cast" or t.dtype is not DType.FLOAT or t.args[0].prim != "sub":
         return None
@@ -140,13 +146,24 @@ def _dequantized(t: Tensor) -> tuple[Tensor, Tensor] | None:
         return None
     moved = above.args[0]
     rounded = moved.args[0] if moved.prim == "add" and _is_whole(moved.args[1]) else moved
-    return (clamped, zero) if rounded.prim == "round" and t.args[0].dtype is SUMS else None
+    if rounded.prim != "round" or t.args[0].dtype is not SUMS:
+        return None
+    if rounded is not moved and _source(moved.args[1]) == _source(zero):
+        return rounded, zero, (float(low), float(high))
+    return clamped, zero, ()
 
 
 def _number(t: Tensor) -> float | None:
     """The number that a tensor is everywhere."""
     t = t.args[0] if t.prim == "broadcast" else t
     return float(t.attrs[0]) if t.prim == "scalar" else None
+
+
+def _source(t: Tensor) -> object:
+    """Which byte was cast and broadcast."""
+    while t.prim in ("broadcast", "cast"):
+        (t,) = t.args
+    return t.attrs if t.prim in ("input", "scalar") else id(t)
 
 
 def _is_whole(t: Tensor) -> bool:

@@ -52,6 +52,7 @@ class Group:
         template: the hand-scheduled kernel that computes `acc`, with the rest as its epilogue.
         host: why the group's single node runs as a host function ("" if it is compiled).
         divides: the member whose integer divisions may be by 0: there is one at most, so that an error can name it.
+        dequantized: of a kernel whose bytes were made floats by what was merged into it last: it without that, and that.
     """
 
     roots: dict[str, Tensor]
@@ -60,6 +61,7 @@ class Group:
     acc: str = ""
     host: str = ""
     divides: Node | None = None
+    dequantized: tuple[Group, Group] | None = None
 
     @property
     def outputs(self) -> list[str]:
@@ -338,6 +340,8 @@ class _Grouper:
     def _merge(self, producer: Group | None, consumer: Group, name: str) -> Group | None:
         if producer is None or producer.host:
             return None
+        if consumer.template is not None and producer.dequantized is not None:
+            return self._take_bytes(producer, consumer)
         if consumer.template is not None and not self._fits_in_epilogue(producer, consumer):
             return None
         if producer.divides is not None and consumer.divides is not None:
@@ -365,7 +369,26 @@ class _Grouper:
         template, acc = (
             (consumer.template, consumer.acc) if consumer.template is not None else (producer.template, producer.acc)
         )
-        return Group({output: root}, nodes, template, acc, divides=divides)
+        narrow = consumer.template is None and producer.template is not None and value.dtype.bits == 8 and root.dtype.bits > 8
+        return Group(
+            {output: root}, nodes, template, acc, divides=divides, dequantized=(producer, consumer) if narrow else None
+        )  # fmt: skip
+
+    def _take_bytes(self, producer: Group, consumer: Group) -> Group | None:
+        """`consumer`, a kernel too, with the floats of `producer` made of its bytes where they are added; None if it cannot."""
+        assert producer.dequantized is not None
+        (name,) = producer.roots
+        before, made = producer.dequantized
+        if len(consumer.roots) != 1 or self.uses.get(name) != 1:
+            return None
+        self.result.groups[self.result.groups.index(producer)] = before
+        self.by_output.update(dict.fromkeys(before.outputs, before))
+        self.result.groups.append(made)
+        merged = self._merge(made, consumer, name)
+        if merged is None:
+            self.result.groups.remove(made)
+            self.result.groups[self.result.groups.index(before)] = producer
+        return merged
 
     def _fits_in_epilogue(self, producer: Group, consumer: Group) -> bool:
         """Whether an operand of a product of bytes is dequantised where it is added: it is then read as bytes."""
