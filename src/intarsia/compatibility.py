@@ -157,6 +157,7 @@ DIFFERS: dict[str, str] = {
     "OrtExecutionProviderDevicePolicy.PREFER_CPU": "the CPU provider, also where another provider uses the CPU",
     "RuntimeException": "the base of all errors, which is a RuntimeError; each error is also the Python error it is like",
     "backend": "`run_node` works too",
+    "tools": "the modules that scripts import; the others are onnxruntime's own, under `install_as`",
 }
 """Names that work otherwise than onnxruntime's -> how."""
 

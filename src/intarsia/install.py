@@ -75,7 +75,7 @@ class _Finder(DistributionFinder):
             return None
         tail = fullname[len(self.alias) + 1 :]
         top = tail.split(".")[0]
-        if top in MODULES_LEFT_OUT:
+        if top in MODULES_LEFT_OUT or (top == "tools" and self.tools is not None):
             return self._borrowed(fullname, tail, path)
         own = f"intarsia.{tail}" if tail else "intarsia"
         try:
@@ -125,7 +125,8 @@ def install_as(name: str = "onnxruntime") -> None:
 
     The alias has the version of onnxruntime whose API it follows (`API_VERSION`), also for `importlib.metadata`. The
     subpackages `quantization`, `transformers` and `tools` are onnxruntime's own pure Python where its package is installed
-    beside Intarsia, and run over Intarsia; else importing them raises `ModuleLeftOut`. Calling this twice changes nothing.
+    beside Intarsia, and run over Intarsia; else `tools` is Intarsia's, and importing the others raises `ModuleLeftOut`.
+    Calling this twice changes nothing.
 
     A provider that is named and not usable is a warning from now on, as in onnxruntime, and no error: the process's default for
     "session.provider_fallback" becomes "warn".

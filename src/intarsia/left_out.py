@@ -27,7 +27,6 @@ METHODS_LEFT_OUT: dict[str, str] = {
 MODULES_LEFT_OUT: dict[str, str] = {
     "quantization": "quantising models is not a runtime's work here: onnxruntime.quantization writes models that intarsia runs",
     "transformers": "its graph fusions are done by intarsia itself when a session is made",
-    "tools": "its model tools are independent of the runtime: use onnxruntime's",
 }
 """Subpackages of onnxruntime that cannot be imported from intarsia -> why."""
 

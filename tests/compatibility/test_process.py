@@ -269,9 +269,12 @@ try:
     import another_runtime.quantization
 except ImportError as error:
     print(type(error).__name__, error)
+from another_runtime.tools.symbolic_shape_infer import SymbolicShapeInference
+print(SymbolicShapeInference.__module__)
 """
         shown = python(code)
         assert shown.startswith("False")
+        assert shown.split()[-1] == "intarsia.tools.symbolic_shape_infer"
         assert "ModuleLeftOut intarsia.quantization does not exist" in shown
 
     def test_errors(self) -> None:

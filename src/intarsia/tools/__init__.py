@@ -1,5 +1,6 @@
-"""onnxruntime's subpackage of this name is left out: importing this says why."""
+"""Model tools under the names of onnxruntime's: those that scripts import.
 
-from intarsia.left_out import ModuleLeftOut, module_message
-
-raise ModuleLeftOut(module_message("tools"))
+`symbolic_shape_infer`, `onnx_model_utils`, `make_dynamic_shape_fixed`, `update_onnx_opset`, `optimize_onnx_model` and
+`add_openvino_win_libs`. The other tools of onnxruntime do not depend on the runtime: with its package installed,
+`intarsia.install_as("onnxruntime")` lets all of them run over Intarsia.
+"""
