@@ -59,6 +59,8 @@ def test_every_schedule_compiles(kind: str, suffix: str) -> None:
     """The texts that tests/codegen/clike compares, for all architectures."""
     skip_where_missing(kind)
     files = sorted((Path(__file__).parents[1] / "codegen" / "clike" / "golden").glob(f"*.{suffix}"))
-    texts = [text for file in files for text in re.split(r"\n\n(?=typedef|extern)", file.read_text(encoding="utf-8"))]
+    texts = [
+        text for file in files for text in re.split(r"\n\n(?=typedef|extern|__device__)", file.read_text(encoding="utf-8"))
+    ]
     assert len(texts) > 20
     compile_all(kind, dict.fromkeys(texts), COMPILERS[kind][2])

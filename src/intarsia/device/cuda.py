@@ -10,11 +10,13 @@ import threading
 from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Cuda, Limits
+from intarsia.codegen.clike.cuda import TENSOR_CORES
 from intarsia.device import nvrtc
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
 from intarsia.device.streams import Setup, StreamDevice
 from intarsia.errors import EPFail
+from intarsia.graph.dtypes import DType
 from intarsia.partition.device import Device
 
 __all__ = ["CudaDevice", "CudaDriver", "Setup", "count", "described", "missing", "open_device"]
@@ -202,7 +204,10 @@ class CudaDevice(StreamDevice):
                 f"{', '.join(str(a / 10) for a in known)}: install a version of nvidia-cuda-nvrtc that knows it"
             )
         self.architecture = capability
-        dialect = Cuda(Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y")))
+        halves = (DType.FLOAT16, DType.BFLOAT16)
+        units = (*halves, DType.FLOAT) if setup.tf32 else halves
+        limits = Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y"))
+        dialect = Cuda(limits, units if capability >= TENSOR_CORES else ())
         super().__init__(CudaDriver(), setup, described(setup.index), dialect)
 
     def machine_code(self, source: str) -> bytes:

@@ -41,6 +41,7 @@ class Setup:
         graphs: launches that come again on the same memory are captured once and replayed.
         external: addresses of functions `void* (size_t)` and `void (void*)` to have memory from and to give it back; 0: the
             driver's.
+        tf32: matrix units may round float32 to TF32.
     """
 
     index: int = 0
@@ -50,6 +51,7 @@ class Setup:
     separate_copies: bool = False
     graphs: bool = False
     external: tuple[int, int] = (0, 0)
+    tf32: bool = True
 
 
 @dataclass(frozen=True)

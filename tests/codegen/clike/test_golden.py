@@ -73,11 +73,22 @@ def test_text(name: str, dialect: str) -> None:
     cut = Cut(DIALECTS[dialect])
     cut.store(cut.settle(KERNELS[name]()), "y")
     text = "\n".join(job.kernel.source for job in cut.jobs)
-    file = GOLDEN / f"{name}.{SUFFIXES.get(dialect, dialect)}"
+    compare(GOLDEN / f"{name}.{SUFFIXES.get(dialect, dialect)}", text)
+
+
+def compare(file: Path, text: str) -> None:
     if os.environ.get("INTARSIA_WRITE_GOLDEN"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, F], ids=lambda d: d.onnx_name)
+def test_text_for_tensor_cores(dtype: DType) -> None:
+    cut = Cut(Cuda(matrix_units=(DType.FLOAT16, F)))
+    a, b = k.input("a", dtype, (200, 96)), k.input("b", dtype, (136, 96))
+    cut.store(cut.settle(k.dot(a, k.transpose(b, (1, 0)), F) + 1.0), "y")
+    compare(GOLDEN / f"tensor_product_{dtype.onnx_name}.c", "\n".join(job.kernel.source for job in cut.jobs))
 
 
 def test_sizes_are_parameters_of_one_text() -> None:

@@ -2,9 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from intarsia.codegen.clike.dialect import Dialect, Limits
+from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
+from intarsia.graph.dtypes import DType
+
+TENSOR_CORES = 80
+"""The compute capability (10 * major + minor) from which on `TENSOR_FUNCTIONS` compile."""
+
+
+def _multiply(name: str, shape: str, kind: str) -> str:
+    """d += a b for a warp's fragments."""
+    return f"""__device__ __forceinline__ void multiply_{name}(float* d, const unsigned int* a, const unsigned int* b) {{
+  asm volatile("mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32 "
+    "{{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
+    : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}"""
+
+
+def _fragments(name: str, turned: str) -> str:
+    """Four matrices of 8 x 8 elements of 16 bits; each thread gives the address of one line."""
+    return f"""__device__ __forceinline__ void {name}(unsigned int* r, const void* line) {{
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4{turned}.shared.b16 {{%0,%1,%2,%3}}, [%4];"
+    : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(line)) : "memory");
+}}"""
+
+
+TENSOR_FUNCTIONS = "\n".join((
+    """__device__ __forceinline__ unsigned int shared_address(const void* p) {
+  unsigned int a;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(a) : "l"(p));
+  return a;
+}""",
+    """__device__ __forceinline__ void copy_16(void* to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+    :: "r"(shared_address(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}""",
+    """__device__ __forceinline__ void copies_begin() { asm volatile("cp.async.commit_group;" ::: "memory"); }""",
+    """__device__ __forceinline__ void copies_wait_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }""",
+    _fragments("fragments", ""), _fragments("fragments_turned", ".trans"),
+    """__device__ __forceinline__ unsigned int to_tf32(float x) {
+  unsigned int r;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x));
+  return r;
+}""",
+    _multiply("f16", "m16n8k16", "f16"), _multiply("bf16", "m16n8k16", "bf16"), _multiply("tf32", "m16n8k8", "tf32"),
+))  # fmt: skip
+"""What `tensor` calls: `copy_16` starts a copy of 16 bytes into shared memory (zeros where not inside), `copies_begin` ends a
+set of copies, `copies_wait_but_one` waits for all sets but the latest."""
 
 
 class Cuda(Dialect):
@@ -12,9 +59,14 @@ class Cuda(Dialect):
 
     Args:
         limits: of the device.
+        matrix_units: types of factors whose products are given to tensor cores; float32 is rounded to TF32 there.
     """
 
     name: ClassVar[str] = "CUDA C"
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, matrix_units: Iterable[DType] = ()) -> None:
         self.limits = limits or Limits(buffers=64, threads=256, shared_nbytes=49152, groups=65535)
+        self.matrix_units = frozenset(matrix_units)
+
+    def preamble(self, kernel: KernelParts) -> list[str]:
+        return [TENSOR_FUNCTIONS] if any("copies_begin();" in line for line in kernel.body) else []

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import attend, element, lanes, schedules, sort
+from intarsia.codegen.clike import attend, element, lanes, schedules, sort, tensor
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -257,7 +257,9 @@ class Cut:
             inner = self.store(root.args[0] if root.prim == "cast" and root.args[0].dtype is wide else k.cast(root, wide))
             root, by_rows, by_tiles = k.cast(inner, root.dtype), False, False
         if by_tiles:
-            self._add(product_schedule.product_kernel(d, root, dots[0]), (name,), "product")
+            units = tensor.factor_type(d, dots[0]) is not None
+            make = tensor.tensor_kernel if units else product_schedule.product_kernel
+            self._add(make(d, root, dots[0]), (name,), "tensor product" if units else "product")
         elif by_rows:
             assert rows is not None
             self._add(schedules.row_kernel(d, rows), (name,), "rows")

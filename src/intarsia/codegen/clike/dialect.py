@@ -138,6 +138,7 @@ class Dialect:
     barrier: ClassVar[str] = "__syncthreads();"
     limits: Limits = Limits(buffers=64, threads=1024, shared_nbytes=49152, groups=65535)
     tuning: Tuning = GPU
+    matrix_units: frozenset[DType] = frozenset()  # types of factors that `tensor` has products of
     typed_buffers: ClassVar[bool] = False  # a buffer that is read by vectors has them as its elements
 
     # --- what is there ---

@@ -326,10 +326,11 @@ class _Product:
         inner.write(f"{target} = {d.vector(names) if self.vectors else names[0]};")
 
 
-def operand(t: Tensor, i: int, columns: str = "gn") -> Operand:
+def operand(t: Tensor, i: int, columns: str = "gn", dtype: DType = DType.FLOAT, width: int = WIDTH) -> Operand:
     """Follow an operand of a product to the memory where it lies, if it is a view of it.
 
-    Its rows and columns are "gm" and "gk" (the left one), "gk" and `columns` (the right one), the batch is "z".
+    Its rows and columns are "gm" and "gk" (the left one), "gk" and `columns` (the right one), the batch is "z". `width`: how
+    many elements of `dtype` are a vector.
     """
     x = t.args[i]
     shape = [_extent(d) for d in t.shape]
@@ -340,11 +341,11 @@ def operand(t: Tensor, i: int, columns: str = "gn") -> Operand:
     at: list[Index] = [*where, *(("v", name) for name in sizes)]
     while x.prim in ("reshape", "transpose", "slice", "broadcast"):
         ((x, at),) = operand_indices(x, at)
-    if x.prim != "input" or x.dtype is not DType.FLOAT or t.dtype is not DType.FLOAT:
+    if x.prim != "input" or x.dtype is not dtype or t.dtype not in (dtype, DType.FLOAT):
         return Operand()
     index = linear(at, x.shape)
     along = next((name for name in sizes if _step(index, name) == 1), "")
-    aligned = along and sizes[along] % WIDTH == 0 and _extent(*x.shape) % WIDTH == 0 and _is_aligned(index, along)
+    aligned = along and sizes[along] % width == 0 and _extent(*x.shape) % width == 0 and _is_aligned(index, along, width)
     return Operand(x, index, along if aligned else "", along)
 
 
@@ -377,14 +378,14 @@ def _reads(index: Index, name: str) -> bool:
     return index == ("v", name) or any(_reads(i, name) for i in index[1:] if isinstance(i, tuple))
 
 
-def _is_aligned(index: Index, name: str) -> bool:
+def _is_aligned(index: Index, name: str, width: int) -> bool:
     """Whether an index is a multiple of a vector's width where the variable is one."""
     if index[0] == "c":
-        return bool(index[1] % WIDTH == 0)
+        return bool(index[1] % width == 0)
     if index[0] == "+":
-        return all(_is_aligned(i, name) for i in index[1:])
+        return all(_is_aligned(i, name, width) for i in index[1:])
     if index[0] == "*":
-        return int(index[2]) % WIDTH == 0 or _is_aligned(index[1], name)
+        return int(index[2]) % width == 0 or _is_aligned(index[1], name, width)
     return index == ("v", name)
 
 

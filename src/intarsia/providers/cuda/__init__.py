@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from intarsia.device.gpu import Gpu
@@ -22,7 +22,7 @@ class CudaOptions(StreamOptions):
     enable_cudnn: bool = True
     use_ep_level_unified_stream: bool = False
     enable_skip_layer_norm_strict_mode: bool = False
-    use_tf32: bool = True
+    use_tf32: bool = True  # float32 is rounded to TF32 where tensor cores multiply it
     prefer_nhwc: bool = False
     fuse_conv_bias: bool = False
     sdpa_kernel: int = 0
@@ -33,13 +33,13 @@ class CUDAExecutionProvider(StreamExecutionProvider):
 
     name: ClassVar[str] = "CUDAExecutionProvider"
     Options: ClassVar[type[Any]] = CudaOptions
-    effective: ClassVar[frozenset[str]] = EFFECTIVE | {"enable_cuda_graph"}
+    effective: ClassVar[frozenset[str]] = EFFECTIVE | {"enable_cuda_graph", "use_tf32"}
 
     @property
     def gpu(self) -> Gpu:
         from intarsia.device.cuda import open_device
 
-        return open_device(self.setup(self.options.enable_cuda_graph))
+        return open_device(replace(self.setup(self.options.enable_cuda_graph), tf32=self.options.use_tf32))
 
     @classmethod
     def missing(cls) -> str:

@@ -1,0 +1,55 @@
+// What a kernel in CUDA C finds when it is compiled as C++: see cuda_emulation.cpp.
+#include <math.h>
+#include <string.h>
+
+#include <utility>
+
+#define __global__ __attribute__((unused))
+#define __launch_bounds__(n)
+#define __shared__ static __attribute__((section("shared_memory")))
+
+struct Index { int x, y, z; };
+template <class T> struct alignas(4 * sizeof(T)) Four { T x, y, z, w; };
+typedef Four<float> float4;
+typedef Four<int> int4;
+typedef Four<unsigned int> uint4;
+typedef Four<short> short4;
+typedef Four<unsigned short> ushort4;
+typedef Four<signed char> char4;
+typedef Four<unsigned char> uchar4;
+#define MAKE(name, type) \
+  static inline name make_##name(type a, type b, type c, type d) { return name{a, b, c, d}; }
+MAKE(float4, float) MAKE(int4, int) MAKE(uint4, unsigned int) MAKE(short4, short) MAKE(ushort4, unsigned short)
+MAKE(char4, signed char) MAKE(uchar4, unsigned char)
+
+template <class To, class From> static inline To bits_of(From from) {
+  To to;
+  static_assert(sizeof(To) == sizeof(From), "sizes differ");
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+static inline unsigned int __float_as_uint(float x) { return bits_of<unsigned int>(x); }
+static inline int __float_as_int(float x) { return bits_of<int>(x); }
+static inline float __uint_as_float(unsigned int x) { return bits_of<float>(x); }
+static inline float __int_as_float(int x) { return bits_of<float>(x); }
+static inline long long __double_as_longlong(double x) { return bits_of<long long>(x); }
+static inline double __longlong_as_double(long long x) { return bits_of<double>(x); }
+
+extern Index threadIdx, blockIdx, gridDim;
+void __syncthreads();
+void multiply_f16(float* d, const unsigned int* a, const unsigned int* b);
+void multiply_bf16(float* d, const unsigned int* a, const unsigned int* b);
+void multiply_tf32(float* d, const unsigned int* a, const unsigned int* b);
+unsigned int to_tf32(float x);
+void fragments(unsigned int* r, const void* line);
+void fragments_turned(unsigned int* r, const void* line);
+void copy_16(void* to, const void* from, bool inside);
+void copies_begin();
+void copies_wait_but_one();
+
+template <class... A, size_t... I> static void call(void (*f)(A...), void** given, std::index_sequence<I...>) {
+  f((A)given[I]...);
+}
+template <class... A> static void call_all(void (*f)(A...), void** given) {
+  call(f, given, std::make_index_sequence<sizeof...(A)>());
+}

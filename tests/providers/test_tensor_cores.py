@@ -1,0 +1,153 @@
+"""Products by tensor cores without any: the printed text runs on a processor, instructions of a warp by the PTX ISA's layouts.
+
+What that does not prove: that the hardware agrees with those layouts, and how fast it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+
+import cuda_emulation
+import numpy as np
+import pytest
+from offline_kernels import compile_all, skip_where_missing
+
+from intarsia.codegen.clike import Cuda, Cut
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import interpret
+
+emulated = pytest.mark.skipif(bool(cuda_emulation.missing()), reason=f"kernels cannot be emulated: {cuda_emulation.missing()}")
+UNITS = Cuda(matrix_units=(DType.FLOAT16, DType.BFLOAT16, DType.FLOAT))
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+RNG = np.random.default_rng(0)
+
+
+def plain(a: k.Tensor, b: k.Tensor) -> k.Tensor:
+    return k.dot(a, b, DType.FLOAT)
+
+
+def right_turned(a: k.Tensor, b: k.Tensor) -> k.Tensor:
+    return k.dot(a, k.transpose(b, (1, 0)), DType.FLOAT)
+
+
+def left_turned(a: k.Tensor, b: k.Tensor) -> k.Tensor:
+    return k.dot(k.transpose(a, (1, 0)), b, DType.FLOAT)
+
+
+def batched(a: k.Tensor, b: k.Tensor) -> k.Tensor:
+    """The second operand serves all products; the result is stored in another order."""
+    return k.transpose(k.maximum(k.dot(a, b, DType.FLOAT) * 0.5 - 1.0, 0.0), (1, 0, 2))
+
+
+def convolution(x: k.Tensor, w: k.Tensor) -> k.Tensor:
+    view = k.windows(k.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), 0.0), (2, 3), (3, 3), (1, 1), (1, 1))
+    columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (1, 27, 64))
+    return k.dot(w, columns, DType.FLOAT)
+
+
+CASES: dict[str, tuple[Callable[..., k.Tensor], tuple[int, ...], tuple[int, ...]]] = {
+    "one tile": (plain, (64, 64), (64, 64)),
+    "edges": (plain, (40, 72), (72, 48)),
+    "four tiles": (plain, (130, 104), (104, 200)),
+    "odd sizes": (plain, (33, 45), (45, 51)),
+    "right one turned": (right_turned, (50, 40), (72, 40)),
+    "left one turned": (left_turned, (40, 56), (40, 72)),
+    "batch": (batched, (2, 40, 48), (48, 24)),
+    "convolution": (convolution, (1, 3, 8, 8), (24, 27)),
+}  # fmt: skip
+
+
+def tree(name: str, dtype: DType) -> tuple[k.Tensor, dict[str, np.ndarray]]:
+    function, *shapes = CASES[name]
+    operands = {n: RNG.standard_normal(s).astype(dtype.numpy) for n, s in zip("ab", shapes, strict=True)}
+    return function(*(k.input(n, dtype, a.shape) for n, a in operands.items())), operands
+
+
+def exact(name: str, operands: dict[str, np.ndarray]) -> np.ndarray:
+    """In float32, from the operands as they are."""
+    wide = [a.astype(np.float32) for a in operands.values()]
+    (found,) = interpret([CASES[name][0](*(k.input(i, DType.FLOAT, a.shape) for i, a in enumerate(wide)))], wide)
+    return np.asarray(found)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((n, t) for n in CASES for t in (DType.FLOAT16, DType.FLOAT)), ("edges", DType.BFLOAT16)],
+    ids=lambda x: x if isinstance(x, str) else x.onnx_name,
+)  # fmt: skip
+def test_products(name: str, dtype: DType) -> None:
+    root, operands = tree(name, dtype)
+    tolerance = 1e-3 if dtype is not DType.FLOAT else 2e-2  # factors of TF32 have 11 bits
+    wanted = exact(name, operands)
+    found, schedules = cuda_emulation.computed(UNITS, root, operands)
+    assert schedules == ["tensor product"]
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+@emulated
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.FLOAT], ids=lambda d: d.onnx_name)
+def test_the_order_of_threads_does_not_matter(dtype: DType) -> None:
+    root, operands = tree("four tiles", dtype)
+    first, *others = (
+        cuda_emulation.computed(UNITS, root, operands, backwards, eager)[0]
+        for backwards, eager in itertools.product((False, True), repeat=2)
+    )
+    for other in others:
+        np.testing.assert_array_equal(first, other)
+
+
+@emulated
+def test_what_is_missing_shows_in_the_emulation() -> None:
+    """A wait or a barrier that is taken out of the text changes the result: the emulation sees what a GPU would."""
+    root, operands = tree("four tiles", DType.FLOAT16)
+    wanted = exact("four tiles", operands)
+    cut = Cut(UNITS)
+    for name, array in operands.items():
+        cut.stored[name] = (DType.of(array.dtype), array.shape)
+    cut.store(cut.settle(root), "y")
+    (job,) = cut.jobs
+    values = [cuda_emulation.aligned(a) for a in operands.values()]
+    source, barrier = job.kernel.source, "__syncthreads();"
+    second = source.rindex(barrier)
+    broken = {
+        "nothing": source,
+        "wait": source.replace("copies_wait_but_one();", ""),
+        "first barrier": source.replace(barrier, "", 1),
+        "second barrier": source[:second] + source[second + len(barrier) :],
+    }
+    for what, text in broken.items():
+        right = []
+        for backwards, eager in itertools.product((False, True), repeat=2):
+            out = cuda_emulation.aligned(np.zeros(wanted.shape, np.float32))
+            cuda_emulation.launch(replace(job.kernel, source=text), [*values, out], backwards, eager)
+            right.append(np.allclose(out, wanted, rtol=1e-3, atol=1e-3))
+        assert all(right) == (what == "nothing"), what
+
+
+def test_compile() -> None:
+    skip_where_missing("cuda")
+    texts: dict[str, None] = {}
+    for name in CASES:
+        for dtype in (*HALVES, DType.FLOAT):
+            cut = Cut(UNITS)
+            cut.store(cut.settle(tree(name, dtype)[0]), "y")
+            texts |= dict.fromkeys(job.kernel.source for job in cut.jobs)
+    assert all("multiply_" in text for text in texts)
+    compile_all("cuda", texts, (80, 90, 120))
+
+
+def test_only_what_is_large_and_asked_for() -> None:
+    def schedule(dialect: Cuda, m: int, n: int, terms: int, dtype: DType) -> str:
+        cut = Cut(dialect)
+        cut.store(cut.settle(k.dot(k.input("a", dtype, (m, terms)), k.input("b", dtype, (terms, n)), DType.FLOAT)), "y")
+        return cut.jobs[0].schedule
+
+    exact_only = Cuda(matrix_units=HALVES)
+    assert schedule(exact_only, 64, 64, 64, DType.FLOAT16) == "tensor product"
+    assert schedule(exact_only, 64, 64, 64, DType.FLOAT) == "product"
+    assert schedule(UNITS, 64, 64, 64, DType.FLOAT) == "tensor product"
+    assert schedule(UNITS, 8, 64, 64, DType.FLOAT16) == "product"
+    assert schedule(Cuda(), 64, 64, 64, DType.FLOAT16) == "product"
