@@ -23,6 +23,8 @@ KINDS: dict[str, str] = {
     "file": "hashes of model files",
     "executor": "thread pool code",
     "roofline": "measured peaks of the machine",
+    "text": "texts of micro-kernels",
+    "compiler": "what LLVM says of the CPU",
     "sources": "hashes of this package's files",
 }
 """What stands before the first "-" of a key -> what it is. A key that is a hash alone is a choice of providers="auto"."""

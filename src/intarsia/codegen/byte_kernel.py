@@ -18,6 +18,7 @@ import functools
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.emit import I16, I32
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.kept_text import kept
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Micro, Tile, dispatched, tile_of
 from intarsia.codegen.target import Target
@@ -45,7 +46,7 @@ def byte_tile(target: Target) -> Tile:
     return tile_of(SUMS, target)
 
 
-@functools.cache
+@kept
 def byte_micro_text(a: DType, target: Target, tile: Tile | None = None) -> KernelText:
     """The micro-kernels for rows of type `a` (UINT8 or INT8); `tile`: where it is not `byte_tile(target)`."""
 

@@ -19,6 +19,7 @@ from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import GemmSpec
 from intarsia.codegen.gemm_tiles import TiledGemm
+from intarsia.codegen.kept_text import kept
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import PARAMETERS, Tile, dispatched, product_tile
 from intarsia.codegen.pack import aligned_zeros, transposed
@@ -165,7 +166,7 @@ def _scales(body: Body, lines: list[Value], whole: Value, k: Value) -> tuple[Val
 # --- the product --------------------------------------------------------------------------------------------------
 
 
-@functools.cache
+@kept
 def half_micro_text(tile: Tile, target: Target) -> KernelText:
     """The micro-kernels: as `microkernel.PARAMETERS` says, but for one block of packed A and B.
 

@@ -29,6 +29,7 @@ from typing import Any
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.kept_text import kept
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -86,7 +87,7 @@ def product_tile(n: int, dtype: DType, target: Target) -> Tile:
     return wide if cost <= other else tile
 
 
-@functools.cache
+@kept
 def micro_text(dtype: DType, target: Target, tile: Tile | None = None, stored: DType | None = None) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature.
 
@@ -107,7 +108,7 @@ def tiled_rows(tile: Tile) -> int:
     return tile.rows * 4 // 5
 
 
-@functools.cache
+@kept
 def tiled_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
     """As `micro_text` for packed A, of `tiled_rows(tile)` rows and more, one tap."""
 

@@ -15,10 +15,9 @@ cache the lines of one step of B at `ahead`, which then moves by `pace`.
 
 from __future__ import annotations
 
-import functools
-
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import Tile, dispatched, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -50,7 +49,7 @@ def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target) -> Tile
     return min((Tile(r, v, basic.lanes, basic.itemsize) for r, v in ((6, 4), (8, 3), (14, 2))), key=cost)
 
 
-@functools.cache
+@kept
 def stepped_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature."""
 

@@ -152,6 +152,7 @@ class Target:
             ) from error
 
 
+@functools.cache
 def _enabled(features: str) -> frozenset[str]:
     enabled: set[str] = set()
     for item in filter(None, features.split(",")):

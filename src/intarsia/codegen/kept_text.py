@@ -1,0 +1,37 @@
+"""Kernels' texts that take long to write, kept in the user's cache by the arguments they were written from."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+from typing import ParamSpec, cast
+
+from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.fingerprint import surroundings
+
+_Arguments = ParamSpec("_Arguments")
+
+
+def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, KernelText]:
+    """`write` for arguments whose `repr` says all of them: done once in a process, and once for all in a cache."""
+
+    @functools.cache
+    @functools.wraps(write)
+    def found(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> KernelText:
+        around = surroundings()
+        key = content_key(
+            around["Intarsia's files"], around["llvmlite"], write.__module__, write.__qualname__, repr(args), repr(kwargs)
+        )  # fmt: skip
+        cache = get_cache()
+        data = cache.get(f"text-{key}")
+        if data is not None:
+            symbol, final, packed = data.split(b"\n", 2)
+            return KernelText(symbol.decode(), zlib.decompress(packed).decode(), final == b"final")
+        text = write(*args, **kwargs)
+        head = f"{text.symbol}\n{'final' if text.final else ''}\n"
+        cache.put(f"text-{key}", head.encode() + zlib.compress(text.ir.encode(), 1))
+        return text
+
+    return cast("Callable[_Arguments, KernelText]", found)

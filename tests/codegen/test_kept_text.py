@@ -1,0 +1,58 @@
+"""Texts that are kept: the same from the cache as written, one for each list of arguments, written anew where damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("llvmlite", reason="writes kernels with llvmlite")
+
+from intarsia.codegen import microkernel
+from intarsia.codegen.engine import KernelText, kernel_text
+from intarsia.codegen.kept_text import kept
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+IR = "define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) {\n  ret void\n}\n; NUMBER\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+
+
+def test_written_once_for_all_processes(tmp_path: Path) -> None:
+    written: list[tuple[int, bool]] = []
+
+    def write(number: int, final: bool = False) -> KernelText:
+        written.append((number, final))
+        return kernel_text("some", IR.replace("NUMBER", str(number)), final=final)
+
+    first = kept(write)
+    texts = [first(1), first(2), first(1, final=True), first(1)]
+    assert written == [(1, False), (2, False), (1, True)]
+    another_process = kept(write)
+    again = [another_process(1), another_process(2), another_process(1, final=True)]
+    assert written == [(1, False), (2, False), (1, True)]
+    assert [(t.symbol, t.ir, t.final) for t in again] == [(t.symbol, t.ir, t.final) for t in texts[:3]]
+    assert len({t.ir for t in again}) == 2
+    for path in tmp_path.rglob("text-*"):
+        path.write_bytes(path.read_bytes()[:-2])
+    assert kept(write)(2).ir == texts[1].ir
+    assert written[3:] == [(2, False)]
+
+
+def test_without_a_cache_they_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("INTARSIA_CACHE", "0")
+    assert kept(lambda n: kernel_text("some", IR.replace("NUMBER", str(n))))(5).ir.endswith("; 5\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_micro_kernels_differ_by_target() -> None:
+    wide = Target.create("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx2,+fma,+avx512f,+avx512vl")
+    narrow = Target.create("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
+    texts = [microkernel.micro_text(DType.FLOAT, t) for t in (wide, narrow)]
+    assert "<16 x float>" in texts[0].ir
+    assert "<16 x float>" not in texts[1].ir
+    assert microkernel.micro_text(DType.FLOAT, wide) is texts[0]
