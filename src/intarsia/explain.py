@@ -45,6 +45,9 @@ SUGGESTIONS: dict[str, str] = {
     "unsupported": "leave the node to the next provider, or replace the operator when the model is exported",
     "group": "place the nodes of the group on one provider with 'partition.place', or leave them to the next one",
     "compile": "see the message of the provider's compiler in the log of the session",
+    "library-cost": "nothing: kernels of the provider's own are as fast",
+    "library-shape": "give its operands as whole tensors of one type: a library takes strides, not gathers",
+    "library-declined": "see the library's reason; another version, type or size may be offered",
     "not-claimed": "place the node with 'partition.place', or leave it to the next provider",
 }
 """What to do about the framework's own codes."""
@@ -62,7 +65,7 @@ class NodeExplanation:
         kind: "compiled", "host", "view" or "folded" (gone: computed or removed when the model was optimised).
         kernel: the kernel or fused group that contains it.
         note: why it is not compiled, where it is not.
-        refusals: by provider, why each of the others does not run it.
+        refusals: by provider, why each of the others does not run it; by library, why the provider's own kernels run it.
         inputs, outputs: names of the values it reads and writes.
         flop, nbytes: arithmetic operations of one run, and bytes read and written if it ran alone.
         estimated: they depend on sizes that only a run knows, which are assumed to be 32.
@@ -107,7 +110,8 @@ class Explanation:
         for placement in split.placements:
             node = placement.node
             report = reports.get(next((n for n in node.outputs if n), ""))
-            refusals = {name: Refusal.of(no) for name, no in placement.refusals.items()}
+            answers = {**placement.refusals, **(report.declined if report else {})}
+            refusals = {name: Refusal.of(no) for name, no in answers.items()}
             kind, kernel, note = (report.kind, report.kernel, report.reason) if report else ("compiled", "", "")
             origin = node.origin or (label(node),)
             values = [n for n in (*node.inputs, *node.outputs) if n]

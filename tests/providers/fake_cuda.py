@@ -64,6 +64,9 @@ class FakeCuda(Machine):
     def cuDeviceGet(self, index: int) -> tuple[Any, ...]:
         return self._answer("cuDeviceGet", index)
 
+    def cuDriverGetVersion(self) -> tuple[Any, ...]:
+        return self._answer("cuDriverGetVersion", 13000)
+
     def cuDeviceGetName(self, size: int, device: int) -> tuple[Any, ...]:
         return self._answer("cuDeviceGetName", b"Imagined GPU".ljust(size, b"\0"))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+ALIGNMENT = 256  # of all memory
 KERNEL_NS = 1500  # what a launch takes
 
 
@@ -121,7 +122,8 @@ class Machine:
         assert self.current, "no device is the thread's"
         if self.used_nbytes + nbytes > self.memory_nbytes:
             return 0
-        block = (ctypes.c_char * nbytes)()
+        room = (ctypes.c_char * (nbytes + ALIGNMENT))()
+        block = (ctypes.c_char * nbytes).from_buffer(room, -ctypes.addressof(room) % ALIGNMENT)
         self.allocations[ctypes.addressof(block)] = block
         return ctypes.addressof(block)
 
@@ -180,7 +182,8 @@ class Machine:
     def start_graph(self, graph: int, stream: int) -> None:
         count = len(self.objects[graph])
         self.log.append(f"graph of {count}")
-        self.push(stream, "do", self._tick(count))
+        for work in self.objects[graph]:
+            self.push(stream, "do", work if callable(work) else self._tick(1))
 
     def load(self, code: bytes) -> int:
         assert code[:4] == b"\x7fELF"

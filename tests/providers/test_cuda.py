@@ -97,18 +97,16 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.missing.cache_clear()
 
 
-def test_options_of_libraries_that_are_not_used_are_taken_and_said_to_have_no_effect(
-    fake: FakeCuda, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_options_that_are_taken_and_said_to_have_no_effect(fake: FakeCuda, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "intarsia")
     from intarsia.providers.options import option_texts, parse_options
 
-    given = {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0", "do_copy_in_default_stream": "True", "prefer_nhwc": "1"}
+    given = {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0", "do_copy_in_default_stream": "True", "sdpa_kernel": "1"}
     options = parse_options(CUDAExecutionProvider, given)
     CUDAExecutionProvider(options)
     texts = option_texts(options)
     assert (texts["cudnn_conv_algo_search"], texts["use_tf32"], texts["gpu_mem_limit"]) == ("HEURISTIC", "0", str(2**64 - 1))
-    assert "no effect, since kernels are its own: cudnn_conv_algo_search, prefer_nhwc" in caplog.text
+    assert "no effect, since kernels are its own: sdpa_kernel" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from intarsia.codegen.clike import Cuda, Limits
 from intarsia.codegen.clike.cuda import TENSOR_CORES
 from intarsia.device import nvrtc
+from intarsia.device.cuda_libraries import CudaLibraries, LibraryOptions
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
 from intarsia.device.streams import Setup, StreamDevice
@@ -19,7 +20,7 @@ from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 from intarsia.partition.device import Device
 
-__all__ = ["CudaDevice", "CudaDriver", "Setup", "count", "described", "missing", "open_device"]
+__all__ = ["CudaDevice", "CudaDriver", "LibraryOptions", "Setup", "count", "described", "missing", "open_device"]
 
 
 def driver() -> Any:
@@ -209,9 +210,19 @@ class CudaDevice(StreamDevice):
         limits = Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y"))
         dialect = Cuda(limits, units if capability >= TENSOR_CORES else ())
         super().__init__(CudaDriver(), setup, described(setup.index), dialect)
+        self._libraries: dict[LibraryOptions, CudaLibraries] = {}
+        self._started: dict[str, Any] = {}
 
     def machine_code(self, source: str) -> bytes:
         return nvrtc.compiled(source, self.architecture)
+
+    def libraries(self, options: LibraryOptions) -> CudaLibraries:
+        """What NVIDIA's libraries compute here for sessions with these options, which share the libraries themselves."""
+        with self.lock:
+            if options not in self._libraries:
+                version = _checked(driver().cuDriverGetVersion(), "the driver does not tell its version")
+                self._libraries[options] = CudaLibraries(self, options, version // 1000, self._started)
+            return self._libraries[options]
 
 
 def _checked(result: tuple[Any, ...], what: str) -> Any:

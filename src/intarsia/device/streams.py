@@ -21,6 +21,7 @@ import numpy as np
 from intarsia.codegen.clike import Dialect, Kernel
 from intarsia.device.driver import Driver
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch
+from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
 
@@ -56,7 +57,10 @@ class Setup:
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel with its arguments. `values` and `pointers` are what the driver reads; `key` is equal for equal calls."""
+    """A kernel, or a library's program, with its arguments.
+
+    `values` and `pointers` are what the driver reads; `key` is equal for equal calls.
+    """
 
     function: Any
     groups: tuple[int, int, int]
@@ -269,6 +273,10 @@ class StreamDevice(Gpu):
     def _launch(self, bound: Sequence[Call]) -> None:
         launch, stream = self._driver.launch, self._stream
         for call in bound:
+            if isinstance(call.function, LibraryProgram):
+                if why := call.function.start(stream, call.values):
+                    raise EPFail(f"{self.device} could not start {call.function.title} of {call.node}: {why}")
+                continue
             (error,) = launch(call.function, call.groups, call.threads, stream, call.address)
             if int(error):
                 raise self._failure(f"could not start a kernel of {call.node}", error)

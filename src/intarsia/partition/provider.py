@@ -139,12 +139,14 @@ class NodeReport:
             run time) or "folded" (computed when the model was compiled).
         kernel: name of the kernel or fused group that contains it.
         reason: why it is not compiled, where it is not.
+        declined: libraries that the provider might have used for it -> why it did not.
     """
 
     output: str
     kind: str
     kernel: str = ""
     reason: str = ""
+    declined: Mapping[str, Support] = field(default_factory=dict)
 
 
 class NotSaved(Exception):

@@ -9,15 +9,16 @@ of products that are not mere gathers, what a sort or a scan makes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import attend, element, lanes, schedules, sort, tensor
+from intarsia.codegen.clike import attend, element, lanes, library_attention, library_cut, schedules, sort, tensor
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.library import Choice, Libraries
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.steps import Write, step_kernel
 from intarsia.codegen.loop_index import ELEMENTWISE
@@ -44,7 +45,7 @@ STRUCTURAL = frozenset((*_VIEWS, "reduce", "argreduce", "dot", "scan", "scatter"
 class Job:
     """One launch: a kernel, the values it reads (constants included) in its operands' order, and those it writes.
 
-    `node`: what it belongs to, for people.
+    `node`: what it belongs to, for people. `choice`: of a product on a device with libraries: who computes it, and why.
     """
 
     kernel: Kernel
@@ -52,6 +53,7 @@ class Job:
     writes: tuple[str, ...]
     node: str
     schedule: str
+    choice: Choice | None = None
 
 
 @dataclass
@@ -65,6 +67,8 @@ class Cut:
         tables: constants that definitions brought along.
         node: name of the node that is being worked on.
         owners: ids of expressions -> name of the node whose result they are, where that is another.
+        libraries: what computes products where kernels of ours need not; None: nothing.
+        choice: of the job that is added next.
     """
 
     dialect: Dialect
@@ -73,6 +77,8 @@ class Cut:
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     node: str = ""
     owners: dict[int, str] = field(default_factory=dict)
+    libraries: Libraries | None = None
+    choice: Choice | None = None
     _settled: dict[int, Tensor] = field(default_factory=dict)  # expressions that are made of settled parts only
     _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
     _open: dict[int, bool] = field(default_factory=dict)
@@ -98,7 +104,8 @@ class Cut:
         """Attention whose scores would be too many for memory, as a primitive of its own."""
         limit = self.dialect.tuning.scores_nbytes
         products = [t for t in walk(roots) if t.prim == "dot"]
-        made = {id(t): made for t in products if (made := attend.found(t, limit)) is not None}
+        made = library_attention.attentions(self, roots, products) if products and self.libraries is not None else {}
+        made |= {id(t): own for t in products if (own := attend.found(t, limit)) is not None}
         self._kept += roots
         return replaced(roots, made) if made else list(roots)
 
@@ -117,6 +124,8 @@ class Cut:
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
             return self._product(self._rebuilt(t, [self._operand(a) for a in args]))
+        if t.prim == "library":
+            return library_attention.attend(self, t, args)
         if t.prim == "attend":
             x = args[0] if attend.fits(args[0]) else self.store(args[0])
             t = self._rebuilt(t, [x, self._operand(args[1])])
@@ -240,7 +249,7 @@ class Cut:
         """Give a stored value another name."""
         for i, job in enumerate(self.jobs):
             reads, writes = (tuple(new if n == old else n for n in names) for names in (job.reads, job.writes))
-            self.jobs[i] = Job(job.kernel, reads, writes, job.node, job.schedule)
+            self.jobs[i] = replace(job, reads=reads, writes=writes)
         self.stored[new] = self.stored.pop(old)
         for key, t in self._leaves.items():
             if t.attrs[0] == old:
@@ -249,6 +258,9 @@ class Cut:
     def _launch(self, root: Tensor, name: str) -> None:
         d, order = self.dialect, walk([root])
         dots = open_products(order)
+        if dots and self.libraries is not None and self._product_fits(root, dots[0]):
+            if library_cut.launch(self, root, dots[0], name):
+                return
         rows = None if dots or not self.is_open(root) else schedules.rows_of(root)
         by_rows = rows is not None and (rows.length >= _SHORT or not _map_fits(root))
         by_tiles = bool(dots) and self._product_fits(root, dots[0]) and not _is_thin(dots[0])
@@ -316,7 +328,8 @@ class Cut:
         return Tensor("input", (), (name,), dtype, tuple(shape))  # type: ignore[arg-type]
 
     def _add(self, kernel: Kernel, writes: tuple[str, ...], schedule: str) -> None:
-        self.jobs.append(Job(kernel, tuple(str(n) for n in kernel.operands), writes, self.node, schedule))
+        self.jobs.append(Job(kernel, tuple(str(n) for n in kernel.operands), writes, self.node, schedule, self.choice))
+        self.choice = None
 
 
 def _in_runs(t: Tensor, x: Tensor) -> Tensor | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -40,6 +41,7 @@ class Kernel:
         threads: of one group.
         windows: how many bindings each operand and output has; all but the last have `window_nbytes`.
         updates: the output's former content is read: the kernel works in place.
+        call: a vendor's library computes it (`library`): there is no kernel to compile, and `source` is what is asked for.
     """
 
     source: str
@@ -52,6 +54,7 @@ class Kernel:
     windows: tuple[int, ...]
     window_nbytes: int
     updates: bool = False
+    call: Any = None
 
 
 def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bool = False) -> Kernel:

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
 from intarsia.providers.gpu.streams import EFFECTIVE, StreamExecutionProvider, StreamOptions
 
+if TYPE_CHECKING:
+    from intarsia.device.cuda import CudaDevice
+
 
 @dataclass(frozen=True)
 class CudaOptions(StreamOptions):
-    """onnxruntime's options. Those behind `enable_cuda_graph` choose among algorithms of cuDNN and cuBLAS; they are taken and
-    have no effect, since no kernel of this provider is theirs."""
+    """onnxruntime's options, and `use_libraries`. Those behind it are taken and have no effect."""
 
     enable_cuda_graph: bool = False  # launches that come again on the same memory are captured and replayed
-    cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "EXHAUSTIVE"
-    cudnn_conv_use_max_workspace: bool = True
+    cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "EXHAUSTIVE"  # of cuDNN's engines, which is taken
+    cudnn_conv_use_max_workspace: bool = True  # False: a convolution has 32 MiB of scratch at most
+    enable_cudnn: bool = True  # convolutions and attention through cuDNN, where it is found
+    use_tf32: bool = True  # float32 is rounded to TF32 where tensor cores multiply it
+    use_libraries: bool = True  # False: kernels of this package alone
+    prefer_nhwc: bool = False
     cudnn_conv1d_pad_to_nc1d: bool = False
-    enable_cudnn: bool = True
     use_ep_level_unified_stream: bool = False
     enable_skip_layer_norm_strict_mode: bool = False
-    use_tf32: bool = True  # float32 is rounded to TF32 where tensor cores multiply it
-    prefer_nhwc: bool = False
     fuse_conv_bias: bool = False
     sdpa_kernel: int = 0
 
@@ -33,13 +37,30 @@ class CUDAExecutionProvider(StreamExecutionProvider):
 
     name: ClassVar[str] = "CUDAExecutionProvider"
     Options: ClassVar[type[Any]] = CudaOptions
-    effective: ClassVar[frozenset[str]] = EFFECTIVE | {"enable_cuda_graph", "use_tf32"}
+    effective: ClassVar[frozenset[str]] = EFFECTIVE | {
+        "enable_cuda_graph", "cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "enable_cudnn", "use_tf32",
+        "use_libraries",
+    }  # fmt: skip
 
     @property
     def gpu(self) -> Gpu:
+        return self._device
+
+    @property
+    def _device(self) -> CudaDevice:
         from intarsia.device.cuda import open_device
 
         return open_device(replace(self.setup(self.options.enable_cuda_graph), tf32=self.options.use_tf32))
+
+    @property
+    def libraries(self) -> Libraries | None:
+        from intarsia.device.cuda import LibraryOptions
+
+        o = self.options
+        return self._device.libraries(LibraryOptions(
+            o.use_libraries, o.use_libraries and o.enable_cudnn, o.use_tf32, o.cudnn_conv_algo_search,
+            o.cudnn_conv_use_max_workspace, o.prefer_nhwc,
+        ))  # fmt: skip
 
     @classmethod
     def missing(cls) -> str:

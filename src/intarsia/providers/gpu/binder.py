@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 
 from intarsia.codegen.clike import Cut
 from intarsia.codegen.clike.cut import is_cheap
+from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu, Slice
+from intarsia.device.libraries import NotOfferedError
 from intarsia.errors import EPFail, InvalidGraph
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
@@ -24,6 +27,7 @@ from intarsia.providers.gpu.plan import Constants, Plan, described
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry, rewritten
 
+_logger = logging.getLogger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)  # whose numbers inference does not follow by itself
 _CONSTANT = "="  # before the names of leaves that are constants
@@ -31,9 +35,10 @@ _CONSTANT = "="  # before the names of leaves that are constants
 
 def bind(
     graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants,
-    store: PlanStore | None = None,
+    store: PlanStore | None = None, libraries: Libraries | None = None,
 ) -> Plan:  # fmt: skip
-    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are kept.
+    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are kept;
+    `libraries`: what computes products besides kernels of ours.
 
     Raises:
         EPFail: a size depends on what the run computes.
@@ -42,7 +47,10 @@ def bind(
     """
     key = store.key(shapes, numbers) if store is not None else ""
     if store is not None and (kept := store.load(key)) is not None:
-        return _restored(kept, graph, tuple(shapes), gpu, constants)
+        try:
+            return _restored(kept, graph, tuple(shapes), gpu, constants, libraries)
+        except NotOfferedError as error:
+            _logger.info("%s: launches are planned anew: %s", gpu.device, error)
     known = graph.clone()
     known.inputs = []
     for value in graph.inputs:
@@ -52,7 +60,7 @@ def bind(
             assert isinstance(value.type, TensorType)
             known.inputs.append(Value(value.name, TensorType(value.type.dtype, shapes[value.name])))
     known.types = {}
-    work = Work(gpu, constants)
+    work = Work(gpu, constants, libraries)
     values = {n: a.astype(np.float32).astype(object) for n, a in numbers.items() if DType.of(a.dtype) in _HALVES}
     scope = Scope(work, infer(known, device_registry(), None, values))
     for name in shapes:
@@ -64,12 +72,14 @@ def bind(
     return plan
 
 
-def _restored(kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants) -> Plan:
+def _restored(
+    kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None
+) -> Plan:
     slices = {
         leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
         for leaf, what in kept.leaves.items()
     }
-    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions)
+    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions, libraries)
 
 
 @dataclass
@@ -84,12 +94,13 @@ class Work:
 
     gpu: Gpu
     constants: Constants
+    libraries: Libraries | None = None
     regions: list[Region] = field(default_factory=list)
     leaves: dict[str, tuple[Constant, bool]] = field(default_factory=dict)
     from_weights: bool = False  # a number was computed from elements of a weight: no plan without them is the same
 
     def __post_init__(self) -> None:
-        self.cut = Cut(self.gpu.dialect)
+        self.cut = Cut(self.gpu.dialect, libraries=self.libraries)
 
     def leaf(self, name: str, kind: Any) -> Tensor:
         self.cut.stored[name] = (kind.dtype, tuple(kind.shape))
@@ -124,7 +135,7 @@ class Work:
         outputs = [(name, *self.cut.stored[name]) for name in names]
         read = {n for job in self.cut.jobs for n in job.reads}
         slices = {n: self._constant(n) for n in read if n in self.leaves or n in self.cut.tables}
-        return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions)
+        return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions, self.libraries)
 
     def kept_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
         """The constants that launches read, by name where they are the graph's; None where the plan cannot be kept."""

@@ -18,6 +18,7 @@ import numpy as np
 from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.fingerprint import fingerprint
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node
@@ -56,10 +57,11 @@ class PlanStore:
         obstacle: why plans of this part are not kept; "" where they are.
     """
 
-    def __init__(self, graph: Graph, dialect: Dialect) -> None:
+    def __init__(self, graph: Graph, dialect: Dialect, libraries: Libraries | None = None) -> None:
         self.obstacle, self._graph_key = "", ""
         try:
-            self._graph_key = content_key(repr(_language(dialect)), *_described(graph))
+            offered = libraries.identity if libraries is not None else ""
+            self._graph_key = content_key(repr(_language(dialect)), offered, *_described(graph))
         except NotKeptError as error:
             self.obstacle = str(error)
 

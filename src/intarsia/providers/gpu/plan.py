@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.clike.library import Libraries
+from intarsia.codegen.clike.schedules import Kernel
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
+from intarsia.device.libraries import NotOfferedError
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.faults import MESSAGES
 from intarsia.graph.dtypes import DType
@@ -30,6 +33,7 @@ def described(node: Node) -> str:
     return f"node {label(node)!r} ({node.metadata.get('written for') or node.qualified_op})"
 
 
+_SCRATCH = "%scratch of "  # before the number of a launch
 _FLUSHED = 1024  # launches of a loop that are started at once
 
 
@@ -74,6 +78,7 @@ class Plan:
         unshared_nbytes: what the values in the arena would take side by side.
         outputs: name, element type and shape of each.
         regions: control flow, in the order in which regions begin, the outer one first.
+        libraries: who prepares jobs that are calls of a library.
     """
 
     gpu: Gpu
@@ -83,18 +88,27 @@ class Plan:
     constants: Mapping[str, Slice]
     outputs: list[tuple[str, DType, tuple[int, ...]]]
     regions: list[Region] = field(default_factory=list)
+    libraries: Libraries | None = None
     offsets: dict[str, int] = field(default_factory=dict)
     arena_nbytes: int = 0
     unshared_nbytes: int = 0
 
     def __post_init__(self) -> None:
+        self._programs = [self._program(job.kernel) for job in self.jobs]
+        self._scratch = {i: n for i, p in enumerate(self._programs) if (n := getattr(p, "workspace_nbytes", 0))}
         self._place()
         self._sizes, self._sizes_at = self._upload_sizes()
         self._checked = [i for i, job in enumerate(self.jobs) if job.kernel.checked]
         self._outermost = nested(self.regions)
         self._external = {*self.inputs, *(n for n, _, _ in self.outputs)}
         self._free: list[State] = []
-        self._programs = [self.gpu.program(job.kernel) for job in self.jobs]
+
+    def _program(self, kernel: Kernel) -> Any:
+        if kernel.call is None:
+            return self.gpu.program(kernel)
+        if self.libraries is None:
+            raise NotOfferedError(f"{self.gpu.device} has no {kernel.call.library}")
+        return self.libraries.prepared(kernel.call)
 
     def _place(self) -> None:
         """Offsets in the arena by first and last use."""
@@ -106,10 +120,12 @@ class Plan:
                 if name not in outside:
                     first.setdefault(name, i)
                     last[name] = i
+            if i in self._scratch:
+                first[_scratch_of(i)] = last[_scratch_of(i)] = i
         self._prolong(first, last)
         sizes = {n: aligned(self.nbytes_of(n)) for n in first}
         for name, nbytes in sizes.items():
-            if nbytes > self.gpu.limits.buffer_nbytes:
+            if nbytes > self.gpu.limits.buffer_nbytes and name in self.stored:
                 dtype, shape = self.stored[name]
                 raise OutOfMemory(
                     f"{self.gpu.device}: a value {dtype.onnx_name}{list(shape)} has {nbytes:,} bytes; a buffer of this device "
@@ -135,6 +151,8 @@ class Plan:
                         first[name] = region.start
 
     def nbytes_of(self, name: str) -> int:
+        if name not in self.stored:
+            return self._scratch[int(name.removeprefix(_SCRATCH))]
         dtype, shape = self.stored[name]
         return int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
 
@@ -212,6 +230,8 @@ class Plan:
         if job.kernel.sizes:
             assert self._sizes is not None
             bindings.append(Slice(self._sizes.memory, self._sizes_at[i], 4 * len(job.kernel.sizes)))
+        if i in self._scratch:
+            bindings.append(self._where(_scratch_of(i), outside, state))
         if job.kernel.checked:
             assert state.status is not None
             bindings.append(Slice(state.status.memory, 256 * self._checked.index(i), 4))
@@ -236,7 +256,14 @@ class Plan:
         yield f"{len(self.jobs)} launches, {len({j.kernel.source for j in self.jobs})} kernels, {shared}"
         for i, job in enumerate(self.jobs):
             places = [f"{n} @{self.offsets[n]}" if n in self.offsets else n for n in job.writes]
-            yield f"{i}. {job.schedule} {job.kernel.groups} {', '.join(job.reads)} -> {', '.join(places)}  {job.node}"
+            how = job.kernel.groups if job.kernel.call is None else job.kernel.call.library
+            line = f"{i}. {job.schedule} {how} {', '.join(job.reads)} -> {', '.join(places)}  {job.node}"
+            scratch = f" (scratch {self._scratch[i]:,} bytes)" if i in self._scratch else ""
+            yield line + scratch + (f"  [{job.choice.code}: {job.choice.reason}]" if job.choice is not None else "")
+
+
+def _scratch_of(i: int) -> str:
+    return f"{_SCRATCH}{i}"
 
 
 class _Walk:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.clike.library import Choice, Libraries
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.errors import EPFail
-from intarsia.graph.model import Graph
+from intarsia.graph.model import Graph, Node
 from intarsia.ops import philox
+from intarsia.partition.capability import Support
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.gpu.binder import bind
@@ -25,20 +27,25 @@ from intarsia.providers.gpu.written.random import state_words
 from intarsia.providers.gpu.written.rules import STATE
 
 _KEPT_PLANS = 16
+LIBRARY_OPERATORS = {
+    "cuBLASLt": frozenset("MatMul Gemm FusedMatMul FusedGemm GemmFastGelu MatMulInteger".split()),
+    "cuDNN": frozenset(("Conv", "FusedConv")),
+}
+"""What is told of libraries before sizes are known."""
 
 
 class GpuProgram(Program):
     """Runs one part, in stages (see `stages`). Inputs that definitions need as numbers (shapes, axes) come from the host; all
     others are device tensors."""
 
-    def __init__(self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None) -> None:
+    def __init__(self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None, libraries: Libraries | None = None) -> None:
         """`on_step`: where a profile is wanted, is told of each launch, with the device's own times."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
-        self.graph, self.gpu = graph, gpu
+        self.graph, self.gpu, self._libraries = graph, gpu, libraries
         constants = Constants(gpu)
         found = stages(graph, gpu.dialect, gpu.limits)
         names = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
-        self._stages = [_Stage(g, gpu, constants, not i, names, on_step) for i, g in enumerate(found)]
+        self._stages = [_Stage(g, gpu, constants, not i, names, on_step, libraries) for i, g in enumerate(found)]
         self._states = list(dict.fromkeys(n for g in found for n in g.input_names() if n.endswith(STATE)))
         self._last = {n: i for i, stage in enumerate(self._stages) for n in stage.inputs}
 
@@ -77,12 +84,27 @@ class GpuProgram(Program):
         return ""
 
     def nodes(self) -> list[NodeReport]:
-        schedules = {job.node: job.schedule for plan in self.plans for job in plan.jobs}
+        jobs = [job for plan in self.plans for job in plan.jobs]
+        schedules = {job.node: _schedule(job) for job in jobs}
+        choices = {job.choice.node or job.node: job.choice for job in jobs if job.choice is not None}
         reports = []
         for node in self.graph.nodes:
             schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
-            reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule))
+            choice = choices.get(described(node)) or (self._missing(node) if not jobs else None)
+            declined = {}
+            if choice is not None and choice.code != "library":
+                declined = {choice.library: Support.no(choice.reason, code=choice.code, suggestion=choice.suggestion)}
+            reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule, declined=declined))
         return reports
+
+    def _missing(self, node: Node) -> Choice | None:
+        """Before any run: why the library that might compute the node is not there."""
+        library = next((name for name, ops in LIBRARY_OPERATORS.items() if node.op_type in ops), "")
+        return self._libraries.missing(library) if library and self._libraries is not None else None
+
+
+def _schedule(job: Job) -> str:
+    return job.schedule if job.kernel.call is None else f"{job.kernel.call.library}'s {job.schedule}"
 
 
 class _Stage:
@@ -99,10 +121,11 @@ class _Stage:
         on_disk: bool,
         names: Mapping[str, str],
         on_step: StepObserver | None,
+        libraries: Libraries | None,
     ) -> None:
         """`on_disk`: whether plans are kept there too; `names`: outputs of nodes as they are described."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
-        self.graph, self.gpu = graph, gpu
+        self.graph, self.gpu, self._libraries = graph, gpu, libraries
         self._numbers = read_as_numbers(graph)
         self._constants, self._on_disk, self._names, self._on_step = constants, on_disk, names, on_step
         self._plans: OrderedDict[object, Plan] = OrderedDict()
@@ -140,7 +163,7 @@ class _Stage:
             plan = self._plans.get(key)
             if plan is None:
                 store = self._kept() if self._on_disk else None
-                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants, store)
+                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants, store, self._libraries)
                 if len(self._plans) > _KEPT_PLANS:
                     self._plans.popitem(last=False)
             else:
@@ -149,7 +172,7 @@ class _Stage:
 
     def _kept(self) -> PlanStore:
         if self._store is None:
-            self._store = PlanStore(self.graph, self.gpu.dialect)
+            self._store = PlanStore(self.graph, self.gpu.dialect, self._libraries)
         return self._store
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer, no_such_device
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
@@ -68,4 +69,9 @@ class GpuExecutionProvider(ExecutionProvider):
         return GpuAllocator(self.gpu)
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
-        return GpuProgram(graph, self.gpu, context.on_step)
+        return GpuProgram(graph, self.gpu, context.on_step, self.libraries)
+
+    @property
+    def libraries(self) -> Libraries | None:
+        """What a vendor's libraries compute on the device; None: nothing."""
+        return None
