@@ -17,7 +17,7 @@ __all__ = ["Case", "cases"]
 def cases() -> Iterator[Case]:
     """Every case, family by family."""
     for family in (
-        elementwise, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts, gathers,
+        elementwise, doubles, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts, gathers,
         scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow,
         fused, weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
     ):  # fmt: skip
@@ -73,6 +73,11 @@ def elementwise() -> Iterator[Case]:
         yield Case("Where", f"int64 {size}", (booleans(*shape), integers(0, 9, *shape), integers(0, 9, *shape)))
         yield Case("BiasGelu", f"float32 {size}", (normal(*shape), Weight(normal(shape[1]))), domain="com.microsoft")
         yield Case("FastGelu", f"float32 {size}", (normal(*shape), Weight(normal(shape[1]))), domain="com.microsoft")
+
+
+def doubles() -> Iterator[Case]:
+    for op in ("Exp", "Log", "Tanh", "Sigmoid", "Sqrt", "Sin"):
+        yield Case(op, "float64 512x512", (between(0.1, 3, 512, 512, dtype=np.float64),))
 
 
 def comparisons() -> Iterator[Case]:
@@ -315,6 +320,8 @@ def selections() -> Iterator[Case]:
         yield Case("TopK", f"float32 1x{n} {count}", (normal(1, n), ints(count)), {"axis": -1}, 2, quick=True)
     yield Case("TopK", "float32 1024x1024 5", (normal(*LARGE), ints(5)), {"axis": -1}, 2)
     yield Case("TopK", "float32 64x1024 1024", (normal(64, 1024), ints(1024)), {"axis": -1}, 2)
+    for dtype in ("uint8", "float16"):
+        yield Case("TopK", f"{dtype} 256x1000 10", (between(0, 200, 256, 1000, dtype=dtype), ints(10)), {"axis": -1}, 2)
     yield Case("TopK", "int64 1x100000 100", (integers(0, 1 << 40, 1, 100_000), ints(100)), {"axis": -1}, 2)
     for shape in (SMALL, LARGE):
         size = "x".join(map(str, shape))

@@ -132,3 +132,15 @@ def test_exp_of_doubles() -> None:
     assert np.isinf(found[~finite]).all()
     edges = unary("exp", np.array([np.nan, np.inf, -np.inf, 709.79, -745.2, 1e300, -1e300]))
     np.testing.assert_array_equal(edges, [np.nan, np.inf, 0, np.inf, 0, np.inf, 0])
+
+
+def test_tanh_of_doubles() -> None:
+    """Within three units in the last place, also where it is nearly its argument, and beside where it rounds to 1."""
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-700, 4, 4000))
+    x = np.concatenate([rng.standard_normal(4000), sizes, -sizes, [19.0, 19.06, 0.17328, 0.1733, 5e-324]])
+    exact = np.tanh(x.astype(np.longdouble))
+    assert (np.abs(unary("tanh", x) - exact) <= 3 * np.spacing(np.abs(exact).astype(np.float64))).all()
+    edges = unary("tanh", np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e300, -25.0]))
+    np.testing.assert_array_equal(edges, [np.nan, 1, -1, 0, 0, 1, -1])
+    np.testing.assert_array_equal(np.signbit(edges[3:5]), [False, True])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from template_kernels import at_page_end, check_margin, guarded, host, run
 
 from intarsia.codegen import topk
 from intarsia.graph.dtypes import DType
+
+DTYPES = ["float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
 
 
 def expected(x: np.ndarray, k: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +34,8 @@ def check(x: np.ndarray, k: int, largest: bool, radix: bool | None, nthreads: in
         scratch=scratch.ctypes.data, radix=radix,
     )  # fmt: skip
     run(topk.kernel_text(dtype, largest, host()), args, nthreads)
-    wanted, where = expected(x, k, largest)
+    _, where = expected(x.astype(np.float64) if dtype is DType.BFLOAT16 else x, k, largest)
+    wanted = np.take_along_axis(x, where, 1)
     np.testing.assert_array_equal(indices, where)
     np.testing.assert_array_equal(values.view(f"u{x.itemsize}"), wanted.view(f"u{x.itemsize}"))
     check_margin(around_values)
@@ -40,9 +44,9 @@ def check(x: np.ndarray, k: int, largest: bool, radix: bool | None, nthreads: in
 
 def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """With many ties, and the values at which keys go wrong."""
-    if dtype.startswith("int"):
-        x = rng.integers(-20, 20, shape).astype(dtype)
-        edges = [np.iinfo(dtype).min, np.iinfo(dtype).max, 0, -1]
+    if "int" in dtype:
+        x = rng.integers(-20 * (dtype[0] == "i"), 20, shape).astype(dtype)
+        edges = [np.iinfo(dtype).min, np.iinfo(dtype).max, 0, np.iinfo(dtype).max // 2]
     else:
         x = np.round(rng.standard_normal(shape) * 8).astype(dtype) / 4
         edges = [np.inf, -np.inf, np.nan, 0.0, -0.0, np.finfo(dtype).max, -np.finfo(dtype).smallest_subnormal, -np.nan]
@@ -54,7 +58,9 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 
 @pytest.mark.parametrize("radix", [False, True], ids=["insertion", "radix"])
 @pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64))]
+)
 def test_against_a_stable_sort(dtype: str, largest: bool, radix: bool) -> None:
     rng = np.random.default_rng(0)
     for n, k in ((1, 1), (5, 3), (64, 64), (300, 1), (300, 10), (1000, 129), (257, 256)):
@@ -62,6 +68,13 @@ def test_against_a_stable_sort(dtype: str, largest: bool, radix: bool) -> None:
             continue
         for outer, inner in ((3, 1), (2, 5)):
             check(numbers(rng, (outer, n, inner), dtype), k, largest, radix)
+
+
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+def test_bfloat16(largest: bool) -> None:
+    x = numbers(np.random.default_rng(2), (3, 300, 2), "float32").astype(ml_dtypes.bfloat16)
+    for k, radix in ((10, False), (150, True)):
+        check(x, k, largest, radix)
 
 
 def test_nothing_is_written_for_k_zero() -> None:
@@ -92,5 +105,5 @@ def test_a_list_is_chosen_for_few_and_histograms_for_many() -> None:
 
 
 def test_element_types_are_checked() -> None:
-    with pytest.raises(ValueError, match="elements are float, double, int32, int64; got float16"):
-        topk.kernel_text(DType.FLOAT16, True, host())
+    with pytest.raises(ValueError, match=r"elements are float, double, float16, .*; got bool"):
+        topk.kernel_text(DType.BOOL, True, host())

@@ -250,6 +250,18 @@ def test_a_map_over_sizes_that_come_again_is_one_call(monkeypatch: pytest.Monkey
         check_mapped(made, feed)
 
 
+def test_a_map_over_new_sizes_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = session(SCALED)
+    check_mapped(made, mapped_feed([2]))
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("an element was left to Python")
+
+    monkeypatch.setattr(CpuProgram, "_run_segment", refuse)
+    for lengths in ([2, 5, 1, 7, 5], range(1, 40), [3] * 9):
+        check_mapped(made, mapped_feed(list(lengths)))
+
+
 def test_a_map_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     from intarsia.providers.cpu import mapping
 

@@ -87,6 +87,45 @@ def test_no_trip_is_run_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
     check_attending(session(ATTENDING), attending_feed(5, 100))
 
 
+# A growing loop inside a growing loop: four rows a trip, of which a row of each is stacked.
+NESTED = f"""g (float[1, D] q, float[L, D] k0, int64 n) => (float[M, D] k, float[1, D] last, float[T, F, 1, D] rows)
+    <int64 four = {{4}}> {{ {TRUE}
+    k, last, rows = Loop(n, c, k0, q) <body = b (int64 i, bool ci, float[P, D] kp, float[1, D] t)
+        => (bool co, float[Q, D] kn, float[1, D] tn, float[F, 1, D] inner)
+    {{ co = Identity(ci)
+       kn, tn, inner = Loop(four, ci, kp, t) <body = b2 (int64 j, bool cj, float[U, D] ka, float[1, D] ta)
+           => (bool ck, float[V, D] kb, float[1, D] tb, float[1, D] row)
+       {{ ck = Identity(cj)  kb = Concat<axis = 0>(ka, ta)  kt = Transpose<perm = [1, 0]>(kb)  s = MatMul(ta, kt)  p = Softmax(s)
+          o = MatMul(p, kb)  tb = Tanh(o)  row = Neg(tb) }}> }}> }}"""
+
+
+def test_a_growing_loop_inside_one() -> None:
+    made = session(NESTED)
+    (node,) = made.explain().nodes
+    assert (node.op, node.kind) == ("Loop", "compiled")
+    assert isinstance(made._model.programs[0].executable.units[0], LoopStep)
+    for length, trips in [(3, 10), (3, 10), (0, 2), (7, 0), (2, 40)]:
+        feed = attending_feed(length, trips)
+        k, last, rows = attended(feed["q"], feed["k0"], 4 * trips)
+        expected = (k, last, rows.reshape(trips, 4, 1, -1) if trips else np.zeros((0, 4, 1, 16)))
+        for got, want in zip(made.run(None, feed), expected, strict=True):
+            assert got.shape == want.shape
+            np.testing.assert_allclose(got, want, atol=2e-5)
+
+
+@pytest.mark.parametrize("inside", ["n, ci", "many, ci", "four, other"])
+def test_inner_loops_that_stay_loops(inside: str) -> None:
+    """Their number of trips is known in a run only, or large, or a condition ends them."""
+    text = NESTED.replace("four, ci", inside).replace("<int64 four = {4}>", "<int64 four = {4}, int64 many = {70}>")
+    text = text.replace("co = Identity(ci)", "co = Identity(ci)  three = Constant<value = int64 {30}>()  other = Less(i, three)")
+    made = session(text)
+    feed = attending_feed(3, 4)
+    k, last, _ = attended(feed["q"], feed["k0"], {"n": 16, "m": 280, "f": 16}[inside[0]])
+    got = made.run(None, feed)
+    np.testing.assert_allclose(got[0], k, atol=2e-5)
+    np.testing.assert_allclose(got[1], last, atol=2e-5)
+
+
 def test_trips_that_python_runs_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch does not take: trip by trip by the body's program."""
     monkeypatch.setattr(looping.LoopProgram, "_batch", lambda *_: False)

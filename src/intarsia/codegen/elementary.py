@@ -194,6 +194,21 @@ def exp_double(e: Emitter, x: ir.Value) -> ir.Value:
 
     x = b.select(b.fcmp_ordered("<", x, constant(-746.0)), constant(-746.0), x)
     x = b.select(b.fcmp_ordered(">", x, constant(710.0)), constant(710.0), x)
+    p, bits = _exp_parts(e, x)
+    p = b.fadd(constant(1.0), p)
+    half = b.ashr(bits, e.constant(1, _I64))
+    for part in (half, b.sub(bits, half)):  # two factors, so that neither over- nor underflows
+        p = b.fmul(p, _power_of_two(e, part))
+    return p
+
+
+def _exp_parts(e: Emitter, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """exp(r) - 1, and n as an integer, of exp(x) = 2^n exp(r)."""
+    b = e.builder
+
+    def constant(value: float) -> ir.Value:
+        return e.constant(value, _F64)
+
     magic = constant(6755399441055744.0)  # 1.5 * 2^52: the sum's low bits are n
     shifted = _fma(e, x, constant(1.4426950408889634), magic)
     n = b.fsub(shifted, magic)
@@ -202,10 +217,23 @@ def exp_double(e: Emitter, x: ir.Value) -> ir.Value:
     tail = constant(1 / math.factorial(13))
     for k in range(12, 1, -1):
         tail = _fma(e, tail, r, constant(1 / math.factorial(k)))
-    p = b.fadd(constant(1.0), _fma(e, b.fmul(r, r), tail, r))
     bits = b.sub(b.bitcast(shifted, e.shaped(_I64)), e.constant(0x4338000000000000, _I64))
-    half = b.ashr(bits, e.constant(1, _I64))
-    for part in (half, b.sub(bits, half)):  # two factors, so that neither over- nor underflows
-        scale = b.shl(b.add(part, e.constant(1023, _I64)), e.constant(52, _I64))
-        p = b.fmul(p, b.bitcast(scale, e.shaped(_F64)))
-    return p
+    return _fma(e, b.fmul(r, r), tail, r), bits
+
+
+def _power_of_two(e: Emitter, n: ir.Value) -> ir.Value:
+    """2^n of whole n, a normal number."""
+    b = e.builder
+    return b.bitcast(b.shl(b.add(n, e.constant(1023, _I64)), e.constant(52, _I64)), e.shaped(_F64))
+
+
+def tanh_double(e: Emitter, x: ir.Value) -> ir.Value:
+    """tanh(x) = (exp(2 |x|) - 1) / (exp(2 |x|) + 1) with the sign of x; exp(y) - 1 = 2^n (exp(r) - 1) + (2^n - 1)."""
+    b = e.builder
+    one, two, most = (e.constant(value, _F64) for value in (1.0, 2.0, 40.0))  # it rounds to 1 from 19.1 on
+    y = b.fmul(e.intrinsic("fabs", [x]), two)
+    y = b.select(b.fcmp_ordered(">", y, most), most, y)
+    p, n = _exp_parts(e, y)
+    power = _power_of_two(e, n)
+    less_one = _fma(e, power, p, b.fsub(power, one))
+    return e.intrinsic("copysign", [b.fdiv(less_one, b.fadd(less_one, two)), x])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen import elementary, inverse
+from intarsia.codegen import elementary, inverse, narrow
 from intarsia.codegen.lazy import ir
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
@@ -30,11 +30,15 @@ _WIDE = {DType.FLOAT: F32, DType.DOUBLE: F64, DType.FLOAT16: F32, DType.BFLOAT16
 
 _ROUNDING = 12582912.0  # 1.5 * 2^23: adding it to a float32 leaves a whole number, half to even
 
+SCALES = "intarsia_scales"  # the attribute of a module whose target has `Target.scales_floats`
+
 SUPPORTED_DTYPES = frozenset((*_INTEGER_BITS, *_WIDE))
 
 
 def compute_type(dtype: DType) -> ir.Type:
     """The LLVM type in which one element is computed."""
+    if dtype in narrow.NARROW:
+        return I8
     return _WIDE.get(dtype) or ir.IntType(_INTEGER_BITS[dtype])
 
 
@@ -45,6 +49,13 @@ def storage_type(dtype: DType) -> ir.Type:
     if dtype is DType.FLOAT16:
         return ir.HalfType()
     return I16 if dtype is DType.BFLOAT16 else compute_type(dtype)
+
+
+def _suffix(kind: ir.Type) -> str:
+    """A type in the name of an overloaded intrinsic."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{_suffix(kind.element)}"
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(str(kind), str(kind))
 
 
 def _is_float(dtype: DType) -> bool:
@@ -83,12 +94,8 @@ class Emitter:
     def intrinsic(self, name: str, args: Sequence[ir.Value], result: ir.Type | None = None) -> ir.Value:
         """Call `llvm.NAME` overloaded on the type of its (first) argument."""
         kind = args[0].type
-        element = kind.element if isinstance(kind, ir.VectorType) else kind
-        suffix = {"float": "f32", "double": "f64", "half": "f16"}.get(str(element), str(element))
-        if isinstance(kind, ir.VectorType):
-            suffix = f"v{kind.count}{suffix}"
         out = result or kind
-        return self.builder.call(self._declare(f"llvm.{name}.{suffix}", out, [a.type for a in args]), args)
+        return self.builder.call(self._declare(f"llvm.{name}.{_suffix(kind)}", out, [a.type for a in args]), args)
 
     def _declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
         module = self.builder.module
@@ -204,7 +211,11 @@ class Emitter:
             return self._float(op, args, dtype)
         return self._integer(op, args, dtype)
 
-    def cast(self, x: ir.Value, source: DType, target: DType) -> ir.Value:
+    def cast(self, x: ir.Value, source: DType, target: DType, saturate: bool = True) -> ir.Value:
+        if source in narrow.NARROW:
+            return self.cast(narrow.from_byte(self, x, source), narrow.widened(source), target, saturate)
+        if target in narrow.NARROW:
+            return self._cast_narrow(x, source, target, saturate)
         b, to = self.builder, self.shaped(compute_type(target))
         if _is_float(source):
             if target is DType.BOOL:
@@ -227,6 +238,17 @@ class Emitter:
         if have > want:
             return b.trunc(x, to)
         return b.sext(x, to) if signed else b.zext(x, to)
+
+    def _cast_narrow(self, x: ir.Value, source: DType, target: DType, saturate: bool) -> ir.Value:
+        """A byte. Floats of 8 bits that saturate are rounded from float32, as the interpreter does it."""
+        if target in narrow.FLOATS:
+            once = source is DType.DOUBLE and not saturate
+            x = self._to_odd_float32(x) if once else self.cast(x, source, DType.FLOAT)
+            return narrow.to_byte(self, x, target, saturate)
+        if source.is_floating:
+            whole = DType.INT64 if source is DType.DOUBLE else DType.INT32
+            x, source = self.cast(x, source, whole), whole
+        return narrow.to_byte(self, x if source is not DType.BOOL else self.cast(x, source, DType.INT8), target)
 
     def _cast_float(self, x: ir.Value, source: DType, target: DType) -> ir.Value:
         have, want = compute_type(source), compute_type(target)
@@ -396,8 +418,8 @@ class Emitter:
             return self._float_modulus(args[0], args[1], dtype)
         if kind is F32 and op in ("exp", "log", "tanh", "erf"):
             return getattr(self, "_" + op)(args[0])
-        if kind is F64 and op == "exp":
-            return elementary.exp_double(self, args[0])
+        if kind is F64 and op in _DOUBLE:
+            return _DOUBLE[op](self, args[0])
         if kind is F32 and op in _WITHOUT_CALLS:
             return _WITHOUT_CALLS[op](self, *args)
         if op in _LIBM:
@@ -467,6 +489,9 @@ class Emitter:
         tail = self._polynomial(r, EXP)  # (exp(r) - 1 - r) / r^2
         p = self._fma(b.fmul(r, r), tail, b.fadd(r, self.constant(1.0, F32)))
         bits = b.sub(b.bitcast(shifted, self.shaped(I32)), self.constant(0x4B400000, I32))
+        if getattr(b.module, SCALES, False):
+            name = f"llvm.ldexp.{_suffix(p.type)}.{_suffix(bits.type)}"
+            return b.call(self._declare(name, p.type, [p.type, bits.type]), [p, bits])
         half = b.ashr(bits, self.constant(1, I32))
         for part in (half, b.sub(bits, half)):  # two factors, so that neither over- nor underflows
             scale = b.shl(b.add(part, self.constant(127, I32)), self.constant(23, I32))
@@ -532,6 +557,7 @@ _WITHOUT_CALLS: dict[str, Callable[..., ir.Value]] = {
     "acos": inverse.arccosine, "atan": inverse.arctangent, "sinh": inverse.hyperbolic_sine, "cosh": inverse.hyperbolic_cosine,
     "asinh": inverse.area_sine, "acosh": inverse.area_cosine, "atanh": inverse.area_tangent,
 }  # fmt: skip
+_DOUBLE: dict[str, Callable[..., ir.Value]] = {"exp": elementary.exp_double, "tanh": elementary.tanh_double}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 _FLOAT_ARITHMETIC = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
 _FLOAT_INTRINSICS = {"abs": "fabs", "floor": "floor", "ceil": "ceil", "round": "roundeven", "sqrt": "sqrt"}

@@ -13,6 +13,7 @@ from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear,
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_rows import Rows
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
+from intarsia.codegen.narrow import NARROW
 from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
@@ -176,7 +177,7 @@ class ValueEmitter(LoopBuilder):
         parts = quantized(t)
         if parts is None:
             ((operand, where),) = operand_indices(t, at)
-            return Emitter(scope.builder).cast(self._value(operand, where, scope), operand.dtype, t.dtype)
+            return Emitter(scope.builder).cast(self._value(operand, where, scope), operand.dtype, t.dtype, *t.attrs)
         zero = None
         if parts.add is not None:
             operand, where = operand_indices(parts.add, at)[1]
@@ -197,7 +198,10 @@ class ValueEmitter(LoopBuilder):
         return self._value(t.args[0], regroup(at, t.shape, t.args[0].shape), scope)
 
     def _emit_scalar(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
-        return Emitter(scope.builder).constant(t.attrs[0], compute_type(t.dtype))
+        value = t.attrs[0]
+        if t.dtype in NARROW:
+            value = int(np.array(value).astype(t.dtype.numpy).view(np.uint8))
+        return Emitter(scope.builder).constant(value, compute_type(t.dtype))
 
     def _emit_size(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         value = self._dim(scope, t.attrs[0])

@@ -12,14 +12,15 @@ Arguments of a kernel: operand pointers, output pointers, then run-time sizes (s
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.body import printed
 from intarsia.codegen.collapse import collapse
-from intarsia.codegen.emit import I64, PTR, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
+from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
@@ -27,14 +28,23 @@ from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import Scope
 from intarsia.codegen.loop_values import HELD, ValueEmitter, stripped
+from intarsia.codegen.narrow import NARROW
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr, product
+from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
 
 CHUNK = 4096  # elements of the last axis that one iteration of the outer loop covers
 ORDERED_PARTS = 16  # into which work is cut, for any number of threads, where the target is ordered
+_LITTLE = 8  # reductions that every thread computes anew are at most one of so many operations
+_USUAL = 64
 ROW_CHUNK = 512  # the same where reductions keep rows on the stack
+# What there is of elements that are bytes to be moved or converted.
+_MOVING = frozenset(
+    "input scalar table broadcast expand reshape transpose slice pad concat windows take index scatter select cast "
+    "bitcast".split()
+)
 _STRUCTURAL = frozenset(
     "input scalar size table iota broadcast expand reshape transpose slice pad concat windows take index reduce argreduce "
     "scan dot scatter".split()
@@ -68,11 +78,20 @@ def unsupported(roots: Sequence[Tensor], nested: bool = False) -> str | None:
     for t in walk(roots):
         if t.prim not in _STRUCTURAL and t.prim not in ELEMENTWISE:
             return f"primitive {t.prim!r} has no loop form"
-        if t.dtype not in SUPPORTED_DTYPES:
+        if t.dtype not in SUPPORTED_DTYPES and not (t.dtype in NARROW and _moves_or_converts(t)):
             return f"{t.dtype.onnx_name} is not compiled"
+        if t.prim not in _MOVING and (kept := next((a.dtype for a in t.args if a.dtype in NARROW), None)) is not None:
+            return f"{t.prim} of {kept.onnx_name} is not compiled"
         if not nested and t.prim in WHOLE and t is not stripped(roots[0]):
             return f"{t.prim!r} inside a larger expression"
     return None
+
+
+def _moves_or_converts(t: Tensor) -> bool:
+    """Whether a tensor of bytes (`narrow`) is one that has code: moved, or converted from a type that is computed with."""
+    if t.dtype is DType.FLOAT8E8M0 and t.prim in ("cast", "scalar"):
+        return False
+    return t.prim in _MOVING and (t.prim != "scatter" or t.attrs[0] == "none")
 
 
 def lower(roots: Sequence[Tensor], target: Target, prefix: str = "loops") -> LoopKernel:
@@ -118,6 +137,7 @@ class _Lowering(ValueEmitter):
 
     def finish(self) -> LoopKernel:
         module = ir.Module("kernel")
+        setattr(module, SCALES, self.target.scales_floats)
         self.module = module
         pointers = len(self.operands) + len(self.roots)
         body_type = ir.FunctionType(ir.VoidType(), [I64, I64, PTR] + [PTR] * pointers)
@@ -314,6 +334,8 @@ class _Lowering(ValueEmitter):
                 continue
             if any(names[n] not in deps for deps in hoisted):
                 middle.append(n)
+        while middle and all(shape[n] == 1 for n in range(middle[0])) and _little(uses, shape, names, middle[0], inner):
+            del middle[0]
         outer = [n for n in range(len(shape)) if n != inner and n not in middle]
         chunk = ROW_CHUNK if inner is not None and rows else CHUNK
         whole = inner is not None and not rows and any(_reduces_size(t, shape[inner]) for t, _ in uses)
@@ -501,6 +523,31 @@ class _NestPlan:
     chunk: int
     whole_rows: bool  # reductions along the inner axis are for one outer iteration, which therefore covers all of it
     rows: Rows | None  # what is kept in rows; then there is no axis in `middle`
+
+
+def _little(
+    uses: Sequence[tuple[Tensor, frozenset[str]]], shape: Sequence[Dim], names: Sequence[str], axis: int, inner: int | None
+) -> bool:
+    """Whether the reductions that do not depend on `axis` cost little beside the rest, for each place along it: then threads
+    share its places, and each computes them again."""
+    sizes = {name: d for name, d in zip(names, shape, strict=True) if d != 1 and name != names[axis]}
+    spent = sum(
+        _terms(t) * _count(sizes[name] for name in deps if name in sizes) for t, deps in uses if names[axis] not in deps
+    )
+    each = max((_terms(t) for t, deps in uses if names[axis] in deps), default=1.0)
+    return _LITTLE * spent <= each * _count(sizes.values())
+
+
+def _terms(t: Tensor) -> float:
+    """How many elements a reduction takes for one of its own."""
+    if t.prim == "dot":
+        return _count(t.args[0].shape[-1:])
+    return _count(t.args[0].shape[a] for a in (t.attrs[1] if t.prim == "reduce" else (t.attrs[1],)))
+
+
+def _count(sizes: Iterable[Dim]) -> float:
+    """The product; a size that only a run knows is taken for `_USUAL`."""
+    return math.prod(d if isinstance(d, int) else _USUAL for d in sizes)
 
 
 def _reduces_size(t: Tensor, extent: Dim) -> bool:

@@ -1,7 +1,8 @@
 """The k largest (or smallest) elements along an axis, in order, with their indices.
 
-Elements become unsigned keys of which the larger one comes first, whatever the type and direction: NaN above all numbers, zeros
-of both signs equal. Of equal keys the one with the lower index comes first. Two ways lead to the first k of n keys:
+Elements become unsigned keys of 32 or 64 bits of which the larger one comes first, whatever the type and direction: NaN above
+all numbers, zeros of both signs equal. Of equal keys the one with the lower index comes first. Two ways lead to the first k
+of n keys:
 
 - *insertion*, for small k: a sorted list of the k best so far; keys that beat its last one are found 4 vectors at a time;
 - *radix*: the k-th key is found digit by digit from histograms, the keys above it are collected and sorted by digits.
@@ -20,14 +21,23 @@ from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
-DTYPES = (DType.FLOAT, DType.DOUBLE, DType.INT32, DType.INT64)
+DTYPES = (
+    DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
+    DType.UINT16, DType.UINT32, DType.UINT64,
+)  # fmt: skip
 MAX_INSERTION = 128  # the longest list that keys are inserted into
 _FIELDS = (
     "x values indices scratch units inner extent count stride list_keys list_indices other_keys other_indices tally radix"
 ).split()
 _DIGITS = 256
-_I64 = ir.IntType(64)
+_I32, _I64 = ir.IntType(32), ir.IntType(64)
 _LINE = 64
+_RAW = {8: DType.UINT8, 16: DType.UINT16, 32: DType.UINT32, 64: DType.UINT64}
+_INFINITY = {DType.FLOAT16: 0x7C00, DType.BFLOAT16: 0x7F80}  # the bits of it
+
+
+def _key_bits(dtype: DType) -> int:
+    return max(32, dtype.bits)
 
 
 def insertion_wins(n: int, k: int) -> bool:
@@ -45,7 +55,7 @@ def scratch_nbytes(dtype: DType, n: int, k: int) -> int:
 
 def _offsets(dtype: DType, n: int, k: int) -> list[int]:
     """Places in a thread's scratch: two arrays of keys and of indices, a histogram; behind them its end."""
-    parts = [n * dtype.bits // 8, *[8 * (k + 2)] * 4, 8 * (_DIGITS + 1)]
+    parts = [n * _key_bits(dtype) // 8, *[8 * (k + 2)] * 4, 8 * (_DIGITS + 1)]
     places = [0]
     for nbytes in parts:
         places.append(-(-(places[-1] + nbytes) // _LINE) * _LINE)
@@ -73,9 +83,10 @@ def kernel_text(dtype: DType, largest: bool, target: Target) -> KernelText:
 class _TopK:
     def __init__(self, dtype: DType, largest: bool, target: Target) -> None:
         self.dtype, self.largest, self.itemsize = dtype, largest, dtype.bits // 8
-        self.key_dtype = DType.UINT32 if dtype.bits == 32 else DType.UINT64
+        self.raw_dtype, self.key_dtype = _RAW[dtype.bits], _RAW[_key_bits(dtype)]
+        self.key_nbytes = self.key_dtype.bits // 8
         self.module = Module(target)
-        self.lanes = self.module.lanes(dtype)
+        self.lanes = self.module.lanes(self.key_dtype)
         self.convert = self._convert()
         self.insert = self._insert()
         self.insertion = self._insertion()
@@ -109,9 +120,9 @@ class _TopK:
     def _write(self, body: Body, v: dict[str, Value], x: Value, step: Value, found: Value, start: Value) -> None:
         """The elements at the indices found, and the indices, from output element `start` on."""
         with body.when(body.b.not_(body.equal(v["values"], 0))), body.loop(0, v["count"]) as j:
-            element = body.load(body.at(x, body.mul(body.load_i64(found, j), step)), self.dtype, 1)
+            element = body.load(body.at(x, body.mul(body.load_i64(found, j), step)), self.raw_dtype, 1)
             place = body.mul(body.add(start, body.mul(j, v["inner"])), self.itemsize)
-            body.store(element, body.at(body.pointer(v["values"]), place), self.dtype)
+            body.store(element, body.at(body.pointer(v["values"]), place), self.raw_dtype)
         with body.when(body.b.not_(body.equal(v["indices"], 0))), body.loop(0, v["count"]) as j:
             place = body.mul(body.add(start, body.mul(j, v["inner"])), 8)
             body.store(body.load_i64(found, j), body.at(body.pointer(v["indices"]), place), DType.INT64)
@@ -125,35 +136,44 @@ class _TopK:
         dense = body.equal(step, self.itemsize)
         whole = body.select(dense, body.mul(body.div(n, self.lanes), self.lanes), 0)
         with body.loop(0, whole, self.lanes) as i:
-            at = body.mul(i, self.itemsize)
-            elements = body.load(body.at(x, at), self.dtype, self.lanes)
-            body.store(self._key(body, elements, self.lanes), body.at(keys, at), self.key_dtype)
+            elements = body.load(body.at(x, body.mul(i, self.itemsize)), self.raw_dtype, self.lanes)
+            body.store(self._key(body, elements, self.lanes), body.at(keys, body.mul(i, self.key_nbytes)), self.key_dtype)
         with body.loop(whole, n) as i:
-            element = body.load(body.at(x, body.mul(i, step)), self.dtype, 1)
-            body.store(self._key(body, element, 1), body.at(keys, body.mul(i, self.itemsize)), self.key_dtype)
+            element = body.load(body.at(x, body.mul(i, step)), self.raw_dtype, 1)
+            body.store(self._key(body, element, 1), body.at(keys, body.mul(i, self.key_nbytes)), self.key_dtype)
         body.b.ret_void()
         return body.function
 
-    def _key(self, body: Body, x: Value, lanes: int) -> Value:
-        b, bits = body.b, self.dtype.bits
+    def _key(self, body: Body, raw: Value, lanes: int) -> Value:
+        """The key of an element that is given by its bits."""
+        b, bits = body.b, self.key_dtype.bits
 
         def constant(value: int) -> Value:
             return body.constant(value, self.key_dtype, lanes)
 
+        wide = body.vector_type(self.key_dtype, lanes)
         sign = constant(1 << (bits - 1))
         if self.dtype.is_floating:
-            plus = b.fadd(x, body.constant(0.0, self.dtype, lanes))  # -0 + 0 = 0
-            raw = b.bitcast(plus, body.vector_type(self.key_dtype, lanes))
+            if self.dtype in _INFINITY:
+                size = b.and_(b.zext(raw, wide), constant(0x7FFF))
+                infinity = constant(_INFINITY[self.dtype])
+                raw = b.shl(b.zext(raw, wide), constant(16))
+            else:
+                size = b.and_(raw, constant((1 << (bits - 1)) - 1))
+                infinity = constant(0x7F800000 if bits == 32 else 0x7FF << 52)
             key = b.xor(raw, b.or_(b.ashr(raw, constant(bits - 1)), sign))
-            key = b.select(b.fcmp_unordered("uno", x, x), constant((1 << bits) - 1), key)
+            key = b.select(b.icmp_unsigned("==", size, constant(0)), sign, key)
+            key = b.select(b.icmp_unsigned(">", size, infinity), constant((1 << bits) - 1), key)
+        elif self.dtype.is_signed_integer:
+            key = b.xor(b.sext(raw, wide) if self.itemsize < 4 else raw, sign)
         else:
-            key = b.xor(x, sign)
+            key = b.zext(raw, wide) if self.itemsize < 4 else raw
         return key if self.largest else b.xor(key, constant((1 << bits) - 1))
 
     def _load_key(self, body: Body, keys: Value, index: Value) -> Value:
         """A key as 64 bits."""
-        key = body.load(body.at(keys, body.mul(index, self.itemsize)), self.key_dtype, 1)
-        return key if self.itemsize == 8 else body.b.zext(key, _I64)
+        key = body.load(body.at(keys, body.mul(index, self.key_nbytes)), self.key_dtype, 1)
+        return key if self.key_nbytes == 8 else body.b.zext(key, _I64)
 
     def _scan(
         self, body: Body, keys: Value, start: Value, n: Value, bound: Cell, found: Callable[[Value, Value], None]
@@ -163,11 +183,11 @@ class _TopK:
         block = 4 * lanes
         whole = body.add(start, body.mul(body.div(body.sub(n, start), block), block))
         with body.loop(start, whole, block) as i:
-            narrow = bound.get() if self.itemsize == 8 else b.trunc(bound.get(), ir.IntType(32))
+            narrow = bound.get() if self.key_nbytes == 8 else b.trunc(bound.get(), _I32)
             limit = body.splat(narrow, lanes)
             mask = body.i(0)
             for part in range(4):
-                at = body.mul(body.add(i, part * lanes), self.itemsize)
+                at = body.mul(body.add(i, part * lanes), self.key_nbytes)
                 above = b.icmp_unsigned(">", body.load(body.at(keys, at), self.key_dtype, lanes), limit)
                 word = b.bitcast(above, ir.IntType(lanes)) if lanes > 1 else above
                 mask = b.or_(mask, b.shl(b.zext(word, _I64), body.i(part * lanes)))
@@ -235,7 +255,7 @@ class _TopK:
         body = self.module.function("threshold", ("p", "i", "i", "p", "p"))
         keys, n, k, tally, out = body.args
         b = body.b
-        prefix, mask, left, shift = body.cell(0), body.cell(0), body.cell(k), body.cell(self.dtype.bits - 8)
+        prefix, mask, left, shift = body.cell(0), body.cell(0), body.cell(k), body.cell(self.key_dtype.bits - 8)
         with body.repeat_while(lambda: b.icmp_signed(">=", shift.get(), body.i(0))):
             body.fill(tally, body.i(8 * (_DIGITS + 1)))
             have, care, by = prefix.get(), mask.get(), shift.get()
@@ -328,7 +348,9 @@ class _TopK:
             limit.set(body.load_i64(keys1, 0))
             equal.set(body.load_i64(keys1, 1))
         self._collect(body, keys, n, limit.get(), equal.get(), (keys1, indices1))
-        with body.loop(0, self.dtype.bits, 16) as shift:  # an even number of passes, so that the result is in the first arrays
+        with body.loop(
+            0, self.key_dtype.bits, 16
+        ) as shift:  # an even number of passes, so that the result is in the first arrays
             body.b.call(self.sort_pass, [keys1, indices1, keys2, indices2, tally, k, shift])
             body.b.call(self.sort_pass, [keys2, indices2, keys1, indices1, tally, k, body.add(shift, 8)])
         body.b.ret_void()

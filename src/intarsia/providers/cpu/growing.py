@@ -20,6 +20,7 @@ from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import carried_types
 from intarsia.providers.cpu.executable import Carried, Executable, LoopStep
+from intarsia.providers.cpu.unrolled import unrolled
 
 LOOPS = ("Loop", "Scan")
 _MOST_ELEMENTS = 16
@@ -95,6 +96,10 @@ def _loop_step(node: Node, around: Surroundings) -> LoopStep:
         kinds, _ = carried_types(made, list(initial[:states]), states)
         inner.inputs = _inputs(body, [*head, *map(_tensor, kinds), *initial[states:]], captured, around)
         lowered = around.lower_apart(inner)
+        written = _without_loops(inner, lowered)
+        if written is not None:
+            inner = written
+            lowered = around.lower_apart(inner)
         taken = lowered.executable.inputs[len(head) :][:states]
         carried = tuple(_carried(v, n, lowered) for v, n in zip(taken, names[:states], strict=True))
         rows = tuple(_row(n, lowered) for n in names[states:])
@@ -107,6 +112,12 @@ def _loop_step(node: Node, around: Surroundings) -> LoopStep:
         raise _NeedsPython
     kernels = template.move_text(around.target), template.count_text(around.target)
     return LoopStep(node, reads, captured, views, lowered.executable, carried, rows, kernels)
+
+
+def _without_loops(body: Graph, lowered: LoweredBody) -> Graph | None:
+    """The body of a Loop with loops inside written out that would be units of their own."""
+    loops = lowered.executable.loops()
+    return unrolled(body, {name for loop in loops for name in loop.node.outputs if name}) if loops else None
 
 
 def _is_small(kind: TensorType) -> bool:

@@ -1,7 +1,7 @@
 """SequenceMap's body for all elements of its sequences in one call: bound for each element's sizes, as trips of a loop are.
 
-Sizes that are met for the first time are left to the caller, who runs the body element by element: binding pays where
-they come again.
+Sizes of a few elements that are met for the first time are left to the caller, who runs the body element by element: binding
+pays where there are more, or where they come again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_NBYTES = 4 << 20  # of the words of one call
 _STEP_NBYTES = 200  # of an element, for each step, roughly
 _KEPT = 16  # combinations of sizes
+_AT_ONCE = 4  # elements, from which on sizes are bound when they are met for the first time
 
 _Key = tuple[Any, ...]
 
@@ -150,7 +151,8 @@ class MappedBody:
                 self._calls[key] = None
                 while len(self._calls) > _KEPT:
                     self._calls.popitem(last=False)
-                return None
+                if count < _AT_ONCE:
+                    return None
         bound = self._bound(given, captured, count)
         if bound is not None:
             with self._lock:

@@ -23,7 +23,7 @@ _SERIAL_ELEMENTS = 4096
 
 
 def top_k(node: Node, inference: Inference) -> Template | None:
-    """TopK of float, double, int32 or int64, along any axis; k may be known at run time only."""
+    """TopK of any type that ONNX allows, along any axis; k may be known at run time only."""
     types = tensor_types(node, inference)
     x, first = types[0], next((n for n in node.outputs if n), "")
     out = inference.types.get(first)
