@@ -95,8 +95,8 @@ NESTED = f"""g (float[1, D] q, float[L, D] k0, int64 n) => (float[M, D] k, float
     {{ co = Identity(ci)
        kn, tn, inner = Loop(four, ci, kp, t) <body = b2 (int64 j, bool cj, float[U, D] ka, float[1, D] ta)
            => (bool ck, float[V, D] kb, float[1, D] tb, float[1, D] row)
-       {{ ck = Identity(cj)  kb = Concat<axis = 0>(ka, ta)  kt = Transpose<perm = [1, 0]>(kb)  s = MatMul(ta, kt)  p = Softmax(s)
-          o = MatMul(p, kb)  tb = Tanh(o)  row = Neg(tb) }}> }}> }}"""
+       {{ ck = Identity(cj)  kb = Concat<axis = 0>(ka, ta)  kt = Transpose<perm = [1, 0]>(kb)  s = MatMul(ta, kt)
+          p = Softmax(s)  o = MatMul(p, kb)  tb = Tanh(o)  row = Neg(tb) }}> }}> }}"""
 
 
 def test_a_growing_loop_inside_one() -> None:
@@ -117,7 +117,9 @@ def test_a_growing_loop_inside_one() -> None:
 def test_inner_loops_that_stay_loops(inside: str) -> None:
     """Their number of trips is known in a run only, or large, or a condition ends them."""
     text = NESTED.replace("four, ci", inside).replace("<int64 four = {4}>", "<int64 four = {4}, int64 many = {70}>")
-    text = text.replace("co = Identity(ci)", "co = Identity(ci)  three = Constant<value = int64 {30}>()  other = Less(i, three)")
+    text = text.replace(
+        "co = Identity(ci)", "co = Identity(ci)  three = Constant<value = int64 {30}>()  other = Less(i, three)"
+    )
     made = session(text)
     feed = attending_feed(3, 4)
     k, last, _ = attended(feed["q"], feed["k0"], {"n": 16, "m": 280, "f": 16}[inside[0]])

@@ -1,12 +1,12 @@
 """Loops inside the body of a growing loop, written out: a body that ran each of their trips apart becomes one native segment.
 
-    Loop(n, c, a) <body(i, c, a) => (c, b, row)>   =   a1, row1 = body(0, true, a)   a2, row2 = body(1, true, a1)  ...
-                                                       rows = Concat(Unsqueeze(row1), Unsqueeze(row2), ...)
+Loop(n, c, a) <body(i, c, a) => (c, b, row)>   =   a1, row1 = body(0, true, a)   a2, row2 = body(1, true, a1)  ...
+                                                   rows = Concat(Unsqueeze(row1), Unsqueeze(row2), ...)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from intarsia.ops.control import always_goes_on, trip_type
 _MOST_NODES = 512  # that a loop becomes
 
 
-def unrolled(graph: Graph, outputs: Collection[str]) -> Graph | None:
+def unrolled(graph: Graph, outputs: AbstractSet[str]) -> Graph | None:
     """The body of a Loop, in which loops that make one of `outputs` are written out; None where one cannot be: only a run
     knows how many trips it makes, or these are too many."""
     out = graph.clone()
@@ -42,9 +42,11 @@ def _write_out(loop: Node, graph: Graph, out: Graph) -> bool:
     shared = {name: f"{stem}/{name}" for name in body.constants}
     out.constants |= {shared[name]: constant.renamed(shared[name]) for name, constant in body.constants.items()}
     true = _constant(out, f"{stem}/true", np.array(True))
-    carried, rows = list(loop.inputs[2:]), [[] for _ in body.outputs[1 + states :]]
+    carried = list(loop.inputs[2:])
+    rows: list[list[str]] = [[] for _ in body.outputs[1 + states :]]
+    vector = bool(trip_type(body).shape)
     for trip in range(trips):
-        number = _constant(out, f"{stem}{trip}", np.full(trip_type(body).shape or (), trip, np.int64))
+        number = _constant(out, f"{stem}{trip}", np.full((1,) if vector else (), trip, np.int64))
         names = shared | dict(zip(body.input_names(), [number, true, *carried], strict=True))
         names |= {name: f"{stem}{trip}/{name}" for node in body.nodes for name in node.outputs if name}
         for node in body.nodes:
