@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import host_op, op
+from intarsia.ops.text import expression
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor
@@ -53,24 +53,16 @@ def tokenizer(
 
 def _tokens(text: str, separators: Sequence[str] | None, tokenexp: str | None, shortest: int) -> list[str]:
     if tokenexp is not None and tokenexp != ".":
-        return [m.group() for m in _compiled(tokenexp).finditer(text) if len(m.group()) >= shortest]
+        return [m.group() for m in expression(tokenexp).finditer(text) if len(m.group()) >= shortest]
     if tokenexp == "." or list(separators or ()) == [""]:
         if shortest > 1:
             raise k.DefinitionError(f"mincharnum is {shortest}; tokens of single characters are never as long")
         return list(text)
     pieces = [text]
     for separator in separators or ():
-        pattern = _compiled(separator)
+        pattern = expression(separator)
         pieces = [piece for whole in pieces for piece in pattern.split(whole)]
     return [piece for piece in pieces if piece and len(piece) >= shortest]
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern in re2's syntax, as far as Python's `re` shares it; groups do not count."""
-    try:
-        return re.compile(re.sub(r"(?<!\\)\((?!\?)", "(?:", pattern))
-    except re.error as error:
-        raise k.DefinitionError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 @op("WordConvEmbedding", 1, domain=DOMAIN)

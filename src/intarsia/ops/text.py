@@ -17,6 +17,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import object_array
+from intarsia.ops.re2 import PatternError, compiled
 from intarsia.ops.registry import host_op
 
 _REASON = "strings are Python objects on the host"
@@ -74,16 +75,22 @@ def string_split(X: np.ndarray, *, delimiter: str = "", maxsplit: int | None = N
     return table.reshape(*X.shape, width), counts.reshape(X.shape)
 
 
-def _match_type(X: TensorType) -> TensorType:
+def _match_type(X: TensorType, *, pattern: str) -> TensorType:
     _of_strings(X)
+    expression(pattern)
     return TensorType(DType.BOOL, X.shape)
 
 
-def _matcher(pattern: str) -> Callable[[np.ndarray], np.ndarray]:
+def expression(pattern: str) -> re.Pattern[str]:
+    """`re2.compiled`, whose errors are those of definitions."""
     try:
-        match = re.compile(pattern).fullmatch
-    except re.error as error:
-        raise k.DefinitionError(f"pattern {pattern!r} is not a regular expression: {error}") from None
+        return compiled(pattern)
+    except PatternError as error:
+        raise k.DefinitionError(str(error)) from None
+
+
+def _matcher(pattern: str) -> Callable[[np.ndarray], np.ndarray]:
+    match = expression(pattern).fullmatch
 
     def matches(X: np.ndarray) -> np.ndarray:
         items = X.ravel().tolist()
@@ -100,7 +107,7 @@ def _matcher(pattern: str) -> Callable[[np.ndarray], np.ndarray]:
     "RegexFullMatch", since=20, infer=_match_type, reason=_REASON, bind=lambda *, pattern: _matcher(pattern)
 )  # fmt: skip
 def regex_full_match(X: np.ndarray, *, pattern: str) -> np.ndarray:
-    """Whether the whole string matches `pattern` (re2's syntax, as far as Python's `re` shares it)."""
+    """Whether the whole string matches `pattern`, in RE2's syntax (see `re2`)."""
     return _matcher(pattern)(X)
 
 
