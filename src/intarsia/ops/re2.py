@@ -1,6 +1,6 @@
 """Regular expressions of RE2, which ONNX's RegexFullMatch takes, written as Python's.
 
-They differ: classes such as \\d, \\w and [[:alpha:]] hold ASCII only, \\pL and \\p{Lu} are categories of Unicode, flags hold from
+They differ: \\d, \\w and [[:alpha:]] hold ASCII only, \\pL and \\p{Lu} are categories of Unicode, flags hold from
 where they stand, and there is nothing that needs backtracking. What RE2 refuses is refused here.
 (Syntax: https://github.com/google/re2/wiki/Syntax)
 """
