@@ -22,6 +22,7 @@ from intarsia.plan.frame import Repeated
 
 _SERIAL = 1
 _MOST = (1 << 63) - 1
+_KEPT_NBYTES = 1 << 20  # of memory that is kept for whoever needs less
 COUNT_WORDS, MOVE_WORDS = 8, 5  # as `codegen.control` has them
 
 
@@ -175,7 +176,7 @@ class Lessee:
             kept = self._idle.pop()
         except IndexError:
             kept = None
-        if kept is not None and nbytes <= kept.nbytes <= 4 * nbytes:
+        if kept is not None and nbytes <= kept.nbytes <= max(4 * nbytes, _KEPT_NBYTES):
             return kept
         self.block_nbytes, self.blocks = nbytes, 1
         return self._arena.lease(self, nbytes)
