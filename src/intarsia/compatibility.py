@@ -121,7 +121,7 @@ SUBMODULES = (
 DIFFERS: dict[str, str] = {
     "__version__": f"Intarsia's own; under `install_as` it is {API_VERSION}, the version whose API this is",
     "get_version_string": "as `__version__`",
-    "get_available_providers": "only providers that work on this machine; the reference provider is among them",
+    "get_available_providers": "only providers that work on this machine (never Azure's); the reference provider is among them",
     "get_build_info": "Intarsia's and its libraries' versions",
     "create_and_register_allocator": "checked and kept; host memory is the process's own, so sessions share it anyway",
     "create_and_register_allocator_v2": "for host memory only; others raise `NotImplemented`",
@@ -142,6 +142,7 @@ DIFFERS: dict[str, str] = {
     "SessionOptions.add_session_config_entry": "a key that looks like a known one but is none raises `UnknownOption`",
     "SessionOptions.add_free_dimension_override_by_name": "a dimension that the model does not have is an error",
     "SessionOptions.add_free_dimension_override_by_denotation": "a denotation that the model does not have is an error",
+    "SessionOptions.optimized_model_filepath": "the model after Intarsia's rewrites, whose operators may be others than onnxruntime's",
     "SessionOptions.register_custom_ops_library": "Python operators; libraries for onnxruntime's C interface raise",
     "RunOptions.add_run_config_entry": "a key that looks like a known one but is none raises `UnknownOption`",
     "IOBinding.bind_output": "an output without a buffer is new memory in every run",

@@ -63,6 +63,10 @@ def _columns(table: Any) -> tuple[list[str], Callable[[str], np.ndarray]] | None
 def _arrow(column: Any) -> np.ndarray:
     if column.null_count:
         raise InvalidArgument(f"an Arrow column of {column.type} has {column.null_count} missing values; fill them first")
+    if "fixed_shape_tensor" in str(column.type):
+        whole = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+        tensors: np.ndarray = whole.to_numpy_ndarray()
+        return tensors
     try:
         array: np.ndarray = column.to_numpy(zero_copy_only=False)
     except TypeError:  # a ChunkedArray copies by itself
@@ -121,11 +125,16 @@ def host_array(value: Any, where: str) -> Any:
 
         try:
             return dlpack.array_of(value, where)
-        except (BufferError, RuntimeError, TypeError) as error:
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
             if not hasattr(value, "__array__"):
                 raise InvalidArgument(f"{where}: {type(value).__name__} cannot be read by DLPack: {error}") from error
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
-        return np.asarray(value)
+        try:
+            return np.asarray(value)
+        except (NotImplementedError, RuntimeError, TypeError) as error:  # a tensor without elements: PyTorch's "meta" device
+            raise InvalidArgument(f"{where}: {type(value).__name__} cannot be read as an array: {error}") from error
+    if hasattr(value, "tocoo") and hasattr(value, "toarray"):  # SciPy
+        raise InvalidArgument(f"{where}: {type(value).__name__} is sparse; give its dense form, .toarray()")
     return value
 
 

@@ -35,6 +35,15 @@ class TestArrays:
         assert y.dtype == torch.bfloat16
         assert y.tolist() == [-1, 2.5]
 
+    def test_tensors_without_elements_of_their_own_or_without_dense_ones(self, make_session) -> None:
+        torch = pytest.importorskip("torch", reason="the tensors are PyTorch's")
+        for tensor in (torch.ones(1, 3, device="meta"), torch.ones(1, 3).to_sparse()):
+            with pytest.raises(InvalidArgument, match="input 'x': Tensor cannot be read as an array: can't convert"):
+                make_session().run(None, {"x": tensor})
+        sparse = pytest.importorskip("scipy.sparse", reason="the matrix is SciPy's")
+        with pytest.raises(InvalidArgument, match=r"input 'x': csr_matrix is sparse; give its dense form, .toarray\(\)"):
+            make_session().run(None, {"x": sparse.csr_matrix(X)})
+
     def test_nothing_is_copied_that_need_not_be(self, make_session) -> None:
         torch = pytest.importorskip("torch", reason="the tensors are PyTorch's")
         tensor = torch.ones(4)
@@ -112,6 +121,12 @@ class TestTables:
         self.check(make_session(TWO).run(None, table.to_batches()[0]))
         with pytest.raises(InvalidArgument, match="an Arrow column of double has 1 missing values; fill them first"):
             make_session(TWO).run(None, arrow.table({"a": [0.5, None], "b": [1, 2], "s": ["p", "q"]}))
+
+    def test_a_column_of_arrow_tensors(self, make_session) -> None:
+        arrow = pytest.importorskip("pyarrow", reason="the tensors are Arrow's")
+        column = arrow.FixedShapeTensorArray.from_numpy_ndarray(X)
+        for feed in ({"x": column}, arrow.table({"x": column})):
+            np.testing.assert_array_equal(make_session().run(["y"], feed)[0], -X)
 
     def test_columns_by_name(self, make_session) -> None:
         pandas = pytest.importorskip("pandas", reason="the tables are pandas'")

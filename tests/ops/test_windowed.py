@@ -182,6 +182,13 @@ def test_conv_refuses(shapes: list[tuple[int, ...]], attributes: dict[str, Any],
         evaluate("Conv", 11, [floats(*s) for s in shapes], **attributes)
 
 
+@pytest.mark.parametrize("shapes", [[(6, 3), (3, 4)], [(1, 3, 5, 5), (3, 4, 3)]])
+def test_conv_transpose_refuses(shapes: list[tuple[int, ...]]) -> None:
+    message = r"a transposed convolution needs X \[N, C, ...\] and W \[C, M/group, ...\] of equal rank"
+    with pytest.raises(InvalidGraph, match=message):
+        evaluate("ConvTranspose", 11, [floats(*s) for s in shapes])
+
+
 def test_pools_refuse() -> None:
     with pytest.raises(InvalidGraph, match=r"a pool needs X \[N, C, D1, ...\]"):
         evaluate("GlobalMaxPool", 1, [floats(2, 3)])

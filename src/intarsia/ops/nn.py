@@ -75,6 +75,10 @@ def conv_transpose(
     group: int = 1, kernel_shape: Ints | None = None, output_padding: Ints | None = None, output_shape: Ints | None = None,
     pads: Ints | None = None, strides: Ints | None = None,
 ) -> k.Tensor:  # fmt: skip
+    if X.rank < 3 or W.rank != X.rank:
+        raise k.DefinitionError(
+            f"a transposed convolution needs X [N, C, ...] and W [C, M/group, ...] of equal rank, got {X!r} and {W!r}"
+        )
     rank = X.rank - 2
     steps, spread = per_axis("strides", strides, rank), per_axis("dilations", dilations, rank)
     sizes = _kernel_sizes(W, kernel_shape)
