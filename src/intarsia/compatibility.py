@@ -142,7 +142,7 @@ DIFFERS: dict[str, str] = {
     "SessionOptions.add_session_config_entry": "a key that looks like a known one but is none raises `UnknownOption`",
     "SessionOptions.add_free_dimension_override_by_name": "a dimension that the model does not have is an error",
     "SessionOptions.add_free_dimension_override_by_denotation": "a denotation that the model does not have is an error",
-    "SessionOptions.optimized_model_filepath": "the model after the rewrites here: its operators may be others than onnxruntime's",
+    "SessionOptions.optimized_model_filepath": "after the rewrites here: its operators may be others than onnxruntime's",
     "SessionOptions.register_custom_ops_library": "Python operators; libraries for onnxruntime's C interface raise",
     "RunOptions.add_run_config_entry": "a key that looks like a known one but is none raises `UnknownOption`",
     "IOBinding.bind_output": "an output without a buffer is new memory in every run",
