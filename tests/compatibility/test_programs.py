@@ -139,6 +139,53 @@ model = convert_float_to_float16(onnx.parser.parse_model(text), keep_io_types=Tr
 session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 result = session.run(None, {"x": np.float32([0, 0.5, 1, -1])})[0].tolist()
 """),
+    "onnxruntime-easy calls models with values": (("onnxruntime_easy",), """
+import onnx.parser, onnxruntime_easy, tempfile
+text = '''<ir_version: 8, opset_import: ["" : 17]> g (float[N, 2] x, float[2] w) => (float[N, 2] y, float[N, 2] z)
+{ y = Mul(x, w)  z = Neg(y) }'''
+path = tempfile.mkdtemp() + "/m.onnx"
+onnx.save(onnx.parser.parse_model(text), path)
+model = onnxruntime_easy.load(path)
+x, w = (onnxruntime_easy.ort_value(np.arange(n, dtype=np.float32).reshape(s)) for n, s in ((6, (3, 2)), (2, (2,))))
+with model.set_outputs("z"):
+    result = [value.numpy().tolist() for value in (*model(x, w=w), *model(x, w))]
+"""),
+    "onnxsim simplifies and checks a model": (("onnxsim",), """
+import onnx.parser, onnxruntime, onnxsim
+text = '''<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3, 8, 8] x) => (float[1, 2, 8, 8] y)
+<float[2, 3, 1, 1] w = {1, 2, 3, 4, 5, 6}, float[2] s = {1, 2}, float[2] b = {0, 1}, float[2] m = {1, 1}, float[2] v = {4, 9}>
+{ c = Conv(x, w)  n = BatchNormalization(c, s, b, m, v)  h = Shape(n)  r = Reshape(n, h)  y = Relu(r) }'''
+model, checked = onnxsim.simplify(onnx.parser.parse_model(text), check_n=2)
+session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+result = [checked, len(model.graph.node), session.run(None, {"x": np.ones((1, 3, 8, 8), np.float32)})[0].mean((2, 3)).tolist()]
+"""),
+    "piper speaks": (("piper",), """
+import onnx, onnx.parser, tempfile
+from piper import PiperVoice
+text = '''<ir_version: 8, opset_import: ["" : 17]>
+g (int64[1, n] input, int64[1] input_lengths, float[3] scales) => (float[1, 1, 1, m] output)
+<int64 one = {1}, int64[1] first = {0}> { e = Gather(table, input)  l = Gather(scales, one)  s = Mul(e, l)
+t = Transpose <perm = [0, 2, 1]> (s)  c = ConvTranspose <strides = [4]> (t, filter)  h = Tanh(c)  output = Unsqueeze(h, first) }'''
+model, rng = onnx.parser.parse_model(text), np.random.default_rng(0)
+for name, shape in (("table", (128, 8)), ("filter", (8, 1, 8))):
+    model.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name))
+path = tempfile.mkdtemp() + "/voice.onnx"
+onnx.save(model, path)
+settings = dict(audio={"sample_rate": 16000}, espeak={"voice": "en-us"}, phoneme_type="text", num_symbols=128, num_speakers=1)
+settings |= dict(inference=dict(noise_scale=0.6, length_scale=1.2, noise_w=0.8))
+settings["phoneme_id_map"] = {chr(c): [c] for c in range(32, 127)} | {"_": [0], "^": [1], "$": [2]}
+open(path + ".json", "w").write(json.dumps(settings))
+result = [chunk.audio_float_array.tolist() for chunk in PiperVoice.load(path).synthesize("Intarsia runs")]
+"""),
+    "onnx-asr hears features": (("onnx_asr",), """
+import onnx_asr, onnxruntime, pathlib
+sound, result = np.random.default_rng(0).standard_normal((2, 8000)).astype(np.float32) / 10, []
+for path in sorted(pathlib.Path(onnx_asr.__file__).parent.glob("preprocessors/data/[kn]*.onnx")):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    features, lengths = session.run(None, {names[0]: sound, names[1]: np.int64([8000, 4000])})
+    result += [path.name, list(features.shape), lengths.tolist(), features.astype(float).mean(1).tolist()]
+"""),
 }  # fmt: skip
 
 
