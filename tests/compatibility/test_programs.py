@@ -165,7 +165,8 @@ from piper import PiperVoice
 text = '''<ir_version: 8, opset_import: ["" : 17]>
 g (int64[1, n] input, int64[1] input_lengths, float[3] scales) => (float[1, 1, 1, m] output)
 <int64 one = {1}, int64[1] first = {0}> { e = Gather(table, input)  l = Gather(scales, one)  s = Mul(e, l)
-t = Transpose <perm = [0, 2, 1]> (s)  c = ConvTranspose <strides = [4]> (t, filter)  h = Tanh(c)  output = Unsqueeze(h, first) }'''
+t = Transpose <perm = [0, 2, 1]> (s)  c = ConvTranspose <strides = [4]> (t, filter)  h = Tanh(c)
+output = Unsqueeze(h, first) }'''
 model, rng = onnx.parser.parse_model(text), np.random.default_rng(0)
 for name, shape in (("table", (128, 8)), ("filter", (8, 1, 8))):
     model.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name))
