@@ -258,3 +258,33 @@ def test_pooling(gpu: Gpu, size: int) -> None:
     view = windows(inputs(x)[0], size, 2, 0, 1)
     found = check(gpu, [k.reduce_max(view, [4, 5]), k.reduce_sum(view, [4, 5]) * 0.25], x, tolerance=1e-5)
     assert found == ["lanes", "lanes"]
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+ROWS: dict[str, tuple[tuple[int, ...], int]] = {
+    "last axis": ((70, 100), 1), "middle axis": ((3, 40, 5), 1), "too long to be kept": ((3, 5000), 1),
+    "first axis": ((70, 9), 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_softmax_computes_powers_once(gpu: Gpu, name: str) -> None:
+    shape, axis = ROWS[name]
+    x = random(*shape)
+    (t,) = inputs(x)
+    powers = k.exp(t - k.reduce_max(t, [axis], True))
+    plan = planned(gpu, [powers / k.reduce_sum(powers, [axis], True)], (x,))
+    assert [job.schedule for job in plan.jobs] == ["rows"]
+    assert plan.jobs[0].kernel.source.count("exp(") == (2 if name == "too long to be kept" else 1)
+    wanted = np.exp(x - x.max(axis, keepdims=True))
+    np.testing.assert_allclose(values_of(plan, (x,))[0], wanted / wanted.sum(axis, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def test_rows_whose_parts_depend_on_each_other(gpu: Gpu) -> None:
+    x = random(33, 96)
+    (t,) = inputs(x)
+    powers = k.exp(t - k.reduce_max(t, [1], True))
+    shifted = powers - k.reduce_mean(powers, [1], True)
+    root = shifted / k.sqrt(k.reduce_mean(shifted * shifted, [1], True) + 1e-5) + k.log(k.reduce_sum(powers, [1], True))
+    assert check(gpu, [root], x, tolerance=1e-4) == ["rows"]

@@ -10,6 +10,7 @@ Leaves are `input(name)` with any hashable name; every size is a number.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from intarsia.codegen.collapse import collapse
 from intarsia.codegen.loop_index import Index, linear, operand_indices, regroup
 from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dims import product
-from intarsia.kernel.lang import Tensor
+from intarsia.kernel.lang import Tensor, walk
 
 THREADS = 64
 
@@ -199,8 +200,16 @@ def rows_of(root: Tensor) -> Rows | None:
 
 def row_kernel(dialect: Dialect, rows: Rows) -> Kernel:
     """A group per row. The root must not be packed."""
-    root, v = rows.root, Values(dialect)
+    kernel, seen = _row_kernel(dialect, rows, ())
+    return _row_kernel(dialect, rows, seen)[0] if seen else kernel
+
+
+def _row_kernel(dialect: Dialect, rows: Rows, order: Sequence[tuple[Tensor, Sequence[Index]]]) -> tuple[Kernel, list[Any]]:
+    """The kernel, and the reductions that it needs in the order in which they are computed where a row is worth keeping: given
+    as `order`, they are written first, so that what they compute is there for those behind them."""
+    root = rows.root
     sizes = [_extent(d) for d in root.shape]
+    v = _RowValues(dialect, root)
     out = v.output(root.dtype, root.shape)
     count, length = (_extent(*(sizes[i] for i in axes)) for axes in (rows.outer, rows.inner))
     threads = 32 if max(rows.length, length) <= 256 else min(256, dialect.limits.threads)
@@ -208,19 +217,112 @@ def row_kernel(dialect: Dialect, rows: Rows) -> Kernel:
     v.top.write(d.let("row", Kind.I32, f"({d.group[1]} * {d.groups_across} + {d.group[0]})"))
     body = Block(v.top, ("row",))
     v.cooperative = (body, lambda *given: _together(v, threads, *given))
+    v.make_room(threads, bool(order))
     outer = regroup([("v", "row")], [count], [sizes[i] for i in rows.outer])
     inner = regroup([("v", "j")], [length], [sizes[i] for i in rows.inner])
     at: list[Index] = [("c", 0)] * root.rank
     for axes, indices in ((rows.outer, outer), (rows.inner, inner)):
         for axis, index in zip(axes, indices, strict=True):
             at[axis] = index
+    for reduction, where in order:
+        v.value(reduction, where, body)
     along = Block(body, ("j",))
     value = v.value(root, at, along)
     place = v.index(linear(at, root.shape), along)
     v.store(out, root.dtype, place, value, along)
     body.nest(d.loop("j", d.local, v.number(length), str(threads)), along)
     v.top.nest(f"if (row < {v.number(count)}) {{", body)  # the same for the whole group: there may be barriers in it
-    return _finished(v, _grid(dialect, count), threads)
+    return _finished(v, _grid(dialect, count), threads), v.seen if v.wanted else []
+
+
+class _RowValues(Values):
+    """What several loops over a row need is computed in the first one, and kept in memory that the group shares.
+
+    Each thread reads again only what it wrote: all loops deal a row's elements out alike.
+
+    Attributes:
+        wanted: there is something to keep.
+        seen: reductions and their indices, in the order in which they were written.
+    """
+
+    def __init__(self, dialect: Dialect, root: Tensor) -> None:
+        super().__init__(dialect)
+        self._kept: dict[int, _Kept] = {}
+        self.seen: list[tuple[Tensor, list[Index]]] = []
+        order = walk([root])
+        uses = Counter(id(a) for t in order for a in t.args)
+        for t in order:
+            if t.prim == "reduce" and len(t.attrs[1]) == 1 and uses[id(t.args[0])] > 1 and _is_worth_keeping(t.args[0]):
+                self._kept.setdefault(id(t.args[0]), _Kept(t.args[0], t.attrs[1][0]))
+        self.wanted = bool(self._kept)
+
+    def _write_reduce(self, t: Tensor, at: list[Index], block: Block) -> str:
+        found = super()._write_reduce(t, at, block)
+        self.seen.append((t, at))
+        return found
+
+    def make_room(self, threads: int, some: bool) -> None:
+        """As far as there is some, in steps of powers of two: rows of many lengths are one text."""
+        if not some:
+            self._kept.clear()
+            return
+        left = (min(self.dialect.limits.shared_nbytes, _MOST_KEPT) - 8 * threads) // 4
+        for key, kept in list(self._kept.items()):
+            room = 1 << max(_extent(kept.tensor.shape[kept.axis]) - 1, 0).bit_length()
+            if room > left:
+                del self._kept[key]
+            else:
+                left -= room
+                kept.room = room
+
+    def value(self, t: Tensor, at: Sequence[Index], block: Block) -> str:
+        kept = self._kept.get(id(t))
+        if kept is None or at[kept.axis][0] != "v" or at[kept.axis][1] not in block.names:
+            return super().value(t, at, block)
+        name, others = at[kept.axis][1], [*at[: kept.axis], *at[kept.axis + 1 :]]
+        known = block.memo.get(("kept", id(t), name))
+        if known is None:
+            if kept.loop and others == kept.others:
+                known = self.elements.let(block, f"{kept.shared}[{name}]", KINDS[t.dtype])
+            else:
+                known = super().value(t, at, block)
+                if not kept.loop:
+                    kept.loop, kept.others = name, others
+                    kept.shared = self.share(KINDS[t.dtype], kept.room)
+                    block.write(f"{kept.shared}[{name}] = {known};")
+            if others == kept.others:
+                block.memo["kept", id(t), name] = known
+        return known
+
+
+@dataclass
+class _Kept:
+    """A tensor along one of whose axes a row runs.
+
+    Attributes:
+        room: elements that there is memory for.
+        loop: variable of the loop that computes it; "" before there is one.
+        others: its indices along the other axes there.
+    """
+
+    tensor: Tensor
+    axis: int
+    room: int = 0
+    loop: str = ""
+    others: Sequence[Index] = ()
+    shared: str = ""
+
+
+_MOST_KEPT = 16384  # bytes of shared memory for what is kept: so that many groups run at a time
+
+
+def _is_worth_keeping(t: Tensor) -> bool:
+    """Whether computing it again takes longer than reading it; what lies in memory is in a cache by then."""
+    in_words = KINDS[t.dtype] is not Kind.BOOL and KINDS[t.dtype].bits == 32
+    return in_words and any(x.prim in _COSTLY for x in walk([t]))
+
+
+_COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2 mod fmod".split())
 
 
 def _together(
@@ -235,7 +337,7 @@ def _together(
     inner.write(f"{partial} = {v.combined(op, partial, value, t.dtype, inner)};")
     block.nest(d.loop(name, d.local, v.number(total), str(threads)), inner)
     held = Kind.U32 if kind is Kind.BOOL else kind
-    shared = next((n for n, k, _, _ in v.shared if k is held), None) or v.share(held, threads)
+    shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads))
 
     def stored(x: str) -> str:
         return d.select(x, "1u", "0u") if kind is Kind.BOOL else x

@@ -51,6 +51,7 @@ class Values:
         self._vectors: set[str] = set()  # buffers that have vectors as elements
         self.sizes: list[int] = []
         self.shared: list[tuple[str, Kind, int, int]] = []
+        self.partials: dict[Kind, str] = {}  # shared arrays of an element for each thread, by kind
         self.checked = False
         self._names: dict[Index, frozenset[str]] = {}
         self._numbers: dict[int, str] = {}

@@ -2,6 +2,7 @@
 @group(0) @binding(1) var<storage, read_write> Y0: array<f32>;
 @group(0) @binding(2) var<uniform> P: array<vec4<i32>, 1>;
 var<workgroup> shared0: array<f32, 32>;
+var<workgroup> shared1: array<f32, 128>;
 @compute @workgroup_size(32)
 fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let zero = thread >> 31u;
@@ -9,64 +10,63 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
   let p1: i32 = P[0].y;
   let row: i32 = (i32(group.y) * i32(grid.x) + i32(group.x));
   if (row < p1) {
-    let v0: i32 = (row * p0);
-    var v3: f32 = bitcast<f32>(0xff800000u | zero);
-    for (var k4: i32 = i32(thread); k4 < p0; k4 += 32) {
-      let v5: i32 = (v0 + k4);
-      let v6: f32 = X0[v5];
-      let v7: f32 = select(v6, v3, (v3 > v6));
-      let v8: u32 = (bitcast<u32>(v3) & 0x7fffffffu);
-      let v9: bool = (v8 > 0x7f800000u);
-      let v10: f32 = select(v7, v3, v9);
-      v3 = v10;
+    var v0: f32 = bitcast<f32>(0xff800000u | zero);
+    let v2: i32 = (row * p0);
+    for (var k1: i32 = i32(thread); k1 < p0; k1 += 32) {
+      let v3: i32 = (v2 + k1);
+      let v4: f32 = X0[v3];
+      let v5: f32 = select(v4, v0, (v0 > v4));
+      let v6: u32 = (bitcast<u32>(v0) & 0x7fffffffu);
+      let v7: bool = (v6 > 0x7f800000u);
+      let v8: f32 = select(v5, v0, v7);
+      v0 = v8;
     }
     workgroupBarrier();
-    shared0[i32(thread)] = v3;
-    workgroupBarrier();
-    for (var h: i32 = 0; h < 5; h += 1) {
-      let apart: i32 = 16 >> u32(h);
-      if (i32(thread) < apart) {
-        let v11: f32 = shared0[i32(thread)];
-        let v12: f32 = shared0[i32(thread) + apart];
-        let v13: f32 = select(v12, v11, (v11 > v12));
-        let v14: u32 = (bitcast<u32>(v11) & 0x7fffffffu);
-        let v15: bool = (v14 > 0x7f800000u);
-        let v16: f32 = select(v13, v11, v15);
-        shared0[i32(thread)] = v16;
-      }
-      workgroupBarrier();
-    }
-    let v17: f32 = shared0[0];
-    var v20: f32 = 0.0f;
-    for (var k21: i32 = i32(thread); k21 < p0; k21 += 32) {
-      let v22: i32 = (v0 + k21);
-      let v23: f32 = X0[v22];
-      let v24: f32 = (v23 - v17);
-      let v25: f32 = exp(v24);
-      let v26: f32 = (v20 + v25);
-      v20 = v26;
-    }
-    workgroupBarrier();
-    shared0[i32(thread)] = v20;
+    shared0[i32(thread)] = v0;
     workgroupBarrier();
     for (var h: i32 = 0; h < 5; h += 1) {
       let apart: i32 = 16 >> u32(h);
       if (i32(thread) < apart) {
-        let v27: f32 = shared0[i32(thread)];
-        let v28: f32 = shared0[i32(thread) + apart];
-        let v29: f32 = (v27 + v28);
-        shared0[i32(thread)] = v29;
+        let v9: f32 = shared0[i32(thread)];
+        let v10: f32 = shared0[i32(thread) + apart];
+        let v11: f32 = select(v10, v9, (v9 > v10));
+        let v12: u32 = (bitcast<u32>(v9) & 0x7fffffffu);
+        let v13: bool = (v12 > 0x7f800000u);
+        let v14: f32 = select(v11, v9, v13);
+        shared0[i32(thread)] = v14;
       }
       workgroupBarrier();
     }
-    let v30: f32 = shared0[0];
+    let v15: f32 = shared0[0];
+    var v16: f32 = 0.0f;
+    for (var k17: i32 = i32(thread); k17 < p0; k17 += 32) {
+      let v18: i32 = (v2 + k17);
+      let v19: f32 = X0[v18];
+      let v20: f32 = (v19 - v15);
+      let v21: f32 = exp(v20);
+      shared1[k17] = v21;
+      let v22: f32 = (v16 + v21);
+      v16 = v22;
+    }
+    workgroupBarrier();
+    shared0[i32(thread)] = v16;
+    workgroupBarrier();
+    for (var h: i32 = 0; h < 5; h += 1) {
+      let apart: i32 = 16 >> u32(h);
+      if (i32(thread) < apart) {
+        let v23: f32 = shared0[i32(thread)];
+        let v24: f32 = shared0[i32(thread) + apart];
+        let v25: f32 = (v23 + v24);
+        shared0[i32(thread)] = v25;
+      }
+      workgroupBarrier();
+    }
+    let v26: f32 = shared0[0];
     for (var j: i32 = i32(thread); j < p0; j += 32) {
-      let v1: i32 = (v0 + j);
-      let v2: f32 = X0[v1];
-      let v18: f32 = (v2 - v17);
-      let v19: f32 = exp(v18);
-      let v31: f32 = (v19 / v30);
-      Y0[v1] = v31;
+      let v27: f32 = shared1[j];
+      let v28: f32 = (v27 / v26);
+      let v29: i32 = (v2 + j);
+      Y0[v29] = v28;
     }
   }
 }
