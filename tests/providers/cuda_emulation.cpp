@@ -42,11 +42,20 @@ struct Warp { unsigned int a[32][4], b[32][2]; const char* line[32]; };
 static Warp warps[32];
 static inline Warp& warp_here() { return warps[threadIdx.x / 32]; }
 
-static float half_value(unsigned int h) {
+float half_value(unsigned int h) {
   unsigned int sign = h >> 15, exponent = h >> 10 & 31, mantissa = h & 1023;
   float size = exponent == 31 ? (mantissa ? NAN : INFINITY)
              : exponent ? ldexpf(1024 + mantissa, (int)exponent - 25) : ldexpf(mantissa, -24);
   return sign ? -size : size;
+}
+unsigned int half_bits(float x) {
+  unsigned int bits = __float_as_uint(x), sign = bits >> 16 & 0x8000;
+  double size = fabs((double)x);
+  if (size != size) return 0x7fff;
+  if (size >= 65520) return sign | 0x7c00;
+  int exponent = size < 0x1p-14 ? -14 : ilogb(size);
+  double steps = nearbyint(ldexp(size, 10 - exponent));  // of the last bit; 1024 to 2048 where the number is normal
+  return sign | (unsigned int)(steps + 1024.0 * (exponent + 14));
 }
 static float brain_value(unsigned int h) { return __uint_as_float(h << 16); }
 

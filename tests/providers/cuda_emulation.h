@@ -44,6 +44,8 @@ unsigned int to_tf32(float x);
 void fragments(unsigned int* r, const void* line);
 void fragments_turned(unsigned int* r, const void* line);
 void copy_16(void* to, const void* from, bool inside);
+float half_value(unsigned int bits);
+unsigned int half_bits(float x);
 void copies_begin();
 void copies_wait_but_one();
 

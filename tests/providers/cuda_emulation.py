@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import Cut, Dialect, Kernel
-from intarsia.codegen.clike.cuda import TENSOR_FUNCTIONS
+from intarsia.codegen.clike.cuda import FUNCTIONS
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 
@@ -44,7 +44,9 @@ def _machine() -> tuple[tempfile.TemporaryDirectory[str], Path]:
 @functools.cache
 def _compiled(source: str) -> Any:
     _, machine = _machine()
-    text = f'#include "{_SOURCE.with_suffix(".h")}"\n{source.replace(TENSOR_FUNCTIONS, "")}{_START}'
+    for function in FUNCTIONS:
+        source = source.replace(function, "")
+    text = f'#include "{_SOURCE.with_suffix(".h")}"\n{source}{_START}'
     path = machine.with_name(hashlib.sha256(text.encode()).hexdigest()[:16])
     path.with_suffix(".cpp").write_text(text, encoding="utf-8")
     _run("-shared", f"{path}.cpp", machine, "-o", f"{path}.so")

@@ -13,7 +13,7 @@ import pytest
 from fake_cuda import FakeCuda
 from fake_hip import FakeHip
 
-from intarsia.codegen.clike.cuda import TENSOR_FUNCTIONS
+from intarsia.codegen.clike.cuda import FUNCTIONS
 from intarsia.device import cuda, hip, hiprtc, nvrtc, rocm_libraries
 
 CODE = b"\x7fELF" + bytes(80) + b"main_kernel"
@@ -55,8 +55,9 @@ COMPILERS: dict[str, tuple[Compiler, Callable[[], str], tuple[Any, ...]]] = {
 def compile_all(kind: str, texts: dict[str, None], architectures: tuple[Any, ...]) -> None:
     """All texts as one, which takes a fraction of the time; each has to be in the machine code."""
     compiler, _, _ = COMPILERS[kind]
-    functions = [TENSOR_FUNCTIONS] if any(TENSOR_FUNCTIONS in text for text in texts) else []
-    texts = {text.replace(TENSOR_FUNCTIONS, ""): None for text in texts}
+    functions = [f for f in FUNCTIONS if any(f in text for text in texts)]
+    for function in functions:
+        texts = {text.replace(function, ""): None for text in texts}
     parts = [re.sub(r"\bmain_kernel\b", f"main_kernel_{i}", text) for i, text in enumerate(sorted(texts))]
     for architecture in architectures if parts else ():
         code = compiler("\n".join([*functions, *parts]), architecture)

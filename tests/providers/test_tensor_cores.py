@@ -127,6 +127,21 @@ def test_what_is_missing_shows_in_the_emulation() -> None:
         assert all(right) == (what == "nothing"), what
 
 
+@emulated
+def test_half_precision() -> None:
+    """All numbers of float16 there and back, and what is rounded; the kernels' sums and stores use the same two functions."""
+    every = np.arange(65536, dtype=np.uint16).view(np.float16)
+    x = k.input("x", DType.FLOAT16, every.shape)
+    found, _ = cuda_emulation.computed(UNITS, k.cast(x, DType.FLOAT) * 1.0, {"x": every})
+    np.testing.assert_array_equal(found, every.astype(np.float32))
+    numbers = np.concatenate([RNG.standard_normal(4000) * 10.0 ** RNG.integers(-9, 6, 4000), [65519.9, 65520, -1e9, np.inf]])
+    wide = k.input("x", DType.FLOAT, numbers.shape)
+    with np.errstate(over="ignore"):
+        wanted = numbers.astype(np.float32).astype(np.float16)
+    found, _ = cuda_emulation.computed(UNITS, k.cast(wide, DType.FLOAT16), {"x": numbers.astype(np.float32)})
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_compile() -> None:
     skip_where_missing("cuda")
     texts: dict[str, None] = {}

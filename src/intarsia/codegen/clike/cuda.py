@@ -54,6 +54,21 @@ TENSOR_FUNCTIONS = "\n".join((
 set of copies, `copies_wait_but_one` waits for all sets but the latest."""
 
 
+HALF_VALUE = """__device__ __forceinline__ float half_value(unsigned int bits) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)bits));
+  return x;
+}"""
+HALF_BITS = """__device__ __forceinline__ unsigned int half_bits(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}"""
+"""float16 from and to float32, to the nearest, by the processor's own instructions."""
+FUNCTIONS = (TENSOR_FUNCTIONS, HALF_VALUE, HALF_BITS)
+"""Everything that stands before kernels, each as a whole and once."""
+
+
 class Cuda(Dialect):
     """What `Dialect` writes is CUDA C.
 
@@ -69,4 +84,12 @@ class Cuda(Dialect):
         self.matrix_units = frozenset(matrix_units)
 
     def preamble(self, kernel: KernelParts) -> list[str]:
-        return [TENSOR_FUNCTIONS] if any("copies_begin();" in line for line in kernel.body) else []
+        text = "\n".join(kernel.body)
+        used = {"half_bits(": HALF_BITS, "half_value(": HALF_VALUE, "copies_begin();": TENSOR_FUNCTIONS}
+        return [functions for name, functions in used.items() if name in text]
+
+    def decode_half(self, bits: str) -> str | None:
+        return f"half_value({bits})"
+
+    def encode_half(self, value: str) -> str | None:
+        return f"half_bits({value})"

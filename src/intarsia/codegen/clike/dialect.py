@@ -235,6 +235,10 @@ class Dialect:
         """float32 of the lower 16 bits of a U32, where the language has that; None: by arithmetic."""
         return None
 
+    def encode_half(self, value: str) -> str | None:
+        """The bits, a U32, of a float32 rounded to float16, where the language has that; None: by arithmetic."""
+        return None
+
     def parameter(self, position: int) -> str:
         """A size of the kernel's, an I32."""
         return f"P[{position}]"

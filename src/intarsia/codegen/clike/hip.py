@@ -39,6 +39,12 @@ class Hip(Dialect):
         values = parts if plain else [f"({element})({p})" for p in parts]  # braces refuse what may become less
         return f"({self.vector_of(dtype)}){{{', '.join(values)}}}"
 
+    def decode_half(self, bits: str) -> str | None:
+        return f"(float)__builtin_bit_cast(_Float16, (unsigned short)({bits}))"
+
+    def encode_half(self, value: str) -> str | None:
+        return f"(unsigned int)__builtin_bit_cast(unsigned short, (_Float16)({value}))"
+
     def add_scaled(self, total: str, factor: str, vector: str) -> str:
         return f"{total} += {factor} * {vector};"
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def encode(e: Elements, x: str, dtype: DType, block: Block, saturate: bool = True) -> str:
     """The bits (U32) of a float32 rounded to `dtype`. `saturate`: as Cast's attribute, for types of 8 bits."""
     f, d = FORMATS[dtype], e.dialect
+    if dtype is DType.FLOAT16 and (text := d.encode_half(x)) is not None:
+        return e.let(block, text, Kind.U32)
     saturate = f.saturates and (saturate or f.nan is None)
     bits = e.let(block, d.bitcast(x, Kind.F32, Kind.U32), Kind.U32)
     size = e.let(block, f"({bits} & 0x7fffffffu)", Kind.U32)
