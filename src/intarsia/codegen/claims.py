@@ -3,7 +3,8 @@
 Cores are not equally fast: a neighbour may use the other half of one. Threads are two halves, each with its part of the units.
 The first of these are even ranges of its threads; the last ones, its tail, are pieces. Its own threads claim them from the
 front, where they left off, and the other half's, once their own tail is gone, from the end: so most units are computed where
-the layer before computed the same ones, and what is taken over lies together.
+the layer before computed the same ones, and what is taken over lies together. A claim takes a part of what is left, by the
+number of threads: few claims where all are equally fast, and single pieces at the end.
 
 One int64 counts the claims, in 16 bits each: those from the front and from the end of either tail. Every caller ends with a
 claim on each tail that finds nothing left; who sees all of these counted puts the word back to 0.
@@ -21,6 +22,7 @@ _LEAST_PRODUCTS = 300_000
 _PIECES = 6  # for each thread: so many are enough, if they are smaller than that
 _MOST_PIECES = 12  # for each thread: the tail is not cut where a long step is computed in slices
 _LEAST_UNITS = 4  # tiles of a panel: fewer would wait for its lines
+_SMALL_ROW = 16  # units that are not parted: a panel's lines come from memory for every piece of it
 _MOST_PRODUCTS = 1 << 40  # of a step: in slices it would be called so often that claims do not fit 16 bits
 
 
@@ -38,7 +40,7 @@ def tail(units: int, products: int, threads: int, rows: tuple[int, ...] = (), le
     wanted = min(_PIECE_PRODUCTS / max(1, products), claimed / (_PIECES * threads))
     piece = max(least, round(wanted), -(-_LEAST_PRODUCTS // max(1, products)))
     for row in rows:
-        if row <= 2 * piece:
+        if row <= max(2 * piece, _SMALL_ROW):
             piece = row * max(1, round(piece / row))
     count = min(_MOST_PIECES, claimed // (threads * piece))
     return (count * threads * piece, piece) if count > 1 else (0, 1)
@@ -82,15 +84,24 @@ def emit_shares(
             with claim:
                 half = b.xor(second, stage.get())
                 _, begin, high, pieces, _ = part(half)
-                one = b.shl(body.i(1), body.add(body.mul(half, 32), body.mul(stage.get(), 16)))
-                before = b.atomic_rmw("add", claims, one, "monotonic")
-                front, back = _counts(body, before, half)
-                number = body.select(body.equal(stage.get(), 0), front, body.sub(body.sub(pieces, 1), back))
+                shift = body.add(body.mul(half, 32), body.mul(stage.get(), 16))
+                word.set(b.load_atomic(claims, "monotonic", 8, typ=body.i(0).type))
+                failed, taken = body.cell(1, "failed"), body.cell(0, "taken")
+                with body.repeat_while(lambda: body.equal(failed.get(), 1)):
+                    front, back = _counts(body, word.get(), half)
+                    left = body.max(body.sub(pieces, body.add(front, back)), 0)
+                    taken.set(body.max(body.div(left, count), 1))
+                    after = body.add(word.get(), b.shl(taken.get(), shift))
+                    pair = b.cmpxchg(claims, word.get(), after, "monotonic", "monotonic")
+                    failed.set(b.zext(b.not_(b.extract_value(pair, 1)), after.type))
+                    word.set(b.extract_value(pair, 0))
+                front, back = _counts(body, word.get(), half)
                 there = body.less(body.add(front, back), pieces)
+                number = body.select(body.equal(stage.get(), 0), front, body.sub(body.sub(pieces, back), taken.get()))
                 start = body.add(begin, body.mul(number, piece))
                 unit.set(body.select(there, start, 0))
-                end.set(body.select(there, body.min(high, body.add(start, piece)), 0))
-                word.set(body.add(before, one))
+                end.set(body.select(there, body.min(high, body.add(start, body.mul(taken.get(), piece))), 0))
+                word.set(body.add(word.get(), b.shl(taken.get(), shift)))
                 stage.add(body.select(there, 0, 1))
             with over:
                 stage.set(2)
