@@ -97,11 +97,13 @@ class SessionOptions(Settings):
         "enable_mem_reuse": Property(True, "no effect: memory is planned before the run"),
         "enable_profiling": Property(False, "record what runs when; end_profiling() writes the file"),
         "profile_file_prefix": Property("onnxruntime_profile_", "the profile's file name begins with this"),
-        "execution_mode": Property(ExecutionMode.ORT_SEQUENTIAL, "no effect: steps run one after another, each on all threads"),
+        "execution_mode": Property(
+            ExecutionMode.ORT_SEQUENTIAL, "ORT_PARALLEL: branches of small steps run side by side also where that spares little"
+        ),
         "execution_order": Property(ExecutionOrder.DEFAULT, "no effect"),
         "graph_optimization_level": Property(GraphOptimizationLevel.ORT_ENABLE_ALL, "which rewrites the graph gets"),
         "intra_op_num_threads": Property(0, "threads of one run; 0: one per physical core this process may use", 0),
-        "inter_op_num_threads": Property(0, "no effect: steps run one after another", 0),
+        "inter_op_num_threads": Property(0, "branches of small steps that run side by side; 0: as many as threads, 1: none", 0),
         "log_severity_level": Property(-1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal, -1: the default logger's", -1, 4),
         "log_verbosity_level": Property(0, "no effect: there is one level of verbose records"),
         "logid": Property("", "prefix of this session's log lines"),

@@ -67,7 +67,7 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_thr
 
     Args:
         intra_op_num_threads: threads of one run; 0: one per core this process may use.
-        inter_op_num_threads: no effect: steps run one after another.
+        inter_op_num_threads: no effect: branches run on the threads of a run.
 
     Raises:
         InvalidArgument: a negative number.

@@ -228,6 +228,8 @@ class InferenceSession(SessionApi, SessionDebug):
         strategy = next((getattr(p.options, "arena_extend_strategy", None) for p in instances if p.device.host), None)
         context = CompileContext(
             *self._threads_and_entries(), memory=arena_of(options, strategy), read_compiled=options.context_reader,
+            inter_op_num_threads=options.inter_op_num_threads,
+            parallel=options.execution_mode.name == "ORT_PARALLEL",
         )  # fmt: skip
         return Maker(options, self._disabled, instances, context, log, profile, self._operators, keep_islands)
 

@@ -73,6 +73,8 @@ class CompileContext:
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
             when it began and ended (`time.perf_counter_ns`), and where known the bytes it read and wrote.
         memory: where intermediate tensors lie: the session's arena, with its limit.
+        inter_op_num_threads: branches of small steps that may run at the same time; 0: as many as threads, 1: none.
+        parallel: whether the user wants them also where they spare little (`ExecutionMode.ORT_PARALLEL`).
         read_compiled: gives the bytes of a compiled part that a model keeps outside, by name; None: they are files.
     """
 
@@ -82,6 +84,8 @@ class CompileContext:
     on_step: StepObserver | None = None
     memory: Arena = field(default_factory=Arena, compare=False, repr=False)
     read_compiled: Callable[[str], memoryview] | None = field(default=None, compare=False, repr=False)
+    inter_op_num_threads: int = 0
+    parallel: bool = False
 
 
 class RunContext:

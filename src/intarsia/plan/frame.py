@@ -24,6 +24,7 @@ from intarsia.graph.dims import Dim, Expr, evaluate_all, evaluate_many
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.plan import call
 from intarsia.plan.arena import align, place
+from intarsia.plan.branches import Window, fit, spanned
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Below, Code, Jump, Ref, Step, form_of
 from intarsia.plan.together import ManySizes, Numbers
 
@@ -105,15 +106,19 @@ def _scratch_of(step: Step | Jump) -> Callable[..., Any]:
 class Rebinding:
     """What a frame found for given sizes: the words of a state before addresses are known, and what `BoundSegment` has."""
 
-    __slots__ = ("arena_nbytes", "course", "frame", "long", "outputs", "row", "serial", "sliced", "words", "workspace_nbytes")
+    __slots__ = (
+        "arena_nbytes", "course", "frame", "long", "outputs", "row", "serial", "sliced", "windows", "words",
+        "workspace_nbytes",
+    )  # fmt: skip
 
     def __init__(
         self, frame: Frame, words: np.ndarray, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
         arena_nbytes: int, workspace_nbytes: int, long: bool, sliced: dict[int, tuple[int, int]],
-        course: Course | None = None, row: int = 0,
+        windows: tuple[Window, ...] = (), course: Course | None = None, row: int = 0,
     ) -> None:  # fmt: skip
         self.frame, self.words, self.outputs, self.serial = frame, words, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long, self.sliced = arena_nbytes, workspace_nbytes, long, sliced
+        self.windows = windows
         self.course, self.row = course, row  # of which it is a part
 
 
@@ -189,7 +194,9 @@ class Frame:
         self._collect_work()
         self._collect_words(env)
         self._layouts: list[tuple[np.ndarray, np.ndarray, int]] = []  # room for each slot, offsets, bytes in all
+        self._window_layouts: list[tuple[np.ndarray, np.ndarray, int]] = []  # likewise, where branches go side by side
         self.other_addresses = False  # whether a step wanted others than these for the sizes asked for last
+        self._collect_windows(env)
         self.constraints = [(c.kind, self.sizes.place(c.left), self.sizes.place(c.right)) for c in segment.constraints]
 
     # --- what is the same for all sizes ---
@@ -208,6 +215,7 @@ class Frame:
         self.slots = {name: i for i, name in enumerate((*lives, *(f"{SCRATCH}{i}" for i in self.scratched)))}
         self.slot_buffers = np.array([index[n] for n in lives], np.intp)
         self.lifetimes = [*lives.values(), *((i, i) for i in self.scratched)]
+        self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
         known = len(index)
         constants = {name: known + i for i, name in enumerate(segment.constants)}
         self.constant_nbytes = np.array([a.nbytes for a in segment.constants.values()], np.int64)
@@ -302,6 +310,16 @@ class Frame:
         self.functions, self.targets = np.array(targets, np.int64).reshape(-1, 2).T
         self.start_bytes = 8 * np.array(self.starts, np.int64)
 
+    def _collect_windows(self, env: Mapping[str, int]) -> None:
+        try:
+            values = np.array(self.sizes.values(env), np.int64)
+        except (ValueError, ZeroDivisionError, OverflowError):
+            return
+        nbytes, size = self._nbytes(values), _sizes_of(env)
+        if nbytes is not None:
+            serial, work = self._serial(values, size), self._work(values, size, nbytes)
+            self.windows = self.segment.windows(serial.tolist(), work.tolist(), self.threads)
+
     # --- sizes ---
 
     def bind(self, env: Mapping[str, int]) -> Rebinding | None:
@@ -322,10 +340,11 @@ class Frame:
         words = self._numbers(values, size)
         if words is None:
             return None
-        room = np.concatenate([nbytes[self.slot_buffers], scratch])
-        offsets, arena_nbytes = self._offsets(room)
-        words[self.arena] = offsets[self.arena_slots] + self.arena_offsets
         serial = self._serial(values, size)
+        side_by_side = bool(self.windows) and fit(self.windows, serial)
+        room = np.concatenate([nbytes[self.slot_buffers], scratch])
+        offsets, arena_nbytes = self._offsets(room, side_by_side)
+        words[self.arena] = offsets[self.arena_slots] + self.arena_offsets
         work = self._work(values, size, nbytes)
         of_scratch = dict(zip(self.scratched, scratch.tolist(), strict=True))
         sliced = {
@@ -338,7 +357,9 @@ class Frame:
             for n, places in zip(self.segment.outputs, self.output_places, strict=True)
         ]
         long = call.is_long(float(work.sum())) or self.loops
-        return Rebinding(self, words, outputs, serial, arena_nbytes, int(scratch.max(initial=0)), long, sliced)
+        found_windows = self.windows if side_by_side else ()
+        most = int(scratch.max(initial=0))
+        return Rebinding(self, words, outputs, serial, arena_nbytes, most, long, sliced, found_windows)
 
     def bind_many(self, envs: Mapping[str, np.ndarray], count: int) -> Repeated | None:
         """The segment for `count` sizes at once; None where they do not all fit together, or want other addresses.
@@ -377,7 +398,7 @@ class Frame:
         return [
             Rebinding(
                 self, course.words, [of[i] for of in outputs], serial[i], found.arena_nbytes,
-                found.workspace_nbytes, long, {}, course, i,
+                found.workspace_nbytes, long, {}, (), course, i,
             )
             for i in range(len(envs))
         ]  # fmt: skip
@@ -467,16 +488,18 @@ class Frame:
             words[places] = np.array(numbers, np.int64)
         return words
 
-    def _offsets(self, room: np.ndarray) -> tuple[np.ndarray, int]:
+    def _offsets(self, room: np.ndarray, side_by_side: bool = False) -> tuple[np.ndarray, int]:
         """Where the tensors lie, and the bytes of all: as in an earlier layout, where that has room and is not too large."""
+        layouts = self._window_layouts if side_by_side else self._layouts
+        lifetimes = [spanned(life, self.windows) for life in self.lifetimes] if side_by_side else self.lifetimes
         most = room.sum() * 3 // 2 + 2 * _ROOM * len(room)
-        for kept, offsets, total in self._layouts:
+        for kept, offsets, total in layouts:
             if kept.sum() <= most and (room <= kept).all():
                 return offsets, total
         larger = room + np.maximum(room >> 3, _ROOM)
-        placed, total = place([(align(int(n)), *life) for n, life in zip(larger, self.lifetimes, strict=True)])
+        placed, total = place([(align(int(n)), *life) for n, life in zip(larger, lifetimes, strict=True)])
         found = (larger, np.array(placed, np.int64), total)
-        self._layouts = [found, *self._layouts[: _LAYOUTS - 1]]
+        layouts[:] = [found, *layouts[: _LAYOUTS - 1]]
         return found[1], total
 
     def _serial(self, values: np.ndarray, size: Callable[[Dim], int]) -> np.ndarray:

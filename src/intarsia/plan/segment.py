@@ -10,6 +10,7 @@ import ctypes
 import math
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,12 +26,14 @@ from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.arena import place
+from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, rearranged, scratch_life, windows
 from intarsia.plan.frame import Course, Frame, Rebinding
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
-_OF_A_PROCESS = frozenset(("steps", "addresses", "arena", "_bound", "_frames", "_lock", "checks"))
+_MOMENT = 1_000_000  # nanoseconds that workers spin for
+_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "_bound", "_frames", "_lock", "checks"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
@@ -93,6 +96,7 @@ class Segment:
     constraints: list[Constraint] = field(default_factory=list)
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
     arena: Arena = field(default_factory=Arena, repr=False)  # the session's, once it is in one
+    allowed: SideBySide = field(default_factory=SideBySide, repr=False)  # the session's, once it is in one
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _frames: dict[int, list[Frame]] = field(default_factory=dict, repr=False)  # by threads; none yet: bound once
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -103,7 +107,9 @@ class Segment:
         return {**kept, "constants": dict.fromkeys(self.constants), "_pickled_steps": pickle.dumps(self.steps, 5)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, addresses={}, arena=Arena(), _bound={}, _frames={}, _lock=threading.Lock())
+        vars(self).update(
+            state, addresses={}, allowed=SideBySide(), arena=Arena(), _bound={}, _frames={}, _lock=threading.Lock()
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name != "steps" or "_pickled_steps" not in vars(self):
@@ -116,6 +122,11 @@ class Segment:
         made = object.__new__(Segment)
         vars(made).update({**vars(self), "arena": Arena(), "_bound": {}, "_lock": threading.Lock()})
         return made
+
+    def allow(self, allowed: SideBySide) -> None:
+        """Say what the session allows; frames that others share with it are made for what they allow."""
+        if allowed != self.allowed:
+            self.allowed, self._frames = allowed, {}
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """Lay the segment out for the sizes in `env`; from the second time on by a `Frame`.
@@ -164,13 +175,15 @@ class Segment:
         scratch = [
             step.scratch_nbytes(size, threads) if isinstance(step, Step) and step.scratch_nbytes else 0 for step in self.steps
         ]
-        offsets, arena_nbytes = self._layout(shapes, scratch)
-        arguments = [step.arguments(size, threads) for step in self.steps]
-        bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, size, max(scratch, default=0))
+        serial = _serial(self.steps, size)
         nbytes = {name: math.prod(shape) * self.buffers[name].dtype.numpy.itemsize for name, shape in shapes.items()}
         nbytes.update((name, array.nbytes) for name, array in self.constants.items())
         touched = (sum(nbytes.get(name, 0) for name in (*step.reads, *step.writes)) for step in self.steps)
         work = [call.shares(step, size, total) for step, total in zip(self.steps, touched, strict=True)]
+        found = self.windows(serial, work, threads)
+        offsets, arena_nbytes = self._layout(shapes, scratch, found)
+        arguments = [step.arguments(size, threads) for step in self.steps]
+        bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found)
         bound.long = call.is_long(sum(work)) or bool(self.loops())
         bound.sliced = {
             i: (many, scratch[i] // threads)
@@ -247,11 +260,17 @@ class Segment:
                     first[name] = start  # what an iteration wrote is kept while the next ones run (a scan's stacked output)
         return {name: (born, last[name]) for name, born in first.items()}
 
-    def _layout(self, shapes: Mapping[str, tuple[int, ...]], scratch: Sequence[int]) -> tuple[dict[str, int], int]:
-        lives = self.lifetimes()
+    def windows(self, serial: Sequence[bool], work: Sequence[float], threads: int) -> tuple[Window, ...]:
+        """Where branches of small steps go side by side."""
+        return windows(self.steps, self.constants, serial, work, threads, self.allowed) if WHOLE in self.addresses else ()
+
+    def _layout(
+        self, shapes: Mapping[str, tuple[int, ...]], scratch: Sequence[int], found: Sequence[Window]
+    ) -> tuple[dict[str, int], int]:
+        lives = extended(self.lifetimes(), found)
         names = list(lives)
         lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, *lives[n]) for n in names]
-        lifetimes += [(nbytes, i, i) for i, nbytes in enumerate(scratch) if nbytes]
+        lifetimes += [(nbytes, *scratch_life(i, found)) for i, nbytes in enumerate(scratch) if nbytes]
         names += [f"{SCRATCH}{i}" for i, nbytes in enumerate(scratch) if nbytes]
         offsets, total = place(lifetimes)  # type: ignore[arg-type]
         return dict(zip(names, offsets, strict=True)), total
@@ -260,20 +279,23 @@ class Segment:
 class BoundSegment:
     """A segment for given sizes."""
 
+    windows: tuple[Window, ...]  # where branches go side by side
     shapes: dict[str, tuple[int, ...]]  # of a frame's: found when they are asked for
     _env: dict[str, int]
 
     def __init__(
         self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
-        external: dict[str, int], arguments: list[Sequence[Argument]], size: object, workspace_nbytes: int = 0,
+        external: dict[str, int], arguments: list[Sequence[Argument]], serial: Sequence[bool],
+        workspace_nbytes: int = 0, found: tuple[Window, ...] = (),
     ) -> None:  # fmt: skip
         self._found: Rebinding | None = None
         self.workspace_nbytes = workspace_nbytes
         self.shapes, self.offsets, self.arena_nbytes = shapes, offsets, arena_nbytes
         self.external, self.arguments = external, arguments
         self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
-        self.serial: Sequence[bool] | np.ndarray = _serial(segment.steps, size)
+        self.serial: Sequence[bool] | np.ndarray = serial
         self._begin(segment)
+        self.windows = found
 
     @classmethod
     def of(cls, segment: Segment, found: Rebinding, env: Mapping[str, int]) -> BoundSegment:
@@ -283,12 +305,13 @@ class BoundSegment:
         self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
         self.workspace_nbytes = found.workspace_nbytes
         self._begin(segment, found.course)
-        self.long, self.sliced = found.long, found.sliced
+        self.long, self.sliced, self.windows = found.long, found.sliced, found.windows
         return self
 
     def _begin(self, segment: Segment, course: Course | None = None) -> None:
         self.segment = segment
         self.checked, self.unset = segment.checks
+        self.windows = ()
         self.long = False  # a run may take more than a millisecond
         self.sliced: dict[int, tuple[int, int]] = {}  # step -> slices for each thread, bytes of scratch of each thread
         self._keep = segment.arena.keep
@@ -346,6 +369,8 @@ class BoundSegment:
             state = State(self, timed)
         if state.lease is None:
             state.settle(self.segment.arena.lease(self, self.arena_nbytes))
+        if state._alone is not None:
+            state.choose()
         if self._course is not None:
             assert self._found is not None
             state.become(self._found, self._course)
@@ -390,6 +415,7 @@ class State:
         with segment._lock:
             bound._states.add(self)
         self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
+        self._begun = 0
         self.status = np.zeros(len(segment.steps), np.int64)
         self.claims = np.zeros(len(segment.steps), np.int64)
         if bound._found is None:
@@ -406,6 +432,10 @@ class State:
         self.block_address = int(self.block.ctypes.data)
         if call.SLICED in segment.addresses:
             self._slice(bound)
+        self._alone: np.ndarray | None = None  # the table for a time when workers sleep
+        if bound.windows and not timed:
+            plain = self.table.copy() if np.all(bound.serial) and not segment.allowed.eager else None
+            self._alone, self._whole = plain, rearranged(self.table, bound.windows, segment.addresses[WHOLE])
 
     def _fill(self, bound: BoundSegment) -> None:
         """Arguments, table and patches of a segment that was bound exactly."""
@@ -483,6 +513,14 @@ class State:
             self.args[at : at + call.SLICE_WORDS] = words
             self.table[i, :2] = (bound.segment.addresses[call.SLICED], self.args.ctypes.data + 8 * at)
             at += call.SLICE_WORDS
+
+    def choose(self) -> None:
+        """Before a run: let branches go side by side if the last one was a moment ago, so that workers still wait. To wake
+        them would take longer than small steps do."""
+        if self._alone is not None:
+            now = time.perf_counter_ns()
+            table = self.table if now - self._begun < _MOMENT else self._alone
+            self.block[call.TABLE], self._begun = table.ctypes.data, now
 
     def settle(self, lease: Lease) -> None:
         """Use other memory."""

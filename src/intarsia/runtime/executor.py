@@ -165,6 +165,11 @@ def sliced_step() -> int:
     return _native().sliced
 
 
+def whole_step() -> int:
+    """The address of the step that one thread runs whole: its arguments are a step's function, its arguments, the thread."""
+    return _native().whole
+
+
 class Pool:
     """`num_threads` threads that run one step table at a time: the caller and num_threads - 1 workers. See `get_pool`."""
 
@@ -303,6 +308,7 @@ class _Native:
     spin: Callable[[int, int], int]
     halt: Callable[[int], int]
     sliced: int
+    whole: int
     signals: ctypes.Array[ctypes.c_int64]
 
 
@@ -351,13 +357,14 @@ def _native() -> _Native:
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
-    run, worker, spin, halt, sliced, signals = (int(address or 0) for address in functions)
+    run, worker, spin, halt, sliced, signals, whole = (int(address or 0) for address in functions)
     return _Native(
         ctypes.CFUNCTYPE(int64, pointer, pointer)(run),
         ctypes.CFUNCTYPE(int64, pointer, int64, int64)(worker),
         ctypes.CFUNCTYPE(int64, pointer, int64)(spin),
         ctypes.CFUNCTYPE(int64, pointer)(halt),
         sliced,
+        whole,
         (int64 * word.SIGNAL_WORDS).from_address(signals),
     )
 

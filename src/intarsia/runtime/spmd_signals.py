@@ -192,6 +192,25 @@ interrupted:
 # number of arguments, which of them is scratch memory (-1: none), the bytes of scratch of one thread, and which argument is to
 # hold the number of slices (-1: none). Slices of one thread come in order and share its scratch, so the address moves
 # against the number of the thread that is played.
+# whole(args, tid, nthreads): args are a step's function, its arguments, and the number of the thread that runs it.
+WHOLE_TEXT = """
+define internal void @whole(ptr %args, i64 %tid, i64 %nthreads) nounwind {
+entry:
+  %op = getelementptr i64, ptr %args, i64 2
+  %owner = load i64, ptr %op
+  %which = urem i64 %owner, %nthreads
+  %mine = icmp eq i64 %which, %tid
+  br i1 %mine, label %work, label %out
+work:
+  %f = load ptr, ptr %args
+  %ap = getelementptr i64, ptr %args, i64 1
+  %a = load ptr, ptr %ap
+  call void %f(ptr %a, i64 0, i64 1)
+  br label %out
+out:
+  ret void
+}"""
+
 SLICES_TEXT = """
 define internal void @sliced(ptr %args, i64 %tid, i64 %nthreads) nounwind {
 entry:

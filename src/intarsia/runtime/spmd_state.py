@@ -24,7 +24,7 @@ CPUS = 7 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unk
 FLAGS = CPUS + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
 COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
 
-FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words")
+FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole")
 OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
 
 # Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code keeps there.

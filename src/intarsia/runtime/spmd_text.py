@@ -12,7 +12,7 @@ from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_phases import PHASE, SHARES, TEAM
-from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT
+from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT, WHOLE_TEXT
 from intarsia.runtime.spmd_system import denormals_text, pause_text, system_text
 from intarsia.runtime.spmd_waiting import AWAIT, PLACES, WAITING
 
@@ -24,7 +24,7 @@ def executor_text(target: Target) -> KernelText:
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
     waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, AWAIT, SHARES, PHASE]
-    text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, _RUN, _WORKER, declaration])
+    text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
@@ -52,6 +52,8 @@ define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
   store ptr @sliced, ptr %p4
   %p5 = getelementptr ptr, ptr %functions, i64 5
   store ptr @signal_words, ptr %p5
+  %p6 = getelementptr ptr, ptr %functions, i64 6
+  store ptr @whole, ptr %p6
   ret void
 }"""
 

@@ -74,6 +74,7 @@ class CpuBoundCall(BoundCall):
                     results[i] = y = memory.empty(shape, dtype)
                     self._externals[slot] = address_of(y)
                 self._results = results
+            self._state.choose()
             self._call(self._block)
             if self._bound.checked and self._state.status.tobytes() != self._bound.unset:
                 status = self._state.status.copy()

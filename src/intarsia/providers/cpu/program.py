@@ -20,6 +20,7 @@ from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
+from intarsia.plan.branches import WHOLE, SideBySide
 from intarsia.plan.call import SLICED
 from intarsia.plan.results import copied, memory
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
@@ -31,7 +32,7 @@ from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.looping import LoopProgram
 from intarsia.providers.cpu.plans import Plan
-from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count
+from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count, whole_step
 from intarsia.runtime.threads import PoolSettings
 
 if TYPE_CHECKING:
@@ -60,9 +61,12 @@ class CpuProgram(Program):
         self.outputs = executable.outputs
         threads = thread_count(context.intra_op_num_threads)
         self.pool: Pool = get_pool(threads, PoolSettings.of(context.config, threads))
-        addresses = self._addresses = {**addresses, SLICED: sliced_step()}
+        addresses = self._addresses = {**addresses, SLICED: sliced_step(), WHOLE: whole_step()}
+        awake = self.pool.settings.spin_microseconds > 0  # to wake threads takes longer than small steps do
+        allowed = SideBySide(context.inter_op_num_threads if awake else 1, context.parallel)
         for segment in executable.segments():
             segment.addresses, segment.arena = addresses, context.memory
+            segment.allow(allowed)
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._ahead = Ahead()
         self._lock = threading.Lock()
