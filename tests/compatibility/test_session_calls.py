@@ -178,9 +178,10 @@ class TestLifeCycle:
                 call()
         session.close()
 
-    def test_spawned_process(self, make_session, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("method", [m for m in multiprocessing.get_all_start_methods() if m != "fork"])
+    def test_spawned_process(self, make_session, method: str) -> None:
         session = make_session()
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context(method)
         with context.Pool(1) as pool:
             found = pool.apply(_run_pickled, (pickle.dumps(session), X))
         np.testing.assert_array_equal(found, -X)

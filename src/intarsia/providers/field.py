@@ -56,7 +56,9 @@ class Needs:
 
 
 NEEDS: dict[str, Needs] = {
-    "CUDAExecutionProvider": Needs(("cuda",), (), ("Linux", "Windows"), "NVIDIA's driver, version 535 or later"),
+    "CUDAExecutionProvider": Needs(
+        ("cuda",), ("cuda.bindings",), ("Linux", "Windows"), "NVIDIA's driver, version 535 or later"
+    ),
     "TensorrtExecutionProvider": Needs(
         ("cuda", "nvinfer"), ("tensorrt",), ("Linux", "Windows"), "NVIDIA's driver and TensorRT (pip install tensorrt)"
     ),
@@ -71,6 +73,7 @@ NEEDS: dict[str, Needs] = {
     "ACLExecutionProvider": Needs(("arm_compute",), (), (), "the Arm Compute Library (on Debian: libarm-compute-dev)"),
     "ArmNNExecutionProvider": Needs(("armnn",), ("pyarmnn",), (), "ArmNN (on Debian: python3-pyarmnn)"),
     "WebGpuExecutionProvider": Needs(("vulkan",), ("wgpu",), (), "a Vulkan driver and pip install wgpu"),
+    "OpenCLExecutionProvider": Needs(("OpenCL",), ("pyopencl",), (), "a device's OpenCL driver and pip install pyopencl"),
     "QNNExecutionProvider": Needs(("QnnHtp",), (), (), "Qualcomm's AI Engine Direct SDK"),
     "DnnlExecutionProvider": Needs(("dnnl",), (), (), "oneDNN (on Debian: libdnnl3)"),
     "XnnpackExecutionProvider": Needs(("XNNPACK",), (), (), "XNNPACK"),
@@ -85,9 +88,11 @@ def looked_for(name: str) -> str:
     needs = NEEDS.get(name)
     if needs is None:
         return ""
-    found = [_library(short) for short in needs.libraries] + [_package(module) for module in needs.packages]
+    packages = [_package(module) for module in needs.packages]
     if needs.systems and platform.system() not in needs.systems:
-        found.insert(0, f"this is {platform.system()}, it needs {' or '.join(needs.systems)}")
+        found = [f"this is {platform.system()}, it needs {' or '.join(needs.systems)}", *packages]
+    else:
+        found = [_library(short) for short in needs.libraries] + packages
     return f"On this machine: {'; '.join(found)}. It needs {needs.install}. "
 
 

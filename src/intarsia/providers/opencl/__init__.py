@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
+from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
 
@@ -34,7 +35,8 @@ class OpenCLExecutionProvider(GpuExecutionProvider):
     def unavailable(cls) -> str:
         from intarsia.device.opencl import missing
 
-        return missing()
+        why = missing()
+        return f"{why}. {looked_for(cls.name)}".strip() if why else ""
 
     @classmethod
     def devices(cls) -> list[Device]:

@@ -41,7 +41,8 @@ class WebGpuExecutionProvider(GpuExecutionProvider):
     def unavailable(cls) -> str:
         from intarsia.device.webgpu import missing
 
-        return missing()
+        why = missing()
+        return f"{why}. {looked_for(cls.name)}".strip() if why else ""
 
     @classmethod
     def missing_for(cls, options: Any) -> str:
