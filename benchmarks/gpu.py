@@ -4,6 +4,9 @@ FOLDER holds models as tests/models/export.py writes them (--size full); PyTorch
 its weights are others of the same sizes. Inputs and outputs stay on the device; a run ends when its results are there. All
 runtimes in one process, in turn (intarsia.cli.timing.interleave); tables have medians. A ratio above 1: Intarsia is ahead.
 
+On CUDA, `intarsia` is with cuBLASLt and cuDNN where they are found, `own kernels` without them (option `use_libraries`); the
+line under a table says how many nodes of each model a library computed.
+
 One table per batch size (--batch) and precision (--precision): float32 without and with TF32 (`tf32`), and float16 (the model
 rewritten: weights, constants, inputs and outputs). A peer that is not installed, or cannot run a model, has no figure, and a
 line on the error stream says why. A model whose batch is fixed is exported anew for another one, by the functions that made it;
@@ -33,6 +36,9 @@ from models import feeds_of, geometric_mean, print_table
 
 KINDS = {"CUDAExecutionProvider": "cuda", "WebGpuExecutionProvider": "webgpu"}
 PRECISIONS = ("float32", "tf32", "float16")
+OURS, OWN = "intarsia", "own kernels"
+USED: dict[str, str] = {}
+"""By model, which libraries computed how much of it in the table that is being made."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +58,8 @@ class Work:
     batch: int
 
 
-def bound(runtime: Any, name: str, work: Work, providers: Sequence[Any]) -> Runner:
+def bound(session: Any, name: str, work: Work, runtime: Any) -> Runner:
     """A session of intarsia or onnxruntime with inputs and outputs bound to the device, where the runtime has a name for it."""
-    session = runtime.InferenceSession(str(work.model), providers=list(providers))
     kind = KINDS.get(work.provider)
     if kind is None:
         feeds = dict(work.feeds)
@@ -77,10 +82,25 @@ def _options(work: Work) -> dict[str, Any]:
     return {"use_tf32": work.precision == "tf32"} if work.provider == "CUDAExecutionProvider" else {}
 
 
-def intarsia(work: Work) -> Runner:
+def intarsia(work: Work, libraries: bool = True) -> Runner:
     import intarsia
 
-    return bound(intarsia, "intarsia", work, [(work.provider, _options(work))])
+    options = _options(work) | ({} if libraries else {"use_libraries": False})
+    session = intarsia.InferenceSession(str(work.model), providers=[(work.provider, options)])
+    runner = bound(session, OURS if libraries else OWN, work, intarsia)
+    if libraries:
+        runner.run()
+        USED[work.name] = libraries_used(session)
+    return runner
+
+
+def libraries_used(session: Any) -> str:
+    """How many of its nodes each library computes, and why a library is missing."""
+    nodes = session.explain().nodes
+    counts = {name: sum(n.kernel.startswith(f"{name}'s") for n in nodes) for name in ("cuBLASLt", "cuDNN")}
+    gone = {name: no.reason for n in nodes for name, no in n.refusals.items() if no.code == "library-missing"}
+    found = [f"{name} {count}" for name, count in counts.items() if count]
+    return ", ".join([*found, *gone.values()]) or "no library"
 
 
 def onnxruntime(work: Work, provider: str = "") -> Runner:
@@ -92,9 +112,8 @@ def onnxruntime(work: Work, provider: str = "") -> Runner:
     options = {key: str(int(value)) for key, value in _options(work).items()} if provider == work.provider else {}
     if provider.startswith("Tensorrt"):
         options = {"trt_fp16_enable": "1" if work.precision == "float16" else "0"}
-    return bound(
-        onnxruntime, "tensorrt" if options.keys() & {"trt_fp16_enable"} else "onnxruntime", work, [(provider, options)]
-    )
+    session = onnxruntime.InferenceSession(str(work.model), providers=[(provider, options)])
+    return bound(session, "tensorrt" if options.keys() & {"trt_fp16_enable"} else "onnxruntime", work, onnxruntime)
 
 
 def families() -> Any:
@@ -187,7 +206,10 @@ def compared(work: Work, peers: Sequence[str], runs: int, seconds: float) -> dic
     """Milliseconds by runtime; a runtime that cannot run is left out with a line on the error stream."""
     names: list[str] = []
     runners: list[Runner] = []
-    for name, make in {"intarsia": intarsia, **{p: PEERS[p] for p in peers}}.items():
+    ours: dict[str, Callable[[Work], Runner]] = {OURS: intarsia}
+    if work.provider == "CUDAExecutionProvider":
+        ours[OWN] = lambda given: intarsia(given, False)
+    for name, make in {**ours, **{p: PEERS[p] for p in peers}}.items():
         try:
             runner = make(work)
             runner.run()
@@ -201,7 +223,10 @@ def compared(work: Work, peers: Sequence[str], runs: int, seconds: float) -> dic
 
 def table(models: Sequence[Path], precision: str, batch: int, scratch: Path, given: argparse.Namespace) -> None:
     peers = [p for p in given.peers.split(",") if p]
-    columns, rows = ["intarsia", *peers], []
+    own = [OWN] if given.provider == "CUDAExecutionProvider" else []
+    compared_with = [*own, *peers]
+    columns, rows = [OURS, *compared_with], []
+    USED.clear()
     for model in models:
         try:
             work = prepared(model, given.provider, precision, batch, scratch)
@@ -209,14 +234,16 @@ def table(models: Sequence[Path], precision: str, batch: int, scratch: Path, giv
             print(f"{model.stem}, batch {batch}: left out: {error}", file=sys.stderr)
             continue
         times = compared(work, peers, given.runs, given.seconds)
-        ratios = [f"{times[p] / times['intarsia']:.2f}" if {p, "intarsia"} <= times.keys() else "-" for p in peers]
+        ratios = [f"{times[p] / times[OURS]:.2f}" if {p, OURS} <= times.keys() else "-" for p in compared_with]
         best = min((times[p] for p in peers if p in times), default=0.0)
         ratios.append(f"{best / times['intarsia']:.2f}" if best and "intarsia" in times else "-")
         rows.append([model.stem, *(f"{times[c]:.3f}" if c in times else "-" for c in columns), *ratios])
-    found = [[float(r[i]) for r in rows if r[i] != "-"] for i in range(1 + len(columns), 2 + len(columns) + len(peers))]
+    found = [[float(r[i]) for r in rows if r[i] != "-"] for i in range(1 + len(columns), 2 + len(columns) + len(compared_with))]
     rows.append(["geometric mean", *([""] * len(columns)), *(f"{geometric_mean(f):.2f}" if f else "-" for f in found)])
-    names = ["model", *columns, *(f"{p} / intarsia" for p in peers), "best peer / intarsia"]
+    names = ["model", *columns, *(f"{p} / intarsia" for p in compared_with), "best peer / intarsia"]
     print_table(f"{given.provider}, batch {batch}, {precision}, ms", names, rows)
+    if own:
+        print("\n" + "; ".join(f"{name}: {used}" for name, used in USED.items()))
 
 
 def machine() -> str:
@@ -229,7 +256,8 @@ def machine() -> str:
             parts.append(f"{torch.cuda.get_device_name()} (CUDA {torch.version.cuda})")
     except ImportError:
         pass
-    for package in ("intarsia", "torch", "onnxruntime-gpu", "onnxruntime", "tensorrt"):
+    for package in ("intarsia", "torch", "onnxruntime-gpu", "onnxruntime", "tensorrt",
+                    "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):  # fmt: skip
         try:
             parts.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:

@@ -109,8 +109,9 @@ def test_tables_of_a_gpu_on_an_imitated_one(tmp_path: Path) -> None:
     rows = [[c.strip() for c in line.split("|")[1:-1]] for line in done.stdout.splitlines() if line.startswith("| free")]
     assert len(rows) == 6
     for row in rows:
-        assert float(row[1]) > 0
-        assert row[2:5] == ["-"] * 3  # no peer has a GPU here
+        assert float(row[1]) > 0 and float(row[2]) > 0  # with libraries and without
+        assert row[3:6] == ["-"] * 3  # no peer has a GPU here
+    assert done.stdout.count("free: no library") == 6  # a product of eight columns is not worth one
     for peer in peers:
         assert f"free, tf32: no {peer}: " in done.stderr
 

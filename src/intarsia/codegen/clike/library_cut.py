@@ -44,11 +44,11 @@ def launch(cut: Cut, root: Tensor, dot: Tensor, name: str) -> bool:
     library = (Convolution if asked.window is not None else MatrixProduct).library
     towers = asked.towers()
     node = next((cut.owners[id(t.top)] for t in towers if id(t.top) in cut.owners), cut.node)
+    if why := asked.not_worth_it():  # before the library is loaded
+        cut.choice = Choice(library, "library-cost", why, node=node)
+        return False
     if (gone := cut.libraries.missing(library)) is not None:
         cut.choice = replace(gone, node=node)
-        return False
-    if why := asked.not_worth_it():
-        cut.choice = Choice(library, "library-cost", why, node=node)
         return False
     why = "no strides lead to its operands" if asked.window is None else "its windows or types are none of a convolution's"
     code = "library-shape"
