@@ -19,6 +19,7 @@ KINDS: dict[str, str] = {
     "weights": "weights of warm starts",
     "array": "places of large weights, which models share",
     "beside": "names of weight files",
+    "checked": "states of files that were checked",
     "seen": "what warm starts depend on",
     "file": "hashes of model files",
     "executor": "thread pool code",

@@ -76,8 +76,10 @@ def keep(cache: DiskCache, parts: Sequence[bytes | memoryview]) -> Layout | None
     if written:
         checksum = checksum_of(payload)
         key = f"weights-{checksum.hex()}"
-        if not _exists(cache, key, written) and not cache.put(key, payload, checksum):
-            return None
+        if not _exists(cache, key, written):
+            if not cache.put(key, payload, checksum):
+                return None
+            cache.note_whole(key)
     for run in runs:
         if run.name and run.offset in starts:
             cache.put(run.name, f"{key} {starts[run.offset]}".encode())
@@ -99,9 +101,12 @@ def _exists(cache: DiskCache, key: str, nbytes: int) -> bool:
     opened = cache.open(key)
     if opened is None:
         return False
-    opened[0].close()
+    with opened[0]:
+        if opened[1] < len(leading(PAGE_NBYTES)) + nbytes or not cache.is_whole(key, opened):
+            return False
     cache.used(key)
-    return opened[1] >= len(leading(PAGE_NBYTES)) + nbytes
+    cache.note_whole(key)
+    return True
 
 
 def _merged(pieces: Sequence[Piece]) -> list[Piece]:
@@ -156,6 +161,8 @@ def _read(cache: DiskCache, name: str, nbytes: int) -> np.ndarray | None:
         return None
     file, length = opened
     with file:
+        if not cache.is_whole(name, opened):
+            return None
         skipped = len(file.read(len(leading(PAGE_NBYTES))))
         view, done = found.data, 0
         while length == nbytes + skipped and done < nbytes:
@@ -175,7 +182,10 @@ def _assembled(cache: DiskCache, layout: Layout) -> np.ndarray | None:
     begin = found.ctypes.data
     files = {key: cache.open(key) for key in {piece.key for piece in layout.pieces}}
     try:
-        if not all(_map_over(begin + piece.offset, piece, files[piece.key]) for piece in layout.pieces):
+        whole = {key: opened is not None and cache.is_whole(key, opened) for key, opened in files.items()}
+        if not all(whole.values()) or not all(
+            _map_over(begin + piece.offset, piece, files[piece.key]) for piece in layout.pieces
+        ):
             return None
     finally:
         for opened in files.values():

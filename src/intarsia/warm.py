@@ -133,7 +133,8 @@ class WarmStart:
         if last is not None:
             before: dict[str, str] = pickle.loads(last)  # noqa: S301 # our own
             changed = [name for name, part in self._parts.items() if before.get(name) != part]
-            logger.debug("no warm start: since it was kept, %s changed", ", ".join(changed) or "the entry was removed")
+            why = f"since it was kept, {', '.join(changed)} changed" if changed else "the entry was removed, or was damaged"
+            logger.debug("no warm start: %s", why)
 
     def _files_of(self, model: str, *, read_up_to: int | None = None) -> tuple[str, ...] | None:
         """Hashes of the files that hold weights of the model, () where none are known; None where one is not as it was kept."""
@@ -167,7 +168,7 @@ class WarmStart:
             return
         nbytes = sum(memoryview(part).nbytes for part in kept.parts)
         if nbytes > self._limit or nbytes > self._cache.free_nbytes() // _FREE:
-            logger.debug("not kept for a warm start: %d MiB are more than the limit or the disk allows", nbytes // _MIB)
+            logger.debug("not kept for a warm start: %d KiB are more than the limit or the disk allows", nbytes >> 10)
             return
         known = weakref.ref(model.programs[0])
         if nbytes <= _LARGE_NBYTES and self._model is not None and not signature.metadata.external_files:

@@ -92,21 +92,46 @@ def test_two_blocks_have_what_they_share_once(tmp_path: Path) -> None:
     assert bytes(block) == SMALL + padding(SMALL) + OTHER
 
 
+def harmed(data: bytes, harm: str) -> bytes:
+    return data[:-PAGE] if harm == "short" else data[:-PAGE] + bytes([data[-PAGE] ^ 1]) + data[1 - PAGE :]
+
+
 @linux
-@pytest.mark.parametrize("harm", ["missing", "short"])
-def test_a_block_that_is_not_whole_is_none_and_kept_anew(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize("harm", ["missing", "short", "changed"])
+@pytest.mark.parametrize("which", ["pieces", "one", "small"])
+def test_a_block_that_is_not_whole_is_none_and_kept_anew(tmp_path: Path, harm: str, which: str) -> None:
     cache = DiskCache(tmp_path)
-    for parts in ([OTHER], [SMALL, padding(SMALL), OTHER]):
+    small = random_bytes(2 * PAGE)
+    blocks = {"pieces": ([OTHER], [SMALL, padding(SMALL), OTHER]), "one": ([OTHER],), "small": ([small],)}[which]
+    for parts in blocks:
         layout = kept_weights.keep(cache, parts)
         assert layout is not None
-    victim = next(path for path in tmp_path.rglob("weights-*") if path.stat().st_size > len(OTHER))
-    victim.unlink() if harm == "missing" else victim.write_bytes(victim.read_bytes()[:-PAGE])
+        assert kept_weights.block(cache, layout) is not None
+    victim = max(tmp_path.rglob("weights-*"), key=lambda path: path.stat().st_size)
+    victim.unlink() if harm == "missing" else victim.write_bytes(harmed(victim.read_bytes(), harm))
     assert kept_weights.block(cache, layout) is None
     again = kept_weights.keep(cache, parts)
     assert again is not None
     block = kept_weights.block(cache, again)
     assert block is not None
     assert bytes(block) == b"".join(parts)
+
+
+@linux
+def test_a_file_is_checked_once_for_each_of_its_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = DiskCache(tmp_path)
+    layout = kept_weights.keep(cache, [OTHER])
+    assert layout is not None
+    read: list[int] = []
+    original = DiskCache.put
+    monkeypatch.setattr(DiskCache, "put", lambda *a: (read.append(1), original(*a))[1])
+    for _ in range(3):
+        assert kept_weights.block(cache, layout) is not None
+    assert not read, "what was written just now was checked"
+    os.utime(next(tmp_path.rglob("weights-*")))
+    for _ in range(3):
+        assert kept_weights.block(cache, layout) is not None
+    assert len(read) == 1
 
 
 def is_warm(session: ort.InferenceSession) -> bool:

@@ -133,7 +133,7 @@ class DiskCache:
     def open(self, key: str) -> tuple[BinaryIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
 
-        Only the length is checked: for payloads that are too large to be read twice (`verify` reads them).
+        Only the length is checked: for payloads that are too large to be read twice (`is_whole` and `verify` read them).
         """
         if self.directory is None:
             return None
@@ -148,11 +148,41 @@ class DiskCache:
             return None
         return file, length
 
+    def is_whole(self, key: str, opened: tuple[BinaryIO, int]) -> bool:
+        """Whether the payload of an entry that `open` gave is as it was stored. It is read once for each state of its file
+        (device, inode, size, times of change); one that is not is removed, with a warning. The file stands at its beginning
+        again."""
+        file, length = opened
+        if self.get(f"checked-{key}") == _state(file):
+            return True
+        start = file.tell()
+        file.seek(0)
+        _, checksum, _ = _HEADER.unpack(file.read(_HEADER.size))
+        digest, piece, left = blake2b(digest_size=16), bytearray(_PIECE_NBYTES), length
+        while left and (count := file.readinto(piece)):  # type: ignore[attr-defined]
+            digest.update(memoryview(piece)[:count])
+            left -= count
+        file.seek(start)
+        if left or digest.digest() != checksum:
+            path = self._path(key)
+            logger.warning("the cache entry %s is damaged: it is removed and will be made anew", path)
+            _remove(path)
+            return False
+        self.put(f"checked-{key}", _state(file))
+        return True
+
+    def note_whole(self, key: str) -> None:
+        """Note that an entry, which was written or checked just now, need not be read to be checked."""
+        opened = self.open(key)
+        if opened is not None:
+            with opened[0] as file:
+                self.put(f"checked-{key}", _state(file))
+
     def map(self, key: str, alignment: int) -> memoryview | None:
         """The payload stored under `key` as pages of its file, which all processes that map it share; None where it is absent.
 
-        It was stored with `leading(alignment)` before it, so that it begins at a multiple of `alignment` bytes. Only the
-        length is checked, as in `open`. An entry that is removed stays readable while it is mapped.
+        It was stored with `leading(alignment)` before it, so that it begins at a multiple of `alignment` bytes. An entry
+        that is removed stays readable while it is mapped.
         """
         opened = self.open(key)
         if opened is None:
@@ -161,6 +191,8 @@ class DiskCache:
 
         file, length = opened
         with file:
+            if not self.is_whole(key, opened):
+                return None
             try:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):
@@ -328,6 +360,12 @@ class DiskCache:
             first, self._pruned = not self._pruned, True
         if first:
             self.prune()
+
+
+def _state(file: BinaryIO) -> bytes:
+    """What changes whenever a file does."""
+    status = os.fstat(file.fileno())
+    return repr((status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)).encode()
 
 
 def leading(alignment: int) -> bytes:
