@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,19 +58,21 @@ class Offered:
             return str(error)
         return ""
 
-    def channels_last(self, call: Convolution) -> bool:
+    @property
+    def channels_last(self) -> bool:
         return self.last
 
 
 class RecordingCut(Cut):
     """Remembers the expressions of its own kernels: job's place -> (root, value)."""
 
-    def _launch(self, root: Tensor, name: str) -> None:
+    def _launch(self, root: Tensor, name: str, turned: bool = False) -> Tensor | None:
         before = len(self.jobs)
-        super()._launch(root, name)
+        made = super()._launch(root, name, turned)
         new = range(before, len(self.jobs))
         if len(new) == 1 and self.jobs[new[0]].kernel.call is None:
             self.__dict__.setdefault("roots", {})[new[0]] = (root, name)
+        return made
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -82,10 +84,12 @@ def aligned(array: np.ndarray) -> np.ndarray:
     return made
 
 
-def computed(root: Tensor, arrays: Mapping[str, np.ndarray], offered: Offered) -> tuple[np.ndarray, list[Any]]:
-    """The expression's value, and its jobs."""
+def computed(
+    root: Tensor | Callable[[Cut], Tensor], arrays: Mapping[str, np.ndarray], offered: Offered
+) -> tuple[np.ndarray, list[Any]]:
+    """The value of an expression (or of what a function makes, which may store values before), and its jobs."""
     cut = RecordingCut(Cuda(), libraries=offered)
-    cut.store(cut.settle(root), "result")
+    cut.store(cut.settle(root if isinstance(root, Tensor) else root(cut)), "result")
     values = {name: aligned(a) for name, a in arrays.items()}
     roots = cut.__dict__.get("roots", {})
     for i, job in enumerate(cut.jobs):

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_cuts import Offered, computed
 
-from intarsia.codegen.clike import library_cut
+from intarsia.codegen.clike import Cut, library_cut
 from intarsia.codegen.clike.views import View, view_of
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -232,12 +232,12 @@ def test_an_algorithm_that_the_workspace_allows() -> None:
 @given(
     st.sampled_from([F, H, B]), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.tuples(*[st.integers(1, 3)] * 2),
     st.integers(1, 2), st.integers(1, 2), st.tuples(*[st.integers(0, 2)] * 2), st.tuples(st.booleans(), st.booleans()),
-    st.sampled_from(list(ACTIVATIONS)), st.integers(0, 1 << 16),
+    st.sampled_from(list(ACTIVATIONS)), st.booleans(), st.integers(0, 1 << 16),
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_convolutions(
     dtype: DType, rank: int, batch: int, groups: int, channels: tuple[int, int], step: int, spread: int, pads: tuple[int, int],
-    added: tuple[bool, bool], active: str, seed: int,
+    added: tuple[bool, bool], active: str, last: bool, seed: int,
 ) -> None:  # fmt: skip
     draw = np.random.default_rng(seed)
     sizes, kernel = draw.integers(5, 8, rank).tolist(), draw.integers(1, 4, rank).tolist()
@@ -262,9 +262,33 @@ def test_convolutions(
     if added[1]:
         root, expected = root + leaves["addend"], expected + addend.astype(np.float64)
     root, expected = DEFINITIONS[active](root), ACTIVATIONS[active](expected)
-    found, jobs = computed(root, arrays, Offered())
-    assert [job.schedule for job in jobs] == ["convolution"]
+    found, jobs = computed(root, arrays, Offered(last=last))
+    schedules = [job.schedule for job in jobs]
+    assert (
+        schedules == ["convolution"]
+        or last
+        and schedules.count("convolution") == 1
+        and set(schedules) <= {"map", "convolution"}
+    )
     close(found, expected, dtype, channels[0] * math.prod(kernel))
+
+
+def test_channels_stay_last_from_convolution_to_convolution() -> None:
+    """With `prefer_nhwc`, only the first operand, weights and the last result are turned."""
+    x, v, w = drawn((2, 4, 6, 6), H, 1), drawn((8, 4, 3, 3), H, 2), drawn((8, 8, 1, 1), H, 3)
+
+    def block(cut: Cut) -> k.Tensor:
+        made = activation.relu(nn.conv(k.input("x", H, x.shape), k.input("v", H, v.shape), pads=[1, 1, 1, 1]))
+        first = cut.store(cut.settle(made), turned=True)  # as every value is that is read twice
+        return nn.conv(first, k.input("w", H, w.shape)) + first
+
+    found, jobs = computed(block, {"x": x, "v": v, "w": w}, Offered(last=True))
+    wide = [a.astype(np.float64) for a in (x, v, w)]
+    middle = np.maximum(convolved(wide[0], wide[1], [(1, 1)] * 2, [1, 1], [1, 1]), 0).astype(np.float16).astype(np.float64)
+    close(found, convolved(middle, wide[2], [(0, 0)] * 2, [1, 1], [1, 1]) + middle, H, 36)
+    schedules = [(job.schedule, job.kernel.call.addend is not None if job.kernel.call else None) for job in jobs]
+    assert schedules.count(("map", None)) == 3  # x, the weights of nine places, the result
+    assert [s for s in schedules if s[0] == "convolution"] == [("convolution", False), ("convolution", True)]
 
 
 def test_a_ceiling() -> None:
@@ -351,7 +375,7 @@ def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_cut, "LEAST_INTENSITY", 8.0)
 
     def chosen(m: int, n: int, depth: int, **offered: object) -> object:
-        from intarsia.codegen.clike import Cuda, Cut
+        from intarsia.codegen.clike import Cuda
 
         cut = Cut(Cuda(), libraries=Offered(**offered))  # type: ignore[arg-type]
         cut.store(k.dot(k.input("x", F, (m, depth)), k.input("w", F, (depth, n))), "y")

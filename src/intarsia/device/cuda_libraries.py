@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from intarsia.codegen.clike.library import Attention, Call, Choice, Convolution, MatrixProduct, text
+from intarsia.codegen.clike.library import Attention, Call, Choice, MatrixProduct, text
 from intarsia.codegen.clike.views import View
 from intarsia.device import cublaslt, cudnn, cudnn_calls
 from intarsia.device.cublaslt import CublasLt
@@ -94,7 +94,8 @@ class CudaLibraries:
             return str(error)
         return ""
 
-    def channels_last(self, call: Convolution) -> bool:
+    @property
+    def channels_last(self) -> bool:
         return self.options.channels_last
 
     def prepared(self, call: Call) -> LibraryProgram:

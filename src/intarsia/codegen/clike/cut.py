@@ -133,7 +133,8 @@ class Cut:
             self._add(attend.attend_kernel(self.dialect, t), (leaf.attrs[0],), "attend")
             return leaf
         if t.prim == "windows":
-            return self._rebuilt(t, [a if _is_light(a) and not self.is_open(a) else self.store(a) for a in args])
+            light = [_is_light(a) and not self.is_open(a) for a in args]
+            return self._rebuilt(t, [a if ok else self.store(a, turned=True) for a, ok in zip(args, light, strict=True)])
         if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]):
             return self._rebuilt(t, [self.store(args[0])])
         if t.prim not in _PASSES and t.prim != "reduce":
@@ -176,10 +177,10 @@ class Cut:
         """`t`, stored where it is open; with `large` also where it is an expression at all."""
         if t.prim == "input" or not (self.is_open(t) or large and len(walk([t])) > 4):
             return t
-        return self.store(t)
+        return self.store(t, turned=True)
 
     def _operand(self, t: Tensor) -> Tensor:
-        return self.store(t) if self.is_open(t) or not _is_light(t) else t
+        return self.store(t, turned=True) if self.is_open(t) or not _is_light(t) else t
 
     def is_open(self, t: Tensor) -> bool:
         """Whether a reduction or a product in it has not been stored."""
@@ -217,20 +218,27 @@ class Cut:
 
     # --- storing ---
 
-    def store(self, t: Tensor, name: str = "") -> Tensor:
-        """`t` (settled) as a value in memory of its own; the leaf that reads it."""
+    def store(self, t: Tensor, name: str = "", turned: bool = False) -> Tensor:
+        """`t` (settled) as a value in memory of its own; the leaf that reads it.
+
+        `turned`: who reads it takes any view of memory, so that a library may leave axes in an order of its own.
+        """
         root = stripped(t)
         if not name and (root.prim == "input" or id(t) in self._leaves):
-            return self._leaves.get(id(t), t)
+            found = self._leaves.get(id(t), t)
+            return found if turned or stripped(found).prim == "input" else self.store(found)
+        turned = turned and not name
         name = name or f"%{len(self.stored)}"
         shape = _numbers(t.shape)
         self.stored[name] = (t.dtype, shape)
         if 0 not in shape:
             before, self.node = self.node, self.owners.get(id(t), self.node)
-            self._launch(root, name)
+            made = self._launch(root, name, turned)
             self.node = before
+        else:
+            made = None
         self._kept.append(t)
-        self._leaves[id(t)] = Tensor("input", (), (name,), t.dtype, shape)
+        self._leaves[id(t)] = Tensor("input", (), (name,), t.dtype, shape) if made is None else k.reshape(made, shape)
         return self._leaves[id(t)]
 
     def copy(self, t: Tensor, name: str) -> None:
@@ -255,12 +263,14 @@ class Cut:
             if t.attrs[0] == old:
                 self._leaves[key] = Tensor("input", (), (new,), t.dtype, t.shape)
 
-    def _launch(self, root: Tensor, name: str) -> None:
+    def _launch(self, root: Tensor, name: str, turned: bool = False) -> Tensor | None:
+        """Returns what reads the value where that is not its memory as it lies."""
         d, order = self.dialect, walk([root])
         dots = open_products(order)
         if dots and self.libraries is not None and self._product_fits(root, dots[0]):
-            if library_cut.launch(self, root, dots[0], name):
-                return
+            made = library_cut.launch(self, root, dots[0], name, turned)
+            if made is not None:
+                return made if made.prim != "input" else None
         rows = None if dots or not self.is_open(root) else schedules.rows_of(root)
         by_rows = rows is not None and (rows.length >= _SHORT or not _map_fits(root))
         by_tiles = bool(dots) and self._product_fits(root, dots[0]) and not _is_thin(dots[0])
@@ -278,6 +288,7 @@ class Cut:
         else:
             by_lanes = lanes.lane_kernel(d, root)
             self._add(by_lanes or schedules.map_kernel(d, [root]), (name,), "lanes" if by_lanes else "map")
+        return None
 
     def _ordered(self, t: Tensor, args: list[Tensor]) -> Tensor:
         """A primitive that works in an order of its own, stored."""

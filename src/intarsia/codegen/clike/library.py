@@ -164,5 +164,6 @@ class Libraries(Protocol):
     def prepared(self, call: Call) -> Any:
         """The call as a program, see `device.libraries.LibraryProgram`. Raises where it is declined."""
 
-    def channels_last(self, call: Convolution) -> bool:
-        """Whether a convolution's result is to have its channels as neighbours in memory."""
+    @property
+    def channels_last(self) -> bool:
+        """Whether convolutions work on images whose channels are neighbours in memory."""

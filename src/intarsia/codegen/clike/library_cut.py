@@ -37,8 +37,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 _OF_PRODUCTS = ("relu", "gelu_tanh")
 
 
-def launch(cut: Cut, root: Tensor, dot: Tensor, name: str) -> bool:
-    """Store `root` (settled, with one open product) as value `name` through a library; False where a kernel of ours is to."""
+def launch(cut: Cut, root: Tensor, dot: Tensor, name: str, turned: bool) -> Tensor | None:
+    """Store `root` (settled, with one open product) as value `name` through a library.
+
+    Returns:
+        what reads it: the memory, or with `turned` perhaps a view of it. None where a kernel of ours is to store it.
+    """
     assert cut.libraries is not None
     asked = _Asked(cut, root, dot)
     library = (Convolution if asked.window is not None else MatrixProduct).library
@@ -46,10 +50,10 @@ def launch(cut: Cut, root: Tensor, dot: Tensor, name: str) -> bool:
     node = next((cut.owners[id(t.top)] for t in towers if id(t.top) in cut.owners), cut.node)
     if why := asked.not_worth_it():  # before the library is loaded
         cut.choice = Choice(library, "library-cost", why, node=node)
-        return False
+        return None
     if (gone := cut.libraries.missing(library)) is not None:
         cut.choice = replace(gone, node=node)
-        return False
+        return None
     why = "no strides lead to its operands" if asked.window is None else "its windows or types are none of a convolution's"
     code = "library-shape"
     for tower in reversed(towers):
@@ -59,10 +63,9 @@ def launch(cut: Cut, root: Tensor, dot: Tensor, name: str) -> bool:
         if declined := cut.libraries.declined(call):
             why, code = declined, "library-declined"
             continue
-        asked.store(call, tower, name, node)
-        return True
+        return asked.store(call, tower, name, node, turned)
     cut.choice = Choice(library, code, why, node=node)
-    return False
+    return None
 
 
 @dataclass(frozen=True)
@@ -269,21 +272,40 @@ class _Asked:
             call = replace(call, left=packed) if name == "left" else replace(call, right=packed)
         return call
 
+    @property
+    def last(self) -> bool:
+        """Whether channels are to be neighbours in memory."""
+        return self.cut.libraries is not None and self.cut.libraries.channels_last
+
+    def _image(self, name: str, t: Tensor) -> View:
+        """An operand of a convolution as it lies, or as it will once it has been stored."""
+        axis = 1 if self.last else -1
+        found = view_of(t)
+        if found is not None and _is_image(found[1]):
+            if not self.last or _lies_as(found[1], View.packed(found[1].dtype, found[1].shape, axis)):
+                self._operands[name] = found[0]
+                return found[1]
+        t = unwidened(t)
+        self._operands[name] = k.transpose(t, (0, *range(2, t.rank), 1)) if self.last else t
+        return View.packed(t.dtype, sizes_of(t), axis)
+
     def _convolution(self, window: _Window, tower: _Tower) -> Convolution | None:
         if tower.alpha != 1.0:
             return None
-        x, w = self._view("x", window.x, _is_image), self._view("w", window.w, _is_image)
-        shape = window.image
-        extra = self._extra(tower, shape, (1, shape[1], *(1,) * len(window.low)))
+        x, w = self._image("x", window.x), self._image("w", window.w)
+        shape, axis = window.image, 1 if self.last else -1
+        extra = self._extra(tower, shape, (1, shape[1], *(1,) * len(window.low)), axis)
         if extra is None:
             return None
         return Convolution(
-            x, w, View.packed(tower.top.dtype, shape), window.low, window.high, window.strides, window.dilations, *extra,
+            x, w, View.packed(tower.top.dtype, shape, axis), window.low, window.high, window.strides, window.dilations, *extra,
             tower.activation, tower.ceiling,
         )  # fmt: skip
 
-    def _extra(self, tower: _Tower, shape: Sequence[int], bias: Sequence[int]) -> tuple[View | None, View | None] | None:
-        """Views of bias and addend; None where a type or memory does not fit."""
+    def _extra(
+        self, tower: _Tower, shape: Sequence[int], bias: Sequence[int], axis: int = -1
+    ) -> tuple[View | None, View | None] | None:
+        """Views of bias and addend, `axis` last in memory; None where a type or memory does not fit."""
         found: list[View | None] = [None, None]
         for i, (name, t) in enumerate((("bias", tower.bias), ("addend", tower.addend))):
             if t is None:
@@ -296,13 +318,13 @@ class _Asked:
                 if view is None:
                     return None
                 self._operands[name] = view[0]
-                found[i] = View(view[1].dtype, tuple(bias), View.packed(view[1].dtype, bias).strides, view[1].offset)
+                found[i] = View(view[1].dtype, tuple(bias), View.packed(view[1].dtype, bias, axis).strides, view[1].offset)
             else:
                 if source.shape != t.shape:
                     return None
                 there = view_of(source)
                 moved = there[1].reshaped(shape) if there is not None else None
-                packed = View.packed(source.dtype, shape)
+                packed = View.packed(source.dtype, shape, axis)
                 if there is None or moved is None or not _lies_as(moved, packed):
                     return None
                 self._operands[name] = there[0]
@@ -311,21 +333,29 @@ class _Asked:
 
     # --- storing ---
 
-    def store(self, call: Call, tower: _Tower, name: str, node: str) -> None:
+    def store(self, call: Call, tower: _Tower, name: str, node: str, turned: bool) -> Tensor:
         """The call as a job, operands that are computed before it, and what is left of the expression behind it."""
         cut, top = self.cut, tower.top
         leaves = {operand: stripped(cut.store(cut.settle(t))).attrs[0] for operand, t in self._operands.items()}
-        whole = math.prod(sizes_of(top)) == math.prod(sizes_of(self.root)) and _only_reshaped(self.root, top)
+        last = isinstance(call, Convolution) and self.last
+        whole = _only_reshaped(self.root, top) and (turned or not last)
         value = name if whole else f"%{len(cut.stored)}"
-        cut.stored.setdefault(value, (top.dtype, sizes_of(top)))
+        image = call.result.shape
+        memory = (image[0], *image[2:], image[1]) if last else sizes_of(top)
+        if last or not whole:
+            cut.stored[value] = (top.dtype, memory)
         before, cut.node = cut.node, node
         cut.choice = Choice(call.library, "library", f"{call.flop:,} operations, bound by multiplications")
         cut._add(called(call, leaves), (value,), call.kind)
         cut.node = before
-        if not whole:
-            leaf = Tensor("input", (), (value,), top.dtype, top.shape)
-            (rest,) = replaced([self.root], {id(top): leaf})
-            cut.copy(rest, name)
+        leaf = Tensor("input", (), (value,), top.dtype, memory)
+        if last:
+            leaf = k.reshape(k.transpose(leaf, (0, len(memory) - 1, *range(1, len(memory) - 1))), top.shape)
+        if whole:
+            return k.reshape(leaf, self.root.shape)
+        (rest,) = replaced([self.root], {id(top): leaf})
+        cut.copy(rest, name)
+        return Tensor("input", (), (name,), self.root.dtype, self.root.shape)
 
 
 def window_of(dot: Tensor, root: Tensor) -> _Window | None:
@@ -346,10 +376,9 @@ def window_of(dot: Tensor, root: Tensor) -> _Window | None:
         return None
     turned, view = _turned(columns)
     if view.prim != "windows":  # windows of one element
-        x = columns.args[0]
-        if math.prod(sizes_of(w)[2:]) != 1 or turned is not None or math.prod(sizes_of(view)) != math.prod(sizes_of(columns)):
+        if math.prod(sizes_of(w)[2:]) != 1:
             return None
-        x = k.reshape(x, (batch, group * sizes_of(w)[1], *out))
+        x = k.reshape(columns.args[0], (batch, group * sizes_of(w)[1], *out))
         return _Window(x, w, (batch, features, *out), (0,) * spatial, (0,) * spatial, ones, ones)
     perm = (0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial))
     split = (batch, group, sizes_of(w)[1], *sizes_of(view)[2:])

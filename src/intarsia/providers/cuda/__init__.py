@@ -23,8 +23,8 @@ class CudaOptions(StreamOptions):
     cudnn_conv_use_max_workspace: bool = True  # False: a convolution has 32 MiB of scratch at most
     enable_cudnn: bool = True  # convolutions and attention through cuDNN, where it is found
     use_tf32: bool = True  # float32 is rounded to TF32 where tensor cores multiply it
+    prefer_nhwc: bool = False  # cuDNN's convolutions work on channels as neighbours in memory
     use_libraries: bool = True  # False: kernels of this package alone
-    prefer_nhwc: bool = False
     cudnn_conv1d_pad_to_nc1d: bool = False
     use_ep_level_unified_stream: bool = False
     enable_skip_layer_norm_strict_mode: bool = False
@@ -39,7 +39,7 @@ class CUDAExecutionProvider(StreamExecutionProvider):
     Options: ClassVar[type[Any]] = CudaOptions
     effective: ClassVar[frozenset[str]] = EFFECTIVE | {
         "enable_cuda_graph", "cudnn_conv_algo_search", "cudnn_conv_use_max_workspace", "enable_cudnn", "use_tf32",
-        "use_libraries",
+        "prefer_nhwc", "use_libraries",
     }  # fmt: skip
 
     @property

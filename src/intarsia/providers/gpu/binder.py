@@ -248,7 +248,7 @@ class Scope:
         """Define a value; it is stored where several read it."""
         settled = self.cut.settle(value)
         if self.uses.get(name, 0) > 1 and not _is_view(settled):
-            settled = self.cut.store(settled)
+            settled = self.cut.store(settled, turned=True)
         self.expressions[name] = settled
         self.cut.owners.setdefault(id(settled), self.cut.node)
 
