@@ -150,6 +150,17 @@ class TestWhatWasLookedFor:
         assert "the library libcuda.so.1 is there" in looked_for(TENSORRT)
         assert "this is Linux, it needs Windows" in looked_for("DmlExecutionProvider")
 
+    def test_libraries_are_searched_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        monkeypatch.setattr("ctypes.util.find_library", asked.append)
+        monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/lib")
+        texts = {looked_for("ROCMExecutionProvider") for _ in range(3)}
+        assert len(texts) == 1
+        assert asked == ["amdhip64"]
+        monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/other")
+        assert "'/opt/other'" in looked_for("ROCMExecutionProvider")
+        assert asked == ["amdhip64"] * 2
+
     def test_version(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(NEEDS, TENSORRT, type(NEEDS[TENSORRT])(packages=("onnx",), install="nothing"))
         assert f"the Python package 'onnx' {onnx.__version__} is there" in looked_for(TENSORRT)

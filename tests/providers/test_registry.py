@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -209,6 +211,26 @@ def test_installed_packages_are_found_by_their_entry_point(example_plugin: str) 
     assert example_plugin in intarsia.get_available_providers()
     assert load_provider(example_plugin).name == example_plugin
     assert names([(example_plugin, {"stride": "2"})]) == [example_plugin, CPU]
+
+
+def test_packages_are_read_again_when_one_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnknownOption, match="LateExecutionProvider"):
+        load_provider("LateExecutionProvider")
+    read: list[str] = []
+    monkeypatch.setattr(metadata, "entry_points", lambda **group: read.append(group["group"]) or ())
+    with pytest.raises(UnknownOption, match="LateExecutionProvider"):
+        load_provider("LateExecutionProvider")
+    assert read == []
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    info = tmp_path / "late_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[intarsia.execution_providers]\nLateExecutionProvider = late_plugin:Provider\n")
+    os.utime(tmp_path, ns=(0, 0))  # a folder's time of change need not move within one tick of the clock
+    with pytest.raises(EPFail, match="LateExecutionProvider cannot be loaded from late_plugin:Provider"):
+        load_provider("LateExecutionProvider")
 
 
 def test_a_plugin_that_fails_is_not_dropped_silently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

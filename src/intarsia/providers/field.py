@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 KNOWN_ELSEWHERE: dict[str, str] = {
     "NvTensorRTRTXExecutionProvider": "TensorRT for RTX on NVIDIA GPUs",
@@ -104,12 +106,18 @@ def _library(short: str) -> str:
     file = names.get(platform.system(), f"lib{short}.so")
     if platform.system() == "Windows" and short == "cuda":
         file = "nvcuda.dll"
-    found = find_library(short)
-    if found:
-        return f"the library {found} is there"
     variable = {"Windows": "PATH", "Darwin": "DYLD_LIBRARY_PATH"}.get(platform.system(), "LD_LIBRARY_PATH")
     folders = os.environ.get(variable, "")
+    found = _searched(find_library, short, folders)
+    if found:
+        return f"the library {found} is there"
     return f"the library {file} was not found in the loader's folders ({variable} is {folders!r})"
+
+
+@cache
+def _searched(find: Callable[[str], str | None], short: str, folders: str) -> str | None:
+    """`find(short)`, once for each value of the loader's folders: on Linux it runs ldconfig, gcc and ld every time."""
+    return find(short)
 
 
 def _package(module: str) -> str:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import logging
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, WrongType, nearest
@@ -123,8 +126,20 @@ def _declared_name(provider: type[ExecutionProvider]) -> str:
     return name
 
 
-def _installed() -> dict[str, EntryPoint]:
-    """Providers of installed packages. Reads the metadata of every package on the path."""
+def _installed() -> Mapping[str, EntryPoint]:
+    """Providers of installed packages. The metadata of every package is read again when the path or a folder on it changes."""
+    return _found_on(tuple((folder, _changed_at(folder)) for folder in sys.path))
+
+
+def _changed_at(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=1)
+def _found_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
