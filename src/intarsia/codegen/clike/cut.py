@@ -166,7 +166,8 @@ class Cut:
 
     def _product(self, t: Tensor) -> Tensor:
         """A matrix product, left open; the sum of stored parts where it is of few elements and many terms."""
-        count = 1 if 0 in t.shape else product_schedule.parts_of(self.dialect, t)
+        theirs = self.libraries is not None and self.libraries.missing("cuBLASLt") is None  # which divide terms themselves
+        count = 1 if 0 in t.shape or theirs else product_schedule.parts_of(self.dialect, t)
         if count == 1:
             return t
         wide = Tensor("dot", t.args, (), wide_type(t.dtype), t.shape)

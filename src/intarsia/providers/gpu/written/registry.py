@@ -11,7 +11,7 @@ from intarsia.ops import registry
 from intarsia.ops.registry import OpRecord, Registry
 
 DOMAIN = "intarsia.device"
-_FAMILIES = ("counted", "elimination", "ngrams", "random", "regions", "signals", "suppression")
+_FAMILIES = ("counted", "elimination", "ngrams", "random", "regions", "signals", "suppression", "trees")
 _OWN = Registry()
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -117,6 +117,10 @@ def _dropout(node: Node) -> list[Node] | None:
     return [_node(node, "Dropout", [*node.inputs, *state], node.outputs, **node.attributes)]
 
 
+def _trees(node: Node) -> list[Node] | None:
+    return None if node.attributes.get("classlabels_strings") else _same(node.op_type)(node)
+
+
 RULES: Mapping[tuple[str, str], Rule] = {
     ("", "NonZero"): _nonzero, ("", "Compress"): _compress, ("", "Unique"): _unique, ("", "STFT"): _same("STFT"),
     ("", "DFT"): _same("DFT", axis="place"), ("", "MelWeightMatrix"): _same("MelWeights"), ("", "Det"): _same("Det"),
@@ -124,6 +128,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "MaxRoiPool"): _max_roi_pool, ("", "RandomUniform"): _drawn("RandomUniform", False),
     ("", "RandomUniformLike"): _drawn("RandomUniform"), ("", "RandomNormal"): _drawn("RandomNormal", False),
     ("", "RandomNormalLike"): _drawn("RandomNormal"), ("", "Bernoulli"): _drawn("Bernoulli"), ("", "Dropout"): _dropout,
+    **{("ai.onnx.ml", name): _trees for name in ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")},
 }  # fmt: skip
 
 
