@@ -8,7 +8,7 @@ Within a window the steps may change their order, so all that they touch stays i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ _MOST_STEPS = 512  # of a window
 _MOST_FORKS = 6  # in a row that are tried as the beginning of branches
 
 
-@dataclass(frozen=True)
-class SideBySide:
+class SideBySide(NamedTuple):
     """What a session allows.
 
     Attributes:
@@ -36,8 +35,7 @@ class SideBySide:
     eager: bool = False
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """Steps from `first` to before `end`, in phases: (step, thread) in order, thread -1 for a phase of one thread."""
 
     first: int

@@ -139,25 +139,22 @@ class Repeated:
     outputs: np.ndarray
 
 
-@dataclass(frozen=True)
 class _Words:
     """Words for many sizes: those of the first, and what the others have in the places where they differ."""
 
-    first: np.ndarray
-    places: np.ndarray
-    rows: np.ndarray  # int64 [sizes, places]
+    def __init__(self, first: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+        self.first, self.places, self.rows = first, places, rows  # rows: int64 [sizes, places]
 
 
-@dataclass(frozen=True)
 class _Many:
     """What a frame works out for many sizes at once; the attributes are those of `Repeated`."""
 
-    words: _Words
-    serial: np.ndarray
-    arena_nbytes: int
-    values: np.ndarray
-    nbytes: np.ndarray
-    workspace_nbytes: int
+    def __init__(
+        self, words: _Words, serial: np.ndarray, arena_nbytes: int, values: np.ndarray, nbytes: np.ndarray,
+        workspace_nbytes: int,
+    ) -> None:  # fmt: skip
+        self.words, self.serial, self.arena_nbytes = words, serial, arena_nbytes
+        self.values, self.nbytes, self.workspace_nbytes = values, nbytes, workspace_nbytes
 
 
 class Course:

@@ -30,7 +30,6 @@ from intarsia.providers.cpu.common_weights import share_constants
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
-from intarsia.providers.cpu.looping import LoopProgram
 from intarsia.providers.cpu.plans import Plan
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count, whole_step
 from intarsia.runtime.threads import PoolSettings
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from intarsia.ops.evaluate import Evaluate
     from intarsia.ops.registry import Registry
     from intarsia.providers.cpu.body import Recent
+    from intarsia.providers.cpu.looping import LoopProgram
     from intarsia.providers.cpu.lower import Lowered
     from intarsia.providers.cpu.mapping import MappedBody
 
@@ -70,7 +70,7 @@ class CpuProgram(Program):
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._ahead = Ahead()
         self._lock = threading.Lock()
-        self._loops = {id(step): LoopProgram(self, step) for step in executable.loops()}
+        self._loops = self._loop_programs()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
         self._recent: dict[int, Recent] = {}  # by a body's id, the program that it had last
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
@@ -78,6 +78,14 @@ class CpuProgram(Program):
         self._sized_inputs = sized  # those whose elements are sizes
         self._calls: dict[int, Evaluate] | None = None
         self.inner = False  # whether it is the body of another program, which goes on with its results
+
+    def _loop_programs(self) -> dict[int, LoopProgram]:
+        steps = self.executable.loops()
+        if not steps:
+            return {}
+        from intarsia.providers.cpu.looping import LoopProgram
+
+        return {id(step): LoopProgram(self, step) for step in steps}
 
     @classmethod
     def compile(cls, graph: Graph, registry: Registry, context: CompileContext, target: Target | None = None) -> CpuProgram:
