@@ -291,6 +291,30 @@ def test_channels_stay_last_from_convolution_to_convolution() -> None:
     assert [s for s in schedules if s[0] == "convolution"] == [("convolution", False), ("convolution", True)]
 
 
+def test_a_bottleneck_is_a_call_for_each_convolution() -> None:
+    """What the second one reads is stored as the operand of a product: a convolution by one element all the same."""
+    x, v, w, b = drawn((1, 8, 6, 6), F, 1), drawn((4, 8, 3, 3), F, 2), drawn((8, 4, 1, 1), F, 3), drawn((8,), F, 4)
+    first = activation.relu(nn.conv(k.input("x", F, x.shape), k.input("v", F, v.shape), pads=[1, 1, 1, 1]))
+    second = nn.conv(first, k.input("w", F, w.shape), k.input("b", F, b.shape)) + k.input("x", F, x.shape)
+    found, jobs = computed(activation.relu(second), {"x": x, "v": v, "w": w, "b": b}, Offered())
+    assert [job.schedule for job in jobs] == ["convolution", "convolution"]
+    middle = np.maximum(convolved(x.astype(np.float64), v.astype(np.float64), [(1, 1)] * 2, [1, 1], [1, 1]), 0)
+    expected = convolved(middle, w.astype(np.float64), [(0, 0)] * 2, [1, 1], [1, 1]) + b.reshape(-1, 1, 1) + x
+    close(found, np.maximum(expected, 0), F, 72)
+
+
+def test_a_product_of_few_elements_and_many_terms_is_one_call() -> None:
+    """Kernels of ours sum it in parts."""
+    x, w = drawn((16, 4096), F, 1), drawn((4096, 16), F, 2)
+    root = k.dot(k.input("x", F, x.shape), k.input("w", F, w.shape))
+    found, jobs = computed(root, {"x": x, "w": w}, Offered())
+    close(found, x.astype(np.float64) @ w, F, 4096)
+    assert [job.kernel.call is not None for job in jobs] == [True]
+    _, jobs = computed(root, {"x": x, "w": w}, Offered(absent=frozenset({"cuBLASLt"})))
+    assert len(jobs) > 1
+    assert {job.choice.code for job in jobs if job.choice} == {"library-missing"}
+
+
 def test_a_ceiling() -> None:
     x, w = drawn((1, 4, 6, 6), F, 1) * 40, drawn((8, 4, 3, 3), F, 2)
     conv = nn.conv(k.input("x", F, x.shape), k.input("w", F, w.shape))

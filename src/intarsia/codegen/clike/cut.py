@@ -166,9 +166,8 @@ class Cut:
 
     def _product(self, t: Tensor) -> Tensor:
         """A matrix product, left open; the sum of stored parts where it is of few elements and many terms."""
-        theirs = self.libraries is not None and self.libraries.missing("cuBLASLt") is None  # which divide terms themselves
-        count = 1 if 0 in t.shape or theirs else product_schedule.parts_of(self.dialect, t)
-        if count == 1:
+        count = 1 if 0 in t.shape else product_schedule.parts_of(self.dialect, t)
+        if count == 1 or self.libraries is not None and library_cut.computes(self, t):
             return t
         wide = Tensor("dot", t.args, (), wide_type(t.dtype), t.shape)
         parts = self.store(product_schedule.in_parts(wide, count))

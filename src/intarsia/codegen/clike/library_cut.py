@@ -68,6 +68,16 @@ def launch(cut: Cut, root: Tensor, dot: Tensor, name: str, turned: bool) -> Tens
     return None
 
 
+def computes(cut: Cut, dot: Tensor) -> bool:
+    """Whether a library takes a product by itself."""
+    assert cut.libraries is not None
+    asked = _Asked(cut, dot, dot)
+    if asked.not_worth_it():
+        return False
+    call = asked.call(_Tower(dot))
+    return call is not None and cut.libraries.missing(call.library) is None and not cut.libraries.declined(call)
+
+
 @dataclass(frozen=True)
 class _Tower:
     """A product with some of what stands behind it: `top` is what the call's result is.
@@ -365,7 +375,7 @@ def window_of(dot: Tensor, root: Tensor) -> _Window | None:
         return None
     after = next((t for t in walk([root]) if t.prim == "reshape" and t.args[0] is dot), None)
     w = rows.args[0] if rows.prim == "reshape" else None
-    if w is None or w.rank < 3 or columns.prim != "reshape" or after is not None and after.rank != w.rank:
+    if w is None or w.rank < 3 or after is not None and after.rank != w.rank:
         return None
     spatial = w.rank - 2
     ones = (1,) * spatial
@@ -378,7 +388,7 @@ def window_of(dot: Tensor, root: Tensor) -> _Window | None:
     if view.prim != "windows":  # windows of one element
         if math.prod(sizes_of(w)[2:]) != 1:
             return None
-        x = k.reshape(columns.args[0], (batch, group * sizes_of(w)[1], *out))
+        x = k.reshape(columns.args[0] if columns.prim == "reshape" else columns, (batch, group * sizes_of(w)[1], *out))
         return _Window(x, w, (batch, features, *out), (0,) * spatial, (0,) * spatial, ones, ones)
     perm = (0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial))
     split = (batch, group, sizes_of(w)[1], *sizes_of(view)[2:])
