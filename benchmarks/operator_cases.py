@@ -17,9 +17,9 @@ __all__ = ["Case", "cases"]
 def cases() -> Iterator[Case]:
     """Every case, family by family."""
     for family in (
-        elementwise, doubles, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts, gathers,
-        scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow,
-        fused, weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
+        elementwise, doubles, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts,
+        gathers, scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow, fused,
+        weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
     ):  # fmt: skip
         yield from family()
 
