@@ -54,7 +54,7 @@ LISTINGS = {
     "quickstart.md": 3,
     "io-binding.md": 2,
     "threads.md": 3,
-    "migration.md": 2,
+    "migration.md": 3,
     "values.md": 3,
 }
 

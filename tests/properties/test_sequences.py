@@ -187,7 +187,7 @@ def test_string_concat(a: np.ndarray, b: np.ndarray) -> None:
 @drawn
 @given(texts(), st.sampled_from(["a.*", "[aA]+", "", "(ab)*", r"\w*1", "."]))
 def test_regex(x: np.ndarray, pattern: str) -> None:
-    expected = np.frompyfunc(lambda s: re.fullmatch(pattern, s) is not None, 1, 1)(x)
+    expected = np.frompyfunc(lambda s: re.fullmatch(pattern, s, re.ASCII) is not None, 1, 1)(x)
     check(Drawn("RegexFullMatch", [x], {"pattern": pattern}, opset=20), np.asarray(expected).astype(bool).reshape(x.shape))
 
 

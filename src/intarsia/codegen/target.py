@@ -130,7 +130,7 @@ class Target:
     @property
     def scales_floats(self) -> bool:
         """Whether LLVM makes one instruction of a multiplication by 2^n (VSCALEFPS of `llvm.ldexp`; a call before LLVM 22)."""
-        return self.arch == "x86_64" and self.vector_bytes == 64 and llvm().llvm_version_info >= (22,)
+        return self.arch == "x86_64" and self.vector_bytes == 64 and int(host_facts()[3].split(".")[0]) >= 22
 
     @property
     def function_attributes(self) -> str:
