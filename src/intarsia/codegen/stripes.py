@@ -2,13 +2,14 @@
 
 A thread takes neighbouring stripes. For each it has the product's kernel compute the lines of the map between that the stripe
 adds, into memory of its own, and the window's kernel read them there. Lines that the next stripe needs too are moved to the
-front; a thread's first stripe computes them itself.
+front; a thread's first stripe computes them itself. The stripes are those of one image; a thread copies a stripe's arguments
+behind its lines and moves the addresses there to the image that it is at.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,14 +18,19 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import ARGUMENTS
 from intarsia.codegen.target import Target
 
-_FIELDS = ("product", "window", "stripes", "words", "product_words", "scratch", "scratch_nbytes")
+_FIELDS = (
+    "product", "window", "stripes", "images", "words", "product_words", "scratch", "scratch_nbytes", "lines_nbytes",
+    "x_nbytes", "y_nbytes",
+)  # fmt: skip
+_X, _Y = 8 * ARGUMENTS["a"], 8  # where the product's arguments have its input, and the window's its result
 _HEAD = ("fresh", "kept_nbytes", "kept_from")  # words of a stripe before its three blocks of arguments
 _CALLED = ("p", "i", "i")
+MOST_WORDS = 512  # of a stripe
 
 
 @dataclass(frozen=True)
 class Stripe:
-    """Lines of one image.
+    """Some lines.
 
     Attributes:
         out: first and last + 1 line of the result.
@@ -33,15 +39,14 @@ class Stripe:
         kept_from: where they stood among its lines.
     """
 
-    image: int
     out: tuple[int, int]
     inner: tuple[int, int]
     kept: int
     kept_from: int
 
 
-def cut(images: int, lines: int, inner_lines: int, window: tuple[int, int, int], most: int, threads: int) -> list[Stripe]:
-    """The stripes of maps with `lines` lines, of which a window (extent, stride, border before) sees `inner_lines`.
+def cut(lines: int, inner_lines: int, window: tuple[int, int, int], most: int, threads: int) -> list[Stripe]:
+    """The stripes of a map with `lines` lines, of which a window (extent, stride, border before) sees `inner_lines`.
 
     At most `most` lines between are in memory at once, or as few as one line of the result needs; threads get equal numbers.
     """
@@ -51,15 +56,14 @@ def cut(images: int, lines: int, inner_lines: int, window: tuple[int, int, int],
     count = -(-lines // each)
     each = max(least, -(-lines // (-(-count // threads) * threads)))
     found = []
-    for image in range(images):
-        before = (0, 0)
-        for first in range(0, lines, each):
-            last = min(first + each, lines)
-            low = min(max(0, first * stride - pad), inner_lines)
-            high = max(low, min(inner_lines, (last - 1) * stride - pad + extent))
-            kept = max(0, min(before[1], high) - low)
-            found.append(Stripe(image, (first, last), (low, high), kept, low - before[0] if kept else 0))
-            before = (low, high)
+    before = (0, 0)
+    for first in range(0, lines, each):
+        last = min(first + each, lines)
+        low = min(max(0, first * stride - pad), inner_lines)
+        high = max(low, min(inner_lines, (last - 1) * stride - pad + extent))
+        kept = max(0, min(before[1], high) - low)
+        found.append(Stripe((first, last), (low, high), kept, low - before[0] if kept else 0))
+        before = (low, high)
     return found
 
 
@@ -72,13 +76,23 @@ def kernel_text(target: Target) -> KernelText:
     pointers = ("product", "window", "scratch")
     v = {n: body.load_pointer(args, i) if n in pointers else body.load_i64(args, i) for i, n in enumerate(_FIELDS)}
     memory = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
-    first, last = body.share(v["stripes"], tid, nthreads)
+    stripe = body.at(memory, v["lines_nbytes"])
+    first, last = body.share(body.mul(v["stripes"], v["images"]), tid, nthreads)
     with body.loop(first, last) as number:
-        stripe = body.at(args, 8 * len(_FIELDS), body.mul(body.mul(number, v["words"]), 8))
+        image = body.div(number, v["stripes"])
+        index = body.sub(number, body.mul(image, v["stripes"]))
+        stripe_nbytes = body.mul(v["words"], 8)
+        body.copy(body.at(args, 8 * len(_FIELDS), body.mul(index, stripe_nbytes)), stripe, stripe_nbytes)
         fresh, kept_nbytes, kept_from = (body.load_i64(stripe, i) for i in range(len(_HEAD)))
         lacking = body.at(stripe, 8 * len(_HEAD))
         adding = body.at(lacking, body.mul(v["product_words"], 8))
         window = body.at(adding, body.mul(v["product_words"], 8))
+        for place, nbytes in (
+            (body.at(lacking, _X), "x_nbytes"),
+            (body.at(adding, _X), "x_nbytes"),
+            (body.at(window, 8), "y_nbytes"),
+        ):
+            body.b.store(body.at(body.load_pointer(place, 0), body.mul(image, v[nbytes])), place)
         with body.when(body.less(0, kept_nbytes)), body.either(body.equal(number, first)) as (begins, follows):
             with begins:
                 body.b.store(memory, body.at(lacking, 8 * ARGUMENTS["c"]))
@@ -95,15 +109,29 @@ def kernel_text(target: Target) -> KernelText:
 
 
 def stripe_args(
-    product: Any, window: Any, scratch: Any, scratch_nbytes: int, line_nbytes: int,
+    product: Any, window: Any, scratch: Any, nbytes: Mapping[str, int], images: int,
     stripes: Sequence[tuple[Stripe, Sequence[Any], Sequence[Any], Sequence[Any]]],
 ) -> list[Any]:  # fmt: skip
-    """The kernel's arguments: of every stripe the product's for the lines that are kept and for the others (their `c` is set
-    when it runs), and the window's (its `x` likewise, the first). `product` and `window` are the kernels' addresses,
-    `line_nbytes` the bytes of a line between."""
+    """The kernel's arguments: of every stripe of the first image the product's for the lines that are kept and for the others
+    (their `c` is set when it runs), and the window's (its `x` likewise, the first).
+
+    Args:
+        product, window: the kernels' addresses.
+        nbytes: of "lines" of a thread between, of a "line" of these, of an image "x" and of its result "y".
+    """
     words = len(_HEAD) + sum(len(a) for a in stripes[0][1:])
-    args: list[Any] = [product, window, len(stripes), words, len(stripes[0][1]), scratch, scratch_nbytes]
+    assert words <= MOST_WORDS
+    args: list[Any] = [
+        product, window, len(stripes), images, words, len(stripes[0][1]), scratch, scratch_nbytes(nbytes["lines"]),
+        nbytes["lines"], nbytes["x"], nbytes["y"],
+    ]  # fmt: skip
     for stripe, lacking, adding, seen in stripes:
         low, high = stripe.inner
-        args += [high - low - stripe.kept, stripe.kept * line_nbytes, stripe.kept_from * line_nbytes, *lacking, *adding, *seen]
+        kept = (stripe.kept * nbytes["line"], stripe.kept_from * nbytes["line"])
+        args += [high - low - stripe.kept, *kept, *lacking, *adding, *seen]
     return args
+
+
+def scratch_nbytes(lines_nbytes: int) -> int:
+    """Bytes of a thread: the lines between, and a stripe's arguments."""
+    return lines_nbytes + 8 * MOST_WORDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -52,11 +53,11 @@ def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) ->
     x, y = product.geometry.x, product.geometry.y
     if (
         len(x) != 4
-        or not is_static((*x, *y, *window.geometry.y))
+        or not is_static((*x[1:], *y[1:], *window.geometry.y[1:]))
         or "full" in {o.kind for o in (*product.operands, *window.operands)}
     ):
         return False
-    shape = product.geometry.at(int)  # type: ignore[arg-type]
+    shape = product.geometry.at(lambda d: d if type(d) is int else 1)  # one image of a batch that is not known
     same = product.spec.epilogue is None or product.spec.epilogue.dtype is DType.FLOAT
     nbytes = shape.batch * shape.spatial[0] * shape.spatial[1] * shape.filters * 4
     return shape.is_pointwise and shape.group == 1 and same and product.spec.dtype is DType.FLOAT and nbytes >= _LEAST_NBYTES
@@ -85,42 +86,48 @@ class _Pair:
     target: Target
 
     def _cut(self, size: Sizes, threads: int) -> tuple[conv.ConvShape, list[stripes.Stripe], int]:
-        """The window's sizes, the stripes, and the bytes of a line of the map between."""
+        """The window's sizes, the stripes of an image, and the bytes of a line of the map between."""
         shape = self.window.geometry.at(size)
         line_nbytes = shape.spatial[1] * shape.channels * itemsize(DType.FLOAT)
         seen = (shape.kernel[0] - 1) * shape.dilations[0] + 1, shape.strides[0], shape.pads[0]
         most = max(1, _STRIPE_NBYTES // line_nbytes)
-        return shape, stripes.cut(shape.batch, shape.output[0], shape.spatial[0], seen, most, threads), line_nbytes
+        return shape, stripes.cut(shape.output[0], shape.spatial[0], seen, most, threads), line_nbytes
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         _, found, line_nbytes = self._cut(size, threads)
-        return threads * self._each(found, line_nbytes)
+        return threads * stripes.scratch_nbytes(self._lines_nbytes(found, line_nbytes))
 
     @staticmethod
-    def _each(found: Sequence[stripes.Stripe], line_nbytes: int) -> int:
+    def _lines_nbytes(found: Sequence[stripes.Stripe], line_nbytes: int) -> int:
         return -(-max(s.inner[1] - s.inner[0] for s in found) * line_nbytes // 64) * 64 + 64
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape, found, line_nbytes = self._cut(size, threads)
+        given = self.product.geometry.at(size)
+        nbytes = {
+            "lines": self._lines_nbytes(found, line_nbytes), "line": line_nbytes,
+            "x": math.prod(given.spatial) * given.channels * itemsize(DType.FLOAT),
+            "y": math.prod(shape.output) * shape.channels * self._out_size,
+        }  # fmt: skip
         blocks: list[Any] = []
         for stripe in found:
             low, high = stripe.inner
-            lacking = self._product(size, shape, stripe.image, low, low + stripe.kept)
-            adding = self._product(size, shape, stripe.image, low + stripe.kept, high)
+            lacking = self._product(size, shape, low, low + stripe.kept)
+            adding = self._product(size, shape, low + stripe.kept, high)
             blocks.append((stripe, lacking, adding, self._window(shape, stripe)))
         return stripes.stripe_args(
-            Code(self.product_symbol),
-            Code(self.window_symbol),
-            Ref(SCRATCH),
-            self._each(found, line_nbytes),
-            line_nbytes,
-            blocks,
-        )
+            Code(self.product_symbol), Code(self.window_symbol), Ref(SCRATCH), nbytes, shape.batch, blocks
+        )  # fmt: skip
 
-    def _product(self, size: Sizes, shape: conv.ConvShape, image: int, first: int, last: int) -> Sequence[Argument]:
-        """The product for some lines; its result's address is set when it runs."""
+    @property
+    def _out_size(self) -> int:
+        spec: WindowSpec = self.window.spec
+        return itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
+
+    def _product(self, size: Sizes, shape: conv.ConvShape, first: int, last: int) -> Sequence[Argument]:
+        """The product for some lines of the first image; its result's address is set when it runs."""
         lines = replace(self.product.geometry.at(size), batch=1, spatial=(last - first, shape.spatial[1]))
-        skipped = (image * shape.spatial[0] + first) * shape.spatial[1] * lines.channels * itemsize(DType.FLOAT)
+        skipped = first * shape.spatial[1] * lines.channels * itemsize(DType.FLOAT)
         if self.product.spec.tile is not None:
             return self.product.placed_rows(lines, Ref(self.product.x, skipped), 0)
         taps = conv.displacements(lines, DType.FLOAT, self.target)
@@ -133,9 +140,7 @@ class _Pair:
         reach = (last - first - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilations[0] + 1
         pads = (above, shape.pads[1], reach - above - (high - low), shape.pads[3])
         part = replace(shape, batch=1, spatial=(high - low, shape.spatial[1]), pads=pads)
-        out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
-        height, width = shape.output
-        skipped = (stripe.image * height + first) * width * shape.channels * out_size
+        skipped = first * shape.output[1] * shape.channels * self._out_size
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, part.output) for o in self.window.operands]  # type: ignore[arg-type]
         return depthwise.depthwise_args(
             spec, self.target, part, x=0, weights=Ref(self.window.weights), y=Ref(self.window.y, skipped), operands=given  # type: ignore[arg-type]
