@@ -10,6 +10,7 @@ Leaves are `input(name)` with any hashable name; every size is a number.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -231,8 +232,10 @@ def _row_kernel(dialect: Dialect, rows: Rows, order: Sequence[tuple[Tensor, Sequ
     place = v.index(linear(at, root.shape), along)
     v.store(out, root.dtype, place, value, along)
     body.nest(d.loop("j", d.local, v.number(length), str(threads)), along)
-    v.top.nest(f"if (row < {v.number(count)}) {{", body)  # the same for the whole group: there may be barriers in it
-    return _finished(v, _grid(dialect, count), threads), v.seen if v.wanted else []
+    grid = _grid(dialect, count)
+    # The same for a whole group, so that there may be barriers in it; but pocl 3.1 compiles some of these wrongly.
+    v.top.nest("{" if math.prod(grid) == count else f"if (row < {v.number(count)}) {{", body)
+    return _finished(v, grid, threads), v.seen if v.wanted else []
 
 
 class _RowValues(Values):

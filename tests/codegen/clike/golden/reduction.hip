@@ -1,9 +1,8 @@
 extern "C" __global__ void __launch_bounds__(256) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int* __restrict__ P) {
   __shared__ float shared0[256];
   const int p0 = P[0];
-  const int p1 = P[1];
   const int row = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x);
-  if (row < p1) {
+  {
     float v0 = 0.0f;
     const int v2 = (row * p0);
     for (int k1 = (int)threadIdx.x; k1 < p0; k1 += 256) {

@@ -5,9 +5,8 @@ var<workgroup> shared0: array<f32, 256>;
 @compute @workgroup_size(256)
 fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let p0: i32 = P[0].x;
-  let p1: i32 = P[0].y;
   let row: i32 = (i32(group.y) * i32(grid.x) + i32(group.x));
-  if (row < p1) {
+  {
     var v0: f32 = 0.0f;
     let v2: i32 = (row * p0);
     for (var k1: i32 = i32(thread); k1 < p0; k1 += 256) {

@@ -2,9 +2,8 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void main_kernel(__glob
   __local float shared0[32];
   __local float shared1[128];
   const int p0 = P[0];
-  const int p1 = P[1];
   const int row = ((int)get_group_id(1) * (int)get_num_groups(0) + (int)get_group_id(0));
-  if (row < p1) {
+  {
     float v0 = as_float(0xff800000u);
     const int v2 = (row * p0);
     for (int k1 = (int)get_local_id(0); k1 < p0; k1 += 32) {
