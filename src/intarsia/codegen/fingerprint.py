@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.cache import cached, content_key
 
 
 def fingerprint() -> str:
@@ -36,19 +36,16 @@ def compiler_key() -> str:
 @functools.cache
 def sources() -> str:
     """A hash of this package's sources that is the same wherever they are installed."""
-    cache, files = get_cache(), surroundings()["Intarsia's files"]
-    key = f"sources-{files}"
-    known = cache.get(key)
-    if known is not None:
-        return known.decode()
-    root = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
-    parts: list[str | bytes] = []
-    for path in sorted(_files(root)):
-        with open(path, "rb") as file:  # noqa: PTH123
-            parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
-    found = content_key(*parts)
-    cache.put(key, found.encode())
-    return found
+
+    def read() -> bytes:
+        root = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+        parts: list[str | bytes] = []
+        for path in sorted(_files(root)):
+            with open(path, "rb") as file:  # noqa: PTH123
+                parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
+        return content_key(*parts).encode()
+
+    return cached("sources-" + surroundings()["Intarsia's files"], read).decode()
 
 
 @functools.cache

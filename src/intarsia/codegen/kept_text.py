@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable
 from typing import ParamSpec, cast
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.cache import cached, content_key
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.fingerprint import surroundings
 
@@ -24,14 +24,12 @@ def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, Kernel
         key = content_key(
             around["Intarsia's files"], around["llvmlite"], write.__module__, write.__qualname__, repr(args), repr(kwargs)
         )  # fmt: skip
-        cache = get_cache()
-        data = cache.get(f"text-{key}")
-        if data is not None:
-            symbol, final, packed = data.split(b"\n", 2)
-            return KernelText(symbol.decode(), zlib.decompress(packed).decode(), final == b"final")
-        text = write(*args, **kwargs)
-        head = f"{text.symbol}\n{'final' if text.final else ''}\n"
-        cache.put(f"text-{key}", head.encode() + zlib.compress(text.ir.encode(), 1))
-        return text
+        symbol, final, packed = cached(f"text-{key}", lambda: _packed(write(*args, **kwargs))).split(b"\n", 2)
+        return KernelText(symbol.decode(), zlib.decompress(packed).decode(), final == b"final")
 
     return cast("Callable[_Arguments, KernelText]", found)
+
+
+def _packed(text: KernelText) -> bytes:
+    head = f"{text.symbol}\n{'final' if text.final else ''}\n"
+    return head.encode() + zlib.compress(text.ir.encode(), 1)

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from intarsia.codegen import compiler
-from intarsia.codegen.cache import get_cache
+from intarsia.codegen.cache import cached
 from intarsia.codegen.compilers import compilers
 from intarsia.codegen.fingerprint import compiler_key
 from intarsia.errors import EPFail, InvalidArgument, nearest
@@ -66,14 +66,12 @@ def host_facts() -> tuple[str, str, str, str]:
     """This machine as LLVM sees it: triple, CPU, features; and LLVM's version. Known from the cache without LLVM."""
     import json
 
-    key = f"compiler-{compiler_key()}"
-    found = get_cache().get(key)
-    if found is None:
+    def asked() -> bytes:
         if find_spec("llvmlite") is None:
             llvm()
-        found = json.dumps(compilers().facts()).encode()
-        get_cache().put(key, found)
-    triple, cpu, features, version = json.loads(found)
+        return json.dumps(compilers().facts()).encode()
+
+    triple, cpu, features, version = json.loads(cached(f"compiler-{compiler_key()}", asked))
     return triple, cpu, features, version
 
 

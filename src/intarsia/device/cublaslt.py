@@ -21,7 +21,7 @@ import numpy as np
 from intarsia.codegen.clike.library import MatrixProduct
 from intarsia.codegen.clike.views import View
 from intarsia.device.libraries import LibraryProgram, NotOfferedError, offset_nbytes
-from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load
+from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load, version_text
 from intarsia.graph.dtypes import DType
 
 WANTED = Wanted("cuBLASLt", "cublasLt", {13: "nvidia-cublas", 12: "nvidia-cublas-cu12"})
@@ -181,8 +181,7 @@ class CublasLt:
 
     @property
     def version(self) -> str:
-        number = self.library.cublasLtGetVersion()
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        return version_text(self.library.cublasLtGetVersion())
 
     def name_of(self, error: int) -> str:
         try:

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 from intarsia.device.libraries import NotOfferedError
-from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load
+from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load, version_text
 from intarsia.graph.dtypes import DType
 
 PACKAGES = {13: "nvidia-cudnn-cu13", 12: "nvidia-cudnn-cu12"}
@@ -204,8 +204,7 @@ class Cudnn:
 
     @property
     def version(self) -> str:
-        number = self.library.cudnnGetVersion()
-        return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+        return version_text(self.library.cudnnGetVersion())
 
     def message(self, error: int) -> str:
         """The error's name, and what cuDNN says of the last one."""

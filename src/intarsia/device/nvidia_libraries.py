@@ -115,6 +115,11 @@ def typed(library: Any, signatures: Mapping[str, Signature]) -> Any:
     return library
 
 
+def version_text(number: int) -> str:
+    """A version as both libraries give it: 10000 of the first number, 100 of the second, and the third."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
 def ints(values: Sequence[int]) -> Any:
     """As an array of int64 in memory."""
     return (ctypes.c_int64 * len(values))(*values)
