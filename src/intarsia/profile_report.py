@@ -2,7 +2,7 @@
 
 A model is compiled once more with an observer of its kernels and run some times. Kernels are put together by operator, by
 layer of the original model and by provider; copies between memories stand apart. Times are means over the faster half of the
-runs, so that they add up and what other processes did is mostly left out.
+runs, so that they add up and what other processes did is mostly left out; beside them stands each kernel's fastest run.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ class KernelTime:
         nodes: first outputs of the nodes it computes.
         op: the operator of the node with most of its arithmetic.
         layer: the name, in the original model, of that node.
-        calls: of one run. milliseconds: of all of them.
+        calls: of one run. milliseconds: of all of them. least_milliseconds: the same in the run in which they took least.
         flop, nbytes: arithmetic operations, and bytes read and written.
     """
 
@@ -53,6 +54,7 @@ class KernelTime:
     layer: str
     calls: float
     milliseconds: float
+    least_milliseconds: float
     flop: float
     nbytes: float
 
@@ -60,7 +62,8 @@ class KernelTime:
 @dataclass(frozen=True)
 class Row:
     """One line of a table. `share` of the run's time; `roofline`: the part of what the machine could do at most (None: not
-    known), that is the least time for the operations and bytes, by the time taken."""
+    known), that is the least time for the operations and bytes, by the time taken; `best_roofline`: by the least time taken,
+    each kernel's in its fastest run."""
 
     name: str
     calls: float
@@ -69,6 +72,7 @@ class Row:
     flop: float
     nbytes: float
     roofline: float | None
+    best_roofline: float | None
 
 
 @dataclass(frozen=True)
@@ -132,12 +136,14 @@ class ProfileReport:
     def _row(self, name: str, members: Sequence[KernelTime]) -> Row:
         milliseconds = sum(k.milliseconds for k in members)
         flop, nbytes = sum(k.flop for k in members), sum(k.nbytes for k in members)
-        reached = None
+        reached, at_best = None, None
         ours = all(k.provider == CPU for k in members) and any(k.kind == KERNEL for k in members)
         if self.roof is not None and milliseconds and ours:
-            reached = sum(self.roof.seconds(k.flop, k.nbytes) for k in members) * 1e3 / milliseconds
+            needed = sum(self.roof.seconds(k.flop, k.nbytes) for k in members) * 1e3
+            least = sum(k.least_milliseconds for k in members)
+            reached, at_best = needed / milliseconds, needed / least if least else None
         calls = sum(k.calls for k in members)
-        return Row(name, calls, milliseconds, milliseconds / (self.milliseconds or 1.0), flop, nbytes, reached)
+        return Row(name, calls, milliseconds, milliseconds / (self.milliseconds or 1.0), flop, nbytes, reached, at_best)
 
     def node_times(self) -> dict[str, tuple[float, str]]:
         """By a node's first output: the milliseconds of its kernel, and the first output of that kernel's first node."""
@@ -166,7 +172,7 @@ class ProfileReport:
             if rows:
                 shown = rows[:top] if top else rows
                 more = f" (the slowest {len(shown)} of {len(rows)})" if len(shown) < len(rows) else ""
-                header = (title + more, "calls", "ms", "time", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline")
+                header = (title + more, "calls", "ms", "time", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "at best")
                 lines += ["", format_table(header, [_cells(row) for row in shown])]
         return "\n".join(lines)
 
@@ -192,10 +198,10 @@ class ProfileReport:
 
 def _cells(row: Row) -> tuple[str, ...]:
     seconds = row.milliseconds / 1e3 or 1.0
-    reached = "" if row.roofline is None else f"{100 * row.roofline:.0f} %"
+    reached = ["" if part is None else f"{100 * part:.0f} %" for part in (row.roofline, row.best_roofline)]
     return (
         row.name, f"{row.calls:g}", f"{row.milliseconds:.4f}", f"{100 * row.share:.1f} %", f"{row.flop / 1e9:.4f}",
-        f"{row.nbytes / 1e6:.3f}", f"{row.flop / seconds / 1e9:.1f}", f"{row.nbytes / seconds / 1e9:.1f}", reached,
+        f"{row.nbytes / 1e6:.3f}", f"{row.flop / seconds / 1e9:.1f}", f"{row.nbytes / seconds / 1e9:.1f}", *reached,
     )  # fmt: skip
 
 
@@ -231,10 +237,10 @@ def measure(
         times.append((time.perf_counter_ns() - start) / 1e6)
         spans.append(trace.spans[before:])
         trace.add("Session", "model_run", start)
-    order = sorted(range(runs), key=times.__getitem__)[: (runs + 1) // 2]
+    faster = sorted(range(runs), key=times.__getitem__)[: (runs + 1) // 2]
     split = model.partition
     reader = _Reader(split, _sizes(split.graph, inputs))
-    kernels = reader.kernels([spans[i] for i in sorted(order)])
+    kernels = reader.kernels(spans, faster)
     return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace)
 
 
@@ -252,14 +258,18 @@ def _sizes(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
 
 @dataclass
 class _Sum:
-    """A kernel's spans of all runs, put together."""
+    """A kernel's spans, put together for each run: how many, how long (ns), how many bytes."""
 
     span: Span
     provider: str
     kind: str
-    calls: int = 0
-    nanoseconds: int = 0
-    nbytes: float = 0.0
+    calls: Counter[int] = field(default_factory=Counter)
+    times: Counter[int] = field(default_factory=Counter)
+    nbytes: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def nanoseconds(self) -> int:
+        return self.times.total()
 
 
 class _Reader:
@@ -278,26 +288,27 @@ class _Reader:
         names = (n for node in split.graph.nodes for n in (*node.inputs, *node.outputs) if n)
         self.estimated = any(cost.is_estimated(split.graph, n, sizes) for n in names)
 
-    def kernels(self, runs: Sequence[Sequence[Span]]) -> list[KernelTime]:
+    def kernels(self, runs: Sequence[Sequence[Span]], counted: Sequence[int]) -> list[KernelTime]:
+        """`counted`: the runs whose mean is taken."""
         sums: dict[object, _Sum] = {}
-        for spans in runs:
+        for number, spans in enumerate(runs):
             for span, provider, own, nested in _nested(spans):
-                self._add(sums, span, provider, own, nested)
+                self._add(sums, number, span, provider, own, nested)
         ordered = sorted(sums.values(), key=lambda s: s.span.start_ns)
         slowest: dict[str, _Sum] = {}  # the kernel that a node's arithmetic is counted for: its slowest
         for found in sorted(ordered, key=lambda s: s.nanoseconds):
             if found.kind == KERNEL:
                 slowest.update(dict.fromkeys(map(_first, self._nodes(found.span)), found))
-        return [self._kernel(found, slowest, len(runs)) for found in ordered]
+        return [self._kernel(found, slowest, counted) for found in ordered]
 
-    def _add(self, sums: dict[object, _Sum], span: Span, provider: str, own: int, nested: bool) -> None:
+    def _add(self, sums: dict[object, _Sum], run: int, span: Span, provider: str, own: int, nested: bool) -> None:
         kind = KERNEL if span.category == "Kernel" or not nested else BETWEEN
         if "copied" in span.args or span.name.startswith("copy "):
             kind = TRANSFER
         found = sums.setdefault((span.name, span.nodes, provider, kind), _Sum(span, provider, kind))
-        found.calls += 1
-        found.nanoseconds += own
-        found.nbytes += span.args.get("copied", span.args.get("bytes", 0))
+        found.calls[run] += 1
+        found.times[run] += own
+        found.nbytes[run] += span.args.get("copied", span.args.get("bytes", 0))
 
     def _nodes(self, span: Span) -> list[Node]:
         if span.category == "Node":
@@ -305,18 +316,20 @@ class _Reader:
             return [self.graph.nodes[i] for i in part.nodes] if part is not None else []
         return list({id(n): n for name in span.nodes if (n := self.node_of.get(name)) is not None}.values())
 
-    def _kernel(self, found: _Sum, slowest: Mapping[str, _Sum], runs: int) -> KernelTime:
+    def _kernel(self, found: _Sum, slowest: Mapping[str, _Sum], runs: Sequence[int]) -> KernelTime:
         nodes = self._nodes(found.span) if found.kind == KERNEL else []
         flop = {_first(n): cost.flop(self.graph, n, self.sizes) for n in nodes}
         main = max(nodes, key=lambda n: flop[_first(n)], default=None)
         counted = sum(work for name, work in flop.items() if slowest.get(name) is found)
-        nbytes = found.nbytes / runs
+        calls, nanoseconds, nbytes = (
+            sum(of[run] for run in runs) / len(runs) for of in (found.calls, found.times, found.nbytes)
+        )
         if nodes and (not nbytes or any(n.op_type in cost.PICKING for n in nodes)):
             nbytes = self._outer_nbytes(nodes)
         return KernelTime(
             found.span.name, found.kind, found.provider, tuple(flop), main.qualified_op if main else found.span.name,
-            (main.origin or (label(main),))[0] if main else "", found.calls / runs,
-            found.nanoseconds / runs / 1e6, counted, nbytes,
+            (main.origin or (label(main),))[0] if main else "", calls,
+            nanoseconds / 1e6, min(found.times.values()) / 1e6, counted, nbytes,
         )  # fmt: skip
 
     def _outer_nbytes(self, nodes: Sequence[Node]) -> float:

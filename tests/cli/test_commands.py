@@ -114,6 +114,7 @@ def test_bench_with_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "GFLOP/s (float32)" in out
     assert "% of the median" in out
+    assert "the heaviest steps" in out
 
 
 def test_providers(capsys: pytest.CaptureFixture[str]) -> None:

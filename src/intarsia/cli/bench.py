@@ -18,6 +18,9 @@ from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.load import load
 from intarsia.signature import NodeArg
 
+_HEAVIEST = 15
+_PROFILE_MS = 3000.0
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -61,18 +64,31 @@ def bench_model(
 def report_roofline(
     model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str], timing: Timing
 ) -> None:
-    """Measure the machine's peaks and print the model's share of them."""
+    """Measure the machine's peaks and print the model's share of them, and that of its heaviest steps."""
     from intarsia.runtime.roofline import roofline
 
     with working("measuring the machine"):
         roof = roofline(threads, again=True)
-        found = open_session(model, providers, threads).profile(dict(feeds), 1, warmup=0, roofline=False)
+    with working("profiling"):
+        runs = max(5, min(100, int(_PROFILE_MS / timing.median)))
+        found = open_session(model, providers, threads).profile(dict(feeds), runs)
     flop, nbytes = (sum(getattr(k, what) for k in found.kernels) for what in ("flop", "nbytes"))
     least = sum(roof.seconds(k.flop, k.nbytes) for k in found.kernels) * 1e3
     screen.print(
         f"roofline: {roof}\na run: {flop / 1e9:.4f} GFLOP, {nbytes / 1e6:.3f} MB; at least {least:.3f} ms, "
         f"which is {100 * least / timing.median:.0f} % of the median", highlight=False,
     )  # fmt: skip
+    rows = [
+        (
+            row.name, f"{row.calls:g}", f"{row.milliseconds:.3f}", f"{100 * row.share:.1f} %",
+            *("" if part is None else f"{100 * part:.0f} %" for part in (row.roofline, row.best_roofline)),
+        )
+        for row in found.by_kernel()[:_HEAVIEST]
+    ]  # fmt: skip
+    columns = ["step", "calls", "ms", "time", "roofline", "at best"]
+    table(f"the heaviest steps, {runs} runs", columns, rows, numeric=columns[1:])
+    note("roofline: the least time for a step's operations and bytes, by its mean time in the faster half of the runs;")
+    note("at best: by its time in its fastest run; more than 100 %: data came from caches, or 8-bit products")
 
 
 def report(model: Path, runners: Sequence[Runner], timings: Sequence[Timing]) -> None:
