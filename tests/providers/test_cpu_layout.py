@@ -127,6 +127,46 @@ def test_the_models_own_moves_need_no_transposes(name: str) -> None:
     assert operators.count("Transpose") == transposes
 
 
+_IMAGE = "t = Transpose <perm = [0, 2, 1]> (x)  i = Reshape(t, image)"
+_TOKENS = "o = Reshape(d, flat)  y = Transpose <perm = [0, 2, 1]> (o)"
+TOKENS = {  # tokens (one row a pixel) as an image and back: the image's sizes, the nodes, the output, how many transposes are left
+    "fixed": ([0, 4, 3, 5], f"{_IMAGE}  d = Conv <pads = [1, 1, 1, 1]> (i, f)  {_TOKENS}", "n, p, 4", 0),
+    "one_size_is_left_open": ([0, 4, -1, 5], f"{_IMAGE}  d = Conv <pads = [1, 1, 1, 1]> (i, f)  {_TOKENS}", "n, p, 4", 0),
+    "resized": ([0, 4, 3, 5], f"{_IMAGE}  r = Resize(i, , scales)  c = Concat <axis = 1> (r, r)  y = Conv(c, g)", "n, 4, h, w", 1),
+    "no_convolution": ([0, 4, 3, 5], f"{_IMAGE}  y = Relu(i)", "n, 4, h, w", 1),
+    "other_channels": ([0, 2, 6, 5], f"{_IMAGE}  y = Conv(i, k)", "n, 2, h, w", 3),
+}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_tokens_that_become_an_image_are_not_transposed(name: str) -> None:
+    image, tail, out, transposes = TOKENS[name]
+    constants = {
+        "f": normal(4, 4, 3, 3), "g": normal(4, 8, 1, 1), "k": normal(2, 2, 1, 1), "image": np.array(image),
+        "flat": np.array([0, 4, -1]), "scales": np.array([1, 1, 2, 2], np.float32),
+    }  # fmt: skip
+    words = tail.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    used = {k: v for k, v in constants.items() if k in words}
+    text = f"g (float[n, 15, 4] x) => (float[{out}] y) {{ {tail} }}"
+    check(text, {"x": normal(2, 15, 4)}, constants=used, rtol=2e-5)
+    operators = [n.op_type for n in lowered_graph(text, used).nodes]
+    assert operators.count("Transpose") == transposes
+
+
+def test_tokens_of_an_image_whose_sizes_only_a_run_knows() -> None:
+    text = """g (float[n, 4, h, w] x) => (float[n, p, 4] y) {
+        s = Shape(x)  b = Gather(s, zero)  hw = Gather(s, sizes)  flat = Concat <axis = 0> (b, four, rest)
+        a = Conv <pads = [1, 1, 1, 1]> (x, f)  o = Reshape(a, flat)  t = Transpose <perm = [0, 2, 1]> (o)  m = MatMul(t, q)
+        u = Transpose <perm = [0, 2, 1]> (m)  image = Concat <axis = 0> (b, four, hw)  i = Reshape(u, image)
+        c = Conv <pads = [1, 1, 1, 1]> (i, f)  e = Reshape(c, flat)  y = Transpose <perm = [0, 2, 1]> (e) }"""
+    constants = {
+        "zero": np.array([0]), "sizes": np.array([2, 3]), "four": np.array([4]), "rest": np.array([-1]),
+        "f": normal(4, 4, 3, 3), "q": normal(4, 4, seed=1),
+    }  # fmt: skip
+    check(text, {"x": normal(2, 4, 3, 5)}, {"x": normal(1, 4, 6, 2)}, constants=constants, rtol=2e-5)
+    assert [n.op_type for n in lowered_graph(text, constants).nodes].count("Transpose") == 1
+
+
 # --- what is fused -----------------------------------------------------------------------------------------------------
 
 

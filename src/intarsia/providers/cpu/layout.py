@@ -30,6 +30,7 @@ _ELEMENTWISE = frozenset(
 _REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
 _POOLS = frozenset("MaxPool AveragePool GlobalAveragePool GlobalMaxPool".split())
 _TWIN = "%last"
+_NEAR = 64  # values that are looked at behind a transpose of the model
 
 
 def original_name(name: str) -> str:
@@ -289,25 +290,45 @@ class _Rewrite:
         return False
 
     def _is_near_convolution(self, name: str) -> bool:
-        """Whether a node that reads the value, directly or behind element-wise ones, computes channels-last."""
+        """Whether a node that reads the value, directly or behind nodes that pass on a layout, computes channels-last."""
         seen, names = {name}, [name]
-        while names:
-            for node in self.consumers.get(names.pop(), ()):
+        for name in names:
+            for node in self.consumers.get(name, ()):
                 if _is_windowed(node, self.inference) or any(n in self.twin for n in node.inputs):
                     return True
-                if not node.domain and node.op_type in _ELEMENTWISE:
+                if self._passes_layout(node, name):
                     fresh = [o for o in node.outputs if o not in seen]
                     seen.update(fresh)
                     names += fresh
+            if len(names) > _NEAR:
+                return False
         return False
+
+    def _passes_layout(self, node: Node, name: str) -> bool:
+        """Whether `node` would compute its result channels-last if `name` were so."""
+        if node.domain:
+            return False
+        if node.op_type in _ELEMENTWISE or node.op_type == "Concat":
+            return True
+        if name != node.inputs[0]:
+            return False
+        if node.op_type == "Reshape":
+            return self._moved_shape(node, self._shape(name), self._shape(node.outputs[0])) is not None
+        return node.op_type in ("Pad", "Resize", "Split")
 
     def _shape(self, name: str) -> tuple[Dim, ...]:
         kind = self.inference.types.get(name)
         return kind.shape if isinstance(kind, TensorType) and kind.shape is not None else ()
 
-    def _reshaped(self, node: Node, source: str, output: str, shape: Sequence[int]) -> None:
-        """Append a Reshape to `shape`, whose first number is 0 (the batch stays)."""
-        made = self._constant(node.outputs[0], np.array(shape, np.int64))
+    def _reshaped(self, node: Node, source: str, output: str, shape: Sequence[int] | str) -> None:
+        """Append a Reshape to `shape`, whose first number is 0 (the batch stays), or which is a value in the model's order."""
+        if isinstance(shape, str):
+            rank = len(self._shape(node.outputs[0]))
+            order = self._constant(shape, np.array([0, *range(2, rank), 1], np.int64))
+            made = self._name(shape)
+            self._append("Gather", [shape, order], made, axis=0)
+        else:
+            made = self._constant(node.outputs[0], np.array(shape, np.int64))
         common = {"name": f"{output} (Reshape)", "origin": node.origin}
         self.nodes.append(Node("Reshape", [source, made], [output], {}, version=14, **common))  # type: ignore[arg-type]
 
@@ -331,15 +352,28 @@ class _Rewrite:
             return False
         if len(after) == 2:
             return self._flatten(node)
-        if not all(isinstance(d, int) for d in after[1:]):
-            return False
-        if after[1] == before[1]:
+        moved = self._moved_shape(node, before, after)
+        if moved is not None:
             twin = self._name(output)
-            self._reshaped(node, self.twin[node.inputs[0]], twin, (0, *after[2:], after[1]))  # type: ignore[arg-type]
+            self._reshaped(node, self.twin[node.inputs[0]], twin, moved)
             self.twin[output] = twin
             self.missing.add(output)
             return True
-        return self._shuffle(node, before, after)
+        return all(isinstance(d, int) for d in after[1:]) and self._shuffle(node, before, after)
+
+    def _moved_shape(self, node: Node, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> tuple[int, ...] | str | None:
+        """The shape of a Reshape's result as channels-last, where only pixels are arranged anew: numbers (0: the batch), or
+        the name of the shape that is to be permuted."""
+        if len(before) < 3 or len(after) < 3 or after[:2] != before[:2] or not isinstance(after[1], int):
+            return None
+        if all(isinstance(d, int) for d in after[2:]):
+            return (0, *after[2:], after[1])  # type: ignore[arg-type]
+        given = self.graph.constants.get(node.inputs[1])
+        if given is not None:
+            sizes = [d if isinstance(d, int) else int(g) for d, g in zip(after, given.numpy().reshape(-1), strict=True)]
+            return (0, *sizes[2:], after[1]) if sizes.count(-1) < 2 and 0 not in sizes[2:] else None
+        known = self.inference.values.get(node.inputs[1])
+        return node.inputs[1] if known is not None and not any(d == 0 for d in known[2:]) else None
 
     def _shuffle(self, node: Node, before: tuple[Dim, ...], after: tuple[Dim, ...]) -> bool:
         exchange = self._only_consumer(node.outputs[0], "Transpose")
