@@ -11,6 +11,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import REFERENCE, Feeds, check, model_of, normal, session_of
 
 import intarsia as ort
+from intarsia.codegen import few_filters
 
 
 def reference_of(text: str, constants: Feeds, feeds: Feeds) -> list[np.ndarray]:
@@ -101,3 +102,50 @@ def test_a_batch_of_no_volumes() -> None:
     for batch in (0, 2):
         (y,) = made.run(None, {"x": np.ones((batch, 1, 1, 1, 1), np.float32)})
         np.testing.assert_array_equal(y, np.broadcast_to(np.float32([2, 0]).reshape(1, 1, 2, 1, 1), (batch, 1, 2, 1, 1)))
+
+
+# --- few filters: channels of the input across lanes --------------------------------------------------------------------
+
+FEW = {  # filters, channels, kernel, stride, dilation, what follows
+    "image": (3, 64, (9, 9), 1, 1, "y = Tanh(a)"),
+    "depth": (1, 32, (3, 3), 1, 1, "y = Relu(a)"),
+    "strided": (2, 40, (3, 3), 2, 1, "y = Mul(a, gain)"),
+    "dilated": (4, 20, (5, 5), 1, 2, "y = Add(a, a)"),
+    "wide": (8, 48, (7, 2), 1, 1, "y = Sigmoid(a)"),
+    "one_pixel": (1, 150, (1, 1), 1, 1, "y = Identity(a)"),
+    "line": (2, 33, (5,), 1, 1, "y = Relu(a)"),
+    "volume": (1, 24, (3, 3, 3), 1, 1, "y = Relu(a)"),
+}
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_filters(name: str) -> None:
+    filters, channels, kernel, stride, dilation, tail = FEW[name]
+    rank = len(kernel)
+    pads = [n // 2 * dilation for n in kernel] * 2
+    sizes, out = ", ".join("dhw"[3 - rank :]), ", ".join("abc"[:rank])
+    text = f"""g (float[n, {channels}, {sizes}] x) => (float[n, {filters}, {out}] y) {{
+        a = Conv <pads = {pads}, strides = {[stride] * rank}, dilations = {[dilation] * rank}> (x, f, b)  {tail} }}"""
+    constants = {"f": normal(filters, channels, *kernel) / 8, "b": normal(filters)}
+    if "gain" in tail:
+        constants["gain"] = normal(filters, *[1] * rank)
+    feeds = [{"x": normal(n, channels, *s)} for n, s in ((2, (11, 9, 29)[3 - rank :]), (1, (7, 12, 18)[3 - rank :]))]
+    session = check(text, *feeds, constants=constants, rtol=3e-5)
+    assert [label for label in labels(session) if label.startswith("few filters")]
+
+
+def test_few_filters_of_doubles_and_with_a_residual() -> None:
+    text = """g (double[n, 32, h, w] x, double[n, 2, h, w] r) => (double[n, 2, h, w] y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, f)  s = Add(a, r)  y = Relu(s) }"""
+    check(
+        text, {"x": normal(2, 32, 7, 13).astype(np.float64), "r": normal(2, 2, 7, 13).astype(np.float64)},
+        constants={"f": normal(2, 32, 3, 3).astype(np.float64)}, rtol=1e-12,
+    )  # fmt: skip
+
+
+def test_few_filters_of_narrow_images_stay_with_the_product() -> None:
+    assert few_filters.takes((3, 64, 3, 3), 1, 16) and few_filters.takes((8, 64, 5, 5), 1, 16)
+    assert not few_filters.takes((3, 3, 3, 3), 1, 16)  # an image of three channels
+    assert not few_filters.takes((3, 64, 3, 3), 3, 16)  # groups
+    assert not few_filters.takes((8, 64, 3, 3), 1, 16)  # Winograd multiplies less
+    assert not few_filters.takes((3, 64, 1, 1), 1, 16)  # too few products to pay for adding up lanes

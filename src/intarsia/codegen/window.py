@@ -26,7 +26,7 @@ PIXELS = 7
 OPERATIONS = ("multiply", "max", "average")
 _BLOCK_VECTORS = 8  # channels of a unit of work: 512 bytes of AVX-512 vectors
 _LIGHT = 12  # primitives of an epilogue that is still unrolled for all pixels
-_FIELDS = (
+FIELDS = (
     "x y weights batch depth height width channels out_depth out_height out_width pad_d pad_h pad_w "
     "low_d low_h low_w high_d high_h high_w x_pixel x_line x_plane x_image y_pixel y_line y_plane y_image blocks number"
 ).split()
@@ -45,6 +45,7 @@ class WindowSpec:
         epilogue: operands "column" (by channel), "full" or "scalar".
         x_dtype: of the input where it is not `dtype`: UINT8 or INT8, of which "multiply" subtracts a zero point
             in FLOAT. Sums of such products are exact up to 2^24.
+        filters: of "multiply", where every filter sees all channels (`codegen.few_filters`): how many there are.
         each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
             a weight (grouped convolution); a power of two that divides a vector.
     """
@@ -57,6 +58,7 @@ class WindowSpec:
     epilogue: Epilogue | None = None
     x_dtype: DType | None = None
     each: int = 1
+    filters: int = 0
 
     def __post_init__(self) -> None:
         if self.each != 1 and (self.operation != "multiply" or self.x_dtype is not None or self.each & (self.each - 1)):
@@ -135,23 +137,28 @@ class Window:
         self.x_dtype = spec.x_dtype or spec.dtype
         self.x_size = itemsize(self.x_dtype)
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
+        self.pixels = PIXELS
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
-        self.reach = (PIXELS - 1) * self.strides[2] + self.halo
         self.light = spec.operation != "average" and (spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT)
+
+    @property
+    def reach(self) -> int:
+        """From the first input pixel of a line that the outputs in registers see to the last."""
+        return (self.pixels - 1) * self.strides[2] + self.halo
 
     def text(self) -> KernelText:
         body = self.body
         args, tid, nthreads = body.args
         v: dict[str, Value] = {}
         self.v = v
-        for index, name in enumerate(_FIELDS):
+        for index, name in enumerate(FIELDS):
             v[name] = body.load_pointer(args, index) if name in _POINTERS else body.load_i64(args, index)
         self.operands = [
             [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 5))]
-            for at in range(len(_FIELDS), len(_FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
+            for at in range(len(FIELDS), len(FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
         ]
         vector_bytes = self.lanes * self.size
-        self.neutral, self.buffer = body.alloca(vector_bytes), body.alloca(PIXELS * vector_bytes)
+        self.neutral, self.buffer = body.alloca(vector_bytes), body.alloca(self.pixels * vector_bytes)
         outside = self._outside()
         body.store(outside, self.neutral, self.x_dtype)
         if self.spec.x_dtype is not None:
@@ -184,6 +191,19 @@ class Window:
         """One line of output, some vectors of channels."""
         body, v = self.body, self.v
         row, block = body.div(unit, v["blocks"]), body.rem(unit, v["blocks"])
+        self._place(row)
+        whole = body.div(v["channels"], self.lanes)
+        first = body.mul(block, _BLOCK_VECTORS)
+        with body.loop(first, body.min(body.add(first, _BLOCK_VECTORS), whole)) as vector:
+            self._channels(body.mul(vector, self.lanes), None)
+        rest = body.rem(v["channels"], self.lanes)
+        last_block = body.equal(body.add(block, 1), v["blocks"])
+        with body.when(body.b.and_(last_block, body.less(0, rest))):
+            self._channels(body.mul(whole, self.lanes), body.mask(rest, self.lanes))
+
+    def _place(self, row: Value) -> None:
+        """Where a line of output begins, and what of the window lies inside above and below."""
+        body, v = self.body, self.v
         plane_index, line = body.div(row, v["out_height"]), body.rem(row, v["out_height"])
         image, plane = body.div(plane_index, v["out_depth"]), body.rem(plane_index, v["out_depth"])
         self.z = self._range(plane, 0, "d", v["depth"])
@@ -196,14 +216,6 @@ class Window:
             body.at(o[0], *(body.mul(i, o[1 + level]) for i, level in place)) if kind == "full" else o[0]
             for kind, o in zip(self.finish.kinds, self.operands, strict=True)
         ]
-        whole = body.div(v["channels"], self.lanes)
-        first = body.mul(block, _BLOCK_VECTORS)
-        with body.loop(first, body.min(body.add(first, _BLOCK_VECTORS), whole)) as vector:
-            self._channels(body.mul(vector, self.lanes), None)
-        rest = body.rem(v["channels"], self.lanes)
-        last_block = body.equal(body.add(block, 1), v["blocks"])
-        with body.when(body.b.and_(last_block, body.less(0, rest))):
-            self._channels(body.mul(whole, self.lanes), body.mask(rest, self.lanes))
 
     def _range(self, out: Value, axis: int, letter: str, extent: Value) -> tuple[Value, Value, Value, Value]:
         """(first input position, first and last + 1 window positions inside, how many an average counts)."""
@@ -226,7 +238,7 @@ class Window:
     def _channels(self, channel: Value, mask: Value | None) -> None:
         body, v = self.body, self.v
         stride = self.strides[2]
-        with body.loop(0, v["out_width"], PIXELS) as column:
+        with body.loop(0, v["out_width"], self.pixels) as column:
             start = body.sub(body.mul(column, stride), v["pad_w"])
             if mask is not None:
                 self._pixels(channel, column, start, mask, guarded=True)
@@ -238,7 +250,7 @@ class Window:
         body, v = self.body, self.v
         inside = body.b.and_(
             body.b.and_(body.less(-1 - self.halo, start), body.less(body.add(start, self.reach - self.halo), v["width"])),
-            body.less(body.add(column, PIXELS - 1), v["out_width"]),
+            body.less(body.add(column, self.pixels - 1), v["out_width"]),
         )
         with body.either(inside) as (complete, partial):
             with complete:
@@ -249,7 +261,7 @@ class Window:
     def _pixels(self, channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool) -> None:
         body, v = self.body, self.v
         offset = body.mul(channel, self.x_size)
-        state = [self._initial()] * PIXELS
+        state = self._sums()
         z0, z_low, z_high, _ = self.z
         y0, y_low, y_high, _ = self.y
         with ExitStack() as stack:
@@ -263,6 +275,10 @@ class Window:
             position = body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
             self._accumulate(state, row, start, position, body.mul(channel, self.size), mask, guarded)
         self._write(state, channel, column, start, mask, guarded)
+
+    def _sums(self) -> list[Value]:
+        """What the window's positions are accumulated in."""
+        return [self._initial()] * self.pixels
 
     def _accumulate(
         self, state: list[Value], row: Value, start: Value, position: Value, offset: Value, mask: Value | None, guarded: bool
@@ -289,7 +305,7 @@ class Window:
             line = body.at(v["weights"], offset, body.mul(position, width))
             weights = [body.load(body.at(line, body.mul(width, x)), dtype, self.lanes) for x in taps]
         for x in taps:
-            for p in range(PIXELS):
+            for p in range(self.pixels):
                 value = pixel(p * self.strides[2] + x * self.dilations[2])
                 if self.spec.operation == "multiply":
                     state[p] = body.fma(value, weights[x], state[p], dtype, self.lanes)
@@ -310,7 +326,7 @@ class Window:
             for i in range(each)
         }
         uses: dict[int, list[tuple[int, int]]] = {}
-        for p in range(PIXELS):
+        for p in range(self.pixels):
             for x in taps:
                 uses.setdefault(p * stride + x * dilation, []).append((p, x))
         for at in sorted(uses):  # few values are alive at once: a pixel's channel serves all outputs that see it
@@ -338,7 +354,7 @@ class Window:
             fixed = {
                 i: finish.operand(i, place, mask) for i, place in enumerate(places) if finish.kinds[i] in ("column", "scalar")
             }
-            for p in range(PIXELS):
+            for p in range(self.pixels):
                 values = [
                     fixed[i] if i in fixed else finish.operand(i, body.at(place, body.mul(self.operands[i][1], p)), mask)
                     for i, place in enumerate(places)
@@ -346,9 +362,9 @@ class Window:
                 finish.store(state[p], values, body.at(out, body.mul(v["y_pixel"], p)), mask)
             return
         vector_bytes = self.lanes * self.size
-        for p in range(PIXELS):
+        for p in range(self.pixels):
             body.store(state[p], body.at(self.buffer, p * vector_bytes), self.spec.dtype)
-        with body.loop(0, body.min(PIXELS, body.sub(v["out_width"], column))) as p:
+        with body.loop(0, body.min(self.pixels, body.sub(v["out_width"], column))) as p:
             sums = body.load(body.at(self.buffer, body.mul(p, vector_bytes)), self.spec.dtype, self.lanes)
             if self.spec.operation == "average":
                 sums = body.b.fdiv(sums, self._count(body.add(start, body.mul(p, self.strides[2]))))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen import blocked, conv, copied, depthwise, gemm, pooling, winograd
+from intarsia.codegen import blocked, conv, copied, depthwise, few_filters, gemm, pooling, winograd
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_text, tile_of
@@ -184,6 +184,8 @@ class Convolution(Windowed):
         small = depthwise.takes_groups(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits)
         if group > 1 and (small or weights.shape[1] == 1 and weights.shape[0] == group):
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
+        if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
+            return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
         outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
         chosen_by_time = self.schedules(target, workspace.config) if workspace.choices else None
         if chosen_by_time is not None and chosen_by_time.key in workspace.choices:
@@ -258,6 +260,20 @@ class Convolution(Windowed):
         return Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
             label=f"{kind} {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
+        )  # fmt: skip
+
+    def _few_filters(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, kernel: tuple[int, ...],
+    ) -> Step:  # fmt: skip
+        strides = strides_and_dilations(self.node, len(kernel))
+        spec = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, filters=weights.shape[0])
+        packed = workspace.add(self.reads[1], "few", lambda: few_filters.pack_weights(weights, target))
+
+        call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
+        return Step(
+            few_filters.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.few_filters,
+            label=f"few filters {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
         )  # fmt: skip
 
     def _product(
@@ -424,6 +440,13 @@ class ConvolutionCall:
         shape = self.geometry.at(size)
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
         return depthwise.depthwise_args(
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return few_filters.few_filters_args(
             self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
         )  # fmt: skip
 
