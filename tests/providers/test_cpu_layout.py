@@ -129,10 +129,15 @@ def test_the_models_own_moves_need_no_transposes(name: str) -> None:
 
 _IMAGE = "t = Transpose <perm = [0, 2, 1]> (x)  i = Reshape(t, image)"
 _TOKENS = "o = Reshape(d, flat)  y = Transpose <perm = [0, 2, 1]> (o)"
-TOKENS = {  # tokens (one row a pixel) as an image and back: the image's sizes, the nodes, the output, how many transposes are left
+TOKENS = {  # tokens (one row a pixel) as an image: its sizes, the nodes, the output, how many transposes are left
     "fixed": ([0, 4, 3, 5], f"{_IMAGE}  d = Conv <pads = [1, 1, 1, 1]> (i, f)  {_TOKENS}", "n, p, 4", 0),
     "one_size_is_left_open": ([0, 4, -1, 5], f"{_IMAGE}  d = Conv <pads = [1, 1, 1, 1]> (i, f)  {_TOKENS}", "n, p, 4", 0),
-    "resized": ([0, 4, 3, 5], f"{_IMAGE}  r = Resize(i, , scales)  c = Concat <axis = 1> (r, r)  y = Conv(c, g)", "n, 4, h, w", 1),
+    "resized": (
+        [0, 4, 3, 5],
+        f"{_IMAGE}  r = Resize(i, , scales)  c = Concat <axis = 1> (r, r)  y = Conv(c, g)",
+        "n, 4, h, w",
+        1,
+    ),
     "no_convolution": ([0, 4, 3, 5], f"{_IMAGE}  y = Relu(i)", "n, 4, h, w", 1),
     "other_channels": ([0, 2, 6, 5], f"{_IMAGE}  y = Conv(i, k)", "n, 2, h, w", 3),
 }
@@ -165,6 +170,52 @@ def test_tokens_of_an_image_whose_sizes_only_a_run_knows() -> None:
     }  # fmt: skip
     check(text, {"x": normal(2, 4, 3, 5)}, {"x": normal(1, 4, 6, 2)}, constants=constants, rtol=2e-5)
     assert [n.op_type for n in lowered_graph(text, constants).nodes].count("Transpose") == 1
+
+
+_CRD = 'DepthToSpace <blocksize = 2, mode = "CRD">'
+BLOCKS = {  # nodes behind a convolution, the output's channels, how many transposes are left
+    "columns_first": ("y = DepthToSpace <blocksize = 2> (a)", 4, 2),
+    "depth_first": (f"y = {_CRD} (a)", 4, 2),  # the convolution's filters are put in another order
+    "depth_first_read_twice": (f"d = {_CRD} (a)  e = {_CRD} (a)  y = Add(d, e)", 4, 2),
+    "depth_first_behind_relu": (f"r = Relu(a)  y = {_CRD} (r)", 4, 2),
+    "depth_first_and_next": (f"d = {_CRD} (a)  p = PRelu(d, slope)  y = Conv(p, g)", 3, 2),
+    "space_to_depth": ("s = SpaceToDepth <blocksize = 2> (a)  y = Relu(s)", 64, 3),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_of_pixels_stay_channels_last(name: str) -> None:
+    tail, channels, transposes = BLOCKS[name]
+    constants = {"f": normal(16, 8, 3, 3) / 8, "b": normal(16), "slope": normal(4, 1, 1), "g": normal(3, 4, 1, 1)}
+    used = {k: v for k, v in constants.items() if k in ("f", "b") or f"{k})" in tail}
+    text = f"g (float[n, 8, 6, 10] x) => (float[n, {channels}, h, w] y) {{ a = Conv <pads = [1, 1, 1, 1]> (x, f, b)  {tail} }}"
+    check(text, {"x": normal(2, 8, 6, 10)}, constants=used, rtol=2e-5)
+    assert [n.op_type for n in lowered_graph(text, used).nodes].count("Transpose") == transposes
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+@pytest.mark.parametrize(
+    "norm", ["InstanceNormalization <epsilon = 0.01>", "GroupNormalization <num_groups = 4, epsilon = 0.01>"]
+)
+def test_normalization_by_channels_needs_no_transposes(norm: str, rank: int) -> None:
+    names, sizes = SPATIAL[rank]
+    spatial = rank - 2
+    text = f"""g (float[n, 16, {names}] x) => (float[n, 16, {names}] y) {{
+        a = Conv <pads = {[1] * 2 * spatial}> (x, f)  b = {norm} (a, scale, bias)  c = Relu(b)
+        y = Conv <pads = {[1] * 2 * spatial}> (c, f) }}"""
+    constants = {"f": normal(16, 16, *[3] * spatial) / 12, "scale": normal(16), "bias": normal(16, seed=1)}
+    header = '<ir_version: 10, opset_import: ["" : 21]>'
+    feeds = [{"x": normal(2, 16, *sizes) + 3}, {"x": normal(1, 16, *(n + 2 for n in sizes))}]
+    check(text, *feeds, constants=constants, header=header, rtol=2e-4)
+    (program,) = session_of(text, constants, header=header)._model.programs
+    assert [n.op_type for n in program.lowered.graph.nodes].count("Transpose") == 2
+
+
+def test_normalization_by_computed_scales() -> None:
+    text = """g (float[n, 16, h, w] x, float[16] scale, float[16] bias) => (float[n, 16, h, w] y) {
+        a = Conv <pads = [1, 1, 1, 1]> (x, f)  b = InstanceNormalization(a, scale, bias)  y = Conv(b, g) }"""
+    constants = {"f": normal(16, 16, 3, 3) / 12, "g": normal(16, 16, 1, 1)}
+    check(text, {"x": normal(2, 16, 5, 7), "scale": normal(16), "bias": normal(16, seed=1)}, constants=constants, rtol=2e-4)
 
 
 # --- what is fused -----------------------------------------------------------------------------------------------------

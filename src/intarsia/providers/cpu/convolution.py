@@ -272,8 +272,8 @@ class Convolution(Windowed):
 
         call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
         return Step(
-            few_filters.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.few_filters,
-            label=f"few filters {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
+            few_filters.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,),
+            call.few_filters, label=f"few filters {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
         )  # fmt: skip
 
     def _product(

@@ -8,17 +8,18 @@ itself has from or to channels-last cost nothing: the value behind is the twin, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.providers.cpu.byte_convolution import is_byte_convolution
+from intarsia.providers.cpu.layout_blocks import Blocks
 from intarsia.providers.cpu.transposed import as_convolution, is_transposed_convolution
 
 _ELEMENTWISE = frozenset(
@@ -29,18 +30,7 @@ _ELEMENTWISE = frozenset(
 )
 _REDUCTIONS = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceSumSquare".split())
 _POOLS = frozenset("MaxPool AveragePool GlobalAveragePool GlobalMaxPool".split())
-_TWIN = "%last"
 _NEAR = 64  # values that are looked at behind a transpose of the model
-
-
-def original_name(name: str) -> str:
-    """The value that a name made here stands for."""
-    return name.partition(_TWIN)[0]
-
-
-def derived_name(name: str, what: str) -> str:
-    """A new name for a part of what computes `name`."""
-    return f"{name}{_TWIN}{what}"
 
 
 def channels_last(inference: Inference) -> Graph | None:
@@ -73,19 +63,7 @@ def _is_windowed(node: Node, inference: Inference) -> bool:
     return 3 <= len(kind.shape) <= 5
 
 
-class _Rewrite:
-    def __init__(self, inference: Inference) -> None:
-        self.inference = inference
-        self.graph = inference.graph.clone()
-        self.nodes: list[Node] = []
-        self.twin: dict[str, str] = {}  # value -> its channels-last twin
-        self.missing: set[str] = set()  # values that exist only as their twin so far
-        self.same: dict[str, str] = {}  # value -> another that it equals, under whose name it is used
-        self.stored: set[str] = set()  # those of `same` that exist under their own name, too
-        self.done: set[str] = set()  # first outputs of nodes that are part of others already
-        self.consumers = inference.graph.consumers()
-        self.serial = 0
-
+class _Rewrite(Blocks):
     def run(self) -> Graph:
         outputs = self.graph.output_names()
         for node in self.inference.graph.nodes:
@@ -132,51 +110,10 @@ class _Rewrite:
             return self._quantize
         rules = {
             "Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "Slice": self._slice, "Reshape": self._reshape,
-            "Flatten": self._flatten,
+            "Flatten": self._flatten, "DepthToSpace": self._depth_to_space, "SpaceToDepth": self._space_to_depth,
+            "InstanceNormalization": self._normalization, "GroupNormalization": self._normalization,
         }  # fmt: skip
         return rules.get(node.op_type)
-
-    # --- twins ---
-
-    def _rank(self, name: str) -> int:
-        kind = self.inference.types.get(name)
-        return len(kind.shape) if isinstance(kind, TensorType) and kind.shape is not None else -1
-
-    def _last(self, name: str) -> str:
-        """The channels-last twin of a value, made here if there is none."""
-        if name not in self.twin:
-            rank = self._rank(name)
-            self._append("Transpose", [name], self._name(name), perm=[0, *range(2, rank), 1])
-            self.twin[name] = self.nodes[-1].outputs[0]
-        return self.twin[name]
-
-    def _restore(self, name: str) -> None:
-        """Make sure that a value exists in its own layout."""
-        if name in self.missing:
-            self.missing.discard(name)
-            rank = self._rank(name)
-            self._append("Transpose", [self.twin[name]], name, perm=[0, rank - 1, *range(1, rank - 1)])
-
-    def _name(self, name: str) -> str:
-        self.serial += 1
-        return f"{name}{_TWIN}{self.serial}"
-
-    def _append(self, op_type: str, inputs: list[str], output: str, **attributes: object) -> None:
-        self.nodes.append(Node(op_type, inputs, [output], attributes, name=f"{output} ({op_type})", version=1))
-
-    def _emit(self, node: Node, inputs: Sequence[str], **changes: object) -> bool:
-        """Append `node` on other inputs, producing the twin of its output."""
-        (output,) = [o for o in node.outputs if o]
-        twin = self._name(output)
-        self.nodes.append(node.copy(inputs=list(inputs), outputs=[twin], **changes))
-        self.twin[output] = twin
-        self.missing.add(output)
-        return True
-
-    def _constant(self, name: str, array: np.ndarray) -> str:
-        made = self._name(name)
-        self.graph.constants[made] = Constant.of(made, np.ascontiguousarray(array))
-        return made
 
     # --- rules: whether the node was rewritten ---
 
@@ -292,11 +229,11 @@ class _Rewrite:
     def _is_near_convolution(self, name: str) -> bool:
         """Whether a node that reads the value, directly or behind nodes that pass on a layout, computes channels-last."""
         seen, names = {name}, [name]
-        for name in names:
-            for node in self.consumers.get(name, ()):
+        for read in names:
+            for node in self.consumers.get(read, ()):
                 if _is_windowed(node, self.inference) or any(n in self.twin for n in node.inputs):
                     return True
-                if self._passes_layout(node, name):
+                if self._passes_layout(node, read):
                     fresh = [o for o in node.outputs if o not in seen]
                     seen.update(fresh)
                     names += fresh
@@ -315,22 +252,6 @@ class _Rewrite:
         if node.op_type == "Reshape":
             return self._moved_shape(node, self._shape(name), self._shape(node.outputs[0])) is not None
         return node.op_type in ("Pad", "Resize", "Split")
-
-    def _shape(self, name: str) -> tuple[Dim, ...]:
-        kind = self.inference.types.get(name)
-        return kind.shape if isinstance(kind, TensorType) and kind.shape is not None else ()
-
-    def _reshaped(self, node: Node, source: str, output: str, shape: Sequence[int] | str) -> None:
-        """Append a Reshape to `shape`, whose first number is 0 (the batch stays), or which is a value in the model's order."""
-        if isinstance(shape, str):
-            rank = len(self._shape(node.outputs[0]))
-            order = self._constant(shape, np.array([0, *range(2, rank), 1], np.int64))
-            made = self._name(shape)
-            self._append("Gather", [shape, order], made, axis=0)
-        else:
-            made = self._constant(node.outputs[0], np.array(shape, np.int64))
-        common = {"name": f"{output} (Reshape)", "origin": node.origin}
-        self.nodes.append(Node("Reshape", [source, made], [output], {}, version=14, **common))  # type: ignore[arg-type]
 
     def _flatten(self, node: Node) -> bool:
         """One pixel has the same numbers in both layouts."""
@@ -421,12 +342,6 @@ class _Rewrite:
             return self._emit(node, inputs, attributes=attributes)
         self.nodes.append(node.copy(inputs=inputs, attributes=attributes))
         return True
-
-    def _ints(self, node: Node, index: int, attribute: str) -> list[int] | None:
-        if attribute in node.attributes:
-            return [int(a) for a in node.attributes[attribute]]
-        constant = self.graph.constants.get(node.inputs[index]) if index < len(node.inputs) else None
-        return None if constant is None else [int(a) for a in constant.numpy().reshape(-1)]
 
     def _pad(self, node: Node) -> bool:
         pads = self._ints(node, 1, "pads")

@@ -15,7 +15,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.text import ngrams_of
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
-from intarsia.providers.cpu.layout import derived_name
+from intarsia.providers.cpu.layout_twins import derived_name
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.providers.cpu.layout import derived_name
+from intarsia.providers.cpu.layout_twins import derived_name
 
 _NARROW = frozenset((DType.UINT4, DType.INT4, DType.UINT2, DType.INT2))
 _OPERATOR = ("com.microsoft", "GatherBlockQuantized")

@@ -231,7 +231,7 @@ class CpuProgram(Program):
             raise run.stopped()
 
     def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
-        from intarsia.providers.cpu.layout import original_name
+        from intarsia.providers.cpu.layout_twins import original_name
 
         assert self.context.on_step is not None
         for first, last in bound.segment.spans():
@@ -355,7 +355,7 @@ class CpuProgram(Program):
         if self.context.on_step is None:
             self._run_apart(step, values, env, run)
             return
-        from intarsia.providers.cpu.layout import original_name
+        from intarsia.providers.cpu.layout_twins import original_name
 
         start = time.perf_counter_ns()
         self._run_apart(step, values, env, run)
@@ -488,7 +488,7 @@ class CpuProgram(Program):
     def nodes(self) -> list[NodeReport]:
         if self.lowered is None:
             return []
-        from intarsia.providers.cpu.layout import original_name
+        from intarsia.providers.cpu.layout_twins import original_name
 
         reports: dict[str, NodeReport] = {}
         steps = [s for segment in self.executable.segments() for s in segment.steps if isinstance(s, Step)]

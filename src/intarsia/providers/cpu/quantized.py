@@ -25,7 +25,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
-from intarsia.providers.cpu.layout import derived_name
+from intarsia.providers.cpu.layout_twins import derived_name
 from intarsia.providers.cpu.stored_blocks import stored_blocks
 
 _INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"))

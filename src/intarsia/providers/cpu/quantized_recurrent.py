@@ -17,7 +17,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node
 from intarsia.ops.contrib_quantized import lstm_weights
 from intarsia.ops.infer import Inference
-from intarsia.providers.cpu.layout import derived_name
+from intarsia.providers.cpu.layout_twins import derived_name
 
 _INPUTS = 12
 _WEIGHTS = ((1, 8, 9), (2, 10, 11))  # numbers, scales and zero points of W and of R

@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.providers.cpu.layout import derived_name
+from intarsia.providers.cpu.layout_twins import derived_name
 
 HALF = (DType.FLOAT16, DType.BFLOAT16)
 _HEAVY = frozenset(

@@ -1,0 +1,114 @@
+"""Nodes of a model that become several channels-last ones: blocks of pixels, shuffled channels, normalisations."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.ops.channels_last import DOMAIN
+from intarsia.providers.cpu.layout_twins import Twins
+
+_MOST_MOVED = 1 << 22  # elements of filters that are put in another order
+
+_VERSIONS = {"ReduceMean": 13, "Sub": 14, "Mul": 14, "Add": 14, "Div": 14, "Sqrt": 13, "Reshape": 14}
+
+
+class Blocks(Twins):
+    """The rules; each answers whether the node was rewritten."""
+
+    def _depth_to_space(self, node: Node) -> bool:
+        """Blocks of a pixel's channels become pixels. Where a pixel of the block has every few channels (CRD), the filters of
+        the convolution before are put in another order, so that they lie together."""
+        if node.inputs[0] not in self.twin:
+            return False
+        size, channels = int(node.attributes["blocksize"]), self._shape(node.outputs[0])[1]
+        apart = node.attributes.get("mode", "DCR") == "CRD" and not self._reorder_filters(node.inputs[0], size * size)
+        if apart and not isinstance(channels, int):
+            return False
+        edges: dict[str, object] = {"blocks": (size, size), "begins": (0, 0), "ends": (0, 0), "group": channels if apart else 1}
+        made = node.copy(op_type="Interleave", domain=DOMAIN, version=1)
+        return self._emit(made, [self.twin[node.inputs[0]]], attributes=edges)
+
+    def _reorder_filters(self, name: str, parts: int) -> bool:
+        """Let the convolution that computes `name`, for one reader, give every `parts`-th channel first, then those behind."""
+        if len(self.consumers.get(name, ())) != 1 or name in self.graph.output_names():
+            return False
+        maker = next((n for n in reversed(self.nodes) if self.twin[name] in n.outputs), None)
+        if maker is None or (maker.op_type, maker.domain) != ("Conv", DOMAIN) or int(maker.attributes.get("group", 1)) != 1:
+            return False
+        constants = [self.graph.constants.get(n) for n in maker.inputs[1:] if n]
+        if any(c is None or c.size > _MOST_MOVED for c in constants):
+            return False
+        arrays = [c.numpy() for c in constants if c is not None]
+        moved = [a.reshape(-1, parts, *a.shape[1:]).swapaxes(0, 1).reshape(a.shape) for a in arrays]
+        maker.inputs = [maker.inputs[0], *(self._constant(name, a) for a in moved)]
+        return True
+
+    def _space_to_depth(self, node: Node) -> bool:
+        after = self._shape(node.outputs[0])
+        if node.inputs[0] not in self.twin or not all(isinstance(d, int) for d in after[1:]):
+            return False
+        size, (output,) = int(node.attributes["blocksize"]), node.outputs
+        parts, mixed, twin = (self._name(output) for _ in range(3))
+        channels, height, width = after[1:]
+        block = (0, height, size, width, size, channels // size**2)  # type: ignore[operator]
+        self._reshaped(node, self.twin[node.inputs[0]], parts, block)  # type: ignore[arg-type]
+        self._append("Transpose", [parts], mixed, perm=[0, 1, 3, 2, 4, 5])
+        self._reshaped(node, mixed, twin, (0, height, width, channels))  # type: ignore[arg-type]
+        self.twin[output] = twin
+        self.missing.add(output)
+        return True
+
+    def _normalization(self, node: Node) -> bool:
+        """By the mean and variance of every channel, or group of channels, of an image: averages over pixels and element-wise
+        nodes. The variance is that of what is left without the mean, as in the operator's definition."""
+        kind, shape = self.inference.types.get(node.inputs[0]), self._shape(node.inputs[0])
+        rank, (output,) = len(shape), node.outputs
+        groups = int(node.attributes.get("num_groups", 0))
+        if node.inputs[0] not in self.twin or rank < 3 or not isinstance(kind, TensorType) or kind.dtype is not DType.FLOAT:
+            return False
+        if any(self._shape(n) != (shape[1],) for n in node.inputs[1:3]) or (groups and not isinstance(shape[1], int)):
+            return False
+        x, made = self.twin[node.inputs[0]], _Chain(self, node)
+        axes = tuple(range(1, rank - 1))
+        mean = made("ReduceMean", x, axes=axes)
+        mean = made.over_groups(mean, groups, rank)
+        apart = made("Sub", x, mean)
+        variance = made.over_groups(made("ReduceMean", made("Mul", apart, apart), axes=axes), groups, rank)
+        epsilon = self._constant(output, np.array([node.attributes.get("epsilon", 1e-5)], np.float32))
+        deviation = made("Sqrt", made("Add", variance, epsilon))
+        factor = made("Div", node.inputs[1], deviation)
+        self.twin[output] = made("Add", made("Mul", made("Sub", x, mean), factor), node.inputs[2])
+        self.missing.add(output)
+        return True
+
+
+class _Chain:
+    """Appends nodes that together stand for one of the model."""
+
+    def __init__(self, rewrite: Twins, node: Node) -> None:
+        self.rewrite, self.node = rewrite, node
+        (self.output,) = node.outputs
+
+    def __call__(self, op_type: str, *inputs: str, **attributes: object) -> str:
+        made = self.rewrite._name(self.output)
+        self.rewrite.nodes.append(
+            Node(
+                op_type, list(inputs), [made], dict(attributes), name=f"{self.node.name} ({op_type})",
+                version=_VERSIONS[op_type], origin=self.node.origin,
+            )
+        )  # fmt: skip
+        return made
+
+    def over_groups(self, values: str, groups: int, rank: int) -> str:
+        """Averages [N, 1..., C] as those of their group of channels; 0 groups: as they are."""
+        if not groups:
+            return values
+        constant = self.rewrite._constant
+        parts = self("Reshape", values, constant(self.output, np.array([0, groups, -1], np.int64)))
+        mean = self("ReduceMean", parts, axes=(2,))
+        channels = int(self.rewrite._shape(self.node.inputs[0])[1])  # type: ignore[arg-type]
+        spread = constant(self.output, np.zeros((1, groups, channels // groups), np.float32))
+        whole = constant(self.output, np.array([0, *[1] * (rank - 2), channels], np.int64))
+        return self("Reshape", self("Add", mean, spread), whole)
