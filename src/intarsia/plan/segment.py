@@ -28,12 +28,13 @@ from intarsia.plan import call
 from intarsia.plan.arena import place
 from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, rearranged, scratch_life, windows
 from intarsia.plan.frame import Course, Frame, Rebinding
+from intarsia.plan.rows import Rows
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
 _MOMENT = 1_000_000  # nanoseconds that workers spin for
-_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "_bound", "_frames", "_lock", "checks"))
+_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "checks"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
 
@@ -96,6 +97,8 @@ class Segment:
     constraints: list[Constraint] = field(default_factory=list)
     addresses: dict[str, int] = field(default_factory=dict)  # kernel symbol -> address, once loaded
     arena: Arena = field(default_factory=Arena, repr=False)  # the session's, once it is in one
+    rows: Rows | None = None  # which steps may go a few rows of a batch at a time
+    parts: dict[tuple[int, int], Segment] = field(default_factory=dict, repr=False)  # some of the steps, by the first and end
     allowed: SideBySide = field(default_factory=SideBySide, repr=False)  # the session's, once it is in one
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _frames: dict[int, list[Frame]] = field(default_factory=dict, repr=False)  # by threads; none yet: bound once
@@ -108,8 +111,9 @@ class Segment:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
-            state, addresses={}, allowed=SideBySide(), arena=Arena(), _bound={}, _frames={}, _lock=threading.Lock()
-        )
+            state, addresses={}, allowed=SideBySide(), arena=Arena(), parts={}, _bound={}, _frames={},
+            _lock=threading.Lock(),
+        )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         if name != "steps" or "_pickled_steps" not in vars(self):
@@ -120,13 +124,13 @@ class Segment:
     def fresh(self) -> Segment:
         """Another segment of the same steps and constants, bound to nothing yet."""
         made = object.__new__(Segment)
-        vars(made).update({**vars(self), "arena": Arena(), "_bound": {}, "_lock": threading.Lock()})
+        vars(made).update({**vars(self), "arena": Arena(), "parts": {}, "_bound": {}, "_lock": threading.Lock()})
         return made
 
     def allow(self, allowed: SideBySide) -> None:
         """Say what the session allows; frames that others share with it are made for what they allow."""
         if allowed != self.allowed:
-            self.allowed, self._frames = allowed, {}
+            self.allowed, self._frames, self.parts = allowed, {}, {}
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """Lay the segment out for the sizes in `env`; from the second time on by a `Frame`.
@@ -279,6 +283,7 @@ class Segment:
 class BoundSegment:
     """A segment for given sizes."""
 
+    parted = False  # whether it is bound in parts (`plan.parts`)
     windows: tuple[Window, ...]  # where branches go side by side
     shapes: dict[str, tuple[int, ...]]  # of a frame's: found when they are asked for
     _env: dict[str, int]
@@ -366,7 +371,7 @@ class BoundSegment:
         try:
             state = self._free.pop()
         except IndexError:
-            state = State(self, timed)
+            state = self.new_state(timed)
         if state.lease is None:
             state.settle(self.segment.arena.lease(self, self.arena_nbytes))
         if state._alone is not None:
@@ -375,6 +380,10 @@ class BoundSegment:
             assert self._found is not None
             state.become(self._found, self._course)
         return state
+
+    def new_state(self, timed: bool = False) -> State:
+        """A state that nobody has, with memory of its own."""
+        return State(self, timed)
 
     def release(self, state: State) -> None:
         if not self._keep:
@@ -408,15 +417,18 @@ class BoundSegment:
 class State:
     """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table."""
 
-    def __init__(self, bound: BoundSegment, timed: bool = False) -> None:
+    def __init__(
+        self, bound: BoundSegment, timed: bool = False, lease: Lease | None = None, status: np.ndarray | None = None
+    ) -> None:
+        """`lease`, `status`: memory and words of status that it has in common with others; None: its own."""
         segment = bound.segment
-        self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes)
+        self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes) if lease is None else lease
         self._base = self.lease.address
         with segment._lock:
             bound._states.add(self)
         self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
         self._begun = 0
-        self.status = np.zeros(len(segment.steps), np.int64)
+        self.status = np.zeros(len(segment.steps), np.int64) if status is None else status
         self.claims = np.zeros(len(segment.steps), np.int64)
         if bound._found is None:
             self._fill(bound)

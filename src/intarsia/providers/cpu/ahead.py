@@ -15,6 +15,7 @@ import numpy as np
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Expr, evaluate_many
 from intarsia.graph.model import TensorType
+from intarsia.plan.rows import is_large
 from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Executable
 
@@ -51,6 +52,8 @@ class Ahead:
         last, step = self._last, self._step
         if last is None or step is None or last.single is None or program._sized_inputs or _step(last.env, env) != step:
             return None
+        if last.single.parted:
+            return None
         if self._waiting or not self._lock.acquire(blocking=False):
             self._waiting -= self._waiting > 0
             return None
@@ -78,6 +81,9 @@ class Ahead:
         bound = None if shapes is None else segment.bind_ahead(envs, program.pool.num_threads)
         if bound is None or shapes is None:
             return None
+        rows = segment.rows
+        if rows is not None and is_large(bound[-1], rows, envs[-1], program.pool.num_threads):
+            return None  # they may be worth parts
         names = program.inputs
         return {
             given: last.again(b, e, executable, dict(zip(names, given, strict=True)))

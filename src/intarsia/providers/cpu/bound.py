@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import bisect
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from intarsia.partition.provider import BoundCall
 from intarsia.plan.address import address_of
 from intarsia.plan.results import memory
-from intarsia.plan.segment import BoundSegment, State
+from intarsia.plan.segment import BoundSegment
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
@@ -30,9 +31,10 @@ class CpuBoundCall(BoundCall):
     ) -> None:
         segment = bound.segment
         self._program, self._bound = program, bound
-        self._state = State(bound)
+        self._state = bound.new_state()
         self._block, self._externals = self._state.block_address, self._state.externals
-        self._call, self._lock = program.pool.run_block, threading.Lock()
+        self._call = partial(_run_parts, self._state, program.pool.run_block) if bound.parted else program.pool.run_block
+        self._lock = threading.Lock()
         self._inputs = list(inputs)
         slots = {name: i for i, name in enumerate(segment.inputs)}
         self._input_slots = [slots.get(name, -1) for name in program.inputs]
@@ -149,6 +151,11 @@ def bound_call(
     if arena.limit or not arena.keep:  # a binding's memory is its own as long as it lives: others would run short of it
         return None
     return CpuBoundCall(program, bound, inputs, targets)
+
+
+def _run_parts(state: Any, call: Callable[[int], int], _: int) -> int:
+    status: int = state.run(call)
+    return status
 
 
 def _fits(target: np.ndarray, spec: tuple[tuple[int, ...], np.dtype]) -> bool:

@@ -28,6 +28,7 @@ from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step, buffers_and_sizes
+from intarsia.providers.cpu.batch_rows import BatchRows
 from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.depth_first import depth_first
@@ -341,6 +342,7 @@ class _Lowerer:
         canonical = self.grouping.canonical
         later: set[str] = {canonical(n) for n in self.graph.output_names()}
         later |= {canonical(value) for value, axis in self.sources.values()}
+        rows, outputs = BatchRows(self.inference), {n.outputs[0]: [o for o in n.outputs if o] for n in self.graph.nodes}
         for unit in reversed(self.units):
             if not isinstance(unit, Segment):
                 later.update(n for n in unit.reads if n)
@@ -352,6 +354,7 @@ class _Lowerer:
             unit.inputs = tuple(sorted(n for n in read - written if n not in self.constants.used))
             unit.constants = {n: self.constants.used[n] for n in read if n in self.constants.used}
             unit.buffers = {n: self._buffer(n) for n in (written | set(unit.inputs))}
+            unit.rows = rows.of(unit, lambda name: outputs.get(name, (name,)))
             later |= set(unit.inputs)
 
     def _buffer(self, name: str) -> Buffer:

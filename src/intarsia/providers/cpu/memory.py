@@ -48,7 +48,7 @@ def predicted(program: CpuProgram, shapes: Sequence[Sequence[int] | None]) -> Pl
     for unit in program.executable.units:
         if isinstance(unit, Segment):
             try:
-                units.append(unit.bind_exactly(env, program.pool.num_threads))
+                units.append(program.in_parts(unit.bind_exactly(env, program.pool.num_threads), env))
             except KeyError:
                 units.append(unit)
     text = ", ".join(f"{v.name} {list(s)}" for v, s in zip(program.executable.inputs, shapes, strict=True) if s is not None)

@@ -23,6 +23,7 @@ from intarsia.plan.address import address_of
 from intarsia.plan.branches import WHOLE, SideBySide
 from intarsia.plan.call import SLICED
 from intarsia.plan.results import copied, memory
+from intarsia.plan.rows import is_large
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.ahead import Ahead
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.mapping import MappedBody
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
+ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must not depend on the number of threads
 
 
 class CpuProgram(Program):
@@ -207,7 +209,9 @@ class CpuProgram(Program):
             externals[i] = address_of(y)
             results.append(y)
             i += 1
-        if run is None:
+        if bound.parted:
+            self._run_parts(bound, state, run)
+        elif run is None:
             self.pool.run_block(state.block_address)
         else:
             self._run_watched(bound, state, run)
@@ -229,6 +233,22 @@ class CpuProgram(Program):
             state.cut_short()
             bound.release(state)
             raise run.stopped()
+
+    def _run_parts(self, bound: BoundSegment, state: Any, run: RunContext | None) -> None:
+        """Run a segment part by part; leave between two steps once the caller's flag is set."""
+        if run is not None:
+            state.watch(run.flag_address)
+        try:
+            status = state.run(self.pool.run_block)
+        finally:
+            if run is not None:
+                state.watch(0)
+        if status == TERMINATED and run is not None:
+            state.cut_short()
+            bound.release(state)
+            raise run.stopped()
+        for part, times in state.timed:
+            self._report_times(part, times)
 
     def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
         from intarsia.providers.cpu.layout_twins import original_name
@@ -334,12 +354,21 @@ class CpuProgram(Program):
         for unit in self.executable.units:
             if isinstance(unit, Segment):
                 try:
-                    units.append(unit.bind(env, self.pool.num_threads))
+                    units.append(self.in_parts(unit.bind(env, self.pool.num_threads), env))
                 except KeyError:
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
         return Plan(env, units, self.executable, inputs, self._functions())
+
+    def in_parts(self, bound: BoundSegment, env: Mapping[str, int]) -> BoundSegment:
+        """The same in parts of its batch, where these stay in the caches and all of it does not."""
+        rows, threads = bound.segment.rows, self.pool.num_threads
+        if rows is None or not is_large(bound, rows, env, threads):
+            return bound
+        from intarsia.plan.parts import bound_parts
+
+        return bound_parts(bound, rows, env, threads, ORDERED_THREADS if self.context.deterministic else threads) or bound
 
     def _touch(self, key: tuple[object, ...]) -> None:
         """Note that a plan was used, once plans are so many that one may soon be dropped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from intarsia.plan.parts import BoundParts
 from intarsia.plan.segment import BoundSegment
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
@@ -64,6 +65,9 @@ def _plan(program: CpuProgram) -> str:
                 lines.append(f"  {type(unit).__name__}: bound when its sizes are known")
                 continue
             lines.append(f"  arena {unit.arena_nbytes:,} bytes, {len(unit.segment.steps)} steps")
+            if isinstance(unit, BoundParts):
+                lines += [f"    steps {p.first} to {p.first + len(p.bound.segment.steps) - 1}: {p.rows} rows at a time, "
+                          f"{len(p.begins)} times" for p in unit.passes]  # fmt: skip
             offsets = getattr(unit, "offsets", None)  # a plan that a frame made knows addresses only
             for i, step in enumerate(unit.segment.steps):
                 inside = [n for n in step.writes if (offsets is None and n not in unit.segment.outputs) or n in (offsets or ())]
