@@ -141,7 +141,8 @@ def _windows(t: Tensor, axes: Sequence[int], rows: str) -> int:
 
 
 def _take(t: Tensor, axes: Sequence[int], rows: str) -> int:
-    (axis, of_indices), (along,) = axes, t.attrs
+    axis, of_indices = axes
+    along: int = t.attrs[0]
     if axis == ALIKE:
         return ALIKE if of_indices == ALIKE else along + of_indices
     if of_indices != ALIKE or axis == along:
@@ -157,7 +158,7 @@ def _index(t: Tensor, axes: Sequence[int], rows: str) -> int:
 
 
 def _reduce(t: Tensor, axes: Sequence[int], rows: str) -> int:
-    dropped = t.attrs[1] if t.prim == "reduce" else (t.attrs[1],)
+    dropped: tuple[int, ...] = t.attrs[1] if t.prim == "reduce" else (t.attrs[1],)
     if axes[0] == ALIKE:
         return ALIKE
     if axes[0] in dropped:
