@@ -58,7 +58,7 @@ class Bench:
         bound = []
         for job in jobs:
             places = [memory[n] for n in (*job.reads, *job.writes)]
-            if job.kernel.sizes:
+            if job.kernel.sizes and not self.gpu.dialect.sizes_are_arguments:
                 sizes = np.zeros(-(-len(job.kernel.sizes) // 4) * 4, np.int32)
                 sizes[: len(job.kernel.sizes)] = job.kernel.sizes
                 places.append(self.gpu.write(sizes))

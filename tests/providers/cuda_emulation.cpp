@@ -38,9 +38,19 @@ void __syncthreads() { stop_at(AT_GROUP); }
 
 // --- a warp ---
 
-struct Warp { unsigned int a[32][4], b[32][2]; const char* line[32]; };
+struct Warp { unsigned int a[32][4], b[32][2]; const char* line[32]; unsigned long long bits[32]; };
 static Warp warps[32];
 static inline Warp& warp_here() { return warps[threadIdx.x / 32]; }
+
+unsigned long long exchanged(unsigned long long bits, int apart) {
+  warp_here().bits[threadIdx.x % 32] = bits;
+  stop_at(AT_WARP);
+  bits = warp_here().bits[(threadIdx.x % 32) ^ apart];
+  stop_at(AT_WARP);
+  return bits;
+}
+float minimum(float x, float y) { return x != x ? x : y != y ? y : x < y ? x : y; }
+float maximum(float x, float y) { return x != x ? x : y != y ? y : x > y ? x : y; }
 
 float half_value(unsigned int h) {
   unsigned int sign = h >> 15, exponent = h >> 10 & 31, mantissa = h & 1023;

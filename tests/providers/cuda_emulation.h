@@ -47,10 +47,22 @@ void copy_16(void* to, const void* from, bool inside);
 float half_value(unsigned int bits);
 unsigned int half_bits(float x);
 void copies_begin();
+float minimum(float x, float y);
+float maximum(float x, float y);
+unsigned long long exchanged(unsigned long long bits, int apart);
+template <class T> static inline T __shfl_xor_sync(unsigned int, T value, int apart) {
+  unsigned long long bits = 0;
+  memcpy(&bits, &value, sizeof value);
+  bits = exchanged(bits, apart);
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
 void copies_wait_but_one();
 
+template <class T> struct Argument { static T of(void* given) { return *(T*)given; } };
+template <class T> struct Argument<T*> { static T* of(void* given) { return (T*)given; } };
 template <class... A, size_t... I> static void call(void (*f)(A...), void** given, std::index_sequence<I...>) {
-  f((A)given[I]...);
+  f(Argument<A>::of(given[I])...);
 }
 template <class... A> static void call_all(void (*f)(A...), void** given) {
   call(f, given, std::make_index_sequence<sizeof...(A)>());

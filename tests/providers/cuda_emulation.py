@@ -53,6 +53,14 @@ def _compiled(source: str) -> Any:
     return ctypes.CDLL(f"{path}.so").run_kernel
 
 
+def run(source: str, arguments: Sequence[Any], groups: tuple[int, int, int], threads: int) -> None:
+    """A launch as a driver gets it: addresses and sizes."""
+    pointers = (ctypes.c_void_p * len(arguments))(
+        *(a if isinstance(a, int) else ctypes.addressof(a) for a in arguments)
+    )  # fmt: skip
+    _compiled(source)(pointers, (ctypes.c_int * 3)(*groups), threads, 0, 0)
+
+
 def launch(kernel: Kernel, arrays: Sequence[np.ndarray], backwards: bool = False, eager: bool = False) -> None:
     """Run a kernel on its operands and outputs (C-contiguous).
 
@@ -60,8 +68,7 @@ def launch(kernel: Kernel, arrays: Sequence[np.ndarray], backwards: bool = False
     are waited for.
     """
     given = [*arrays]
-    if kernel.sizes:
-        given.append(np.array(kernel.sizes, np.int32))
+    given += [np.array([n], np.int32) for n in kernel.sizes]
     if kernel.checked:
         given.append(np.zeros(1, np.uint32))
     pointers = (ctypes.c_void_p * len(given))(*(a.ctypes.data for a in given))

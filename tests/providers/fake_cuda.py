@@ -156,7 +156,7 @@ class FakeCuda(Machine):
 
     def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[Any, ...]:
         assert name in self.objects[module]
-        return self._answer("cuModuleGetFunction", self.handle())
+        return self._answer("cuModuleGetFunction", self.function(module))
 
     def cuLaunchKernel(self, function: Any, gx: int, gy: int, gz: int, tx: int, ty: int, tz: int, shared: int, stream: Any,
                        arguments: int, extra: int) -> tuple[Any, ...]:  # fmt: skip

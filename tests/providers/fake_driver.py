@@ -8,6 +8,7 @@ that their arguments lie in living allocations. Errors can be ordered.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,14 @@ class Event:
     at_ns: int = 0
 
 
+@dataclass(frozen=True)
+class Function:
+    """A kernel: its text, where the imitated compiler has left it in the code, and what its arguments are."""
+
+    text: str
+    kinds: list[str]
+
+
 @dataclass
 class Machine:
     """One or more GPUs.
@@ -34,6 +43,7 @@ class Machine:
         failures: function -> the error that its next call answers.
         log: what was started, in order.
         pinnable: how many bytes of host memory can be pinned.
+        compute: does what a kernel's text says, given its arguments, groups and threads; None: kernels compute nothing.
     """
 
     memory_nbytes: int = 1 << 30
@@ -48,6 +58,7 @@ class Machine:
     captured: list[Any] | None = None
     streams: dict[int, deque[tuple[Any, ...]]] = field(default_factory=lambda: {0: deque()})
     objects: dict[int, Any] = field(default_factory=dict)
+    compute: Callable[[str, list[Any], tuple[int, int, int], int], None] | None = None
     _handles: int = 1000
 
     def __post_init__(self) -> None:
@@ -163,19 +174,35 @@ class Machine:
         assert 0 < grid[0] < 1 << 31
         assert 0 < grid[1] < 65536 and 0 < grid[2] < 65536
         assert 0 < block[0] * block[1] * block[2] <= 1024
-        first = ctypes.cast(ctypes.c_void_p(arguments), ctypes.POINTER(ctypes.c_void_p))[0]
-        assert first is not None
-        address = ctypes.c_uint64.from_address(first).value
-        assert self.inside(address, 1), hex(address)
+        work = self._work(function, grid, block[0], self.arguments(function, arguments))
         if self.captured is not None:
-            self.captured.append(function)
+            self.captured.append(work)
             return
         self.log.append("launch")
-        self.push(stream, "do", self._tick(1))
+        self.push(stream, "do", work)
 
-    def _tick(self, count: int) -> Callable[[], None]:
+    def arguments(self, function: int, address: int) -> list[Any]:
+        """Copies of a kernel's arguments, as a driver makes them when the launch is asked for: addresses and sizes."""
+        places = ctypes.cast(ctypes.c_void_p(address), ctypes.POINTER(ctypes.c_void_p))
+        found: list[Any] = []
+        for i, kind in enumerate(self.objects[function].kinds):
+            place = places[i]
+            assert place is not None, f"argument {i} has no place"
+            if kind == "int":
+                found.append(ctypes.c_int32(ctypes.c_int32.from_address(place).value))
+                continue
+            found.append(ctypes.c_uint64.from_address(place).value)
+            assert self.inside(found[-1], 1), f"argument {i}: {found[-1]:#x} is in no allocation"
+            assert found[-1] % 4 == 0, f"argument {i}: {found[-1]:#x} is not aligned"
+        return found
+
+    def _work(self, function: int, grid: tuple[int, int, int], threads: int, given: list[Any]) -> Callable[[], None]:
+        text = self.objects[function].text
+
         def run() -> None:
-            self.clock_ns += KERNEL_NS * count
+            self.clock_ns += KERNEL_NS
+            if self.compute is not None and text:
+                self.compute(text, given, grid, threads)
 
         return run
 
@@ -183,9 +210,16 @@ class Machine:
         count = len(self.objects[graph])
         self.log.append(f"graph of {count}")
         for work in self.objects[graph]:
-            self.push(stream, "do", work if callable(work) else self._tick(1))
+            self.push(stream, "do", work)
 
     def load(self, code: bytes) -> int:
         assert code[:4] == b"\x7fELF"
         assert b"main_kernel" in code
         return self.handle(code)
+
+    def function(self, module: int) -> int:
+        """The module's kernel; one without a text has one argument that is an address."""
+        text = self.objects[module].partition(b"main_kernel\0")[2].decode(errors="replace")
+        arguments = re.search(r"main_kernel\((.*?)\) \{", text)
+        kinds = ["address" if "*" in a else "int" for a in arguments[1].split(", ")] if arguments else ["address"]
+        return self.handle(Function(text, kinds))

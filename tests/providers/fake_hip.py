@@ -155,7 +155,7 @@ class FakeHip(Machine):
     def hipModuleGetFunction(self, function: Any, module: Any, name: bytes) -> int:
         assert name == b"main_kernel"
         assert self.objects[self._pointer(module)]
-        return self._give("hipModuleGetFunction", function, self.handle())
+        return self._give("hipModuleGetFunction", function, self.function(self._pointer(module)))
 
     def hipModuleLaunchKernel(self, function: Any, gx: int, gy: int, gz: int, tx: int, ty: int, tz: int, shared: int,
                               stream: Any, arguments: Any, extra: None) -> int:  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cuda_emulation
 import offline_hip
 import pytest
 from fake_cuda import FakeCuda
@@ -22,16 +23,21 @@ Compiler = Callable[[str, Any], bytes]
 
 
 @contextlib.contextmanager
-def imitated(kind: str) -> Iterator[dict[str, None]]:
-    """The provider of a kind works, on an imitated machine; the dict fills with the texts that it would compile."""
+def imitated(kind: str, computes: bool = False) -> Iterator[dict[str, None]]:
+    """The provider of a kind works, on an imitated machine; the dict fills with the texts that it would compile.
+
+    `computes`: CUDA's kernels do what their text says (cuda_emulation).
+    """
     texts: dict[str, None] = {}
 
     def compiled(source: str, architecture: object) -> bytes:
         texts.setdefault(source)
-        return CODE
+        return CODE + b"\0" + source.encode()
 
     with pytest.MonkeyPatch.context() as patch:
         machine = FakeCuda() if kind == "cuda" else FakeHip()
+        if computes:
+            machine.compute = cuda_emulation.run
         module, compiler = (cuda, nvrtc) if kind == "cuda" else (hip, hiprtc)
         patch.setattr(module, "driver" if kind == "cuda" else "runtime", lambda: machine)
         patch.setattr(module, "_opened", {})

@@ -208,7 +208,7 @@ class CudaDevice(StreamDevice):
         halves = (DType.FLOAT16, DType.BFLOAT16)
         units = (*halves, DType.FLOAT) if setup.tf32 else halves
         limits = Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y"))
-        dialect = Cuda(limits, units if capability >= TENSOR_CORES else ())
+        dialect = Cuda(limits, units if capability >= TENSOR_CORES else (), capability)
         super().__init__(CudaDriver(), setup, described(setup.index), dialect)
         self._libraries: dict[LibraryOptions, CudaLibraries] = {}
         self._started: dict[str, Any] = {}

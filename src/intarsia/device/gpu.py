@@ -70,7 +70,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel on memory: operands, outputs, sizes and status in the order of its text's bindings. `node`: whose it is."""
+    """A kernel on memory: operands, outputs, sizes (where they are no arguments) and status in the order of its text's bindings.
+    `node`: whose it is."""
 
     kernel: Kernel
     program: Any

@@ -50,23 +50,34 @@ def compiled(source: str, architecture: int) -> bytes:
     Raises:
         EPFail: the compiler refuses the text; the message has its log.
     """
-    return cached("cubin-" + content_key(source, str(architecture), version()), lambda: _compiled(source, architecture))
+    return cached("cubin-" + content_key(source, str(architecture), version()), lambda: _compiled(source, architecture)[0])
 
 
-def _compiled(source: str, architecture: int) -> bytes:
+def reported(source: str, architecture: int) -> tuple[bytes, str]:
+    """The cubin with the lines of the text in it, and what the assembler says of registers, spills and shared memory.
+
+    Raises:
+        EPFail: as `compiled`.
+    """
+    return _compiled(source, architecture, (b"--ptxas-options=-v", b"-lineinfo"))
+
+
+def _compiled(source: str, architecture: int, besides: tuple[bytes, ...] = ()) -> tuple[bytes, str]:
+    """Machine code and log."""
     from cuda.bindings import nvrtc
 
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     try:
-        options = [f"--gpu-architecture=sm_{architecture}".encode()]
+        options = [f"--gpu-architecture=sm_{architecture}".encode(), *besides]
         error, *_ = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
+        nvrtc.nvrtcGetProgramLog(program, log)
+        text = log.decode(errors="replace")
         if error != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
-            nvrtc.nvrtcGetProgramLog(program, log)
-            raise EPFail(f"NVRTC refuses a kernel for sm_{architecture}: {log.decode(errors='replace')}\n{source}")
+            raise EPFail(f"NVRTC refuses a kernel for sm_{architecture}: {text}\n{source}")
         code = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
-        return bytes(code)
+        return bytes(code), text
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -254,10 +254,12 @@ class StreamDevice(Gpu):
             return self._ask(self._driver.function(code), "could not load a kernel")
 
     def bind(self, launch: Launch) -> Call:
-        values = np.array([s.memory.buffer + s.offset for s in launch.bindings], np.uint64)
-        pointers = (values.ctypes.data + 8 * np.arange(len(values))).astype(np.uint64)
-        key = (id(launch.program), values.tobytes(), launch.kernel.groups)
         kernel = launch.kernel
+        addresses = [s.memory.buffer + s.offset for s in launch.bindings]
+        before = sum(kernel.windows)  # operands and outputs; then sizes, each in a word of its own, then the status
+        values = np.array([*addresses[:before], *(n & 0xFFFFFFFF for n in kernel.sizes), *addresses[before:]], np.uint64)
+        pointers = (values.ctypes.data + 8 * np.arange(len(values))).astype(np.uint64)
+        key = (id(launch.program), values.tobytes(), kernel.groups)
         address = pointers.ctypes.data
         return Call(launch.program, kernel.groups, kernel.threads, values, address, key, launch.node, pointers)
 

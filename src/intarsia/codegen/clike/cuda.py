@@ -65,7 +65,16 @@ HALF_BITS = """__device__ __forceinline__ unsigned int half_bits(float x) {
   return bits;
 }"""
 """float16 from and to float32, to the nearest, by the processor's own instructions."""
-FUNCTIONS = (TENSOR_FUNCTIONS, HALF_VALUE, HALF_BITS)
+EXTREMA = "\n".join(
+    f"""__device__ __forceinline__ float {name}(float x, float y) {{
+  float r;
+  asm("{op}.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}}"""
+    for name, op in (("minimum", "min"), ("maximum", "max"))
+)
+"""NaN where either is, from compute capability 8.0 on."""
+FUNCTIONS = (TENSOR_FUNCTIONS, HALF_VALUE, HALF_BITS, EXTREMA)
 """Everything that stands before kernels, each as a whole and once."""
 
 
@@ -75,18 +84,32 @@ class Cuda(Dialect):
     Args:
         limits: of the device.
         matrix_units: types of factors whose products are given to tensor cores; float32 is rounded to TF32 there.
+        capability: 10 * major + minor of the compute capability.
     """
 
     name: ClassVar[str] = "CUDA C"
+    sizes_are_arguments: ClassVar[bool] = True
+    guards: ClassVar[bool] = True
+    warp: ClassVar[int] = 32
 
-    def __init__(self, limits: Limits | None = None, matrix_units: Iterable[DType] = ()) -> None:
+    def __init__(
+        self, limits: Limits | None = None, matrix_units: Iterable[DType] = (), capability: int = TENSOR_CORES
+    ) -> None:
+        self.capability = capability
         self.limits = limits or Limits(buffers=64, threads=256, shared_nbytes=49152, groups=65535)
         self.matrix_units = frozenset(matrix_units)
 
     def preamble(self, kernel: KernelParts) -> list[str]:
         text = "\n".join(kernel.body)
         used = {"half_bits(": HALF_BITS, "half_value(": HALF_VALUE, "copies_begin();": TENSOR_FUNCTIONS}
-        return [functions for name, functions in used.items() if name in text]
+        found = [functions for name, functions in used.items() if name in text]
+        return [*found, *([EXTREMA] if "maximum(" in text or "minimum(" in text else [])]
+
+    def extremum(self, op: str, a: str, b: str) -> str | None:
+        return f"{op}imum({a}, {b})" if self.capability >= TENSOR_CORES else None
+
+    def exchanged(self, value: str, apart: str) -> str:
+        return f"__shfl_xor_sync(0xffffffffu, {value}, {apart})"
 
     def decode_half(self, bits: str) -> str | None:
         return f"half_value({bits})"

@@ -140,6 +140,9 @@ class Dialect:
     tuning: Tuning = GPU
     matrix_units: frozenset[DType] = frozenset()  # types of factors that `tensor` has products of
     typed_buffers: ClassVar[bool] = False  # a buffer that is read by vectors has them as its elements
+    guards: ClassVar[bool] = False  # `select` evaluates what it takes and nothing else: a read may stand in it
+    warp: ClassVar[int] = 0  # threads that run in step and exchange values by `exchanged`; 0: as many as the device likes
+    sizes_are_arguments: ClassVar[bool] = False  # each size is an argument of its own: no kernel begins by waiting for memory
 
     # --- what is there ---
 
@@ -239,9 +242,17 @@ class Dialect:
         """The bits, a U32, of a float32 rounded to float16, where the language has that; None: by arithmetic."""
         return None
 
+    def extremum(self, op: str, a: str, b: str) -> str | None:
+        """min or max of two float32, NaN where either is, where the language has that; None: by comparisons."""
+        return None
+
+    def exchanged(self, value: str, apart: str) -> str:
+        """The value that the thread of the warp has whose number differs in the bit `apart`."""
+        raise NotImplementedError
+
     def parameter(self, position: int) -> str:
-        """A size of the kernel's, an I32."""
-        return f"P[{position}]"
+        """A size of the kernel's, an I32; "" where it is an argument, `p<position>`."""
+        return f"P[{position}]" if not self.sizes_are_arguments else ""
 
     # --- vectors of four ---
 
@@ -311,7 +322,7 @@ class Dialect:
         """The whole text, with one entry point "main_kernel"."""
         arguments = [f"const {self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.operands]
         arguments += [f"{self.element(b.dtype)}* __restrict__ {b.name}" for b in kernel.outputs]
-        arguments += ["const int* __restrict__ P"] if kernel.parameters else []
+        arguments += [f"const int p{i}" for i in range(kernel.parameters)]
         arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
         lines = self.preamble(kernel)
         lines += [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
@@ -325,7 +336,7 @@ class KernelParts:
 
     Attributes:
         operands, outputs: in the order in which they are bound.
-        parameters: how many sizes follow, as one buffer.
+        parameters: how many sizes follow, as one buffer or as arguments.
         checked: whether the status word follows.
         shared: (name, kind, count, width) of arrays that a group shares.
         threads: of one group, along x.

@@ -243,6 +243,8 @@ class Elements:
 
     def extremum(self, op: str, x: str, y: str, kind: Kind, block: Block) -> str:
         """min or max that is NaN where either is."""
+        if kind is Kind.F32 and (text := self.dialect.extremum(op, x, y)) is not None:
+            return self.let(block, text, kind)
         picked = self.one_of(block, f"({x} {'<' if op == 'min' else '>'} {y})", x, y, kind)
         return picked if _is_literal(x) else self.one_of(block, self.is_nan(x, kind, block), x, picked, kind)
 

@@ -22,6 +22,8 @@ class Hip(Dialect):
     """
 
     name: ClassVar[str] = "HIP C"
+    sizes_are_arguments: ClassVar[bool] = True
+    guards: ClassVar[bool] = True
     vector_type: ClassVar[str] = "f4"
     vectors: ClassVar[Mapping[str, str]] = {
         "float": "f4", "int": "i4", "unsigned int": "u4", "short": "s4", "unsigned short": "us4", "signed char": "c4",

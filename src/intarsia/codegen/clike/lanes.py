@@ -152,6 +152,16 @@ class _Lanes(Values):
             self.scattered |= {t.attrs[0]}
         return super()._write_input(t, at, block)
 
+    def _guarded(self, t: Tensor, at: list[Index], block: Block) -> str:
+        """Only where lanes read an element each: what is not padded along the last axis may be read by vectors."""
+        last = self._last()
+        if not any(_has(i, n) for i, low, high in zip(at, *t.attrs, strict=True) if low or high for n in last):
+            return ""
+        found = super()._guarded(t, at, block)
+        if found:
+            self.scattered |= {t.args[0].attrs[0]}
+        return found
+
     def _last(self) -> list[str]:
         return [n for n in (f"a{len(self.sizes_of) - 1}", "start") if n in self.bounds]
 

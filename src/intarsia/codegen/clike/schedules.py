@@ -215,10 +215,16 @@ def _row_kernel(dialect: Dialect, rows: Rows, order: Sequence[tuple[Tensor, Sequ
     count, length = (_extent(*(sizes[i] for i in axes)) for axes in (rows.outer, rows.inner))
     threads = 32 if max(rows.length, length) <= 256 else min(256, dialect.limits.threads)
     d = dialect
-    v.top.write(d.let("row", Kind.I32, f"({d.group[1]} * {d.groups_across} + {d.group[0]})"))
+    together = _ROWS_TOGETHER if threads == d.warp and count >= _MANY_ROWS else 1
+    group = f"({d.group[1]} * {d.groups_across} + {d.group[0]})"
+    if together > 1:  # a warp for each row, and nothing that warps of a group wait for
+        v.top.write(d.let("lane", Kind.I32, f"({d.local} % {d.warp})"), d.let("warp", Kind.I32, f"({d.local} / {d.warp})"))
+        group = f"({group} * {together} + warp)"
+    lane = "lane" if together > 1 else d.local
+    v.top.write(d.let("row", Kind.I32, group))
     body = Block(v.top, ("row",))
-    v.cooperative = (body, lambda *given: _together(v, threads, *given))
-    v.make_room(threads, bool(order))
+    v.cooperative = (body, lambda *given: _together(v, threads, lane, *given))
+    v.make_room(threads, together, bool(order))
     outer = regroup([("v", "row")], [count], [sizes[i] for i in rows.outer])
     inner = regroup([("v", "j")], [length], [sizes[i] for i in rows.inner])
     at: list[Index] = [("c", 0)] * root.rank
@@ -231,11 +237,11 @@ def _row_kernel(dialect: Dialect, rows: Rows, order: Sequence[tuple[Tensor, Sequ
     value = v.value(root, at, along)
     place = v.index(linear(at, root.shape), along)
     v.store(out, root.dtype, place, value, along)
-    body.nest(d.loop("j", d.local, v.number(length), str(threads)), along)
-    grid = _grid(dialect, count)
+    body.nest(d.loop("j", lane, v.number(length), str(threads)), along)
+    grid = _grid(dialect, -(-count // together))
     # The same for a whole group, so that there may be barriers in it; but pocl 3.1 compiles some of these wrongly.
-    v.top.nest("{" if math.prod(grid) == count else f"if (row < {v.number(count)}) {{", body)
-    return _finished(v, grid, threads), v.seen if v.wanted else []
+    v.top.nest("{" if math.prod(grid) * together == count else f"if (row < {v.number(count)}) {{", body)
+    return _finished(v, grid, threads * together), v.seen if v.wanted else []
 
 
 class _RowValues(Values):
@@ -264,12 +270,13 @@ class _RowValues(Values):
         self.seen.append((t, at))
         return found
 
-    def make_room(self, threads: int, some: bool) -> None:
-        """As far as there is some, in steps of powers of two: rows of many lengths are one text."""
+    def make_room(self, threads: int, together: int, some: bool) -> None:
+        """As far as there is some, in steps of powers of two: rows of many lengths are one text. `together`: rows of a group."""
         if not some:
             self._kept.clear()
             return
-        left = (min(self.dialect.limits.shared_nbytes, _MOST_KEPT) - 8 * threads) // 4
+        self.together = together
+        left = (min(self.dialect.limits.shared_nbytes, _MOST_KEPT) - 8 * threads) // (4 * together)
         for key, kept in list(self._kept.items()):
             room = 1 << max(_extent(kept.tensor.shape[kept.axis]) - 1, 0).bit_length()
             if room > left:
@@ -286,16 +293,25 @@ class _RowValues(Values):
         known = block.memo.get(("kept", id(t), name))
         if known is None:
             if kept.loop and others == kept.others:
-                known = self.elements.let(block, f"{kept.shared}[{name}]", KINDS[t.dtype])
+                known = self.elements.let(block, self._place_of(kept, name), KINDS[t.dtype])
             else:
                 known = super().value(t, at, block)
                 if not kept.loop:
                     kept.loop, kept.others = name, others
-                    kept.shared = self.share(KINDS[t.dtype], kept.room)
-                    block.write(f"{kept.shared}[{name}] = {known};")
+                    kept.shared = self.share(KINDS[t.dtype], kept.room * self.together)
+                    block.write(f"{self._place_of(kept, name)} = {known};")
             if others == kept.others:
                 block.memo["kept", id(t), name] = known
         return known
+
+
+    together = 1
+
+    def _place_of(self, kept: _Kept, name: str) -> str:
+        return f"{kept.shared}[{f'warp * {kept.room} + ' if self.together > 1 else ''}{name}]"
+
+
+_ROWS_TOGETHER, _MANY_ROWS = 4, 1024  # rows of a group where a warp has a row, and from how many rows on
 
 
 @dataclass
@@ -329,16 +345,19 @@ _COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh aco
 
 
 def _together(
-    v: Values, threads: int, t: Tensor, op: str, extents: list[int], element: Callable[[list[Index], Block], str], block: Block
-) -> str:
-    """A reduction by all threads of the group: each its share, then halves upon halves through shared memory."""
+    v: Values, threads: int, lane: str, t: Tensor, op: str, extents: list[int],
+    element: Callable[[list[Index], Block], str], block: Block,
+) -> str:  # fmt: skip
+    """A reduction by all threads of a row: each its share, then halves upon halves, in a warp or through shared memory."""
     kind, d = KINDS[t.dtype], v.dialect
     partial = v.elements.variable(block, v.identity(op, t.dtype), kind)
     name, total = v.elements.fresh("k"), _extent(*extents)
     inner = Block(block, (name,))
     value = element(regroup([("v", name)], [total], extents), inner)
     inner.write(f"{partial} = {v.combined(op, partial, value, t.dtype, inner)};")
-    block.nest(d.loop(name, d.local, v.number(total), str(threads)), inner)
+    block.nest(d.loop(name, lane, v.number(total), str(threads)), inner)
+    if d.warp:
+        return _by_warps(v, threads, t, op, partial, block)
     held = Kind.U32 if kind is Kind.BOOL else kind
     shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads))
 
@@ -358,6 +377,31 @@ def _together(
     halves.write(d.barrier)
     block.nest(d.loop("h", "0", str(threads.bit_length() - 1)), halves)
     return loaded("0", block)
+
+
+def _by_warps(v: Values, threads: int, t: Tensor, op: str, partial: str, block: Block) -> str:
+    """What the threads of a row have, reduced: all of them get the same."""
+    kind, d = KINDS[t.dtype], v.dialect
+    step = Block(block)
+    if kind is Kind.BOOL:
+        theirs = f"({d.exchanged(d.select(partial, '1u', '0u'), 'apart')} != 0u)"
+    else:
+        theirs = d.exchanged(partial, "apart")
+    step.write(f"{partial} = {v.combined(op, partial, v.elements.let(step, theirs, kind), t.dtype, step)};")
+    block.write("#pragma unroll")
+    block.nest(f"for (int apart = {d.warp // 2}; apart > 0; apart /= 2) {{", step)
+    if threads <= d.warp:
+        return partial
+    held = Kind.U32 if kind is Kind.BOOL else kind
+    shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads // d.warp))
+    stored = d.select(partial, "1u", "0u") if kind is Kind.BOOL else partial
+    first = f"if ({d.local} % {d.warp} == 0) {{ {shared}[{d.local} / {d.warp}] = {stored}; }}"
+    block.write(d.barrier, first, d.barrier)
+    total = ""
+    for i in range(threads // d.warp):
+        one = v.elements.let(block, f"({shared}[{i}] != 0u)" if kind is Kind.BOOL else f"{shared}[{i}]", kind)
+        total = v.combined(op, total, one, t.dtype, block) if total else one
+    return total
 
 
 # --- in order ---------------------------------------------------------------------------------------------------------

@@ -117,7 +117,8 @@ class Values:
         name = self._numbers.get(value)
         if name is None:
             name = self._numbers[value] = f"p{len(self.sizes)}"
-            self._prologue.append(self.dialect.let(name, Kind.I32, self.dialect.parameter(len(self.sizes))))
+            if text := self.dialect.parameter(len(self.sizes)):
+                self._prologue.append(self.dialect.let(name, Kind.I32, text))
             self.sizes.append(value)
         return name
 
@@ -300,14 +301,44 @@ class Values:
 
     def _write_pad(self, t: Tensor, at: list[Index], block: Block) -> str:
         (x, where), (fill, _) = operand_indices(t, at)
+        if self.dialect.guards and (guarded := self._guarded(t, at, block)):
+            return guarded
         value, outside = self.value(x, where, block), self.value(fill, [], block)
+        return self.elements.one_of(block, self._inside(t, at, block), value, outside, KINDS[t.dtype])
+
+    def _inside(self, t: Tensor, at: list[Index], block: Block) -> str:
+        """Whether an element of a padded tensor is one of what is padded."""
         inside = []
-        for i, d, low, high in zip(at, x.shape, *t.attrs, strict=True):
+        for i, d, low, high in zip(at, t.args[0].shape, *t.attrs, strict=True):
             if low == high == 0:
                 continue
             moved = self.index(add(i, of_dim(-low)), block)
-            inside.append(f"{moved} >= 0 && {moved} < {self.number(d)}")
-        return self.elements.one_of(block, f"({' && '.join(inside)})", value, outside, KINDS[t.dtype])
+            if self.dialect.guards:  # below zero is far above, as a number without a sign
+                first, second = (self.dialect.convert(n, Kind.I32, Kind.U32) for n in (moved, self.number(d)))
+                inside.append(f"{first} < {second}")
+            else:
+                inside.append(f"{moved} >= 0 && {moved} < {self.number(d)}")
+        return f"({' && '.join(inside)})"
+
+    def _guarded(self, t: Tensor, at: list[Index], block: Block) -> str:
+        """An element that is read only where it is inside, at an index that need not be kept in range; "" where it is no
+        element of memory."""
+        x, fill = t.args
+        while fill.prim in ("broadcast", "reshape"):
+            fill = fill.args[0]
+        if x.prim != "input" or fill.prim != "scalar" or self.dialect.packed(t.dtype) > 1 or 0 in x.shape:
+            return ""
+        number = fill.attrs[0]
+        if t.dtype not in AS_THEY_ARE and (t.dtype not in _ZERO_IS_ZERO or number != 0):
+            return ""
+        moved = [add(i, of_dim(-low)) for i, low in zip(at, t.attrs[0], strict=True)]
+        offset = linear(moved, x.shape)
+        if may_miss(offset):
+            return ""
+        buffer = self.operand(x.attrs[0], x.dtype, int(product(x.shape)))  # type: ignore[arg-type]
+        outside = self.elements.literal(number, KINDS[t.dtype]) if t.dtype in AS_THEY_ARE else "0"
+        inside = self._inside(t, at, block)
+        return self.decoded(self.dialect.select(inside, self.read(buffer, self.index(offset, block)), outside), t.dtype, block)
 
     def _write_concat(self, t: Tensor, at: list[Index], block: Block) -> str:
         axis, end = t.attrs[0], 0
@@ -396,6 +427,7 @@ def _counted(t: Tensor, at: Sequence[Index]) -> Index | None:
     return at[t.attrs[0]] if t.prim == "iota" else None
 
 
+_ZERO_IS_ZERO = (DType.FLOAT16, DType.BFLOAT16)  # whose 0 is bits of 0
 AS_THEY_ARE = frozenset(
     (DType.FLOAT, DType.DOUBLE, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT32, DType.UINT64,
      DType.UINT8, DType.UINT16)

@@ -157,7 +157,9 @@ class Plan:
         return int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
 
     def _upload_sizes(self) -> tuple[Slice | None, list[int]]:
-        """The sizes of all kernels as one constant, and where each kernel's begin."""
+        """The sizes of all kernels as one constant, and where each kernel's begin; nothing where they are arguments."""
+        if self.gpu.dialect.sizes_are_arguments:
+            return None, []
         rows: list[np.ndarray] = []
         at: list[int] = []
         total = 0
@@ -227,8 +229,7 @@ class Plan:
         bindings = []
         for name, windows in zip((*job.reads, *job.writes), job.kernel.windows, strict=True):
             bindings += _windows(self._where(name, outside, state), windows, job.kernel.window_nbytes)
-        if job.kernel.sizes:
-            assert self._sizes is not None
+        if job.kernel.sizes and self._sizes is not None:
             bindings.append(Slice(self._sizes.memory, self._sizes_at[i], 4 * len(job.kernel.sizes)))
         if i in self._scratch:
             bindings.append(self._where(_scratch_of(i), outside, state))

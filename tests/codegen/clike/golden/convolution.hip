@@ -1,15 +1,7 @@
 typedef float f4 __attribute__((ext_vector_type(4)));
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4, const int p5, const int p6) {
   __shared__ f4 shared0[64];
   __shared__ f4 shared1[128];
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
-  const int p4 = P[4];
-  const int p5 = P[5];
-  const int p6 = P[6];
-  const int p7 = P[7];
   const int z = (int)blockIdx.z;
   const int m0 = (int)blockIdx.y * 16;
   const int n0 = (int)blockIdx.x * 32;
@@ -83,96 +75,76 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
         float part28 = 0.0f;
         {
           const int gk = gk0;
-          const int v29 = ((gk > p1) ? p1 : gk);
-          const int v30 = ((v29 < 0) ? 0 : v29);
-          const int v31 = (v30 / p3);
-          const int v32 = (v31 * p4);
-          const int v36 = (v30 / 3);
-          const int v37 = (v36 % 3);
-          const int v45 = (v30 % 3);
+          const int v32 = ((gk > p1) ? p1 : gk);
+          const int v33 = ((v32 < 0) ? 0 : v32);
+          const int v34 = (v33 / 3);
+          const int v35 = (v34 % 3);
+          const int v39 = (v33 % 3);
+          const int v42 = (v33 / p5);
+          const int v43 = (v42 * p6);
           {
             const int gn = gn0;
-            const int v33 = ((gn > p5) ? p5 : gn);
-            const int v34 = ((v33 < 0) ? 0 : v33);
-            const int v35 = (v34 / p6);
-            const int v38 = (v35 + v37);
-            const int v39 = (v38 + (-1));
-            const int v40 = ((v39 > p7) ? p7 : v39);
-            const int v41 = ((v40 < 0) ? 0 : v40);
-            const int v42 = (v41 * p6);
-            const int v43 = (v32 + v42);
-            const int v44 = (v34 % p6);
-            const int v46 = (v44 + v45);
-            const int v47 = (v46 + (-1));
-            const int v48 = ((v47 > p7) ? p7 : v47);
-            const int v49 = ((v48 < 0) ? 0 : v48);
-            const int v50 = (v43 + v49);
-            const float v51 = X1[v50];
-            const float v52 = ((v39 >= 0 && v39 < p6 && v47 >= 0 && v47 < p6) ? v51 : 0.0f);
-            part25 = ((gk < p0 && gn < p4) ? v52 : 0.0f);
+            const int v29 = ((gn > p3) ? p3 : gn);
+            const int v30 = ((v29 < 0) ? 0 : v29);
+            const int v31 = (v30 / p4);
+            const int v36 = (v31 + v35);
+            const int v37 = (v36 + (-1));
+            const int v38 = (v30 % p4);
+            const int v40 = (v38 + v39);
+            const int v41 = (v40 + (-1));
+            const int v44 = (v37 * p4);
+            const int v45 = (v43 + v44);
+            const int v46 = (v45 + v41);
+            const float v47 = (((unsigned int)(v37) < (unsigned int)(p4) && (unsigned int)(v41) < (unsigned int)(p4)) ? X1[v46] : 0.0f);
+            part25 = ((gk < p0 && gn < p6) ? v47 : 0.0f);
           }
           {
             const int gn = gn0 + 1;
-            const int v53 = ((gn > p5) ? p5 : gn);
-            const int v54 = ((v53 < 0) ? 0 : v53);
-            const int v55 = (v54 / p6);
-            const int v56 = (v55 + v37);
-            const int v57 = (v56 + (-1));
-            const int v58 = ((v57 > p7) ? p7 : v57);
-            const int v59 = ((v58 < 0) ? 0 : v58);
-            const int v60 = (v59 * p6);
-            const int v61 = (v32 + v60);
-            const int v62 = (v54 % p6);
-            const int v63 = (v62 + v45);
-            const int v64 = (v63 + (-1));
-            const int v65 = ((v64 > p7) ? p7 : v64);
-            const int v66 = ((v65 < 0) ? 0 : v65);
-            const int v67 = (v61 + v66);
-            const float v68 = X1[v67];
-            const float v69 = ((v57 >= 0 && v57 < p6 && v64 >= 0 && v64 < p6) ? v68 : 0.0f);
-            part26 = ((gk < p0 && gn < p4) ? v69 : 0.0f);
+            const int v48 = ((gn > p3) ? p3 : gn);
+            const int v49 = ((v48 < 0) ? 0 : v48);
+            const int v50 = (v49 / p4);
+            const int v51 = (v50 + v35);
+            const int v52 = (v51 + (-1));
+            const int v53 = (v49 % p4);
+            const int v54 = (v53 + v39);
+            const int v55 = (v54 + (-1));
+            const int v56 = (v52 * p4);
+            const int v57 = (v43 + v56);
+            const int v58 = (v57 + v55);
+            const float v59 = (((unsigned int)(v52) < (unsigned int)(p4) && (unsigned int)(v55) < (unsigned int)(p4)) ? X1[v58] : 0.0f);
+            part26 = ((gk < p0 && gn < p6) ? v59 : 0.0f);
           }
           {
             const int gn = gn0 + 2;
-            const int v70 = ((gn > p5) ? p5 : gn);
-            const int v71 = ((v70 < 0) ? 0 : v70);
-            const int v72 = (v71 / p6);
-            const int v73 = (v72 + v37);
-            const int v74 = (v73 + (-1));
-            const int v75 = ((v74 > p7) ? p7 : v74);
-            const int v76 = ((v75 < 0) ? 0 : v75);
-            const int v77 = (v76 * p6);
-            const int v78 = (v32 + v77);
-            const int v79 = (v71 % p6);
-            const int v80 = (v79 + v45);
-            const int v81 = (v80 + (-1));
-            const int v82 = ((v81 > p7) ? p7 : v81);
-            const int v83 = ((v82 < 0) ? 0 : v82);
-            const int v84 = (v78 + v83);
-            const float v85 = X1[v84];
-            const float v86 = ((v74 >= 0 && v74 < p6 && v81 >= 0 && v81 < p6) ? v85 : 0.0f);
-            part27 = ((gk < p0 && gn < p4) ? v86 : 0.0f);
+            const int v60 = ((gn > p3) ? p3 : gn);
+            const int v61 = ((v60 < 0) ? 0 : v60);
+            const int v62 = (v61 / p4);
+            const int v63 = (v62 + v35);
+            const int v64 = (v63 + (-1));
+            const int v65 = (v61 % p4);
+            const int v66 = (v65 + v39);
+            const int v67 = (v66 + (-1));
+            const int v68 = (v64 * p4);
+            const int v69 = (v43 + v68);
+            const int v70 = (v69 + v67);
+            const float v71 = (((unsigned int)(v64) < (unsigned int)(p4) && (unsigned int)(v67) < (unsigned int)(p4)) ? X1[v70] : 0.0f);
+            part27 = ((gk < p0 && gn < p6) ? v71 : 0.0f);
           }
           {
             const int gn = gn0 + 3;
-            const int v87 = ((gn > p5) ? p5 : gn);
-            const int v88 = ((v87 < 0) ? 0 : v87);
-            const int v89 = (v88 / p6);
-            const int v90 = (v89 + v37);
-            const int v91 = (v90 + (-1));
-            const int v92 = ((v91 > p7) ? p7 : v91);
-            const int v93 = ((v92 < 0) ? 0 : v92);
-            const int v94 = (v93 * p6);
-            const int v95 = (v32 + v94);
-            const int v96 = (v88 % p6);
-            const int v97 = (v96 + v45);
-            const int v98 = (v97 + (-1));
-            const int v99 = ((v98 > p7) ? p7 : v98);
-            const int v100 = ((v99 < 0) ? 0 : v99);
-            const int v101 = (v95 + v100);
-            const float v102 = X1[v101];
-            const float v103 = ((v91 >= 0 && v91 < p6 && v98 >= 0 && v98 < p6) ? v102 : 0.0f);
-            part28 = ((gk < p0 && gn < p4) ? v103 : 0.0f);
+            const int v72 = ((gn > p3) ? p3 : gn);
+            const int v73 = ((v72 < 0) ? 0 : v72);
+            const int v74 = (v73 / p4);
+            const int v75 = (v74 + v35);
+            const int v76 = (v75 + (-1));
+            const int v77 = (v73 % p4);
+            const int v78 = (v77 + v39);
+            const int v79 = (v78 + (-1));
+            const int v80 = (v76 * p4);
+            const int v81 = (v43 + v80);
+            const int v82 = (v81 + v79);
+            const float v83 = (((unsigned int)(v76) < (unsigned int)(p4) && (unsigned int)(v79) < (unsigned int)(p4)) ? X1[v82] : 0.0f);
+            part28 = ((gk < p0 && gn < p6) ? v83 : 0.0f);
           }
         }
         shared1[line * 8 + place] = (f4){part25, part26, part27, part28};
@@ -180,70 +152,70 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
     }
     __syncthreads();
     for (int k = 0; k < 4; k += 1) {
-      const f4 y104 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
-      const f4 y105 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
-      const f4 y106 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
-      const f4 y107 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
-      const f4 x108 = shared0[(r0 + 0) * 4 + k];
-      total0 += x108.x * y104;
-      total0 += x108.y * y105;
-      total0 += x108.z * y106;
-      total0 += x108.w * y107;
-      const f4 x109 = shared0[(r0 + 1) * 4 + k];
-      total1 += x109.x * y104;
-      total1 += x109.y * y105;
-      total1 += x109.z * y106;
-      total1 += x109.w * y107;
+      const f4 y84 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const f4 y85 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const f4 y86 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const f4 y87 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const f4 x88 = shared0[(r0 + 0) * 4 + k];
+      total0 += x88.x * y84;
+      total0 += x88.y * y85;
+      total0 += x88.z * y86;
+      total0 += x88.w * y87;
+      const f4 x89 = shared0[(r0 + 1) * 4 + k];
+      total1 += x89.x * y84;
+      total1 += x89.y * y85;
+      total1 += x89.z * y86;
+      total1 += x89.w * y87;
     }
     __syncthreads();
   }
   for (int r = 0; r < 2; r += 1) {
-    const f4 sum110 = ((r == 0) ? total0 : total1);
+    const f4 sum90 = ((r == 0) ? total0 : total1);
     const int gm = row + r;
     if (gm < p2) {
-      const int v115 = (gm * p4);
+      const int v95 = (gm * p6);
       {
         const int gn = column + 0;
-        if (gn < p4) {
-          const float v111 = ((sum110.x > 0.0f) ? sum110.x : 0.0f);
-          const unsigned int v112 = (__float_as_uint(sum110.x) & 0x7fffffffu);
-          const bool v113 = (v112 > 0x7f800000u);
-          const float v114 = (v113 ? sum110.x : v111);
-          const int v116 = (v115 + gn);
-          Y0[v116] = v114;
+        if (gn < p6) {
+          const float v91 = ((sum90.x > 0.0f) ? sum90.x : 0.0f);
+          const unsigned int v92 = (__float_as_uint(sum90.x) & 0x7fffffffu);
+          const bool v93 = (v92 > 0x7f800000u);
+          const float v94 = (v93 ? sum90.x : v91);
+          const int v96 = (v95 + gn);
+          Y0[v96] = v94;
         }
       }
       {
         const int gn = column + 1;
-        if (gn < p4) {
-          const float v117 = ((sum110.y > 0.0f) ? sum110.y : 0.0f);
-          const unsigned int v118 = (__float_as_uint(sum110.y) & 0x7fffffffu);
-          const bool v119 = (v118 > 0x7f800000u);
-          const float v120 = (v119 ? sum110.y : v117);
-          const int v121 = (v115 + gn);
-          Y0[v121] = v120;
+        if (gn < p6) {
+          const float v97 = ((sum90.y > 0.0f) ? sum90.y : 0.0f);
+          const unsigned int v98 = (__float_as_uint(sum90.y) & 0x7fffffffu);
+          const bool v99 = (v98 > 0x7f800000u);
+          const float v100 = (v99 ? sum90.y : v97);
+          const int v101 = (v95 + gn);
+          Y0[v101] = v100;
         }
       }
       {
         const int gn = column + 2;
-        if (gn < p4) {
-          const float v122 = ((sum110.z > 0.0f) ? sum110.z : 0.0f);
-          const unsigned int v123 = (__float_as_uint(sum110.z) & 0x7fffffffu);
-          const bool v124 = (v123 > 0x7f800000u);
-          const float v125 = (v124 ? sum110.z : v122);
-          const int v126 = (v115 + gn);
-          Y0[v126] = v125;
+        if (gn < p6) {
+          const float v102 = ((sum90.z > 0.0f) ? sum90.z : 0.0f);
+          const unsigned int v103 = (__float_as_uint(sum90.z) & 0x7fffffffu);
+          const bool v104 = (v103 > 0x7f800000u);
+          const float v105 = (v104 ? sum90.z : v102);
+          const int v106 = (v95 + gn);
+          Y0[v106] = v105;
         }
       }
       {
         const int gn = column + 3;
-        if (gn < p4) {
-          const float v127 = ((sum110.w > 0.0f) ? sum110.w : 0.0f);
-          const unsigned int v128 = (__float_as_uint(sum110.w) & 0x7fffffffu);
-          const bool v129 = (v128 > 0x7f800000u);
-          const float v130 = (v129 ? sum110.w : v127);
-          const int v131 = (v115 + gn);
-          Y0[v131] = v130;
+        if (gn < p6) {
+          const float v107 = ((sum90.w > 0.0f) ? sum90.w : 0.0f);
+          const unsigned int v108 = (__float_as_uint(sum90.w) & 0x7fffffffu);
+          const bool v109 = (v108 > 0x7f800000u);
+          const float v110 = (v109 ? sum90.w : v107);
+          const int v111 = (v95 + gn);
+          Y0[v111] = v110;
         }
       }
     }

@@ -1,6 +1,4 @@
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const int* __restrict__ X0, int* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const int* __restrict__ X0, int* __restrict__ Y0, const int p0, const int p1) {
   const int line = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (line < p0) {
     int v0 = 0;
@@ -16,8 +14,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const int* __restri
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const int* __restrict__ X0, int* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const int* __restrict__ X0, int* __restrict__ Y0, const int p0) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const int v0 = X0[i];

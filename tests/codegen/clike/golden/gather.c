@@ -1,8 +1,4 @@
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const long long* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P, unsigned int* __restrict__ S) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const long long* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, unsigned int* __restrict__ S) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const int v0 = (i / p1);

@@ -1,11 +1,6 @@
-extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
+extern "C" __global__ void __launch_bounds__(128) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4) {
   __shared__ float4 shared0[256];
   __shared__ float4 shared1[256];
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
-  const int p4 = P[4];
   const int z = (int)blockIdx.z;
   const int m0 = (int)blockIdx.y * 64;
   const int n0 = (int)blockIdx.x * 64;

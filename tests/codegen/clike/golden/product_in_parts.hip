@@ -1,12 +1,7 @@
 typedef float f4 __attribute__((ext_vector_type(4)));
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4) {
   __shared__ f4 shared0[64];
   __shared__ f4 shared1[128];
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
-  const int p4 = P[4];
   const int z = (int)blockIdx.z;
   const int m0 = (int)blockIdx.y * 16;
   const int n0 = (int)blockIdx.x * 32;
@@ -110,10 +105,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     float v0 = 0.0f;

@@ -1,6 +1,5 @@
-extern "C" __global__ void __launch_bounds__(256) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int* __restrict__ P) {
+extern "C" __global__ void __launch_bounds__(256) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int p0) {
   __shared__ float shared0[256];
-  const int p0 = P[0];
   const int row = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x);
   {
     float v0 = 0.0f;

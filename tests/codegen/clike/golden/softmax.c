@@ -1,7 +1,15 @@
-extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int* __restrict__ P) {
-  __shared__ float shared0[32];
-  __shared__ float shared1[128];
-  const int p0 = P[0];
+__device__ __forceinline__ float minimum(float x, float y) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+__device__ __forceinline__ float maximum(float x, float y) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int p0) {
+  __shared__ float shared0[128];
   const int row = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x);
   {
     float v0 = __uint_as_float(0xff800000u);
@@ -9,58 +17,36 @@ extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __rest
     for (int k1 = (int)threadIdx.x; k1 < p0; k1 += 32) {
       const int v3 = (v2 + k1);
       const float v4 = X0[v3];
-      const float v5 = ((v0 > v4) ? v0 : v4);
-      const unsigned int v6 = (__float_as_uint(v0) & 0x7fffffffu);
-      const bool v7 = (v6 > 0x7f800000u);
-      const float v8 = (v7 ? v0 : v5);
-      v0 = v8;
+      const float v5 = maximum(v0, v4);
+      v0 = v5;
     }
-    __syncthreads();
-    shared0[(int)threadIdx.x] = v0;
-    __syncthreads();
-    for (int h = 0; h < 5; h += 1) {
-      const int apart = 16 >> h;
-      if ((int)threadIdx.x < apart) {
-        const float v9 = shared0[(int)threadIdx.x];
-        const float v10 = shared0[(int)threadIdx.x + apart];
-        const float v11 = ((v9 > v10) ? v9 : v10);
-        const unsigned int v12 = (__float_as_uint(v9) & 0x7fffffffu);
-        const bool v13 = (v12 > 0x7f800000u);
-        const float v14 = (v13 ? v9 : v11);
-        shared0[(int)threadIdx.x] = v14;
-      }
-      __syncthreads();
+    #pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) {
+      const float v6 = __shfl_xor_sync(0xffffffffu, v0, apart);
+      const float v7 = maximum(v0, v6);
+      v0 = v7;
     }
-    const float v15 = shared0[0];
-    float v16 = 0.0f;
-    for (int k17 = (int)threadIdx.x; k17 < p0; k17 += 32) {
-      const int v18 = (v2 + k17);
-      const float v19 = X0[v18];
-      const float v20 = (v19 - v15);
-      const float v21 = expf(v20);
-      shared1[k17] = v21;
-      const float v22 = (v16 + v21);
-      v16 = v22;
+    float v8 = 0.0f;
+    for (int k9 = (int)threadIdx.x; k9 < p0; k9 += 32) {
+      const int v10 = (v2 + k9);
+      const float v11 = X0[v10];
+      const float v12 = (v11 - v0);
+      const float v13 = expf(v12);
+      shared0[k9] = v13;
+      const float v14 = (v8 + v13);
+      v8 = v14;
     }
-    __syncthreads();
-    shared0[(int)threadIdx.x] = v16;
-    __syncthreads();
-    for (int h = 0; h < 5; h += 1) {
-      const int apart = 16 >> h;
-      if ((int)threadIdx.x < apart) {
-        const float v23 = shared0[(int)threadIdx.x];
-        const float v24 = shared0[(int)threadIdx.x + apart];
-        const float v25 = (v23 + v24);
-        shared0[(int)threadIdx.x] = v25;
-      }
-      __syncthreads();
+    #pragma unroll
+    for (int apart = 16; apart > 0; apart /= 2) {
+      const float v15 = __shfl_xor_sync(0xffffffffu, v8, apart);
+      const float v16 = (v8 + v15);
+      v8 = v16;
     }
-    const float v26 = shared0[0];
     for (int j = (int)threadIdx.x; j < p0; j += 32) {
-      const float v27 = shared1[j];
-      const float v28 = (v27 / v26);
-      const int v29 = (v2 + j);
-      Y0[v29] = v28;
+      const float v17 = shared0[j];
+      const float v18 = (v17 / v8);
+      const int v19 = (v2 + j);
+      Y0[v19] = v18;
     }
   }
 }

@@ -1,7 +1,6 @@
-extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int* __restrict__ P) {
+extern "C" __global__ void __launch_bounds__(32) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, const int p0) {
   __shared__ float shared0[32];
   __shared__ float shared1[128];
-  const int p0 = P[0];
   const int row = ((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x);
   {
     float v0 = __uint_as_float(0xff800000u);

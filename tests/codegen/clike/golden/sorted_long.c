@@ -1,7 +1,4 @@
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, int* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, float* __restrict__ Y0, int* __restrict__ Y1, const int p0, const int p1, const int p2) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -32,11 +29,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int p0, const int p1, const int p2, const int p3) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -78,11 +71,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int p0, const int p1, const int p2, const int p3) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -124,11 +113,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int p0, const int p1, const int p2, const int p3) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -170,11 +155,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int p0, const int p1, const int p2, const int p3) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -216,11 +197,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, int* __restrict__ Y1, const int p0, const int p1, const int p2, const int p3) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -262,11 +239,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, long long* __restrict__ Y1, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const int* __restrict__ X1, float* __restrict__ Y0, long long* __restrict__ Y1, const int p0, const int p1, const int p2, const int p3) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const float v0 = X0[i];
@@ -308,8 +281,7 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   }
 }
 
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const long long* __restrict__ X0, long long* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const long long* __restrict__ X0, long long* __restrict__ Y0, const int p0) {
   const int i = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (i < p0) {
     const long long v0 = X0[i];

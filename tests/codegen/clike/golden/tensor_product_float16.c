@@ -40,12 +40,9 @@ __device__ __forceinline__ void multiply_tf32(float* d, const unsigned int* a, c
     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-extern "C" __global__ void __launch_bounds__(256) main_kernel(const unsigned short* __restrict__ X0, const unsigned short* __restrict__ X1, float* __restrict__ Y0, const int* __restrict__ P) {
+extern "C" __global__ void __launch_bounds__(256) main_kernel(const unsigned short* __restrict__ X0, const unsigned short* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2) {
   __shared__ float4 shared0[1280];
   __shared__ float4 shared1[1280];
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
   const int z = (int)blockIdx.z;
   const int m0 = (int)blockIdx.y * 128;
   const int n0 = (int)blockIdx.x * 128;

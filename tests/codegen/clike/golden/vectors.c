@@ -1,9 +1,14 @@
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
-  const int p4 = P[4];
+__device__ __forceinline__ float minimum(float x, float y) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+__device__ __forceinline__ float maximum(float x, float y) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
+  return r;
+}
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4) {
   const int w = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (w < p0) {
     const int v0 = (w / p1);
@@ -22,37 +27,25 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
     const float v10 = w4.x;
     const float v11 = X1[a1];
     const float v12 = (v10 + v11);
-    const float v13 = ((v12 > 0.0f) ? v12 : 0.0f);
-    const unsigned int v14 = (__float_as_uint(v12) & 0x7fffffffu);
-    const bool v15 = (v14 > 0x7f800000u);
-    const float v16 = (v15 ? v12 : v13);
-    const float4 w17 = ((const float4*)X2)[v8 >> 2];
-    const float v18 = w17.x;
-    const float v19 = (v16 * v18);
-    const float v20 = w4.y;
-    const float v21 = (v20 + v11);
-    const float v22 = ((v21 > 0.0f) ? v21 : 0.0f);
-    const unsigned int v23 = (__float_as_uint(v21) & 0x7fffffffu);
-    const bool v24 = (v23 > 0x7f800000u);
-    const float v25 = (v24 ? v21 : v22);
-    const float v26 = w17.y;
-    const float v27 = (v25 * v26);
-    const float v28 = w4.z;
-    const float v29 = (v28 + v11);
-    const float v30 = ((v29 > 0.0f) ? v29 : 0.0f);
-    const unsigned int v31 = (__float_as_uint(v29) & 0x7fffffffu);
-    const bool v32 = (v31 > 0x7f800000u);
-    const float v33 = (v32 ? v29 : v30);
-    const float v34 = w17.z;
-    const float v35 = (v33 * v34);
-    const float v36 = w4.w;
-    const float v37 = (v36 + v11);
-    const float v38 = ((v37 > 0.0f) ? v37 : 0.0f);
-    const unsigned int v39 = (__float_as_uint(v37) & 0x7fffffffu);
-    const bool v40 = (v39 > 0x7f800000u);
-    const float v41 = (v40 ? v37 : v38);
-    const float v42 = w17.w;
-    const float v43 = (v41 * v42);
-    ((float4*)Y0)[w] = make_float4(v19, v27, v35, v43);
+    const float v13 = maximum(v12, 0.0f);
+    const float4 w14 = ((const float4*)X2)[v8 >> 2];
+    const float v15 = w14.x;
+    const float v16 = (v13 * v15);
+    const float v17 = w4.y;
+    const float v18 = (v17 + v11);
+    const float v19 = maximum(v18, 0.0f);
+    const float v20 = w14.y;
+    const float v21 = (v19 * v20);
+    const float v22 = w4.z;
+    const float v23 = (v22 + v11);
+    const float v24 = maximum(v23, 0.0f);
+    const float v25 = w14.z;
+    const float v26 = (v24 * v25);
+    const float v27 = w4.w;
+    const float v28 = (v27 + v11);
+    const float v29 = maximum(v28, 0.0f);
+    const float v30 = w14.w;
+    const float v31 = (v29 * v30);
+    ((float4*)Y0)[w] = make_float4(v16, v21, v26, v31);
   }
 }

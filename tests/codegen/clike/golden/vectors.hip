@@ -1,10 +1,5 @@
 typedef float f4 __attribute__((ext_vector_type(4)));
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
-  const int p1 = P[1];
-  const int p2 = P[2];
-  const int p3 = P[3];
-  const int p4 = P[4];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, const float* __restrict__ X2, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4) {
   const int w = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (w < p0) {
     const int v0 = (w / p1);

@@ -8,8 +8,7 @@ __device__ __forceinline__ float half_value(unsigned int bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)bits));
   return x;
 }
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const unsigned short* __restrict__ X0, unsigned short* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const unsigned short* __restrict__ X0, unsigned short* __restrict__ Y0, const int p0) {
   const int w = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (w < p0) {
     const int a0 = w;

@@ -1,6 +1,5 @@
 typedef unsigned short us4 __attribute__((ext_vector_type(4)));
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const unsigned short* __restrict__ X0, unsigned short* __restrict__ Y0, const int* __restrict__ P) {
-  const int p0 = P[0];
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const unsigned short* __restrict__ X0, unsigned short* __restrict__ Y0, const int p0) {
   const int w = (((int)blockIdx.y * (int)gridDim.x + (int)blockIdx.x) * 64 + (int)threadIdx.x);
   if (w < p0) {
     const int a0 = w;
