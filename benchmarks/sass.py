@@ -196,7 +196,12 @@ def widths(instructions: Sequence[Instruction], head: str) -> str:
     for i in instructions:
         parts = i.name.split(".")
         if parts[0] == head:
-            found[next((int(p) for p in parts[1:] if p in ("64", "128")), next((int(p[1:]) for p in parts[1:] if p in ("U8", "S8", "U16", "S16")), 32))] += 1
+            found[
+                next(
+                    (int(p) for p in parts[1:] if p in ("64", "128")),
+                    next((int(p[1:]) for p in parts[1:] if p in ("U8", "S8", "U16", "S16")), 32),
+                )
+            ] += 1
     return " ".join(f"{n}x{w}" for w, n in sorted(found.items(), reverse=True))
 
 
@@ -215,7 +220,10 @@ class Work:
 def executed(code: Code, source: str, sizes: Sequence[int], threads: int, lines_before: int = 0) -> Work:
     """By the trips of the text's loops: one whose body was written out several times has so many trips fewer."""
     loops = loops_of(source, sizes, threads)
-    owner = {n: min((x for x in loops if x.first <= n <= x.last), key=lambda x: x.last - x.first, default=None) for n in {i.line for i in code.instructions}}
+    owner = {
+        n: min((x for x in loops if x.first <= n <= x.last), key=lambda x: x.last - x.first, default=None)
+        for n in {i.line for i in code.instructions}
+    }
     weights: dict[int, float] = {i.at: 1.0 for i in code.instructions}
     seen: list[tuple[Loop, list[Instruction]]] = []
     for start, end in code.back_edges():
@@ -245,7 +253,13 @@ def _copies(body: Sequence[Instruction], loop: Loop, source: str) -> float:
     """How often the loop's text is in the machine code's body."""
     text = source.splitlines()[loop.first : loop.last]
     inside = [i for i in body if loop.first <= i.line <= loop.last]
-    for pattern, heads in ((r"\+= \w+\.\w \* |\+ \w+ \* ", ("FFMA", "DFMA")), (r"\bcopy_16\(", ("LDGSTS",)), (r"\bX\d+\[", ("LDG",)), (r"shared\d+\[[^]]*\](?! =)", ("LDS",)), (r"\] = ", ("STS", "STG"))):
+    for pattern, heads in (
+        (r"\+= \w+\.\w \* |\+ \w+ \* ", ("FFMA", "DFMA")),
+        (r"\bcopy_16\(", ("LDGSTS",)),
+        (r"\bX\d+\[", ("LDG",)),
+        (r"shared\d+\[[^]]*\](?! =)", ("LDS",)),
+        (r"\] = ", ("STS", "STG")),
+    ):
         written = sum(len(re.findall(pattern, line)) for line in text)
         found = sum(i.name.split(".")[0] in heads for i in inside)
         if written and found >= written:
@@ -307,7 +321,18 @@ def launches_of(model: Path, options: dict[str, Any], feeds: dict[str, np.ndarra
         for job in made.jobs:
             nbytes = sum(made.nbytes_of(n) for n in {*job.reads, *job.writes})
             kernel, call = job.kernel, job.kernel.call
-            found.append(Launch(job.schedule, job.node, kernel.source, kernel.sizes, kernel.groups, kernel.threads, nbytes, call.flop if call is not None else 0))
+            found.append(
+                Launch(
+                    job.schedule,
+                    job.node,
+                    kernel.source,
+                    kernel.sizes,
+                    kernel.groups,
+                    kernel.threads,
+                    nbytes,
+                    call.flop if call is not None else 0,
+                )
+            )
     return found
 
 

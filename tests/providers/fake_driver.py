@@ -97,7 +97,7 @@ class Machine:
 
     def wait(self, event: Event, count: int) -> None:
         for stream in list(self.streams):
-            if event.passed < count and any(w[0] == "record" and w[1] is event for w in self.streams[stream]):
+            if event.passed < count and any(w[0] == "record" and w[1] is event and w[2] == count for w in self.streams[stream]):
                 self.drain(stream, (event, count))
         assert event.passed >= count, "an event that nobody will record"
 

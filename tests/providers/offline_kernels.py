@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +58,23 @@ COMPILERS: dict[str, tuple[Compiler, Callable[[], str], tuple[Any, ...]]] = {
 """By kind of device: the compiler, what it is missing, and the architectures."""
 
 
+def joined(texts: Iterable[str]) -> str:
+    """Kernels as one text: the first is `main_kernel_0`, and what stands before several of them is there once."""
+    given = list(texts)
+    functions = [f for f in FUNCTIONS if any(f in text for text in given)]
+    for function in functions:
+        given = [text.replace(function, "") for text in given]
+    return "\n".join([*functions, *(re.sub(r"\bmain_kernel\b", f"main_kernel_{i}", text) for i, text in enumerate(given))])
+
+
 def compile_all(kind: str, texts: dict[str, None], architectures: tuple[Any, ...]) -> None:
     """All texts as one, which takes a fraction of the time; each has to be in the machine code."""
     compiler, _, _ = COMPILERS[kind]
-    functions = [f for f in FUNCTIONS if any(f in text for text in texts)]
-    for function in functions:
-        texts = {text.replace(function, ""): None for text in texts}
-    parts = [re.sub(r"\bmain_kernel\b", f"main_kernel_{i}", text) for i, text in enumerate(sorted(texts))]
-    for architecture in architectures if parts else ():
-        code = compiler("\n".join([*functions, *parts]), architecture)
+    text = joined(sorted(texts))
+    for architecture in architectures if texts else ():
+        code = compiler(text, architecture)
         assert code[:4] == b"\x7fELF"
-        missing = [i for i in range(len(parts)) if f"main_kernel_{i}\0".encode() not in code]
+        missing = [i for i in range(len(texts)) if f"main_kernel_{i}\0".encode() not in code]
         assert not missing, f"{kind} {architecture}: {len(missing)} kernels are not in the code"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from intarsia.device import cuda, nvrtc
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.providers.cuda import CUDAExecutionProvider
+from intarsia.providers.options import option_texts, parse_options
 
 pytestmark = pytest.mark.skipif(bool(nvrtc.missing()), reason=f"kernels cannot be compiled: {nvrtc.missing()}")
 NAME = "CUDAExecutionProvider"
@@ -97,10 +99,35 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.missing.cache_clear()
 
 
+def test_tf32_is_no_matter_of_the_device(fake: FakeCuda) -> None:
+    """Sessions with it and without work on the same memory, with kernels of their own."""
+    with_it, without = (CUDAExecutionProvider(parse_options(CUDAExecutionProvider, {"use_tf32": t})) for t in (1, 0))
+    assert with_it.gpu is without.gpu
+    assert with_it.dialect.matrix_units - without.dialect.matrix_units == {DType.FLOAT}
+
+
+def test_kernels_of_a_plan_are_compiled_at_the_same_time(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both wait for each other."""
+    both = threading.Barrier(2, timeout=60)
+
+    def compiled(source: str, architecture: int) -> bytes:
+        both.wait()
+        return b"\x7fELF" + bytes(80) + b"main_kernel"
+
+    monkeypatch.setattr(nvrtc, "compiled", compiled)
+    device = cuda.open_device()
+    monkeypatch.setattr(device, "compilers", 2)
+    x = k.input("x", DType.FLOAT, (40, 100))
+    cut = Cut(device.dialect)
+    for name, root in (("y", x + 1.0), ("z", k.reduce_sum(x, [1]))):
+        cut.store(cut.settle(root), name)
+    device.prepare([job.kernel for job in cut.jobs])
+    assert device.counters.compiled == 2
+    assert [device.program(job.kernel) for job in cut.jobs] and device.counters.compiled == 2
+
+
 def test_options_that_are_taken_and_said_to_have_no_effect(fake: FakeCuda, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "intarsia")
-    from intarsia.providers.options import option_texts, parse_options
-
     given = {"cudnn_conv_algo_search": "HEURISTIC", "use_tf32": "0", "do_copy_in_default_stream": "True", "sdpa_kernel": "1"}
     options = parse_options(CUDAExecutionProvider, given)
     CUDAExecutionProvider(options)
@@ -121,7 +148,5 @@ def test_options_that_are_taken_and_said_to_have_no_effect(fake: FakeCuda, caplo
     ],
 )
 def test_options_that_cannot_be(given: dict[str, object], message: str) -> None:
-    from intarsia.providers.options import parse_options
-
     with pytest.raises(intarsia.InvalidArgument, match=message):
         parse_options(CUDAExecutionProvider, given)

@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 
 import pytest
-from offline_kernels import COMPILERS, PROVIDERS, compile_all, imitated, skip_where_missing
+from offline_kernels import COMPILERS, PROVIDERS, compile_all, imitated, joined, skip_where_missing
 
 import intarsia
-from intarsia.device import cuda, hip
+from intarsia.device import cuda, hip, nvrtc
 from intarsia.testing.cases import cases, run_case
 
 ALL = os.environ.get("INTARSIA_OFFLINE_KERNELS") == "all"
@@ -54,13 +54,27 @@ def test_kernels_of_cases(i: int, kind: str, architectures: tuple[object, ...]) 
     compile_all(kind, texts, architectures)
 
 
-@pytest.mark.parametrize(("kind", "suffix"), [("cuda", "c"), ("rocm", "hip")])
-def test_every_schedule_compiles(kind: str, suffix: str) -> None:
-    """The texts that tests/codegen/clike compares, for all architectures."""
-    skip_where_missing(kind)
+def golden(suffix: str) -> list[str]:
+    """Kernels of all schedules, as tests/codegen/clike compares them."""
     files = sorted((Path(__file__).parents[1] / "codegen" / "clike" / "golden").glob(f"*.{suffix}"))
     texts = [
         text for file in files for text in re.split(r"\n\n(?=typedef|extern|__device__)", file.read_text(encoding="utf-8"))
     ]
     assert len(texts) > 20
-    compile_all(kind, dict.fromkeys(texts), COMPILERS[kind][2])
+    return texts
+
+
+def test_no_schedule_spills_registers() -> None:
+    """By what the assembler says of each: a value that is not in a register costs a way to memory and back."""
+    skip_where_missing("cuda")
+    _, log = nvrtc.reported(joined(golden("c")), 90)
+    found = re.findall(r"properties for main_kernel_(\d+)\s.*?(\d+) bytes stack frame, (\d+) bytes spill stores", log)
+    assert len(found) == len(golden("c"))
+    assert [numbers for numbers in found if numbers[1:] != ("0", "0")] == []
+
+
+@pytest.mark.parametrize(("kind", "suffix"), [("cuda", "c"), ("rocm", "hip")])
+def test_every_schedule_compiles(kind: str, suffix: str) -> None:
+    """For all architectures."""
+    skip_where_missing(kind)
+    compile_all(kind, dict.fromkeys(golden(suffix)), COMPILERS[kind][2])

@@ -372,6 +372,30 @@ def test_numbers_of_devices_that_cannot_be(gpu: Kind, index: object) -> None:
         intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, 7)
 
 
+def test_devices_that_were_opened_in_different_ways_exchange_values_on_the_device(gpu: Kind) -> None:
+    """In the order in which they were given their work, which is done late: neither reads what the other has not written, nor
+    writes what the other has not read."""
+    ours, theirs = gpu.open(), gpu.open(Setup(graphs=True))
+    given = np.arange(8, dtype=np.float32)
+    value, room = theirs.write(given), ours.write(np.zeros(8, np.float32))
+    gpu.machine.log.clear()
+    assert ours.reaches(theirs)
+    ours.copy_from(value, room)
+    theirs.fill(value, np.zeros(8, np.float32))
+    assert gpu.machine.log.count("within") == 1 and "out" not in gpu.machine.log
+    np.testing.assert_array_equal(np.frombuffer(ours.read(room, 32), np.float32), given)
+    np.testing.assert_array_equal(np.frombuffer(theirs.read(value, 32), np.float32), 0)
+
+
+def test_a_session_takes_values_of_a_device_that_was_opened_in_another_way(gpu: Kind) -> None:
+    session = gpu.session(**{gpu.graphs: True})
+    value = intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, 0)
+    gpu.machine.log.clear()
+    session.run_with_ort_values(None, {"x": value})
+    before = gpu.machine.log[: gpu.machine.log.index("launch")]
+    assert "within" in before and "out" not in before
+
+
 def test_strings_stay_on_the_host(gpu: Kind) -> None:
     device = gpu.open()
     with pytest.raises(intarsia.EPFail, match="a tensor of strings cannot be copied to the device"):

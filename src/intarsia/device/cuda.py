@@ -6,6 +6,7 @@ The device's primary context is used, which PyTorch, CuPy and all others that us
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from typing import Any, ClassVar
 
@@ -188,6 +189,8 @@ class CudaDriver(Driver):
 class CudaDevice(StreamDevice):
     """An NVIDIA GPU."""
 
+    compilers = min(os.cpu_count() or 1, 16)
+
     def __init__(self, setup: Setup) -> None:
         cu = driver()
         handle = _checked(cu.cuDeviceGet(setup.index), f"cuda:{setup.index} could not be opened")
@@ -205,11 +208,11 @@ class CudaDevice(StreamDevice):
                 f"{', '.join(str(a / 10) for a in known)}: install a version of nvidia-cuda-nvrtc that knows it"
             )
         self.architecture = capability
-        halves = (DType.FLOAT16, DType.BFLOAT16)
-        units = (*halves, DType.FLOAT) if setup.tf32 else halves
         limits = Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y"))
-        dialect = Cuda(limits, units if capability >= TENSOR_CORES else (), capability)
-        super().__init__(CudaDriver(), setup, described(setup.index), dialect)
+        units = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT) if capability >= TENSOR_CORES else ()
+        self.exact = Cuda(limits, units[:2], capability)
+        """What kernels are printed in where float32 may not be rounded to TF32."""
+        super().__init__(CudaDriver(), setup, described(setup.index), Cuda(limits, units, capability))
         self._libraries: dict[LibraryOptions, CudaLibraries] = {}
         self._started: dict[str, Any] = {}
 

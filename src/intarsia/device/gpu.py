@@ -259,7 +259,18 @@ class Gpu:
             if source.nbytes:
                 self._copy(source, target, -(-min(source.nbytes, target.nbytes) // 4) * 4)
 
+    def reaches(self, other: Gpu) -> bool:
+        """Whether `copy_from` works with memory of that device, one of the same kind."""
+        return False
+
+    def copy_from(self, source: Slice, target: Slice) -> None:
+        """Copy from memory of a device that this one reaches into memory of its own, behind what either has been given."""
+        raise NotImplementedError
+
     # --- kernels ---
+
+    def prepare(self, kernels: Sequence[Kernel]) -> None:
+        """Compile what `program` will be asked for soon, where that is faster for several at once."""
 
     def program(self, kernel: Kernel) -> Any:
         """The compiled text of a kernel, compiled once."""

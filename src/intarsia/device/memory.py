@@ -90,6 +90,8 @@ def written_on_device(target: DeviceTensor, source: Any) -> None:
         raise InvalidArgument(f"a tensor on {target.device} is {target.dtype.onnx_name} {list(target.shape)}, got {given}")
     if isinstance(source, DeviceTensor) and gpu_that_has(source) is gpu:
         gpu.copy(source.handle, target.handle)
+    elif isinstance(source, DeviceTensor) and gpu.reaches(gpu_that_has(source)):
+        gpu.copy_from(source.handle, target.handle)
     else:
         array = taken_from_device(source) if isinstance(source, DeviceTensor) else source
         gpu.fill(target.handle, np.asarray(array, dtype.numpy, order="C"))

@@ -13,6 +13,7 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from intarsia.codegen.clike import Dialect, Kernel
 from intarsia.device.driver import Driver
-from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch
+from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
@@ -42,7 +43,6 @@ class Setup:
         graphs: launches that come again on the same memory are captured once and replayed.
         external: addresses of functions `void* (size_t)` and `void (void*)` to have memory from and to give it back; 0: the
             driver's.
-        tf32: matrix units may round float32 to TF32.
     """
 
     index: int = 0
@@ -52,7 +52,6 @@ class Setup:
     separate_copies: bool = False
     graphs: bool = False
     external: tuple[int, int] = (0, 0)
-    tf32: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,13 @@ class _Block:
 
 
 class StreamDevice(Gpu):
-    """A device's context with one stream, which runs in order. Subclasses say how a text becomes machine code."""
+    """A device's context with one stream, which runs in order. Subclasses say how a text becomes machine code.
+
+    Attributes:
+        compilers: texts that are compiled at a time.
+    """
+
+    compilers: int = 1
 
     def __init__(self, driver: Driver, setup: Setup, device: Device, dialect: Dialect) -> None:
         self._driver, self.setup = driver, setup
@@ -232,6 +237,25 @@ class StreamDevice(Gpu):
             first, second = source.memory.buffer + source.offset, target.memory.buffer + target.offset
             self._ask(self._driver.copy_within(second, first, nbytes, self._stream), "could not copy memory")
 
+    def reaches(self, other: Gpu) -> bool:
+        """The same GPU opened in another way: its context is one, so are the addresses."""
+        return isinstance(other, StreamDevice) and other.device == self.device and not other.lost
+
+    def copy_from(self, source: Slice, target: Slice) -> None:
+        other, driver = source.memory.gpu, self._driver
+        assert isinstance(other, StreamDevice)
+        first, second = sorted((self, other), key=id)  # whoever copies in the other direction takes the same one first
+        with first.lock, second.lock, self._current():
+            event = self._ask(driver.event(False), "gives no event")
+            try:
+                self._after(event, other._stream, self._stream)
+                places = (p.memory.buffer + p.offset for p in (target, source))
+                nbytes = -(-min(source.nbytes, target.nbytes) // 4) * 4
+                self._ask(driver.copy_within(*places, nbytes, self._stream), "could not copy memory")
+                self._after(event, self._stream, other._stream)
+            finally:
+                driver.drop_event(event)
+
     @contextlib.contextmanager
     def _copying(self) -> Iterator[None]:
         """Kernels that were started before come before the copy, and later ones behind it."""
@@ -243,8 +267,11 @@ class StreamDevice(Gpu):
         self._order(self._copies, self._stream)
 
     def _order(self, first: Any, then: Any) -> None:
-        self._ask(self._driver.record(self._event, first), "could not record an event")
-        self._ask(self._driver.hold(then, self._event), "could not wait for an event")
+        self._after(self._event, first, then)
+
+    def _after(self, event: Any, first: Any, then: Any) -> None:
+        self._ask(self._driver.record(event, first), "could not record an event")
+        self._ask(self._driver.hold(then, event), "could not wait for an event")
 
     # --- kernels ---
 
@@ -252,6 +279,20 @@ class StreamDevice(Gpu):
         code = self.machine_code(kernel.source)
         with self._current():
             return self._ask(self._driver.function(code), "could not load a kernel")
+
+    def prepare(self, kernels: Sequence[Kernel]) -> None:
+        """By as many threads as there are `compilers`: the compiler does not hold Python's lock."""
+        with self.lock:
+            new = list({k.source: k for k in kernels if k.source not in self._programs}.values())
+        if self.compilers < 2 or len(new) < 2:
+            return
+        with ThreadPoolExecutor(min(self.compilers, len(new)), "intarsia-compile") as pool:
+            made = list(pool.map(self._compile, new))
+        with self.lock:
+            for kernel, program in zip(new, made, strict=True):
+                if kernel.source not in self._programs:
+                    self._programs[kernel.source] = program
+                    self.counters.compiled += 1
 
     def bind(self, launch: Launch) -> Call:
         kernel = launch.kernel

@@ -262,9 +262,10 @@ class _Attend:
             one, none = e.literal(1.0, Kind.F32), e.literal(0.0, Kind.F32)
             powers = e.let(block, d.select(f"({powers} == {none})", one, powers), Kind.F32)
         store = Block(block)
+        share = e.let(store, f"({e.literal(1.0, Kind.F32)} / {powers})", Kind.F32)
         base = v.index(("*", ("v", row), self.size), store)
         for c in range(self.size):
-            text = f"{self.sums[c // WIDTH]}.{'xyzw'[c % WIDTH]} / {powers}"
+            text = f"{self.sums[c // WIDTH]}.{'xyzw'[c % WIDTH]} * {share}"
             v.store(self.out, self.root.dtype, f"{base} + {c}", text, store)
         block.nest(f"if ({condition}) {{", store)
 

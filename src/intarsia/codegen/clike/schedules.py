@@ -304,7 +304,6 @@ class _RowValues(Values):
                 block.memo["kept", id(t), name] = known
         return known
 
-
     together = 1
 
     def _place_of(self, kept: _Kept, name: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
@@ -50,7 +51,11 @@ class CUDAExecutionProvider(StreamExecutionProvider):
     def _device(self) -> CudaDevice:
         from intarsia.device.cuda import open_device
 
-        return open_device(replace(self.setup(self.options.enable_cuda_graph), tf32=self.options.use_tf32))
+        return open_device(self.setup(self.options.enable_cuda_graph))
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._device.dialect if self.options.use_tf32 else self._device.exact
 
     @property
     def libraries(self) -> Libraries | None:

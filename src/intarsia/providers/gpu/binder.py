@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike import Cut
+from intarsia.codegen.clike import Cut, Dialect
 from intarsia.codegen.clike.cut import is_cheap
 from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu, Slice
@@ -35,10 +35,10 @@ _CONSTANT = "="  # before the names of leaves that are constants
 
 def bind(
     graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants,
-    store: PlanStore | None = None, libraries: Libraries | None = None,
+    store: PlanStore | None = None, libraries: Libraries | None = None, dialect: Dialect | None = None,
 ) -> Plan:  # fmt: skip
     """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are kept;
-    `libraries`: what computes products besides kernels of ours.
+    `libraries`: what computes products besides kernels of ours; `dialect`: what kernels are printed in, if not in the device's.
 
     Raises:
         EPFail: a size depends on what the run computes.
@@ -60,7 +60,7 @@ def bind(
             assert isinstance(value.type, TensorType)
             known.inputs.append(Value(value.name, TensorType(value.type.dtype, shapes[value.name])))
     known.types = {}
-    work = Work(gpu, constants, libraries)
+    work = Work(gpu, constants, libraries, dialect or gpu.dialect)
     values = {n: a.astype(np.float32).astype(object) for n, a in numbers.items() if DType.of(a.dtype) in _HALVES}
     scope = Scope(work, infer(known, device_registry(), None, values))
     for name in shapes:
@@ -94,13 +94,14 @@ class Work:
 
     gpu: Gpu
     constants: Constants
-    libraries: Libraries | None = None
+    libraries: Libraries | None
+    dialect: Dialect
     regions: list[Region] = field(default_factory=list)
     leaves: dict[str, tuple[Constant, bool]] = field(default_factory=dict)
     from_weights: bool = False  # a number was computed from elements of a weight: no plan without them is the same
 
     def __post_init__(self) -> None:
-        self.cut = Cut(self.gpu.dialect, libraries=self.libraries)
+        self.cut = Cut(self.dialect, libraries=self.libraries)
 
     def leaf(self, name: str, kind: Any) -> Tensor:
         self.cut.stored[name] = (kind.dtype, tuple(kind.shape))

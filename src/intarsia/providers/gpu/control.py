@@ -39,7 +39,7 @@ class Stack:
     """An output with a row for each iteration. Elements that are packed wait in a type that is not."""
 
     def __init__(self, work: Work, dtype: DType, shape: Sequence[int], rows: int) -> None:
-        packed = work.gpu.dialect.packed(dtype) > 1
+        packed = work.dialect.packed(dtype) > 1
         self.work, self.dtype, self.shape, self.rows = work, dtype, tuple(shape), rows
         self.room = work.room(wide_type(dtype) if packed else dtype, (rows, *shape))
 

@@ -89,7 +89,12 @@ class PlanStore:
 
 def _language(dialect: Dialect) -> tuple[Any, ...]:
     """What texts depend on besides primitives: an instance's own values, since classes are this package's files."""
-    return type(dialect).__name__, *sorted((name, repr(value)) for name, value in vars(dialect).items())
+    return type(dialect).__name__, *sorted((name, _ordered(value)) for name, value in vars(dialect).items())
+
+
+def _ordered(value: Any) -> str:
+    """Equal for equal values, in every process: sets are in no order of their own."""
+    return repr(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
 
 
 def _described(graph: Graph, body: bool = False) -> Iterator[str | bytes]:

@@ -94,6 +94,7 @@ class Plan:
     unshared_nbytes: int = 0
 
     def __post_init__(self) -> None:
+        self.gpu.prepare([job.kernel for job in self.jobs if job.kernel.call is None])
         self._programs = [self._program(job.kernel) for job in self.jobs]
         self._scratch = {i: n for i, p in enumerate(self._programs) if (n := getattr(p, "workspace_nbytes", 0))}
         self._place()

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.cut import Job
 from intarsia.codegen.clike.library import Choice, Libraries
-from intarsia.device.gpu import Gpu, GpuTransfer
+from intarsia.device.gpu import Gpu, GpuTransfer, Slice
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import philox
@@ -38,14 +39,19 @@ class GpuProgram(Program):
     """Runs one part, in stages (see `stages`). Inputs that definitions need as numbers (shapes, axes) come from the host; all
     others are device tensors."""
 
-    def __init__(self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None, libraries: Libraries | None = None) -> None:
-        """`on_step`: where a profile is wanted, is told of each launch, with the device's own times."""
+    def __init__(
+        self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None, libraries: Libraries | None = None,
+        dialect: Dialect | None = None,
+    ) -> None:  # fmt: skip
+        """`on_step`: where a profile is wanted, is told of each launch, with the device's own times. `dialect`: what kernels are
+        printed in, if not in the device's."""
+        dialect = dialect or gpu.dialect
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu, self._libraries = graph, gpu, libraries
         constants = Constants(gpu)
-        found = stages(graph, gpu.dialect, gpu.limits)
+        found = stages(graph, dialect, gpu.limits)
         names = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
-        self._stages = [_Stage(g, gpu, constants, not i, names, on_step, libraries) for i, g in enumerate(found)]
+        self._stages = [_Stage(g, gpu, constants, not i, names, on_step, libraries, dialect) for i, g in enumerate(found)]
         self._states = list(dict.fromkeys(n for g in found for n in g.input_names() if n.endswith(STATE)))
         self._last = {n: i for i, stage in enumerate(self._stages) for n in stage.inputs}
 
@@ -122,10 +128,11 @@ class _Stage:
         names: Mapping[str, str],
         on_step: StepObserver | None,
         libraries: Libraries | None,
+        dialect: Dialect,
     ) -> None:
         """`on_disk`: whether plans are kept there too; `names`: outputs of nodes as they are described."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
-        self.graph, self.gpu, self._libraries = graph, gpu, libraries
+        self.graph, self.gpu, self._libraries, self._dialect = graph, gpu, libraries, dialect
         self._numbers = read_as_numbers(graph)
         self._constants, self._on_disk, self._names, self._on_step = constants, on_disk, names, on_step
         self._plans: OrderedDict[object, Plan] = OrderedDict()
@@ -147,7 +154,14 @@ class _Stage:
         return list(plan.run(slices, run, self._observe if self._on_step is not None else None))
 
     def _brought(self, value: DeviceTensor) -> DeviceTensor:
-        """A value of the same kind of device, opened with other options, whose memory is not ours: by way of the host."""
+        """A value of the same kind of device, opened with other options, whose memory is not ours: a copy, by way of the host
+        where the device itself cannot make it."""
+        theirs = value.handle
+        if self.gpu.reaches(theirs.memory.gpu):
+            ours = Slice(self.gpu.allocate(theirs.nbytes), 0, theirs.nbytes)
+            if theirs.nbytes:
+                self.gpu.copy_from(theirs, ours)
+            return DeviceTensor(value.dtype, value.shape, self.gpu.device, ours)
         array = GpuTransfer(value.handle.memory.gpu).copy_out(value)
         return GpuTransfer(self.gpu).copy_in(array, self.gpu.device)
 
@@ -163,7 +177,9 @@ class _Stage:
             plan = self._plans.get(key)
             if plan is None:
                 store = self._kept() if self._on_disk else None
-                plan = self._plans[key] = bind(self.graph, shapes, numbers, self.gpu, self._constants, store, self._libraries)
+                plan = self._plans[key] = bind(
+                    self.graph, shapes, numbers, self.gpu, self._constants, store, self._libraries, self._dialect
+                )  # fmt: skip
                 if len(self._plans) > _KEPT_PLANS:
                     self._plans.popitem(last=False)
             else:
@@ -172,7 +188,7 @@ class _Stage:
 
     def _kept(self) -> PlanStore:
         if self._store is None:
-            self._store = PlanStore(self.graph, self.gpu.dialect, self._libraries)
+            self._store = PlanStore(self.graph, self._dialect, self._libraries)
         return self._store
 
     @property

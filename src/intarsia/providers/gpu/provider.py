@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer, no_such_device
 from intarsia.errors import EPFail
@@ -52,7 +53,7 @@ class GpuExecutionProvider(ExecutionProvider):
     def supports(self, node: Node, graph: Graph) -> Support:
         survey = self._survey
         if survey is None or survey.given is not graph:
-            survey = self._survey = Survey(graph, self.gpu.dialect, self.gpu.limits)
+            survey = self._survey = Survey(graph, self.dialect, self.gpu.limits)
         return survey.answer(node)
 
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
@@ -69,7 +70,12 @@ class GpuExecutionProvider(ExecutionProvider):
         return GpuAllocator(self.gpu)
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
-        return GpuProgram(graph, self.gpu, context.on_step, self.libraries)
+        return GpuProgram(graph, self.gpu, context.on_step, self.libraries, self.dialect)
+
+    @property
+    def dialect(self) -> Dialect:
+        """What kernels are printed in."""
+        return self.gpu.dialect
 
     @property
     def libraries(self) -> Libraries | None:

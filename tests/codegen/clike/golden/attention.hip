@@ -68,16 +68,17 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
       __syncthreads();
     }
     const int i = z * p1 + line;
-    const int v21 = (i * p4);
+    const int v22 = (i * p4);
     if (line < p1) {
-      Y0[v21 + 0] = sum0.x / powers;
-      Y0[v21 + 1] = sum0.y / powers;
-      Y0[v21 + 2] = sum0.z / powers;
-      Y0[v21 + 3] = sum0.w / powers;
-      Y0[v21 + 4] = sum1.x / powers;
-      Y0[v21 + 5] = sum1.y / powers;
-      Y0[v21 + 6] = sum1.z / powers;
-      Y0[v21 + 7] = sum1.w / powers;
+      const float v21 = (1.0f / powers);
+      Y0[v22 + 0] = sum0.x * v21;
+      Y0[v22 + 1] = sum0.y * v21;
+      Y0[v22 + 2] = sum0.z * v21;
+      Y0[v22 + 3] = sum0.w * v21;
+      Y0[v22 + 4] = sum1.x * v21;
+      Y0[v22 + 5] = sum1.y * v21;
+      Y0[v22 + 6] = sum1.z * v21;
+      Y0[v22 + 7] = sum1.w * v21;
     }
   }
 }

@@ -80,16 +80,17 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
       workgroupBarrier();
     }
     let i: i32 = z * p1 + line;
-    let v21: i32 = (i * p4);
+    let v22: i32 = (i * p4);
     if (line < p1) {
-      Y0[v21 + 0] = sum0.x / powers;
-      Y0[v21 + 1] = sum0.y / powers;
-      Y0[v21 + 2] = sum0.z / powers;
-      Y0[v21 + 3] = sum0.w / powers;
-      Y0[v21 + 4] = sum1.x / powers;
-      Y0[v21 + 5] = sum1.y / powers;
-      Y0[v21 + 6] = sum1.z / powers;
-      Y0[v21 + 7] = sum1.w / powers;
+      let v21: f32 = (1.0f / powers);
+      Y0[v22 + 0] = sum0.x * v21;
+      Y0[v22 + 1] = sum0.y * v21;
+      Y0[v22 + 2] = sum0.z * v21;
+      Y0[v22 + 3] = sum0.w * v21;
+      Y0[v22 + 4] = sum1.x * v21;
+      Y0[v22 + 5] = sum1.y * v21;
+      Y0[v22 + 6] = sum1.z * v21;
+      Y0[v22 + 7] = sum1.w * v21;
     }
   }
 }
