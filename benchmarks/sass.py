@@ -1,10 +1,11 @@
-"""What a model's CUDA kernels are in machine code, and what bounds them on a GPU, without one: python benchmarks/sass.py MODEL.onnx
+"""What a model's CUDA kernels are in machine code, and what bounds them, without a GPU: python benchmarks/sass.py MODEL.onnx
 
-The model is planned on the tests' imitation of the driver, and every kernel is compiled by NVRTC. Of each: registers, bytes that
-spill, shared memory, warps that a multiprocessor can hold, and the instructions of the loop that works most: shares of multiply-adds
-and of integer arithmetic, how wide it loads. Then three bounds for each launch: memory (bytes read and written, each value
-once), issue (instructions that the threads execute) and start (a kernel cannot be shorter). Trips of loops are those of
-the printed text, whose line numbers the machine code carries. The bounds are leads, not measurements: latencies that nothing hides are not in them.
+The model is planned on the tests' imitation of the driver, and every kernel is compiled by NVRTC. Of each: registers, bytes
+that spill, shared memory, warps that a multiprocessor can hold, and the instructions of the loop that works most: shares of
+multiply-adds and of integer arithmetic, how wide it loads. Then three bounds for each launch: memory (bytes read and written,
+each value once), issue (instructions that the threads execute) and start (a kernel cannot be shorter). Trips of loops are
+those of the printed text, whose line numbers the machine code carries. The bounds are leads, not measurements: latencies that
+nothing hides are not in them.
 
 Needs nvdisasm: pip install nvidia-cuda-nvdisasm (or CUDA's own on the PATH). MODEL.npz beside the model has its inputs.
 """
@@ -180,7 +181,7 @@ _MULTIPLY = ("FFMA", "HMMA", "HGMMA", "DFMA", "IDP", "IMMA")
 
 def kind_of(name: str) -> str:
     """The class of an instruction by its name."""
-    head = name.split(".")[0]
+    head = name.split(".", maxsplit=1)[0]
     if head in _MULTIPLY:
         return "multiply"
     if head in ("LDG", "LDS", "STG", "STS", "LDL", "STL", "LDGSTS", "LDSM", "LD", "ST"):
@@ -193,16 +194,13 @@ def kind_of(name: str) -> str:
 def widths(instructions: Sequence[Instruction], head: str) -> str:
     """How many loads or stores of each width in bits, such as "4x128 2x32"."""
     found: Counter[int] = Counter()
-    for i in instructions:
-        parts = i.name.split(".")
-        if parts[0] == head:
-            found[
-                next(
-                    (int(p) for p in parts[1:] if p in ("64", "128")),
-                    next((int(p[1:]) for p in parts[1:] if p in ("U8", "S8", "U16", "S16")), 32),
-                )
-            ] += 1
+    for name, *modifiers in (i.name.split(".") for i in instructions):
+        if name == head:
+            found[next((_BITS[m] for m in modifiers if m in _BITS), 32)] += 1
     return " ".join(f"{n}x{w}" for w, n in sorted(found.items(), reverse=True))
+
+
+_BITS = {"64": 64, "128": 128, "U8": 8, "S8": 8, "U16": 16, "S16": 16}
 
 
 # --- together ---------------------------------------------------------------------------------------------------------
@@ -217,7 +215,7 @@ class Work:
     hot_share: float
 
 
-def executed(code: Code, source: str, sizes: Sequence[int], threads: int, lines_before: int = 0) -> Work:
+def executed(code: Code, source: str, sizes: Sequence[int], threads: int) -> Work:
     """By the trips of the text's loops: one whose body was written out several times has so many trips fewer."""
     loops = loops_of(source, sizes, threads)
     owner = {
@@ -354,6 +352,23 @@ def described(launch: Launch, code: Code, chip: Chip) -> dict[str, Any]:
     }  # fmt: skip
 
 
+BOUNDS = ("memory", "issue", "start")
+COLUMNS = (
+    "kernel (its slowest launch)", "launches", "us", "bound", "memory us", "issue us", "grid", "waves", "registers", "spilled",
+    "shared", "warps/SM", "hot loop", "multiply", "integer", "LDG", "LDS",
+)  # fmt: skip
+
+
+def row_of(spent: float, count: int, launch: Launch, f: dict[str, Any]) -> list[str]:
+    """A line of the table, for all launches of one kernel."""
+    return [
+        f"{launch.schedule} {launch.node}"[:44], str(count), f"{spent * 1e6:.1f}", max(BOUNDS, key=f.__getitem__),
+        f"{f['memory'] * 1e6:.2f}", f"{f['issue'] * 1e6:.2f}", f"{launch.blocks}x{launch.threads}", f"{f['waves']:.2f}",
+        str(f["registers"]), str(f["spilled"]), str(f["shared"]), str(f["warps"]), f"{f['hot']} ({f['share']:.0%})",
+        f"{f['multiply']:.0%}", f"{f['integer']:.0%}", f["LDG"] or "-", f["LDS"] or "-",
+    ]  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
@@ -368,36 +383,27 @@ def main() -> None:
     own = [x for x in launches if not x.flop]
     codes = {x.source: compiled(x.source, given.architecture) for x in own}
     totals: Counter[str] = Counter()
+    seconds = 0.0
     rows: dict[str, tuple[float, int, Launch, dict[str, Any]]] = {}
     for launch in own:
         figures = described(launch, codes[launch.source], chip)
-        bound = max(("memory", "issue", "start"), key=lambda name: figures[name])
+        bound = max(BOUNDS, key=figures.__getitem__)
         totals[bound] += 1
-        totals["seconds"] += figures[bound]
+        seconds += figures[bound]
         spent, count, first, kept = rows.get(launch.source, (0.0, 0, launch, figures))
-        if figures[bound] > max(kept[n] for n in ("memory", "issue", "start")):
+        if figures[bound] > max(kept[n] for n in BOUNDS):
             first, kept = launch, figures
         rows[launch.source] = spent + figures[bound], count + 1, first, kept
     order = sorted(rows.values(), key=lambda row: -row[0])
-    table = []
-    for spent, count, launch, f in order[: given.top]:
-        bound = max(("memory", "issue", "start"), key=lambda name: f[name])
-        table.append([
-            f"{launch.schedule} {launch.node}"[:44], str(count), f"{spent * 1e6:.1f}", bound, f"{f['memory'] * 1e6:.2f}",
-            f"{f['issue'] * 1e6:.2f}", f"{launch.blocks}x{launch.threads}", f"{f['waves']:.2f}", str(f["registers"]), str(f["spilled"]), str(f["shared"]),
-            str(f["warps"]), f"{f['hot']} ({f['share']:.0%})", f"{f['multiply']:.0%}", f"{f['integer']:.0%}", f["LDG"] or "-", f["LDS"] or "-",
-        ])  # fmt: skip
-    print_table(
-        f"{given.model.stem}, sm_{given.architecture}: kernels by predicted time on an H200",
-        ["kernel (its slowest launch)", "launches", "us", "bound", "memory us", "issue us", "grid", "waves", "registers", "spilled", "shared",
-         "warps/SM", "hot loop", "multiply", "integer", "LDG", "LDS"], table,
-    )  # fmt: skip
+    title = f"{given.model.stem}, sm_{given.architecture}: kernels by predicted time on an H200"
+    print_table(title, COLUMNS, [row_of(*row) for row in order[: given.top]])
     for _, _, launch, _ in order[: given.show]:
-        print(f"\n{launch.source}\n" + "\n".join(f"{i.at:05x} {i.line:4d} {i.name}" for i in codes[launch.source].instructions))
+        code = codes[launch.source].instructions
+        print(f"\n{launch.source}\n" + "\n".join(f"{i.at:05x} {i.line:4d} {i.name}" for i in code))
     calls = [x for x in launches if x.flop]
     spilled = sum(c.spilled_nbytes > 0 for c in codes.values())
-    print(f"\n{len(own)} launches of {len(codes)} kernels ({spilled} spill), at least {totals['seconds'] * 1e6:.0f} us; "
-          f"bound by memory {totals['memory']}, issue {totals['issue']}, their start {totals['start']}; "
+    bounds = ", ".join(f"{name} {totals[name]}" for name in BOUNDS)
+    print(f"\n{len(own)} launches of {len(codes)} kernels ({spilled} spill), at least {seconds * 1e6:.0f} us; bound by {bounds}; "
           f"{len(calls)} calls of libraries, {sum(x.flop for x in calls) / 1e9:.2f} GFLOP")  # fmt: skip
 
 

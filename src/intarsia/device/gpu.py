@@ -70,7 +70,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel on memory: operands, outputs, sizes (where they are no arguments) and status in the order of its text's bindings.
+    """A kernel on memory: operands, outputs, sizes (unless they are arguments) and status in the order of its text's bindings.
     `node`: whose it is."""
 
     kernel: Kernel

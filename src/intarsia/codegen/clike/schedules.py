@@ -271,7 +271,7 @@ class _RowValues(Values):
         return found
 
     def make_room(self, threads: int, together: int, some: bool) -> None:
-        """As far as there is some, in steps of powers of two: rows of many lengths are one text. `together`: rows of a group."""
+        """As far as there is some, in steps of powers of two: rows of many lengths are one text. `together`: a group's rows."""
         if not some:
             self._kept.clear()
             return

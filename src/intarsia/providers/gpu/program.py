@@ -43,8 +43,8 @@ class GpuProgram(Program):
         self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None, libraries: Libraries | None = None,
         dialect: Dialect | None = None,
     ) -> None:  # fmt: skip
-        """`on_step`: where a profile is wanted, is told of each launch, with the device's own times. `dialect`: what kernels are
-        printed in, if not in the device's."""
+        """`on_step`: where a profile is wanted, is told of each launch, with the device's own times. `dialect`: what kernels
+        are printed in, if not in the device's."""
         dialect = dialect or gpu.dialect
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu, self._libraries = graph, gpu, libraries
