@@ -174,8 +174,9 @@ def _instructions(text: str) -> Iterator[Instruction]:
         yield Instruction(at, line, name, labels.get(jump[1], -1) if jump else -1)
 
 
-_INTEGER = ("IMAD", "IADD", "VIADD", "ISETP", "LOP3", "SHF", "LEA", "IABS", "SEL", "PRMT", "IMNMX", "VIMNMX", "I2F", "F2I", "I2I",
-            "UIADD", "UIMAD", "ULEA", "USHF", "ULOP", "UISETP", "USEL", "BFE", "SGXT")  # fmt: skip
+_INTEGER = tuple(
+    "IMAD IADD VIADD ISETP LOP3 SHF LEA IABS SEL PRMT IMNMX VIMNMX I2F F2I I2I UIADD UIMAD ULEA USHF ULOP UISETP USEL".split()
+)
 _MULTIPLY = ("FFMA", "HMMA", "HGMMA", "DFMA", "IDP", "IMMA")
 
 
@@ -340,7 +341,7 @@ def described(launch: Launch, code: Code, chip: Chip) -> dict[str, Any]:
     resident = chip.resident(launch.threads, code.registers, code.shared_nbytes)
     warps = -(-launch.threads // 32)
     kinds = Counter(kind_of(i.name) for i in work.hot)
-    # blocks that a multiprocessor gets, at most: the last wave counts whole
+    # blocks that a multiprocessor gets, at most
     per_unit = -(-launch.blocks // chip.multiprocessors)
     issue_s = per_unit * warps * work.instructions / chip.issue / chip.clock_hz
     return {
@@ -403,8 +404,8 @@ def main() -> None:
     calls = [x for x in launches if x.flop]
     spilled = sum(c.spilled_nbytes > 0 for c in codes.values())
     bounds = ", ".join(f"{name} {totals[name]}" for name in BOUNDS)
-    print(f"\n{len(own)} launches of {len(codes)} kernels ({spilled} spill), at least {seconds * 1e6:.0f} us; bound by {bounds}; "
-          f"{len(calls)} calls of libraries, {sum(x.flop for x in calls) / 1e9:.2f} GFLOP")  # fmt: skip
+    print(f"\n{len(own)} launches of {len(codes)} kernels ({spilled} spill), at least {seconds * 1e6:.0f} us; "
+          f"bound by {bounds}; {len(calls)} calls of libraries, {sum(x.flop for x in calls) / 1e9:.2f} GFLOP")  # fmt: skip
 
 
 if __name__ == "__main__":

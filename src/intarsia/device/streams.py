@@ -249,9 +249,9 @@ class StreamDevice(Gpu):
             event = self._ask(driver.event(False), "gives no event")
             try:
                 self._after(event, other._stream, self._stream)
-                places = (p.memory.buffer + p.offset for p in (target, source))
+                to, start = target.memory.buffer + target.offset, source.memory.buffer + source.offset
                 nbytes = -(-min(source.nbytes, target.nbytes) // 4) * 4
-                self._ask(driver.copy_within(*places, nbytes, self._stream), "could not copy memory")
+                self._ask(driver.copy_within(to, start, nbytes, self._stream), "could not copy memory")
                 self._after(event, self._stream, other._stream)
             finally:
                 driver.drop_event(event)
