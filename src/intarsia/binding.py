@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from intarsia.device.memory import put_on_device, taken_from_device, written_on_device
-from intarsia.errors import InvalidArgument, nearest
+from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
 from intarsia.ort_device import OrtDevice
 from intarsia.partition.device import DeviceTensor
@@ -98,7 +98,7 @@ class IOBinding:
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind a value; for a tensor in host memory later runs see what is written into it."""
         if not isinstance(ortvalue, OrtValue):
-            raise InvalidArgument(f"bind_ortvalue_input: expected an OrtValue for {name!r}, got {type(ortvalue).__name__}")
+            raise WrongType(f"bind_ortvalue_input: expected an OrtValue for {name!r}, got {type(ortvalue).__name__}")
         self._bind(name, ortvalue._value)
 
     def bind_output(

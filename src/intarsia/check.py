@@ -225,19 +225,19 @@ class _Checker:
         from intarsia.ops.infer import infer
         from intarsia.passes.inline import inline_functions
 
-        def report(node: Node, error: IntarsiaError) -> None:
-            if isinstance(error, NotImplemented) or _name(node) in self.reported:
-                return  # a missing operator, which is listed already
-            self._add("type", str(error), node)
+        refused: list[tuple[Node, IntarsiaError]] = []
 
         try:
             inlined = inline_functions(graph, self.registry)
         except IntarsiaError as error:
             self._add("graph", str(error))
             return
-        found = infer(inlined, self.registry, strict=False, on_error=report)
+        found = infer(inlined, self.registry, strict=False, on_error=lambda node, error: refused.append((node, error)))
         for node in found.graph.nodes:
             self._check_input_types(node, graph.opset_imports, found.types)
+        for node, refusal in refused:
+            if not isinstance(refusal, NotImplemented) and _name(node) not in self.reported:  # else it is listed already
+                self._add("type", str(refusal), node)
 
     def _check_input_types(self, node: Node, imports: Mapping[str, int], types: Mapping[str, ValueType]) -> None:
         """Element types against ONNX's schema: what no version allows is an error, what a later one allows a warning."""

@@ -1,4 +1,5 @@
-"""Enumerations of the session API, with onnxruntime's names and numbers. None is an int: `int(member)` gives the number."""
+"""Enumerations of the session API, with onnxruntime's names and numbers. None is an int: `int(member)` gives the number, which
+it also equals."""
 
 from __future__ import annotations
 
@@ -37,6 +38,12 @@ class NumberedEnum(enum.Enum):
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, int) and bool(self.value == other))
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
 class ExecutionMode(NumberedEnum):

@@ -1,16 +1,18 @@
 """The exception tree.
 
 IntarsiaError (RuntimeError)
-├── InvalidModelError     the model itself is wrong
-│   ├── InvalidProtobuf       not an ONNX file, cut short, or corrupt
-│   ├── InvalidGraph          readable, but not a valid graph (cycle, name written twice, unknown input)
-│   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
 ├── NoSuchFile            the model file does not exist (also FileNotFoundError)
 ├── NotImplemented        an operator, type or feature that no provider has (also NotImplementedError)
+│   └── UnknownOperator       no such operator, or no such version of its set (also InvalidGraph)
 ├── InvalidArgument       a call's argument is wrong: input, shape, dtype, option, name (also ValueError)
 │   ├── UnknownOption         an option or provider name that does not exist
 │   └── WrongType             an argument of a Python type that the call does not take (also TypeError)
-├── Fail                  a run was stopped or could not be finished
+├── Fail                  a model could not be loaded; a run was stopped or could not be finished
+│   ├── InvalidModelError     the model itself is wrong
+│   │   ├── InvalidProtobuf       not an ONNX file, cut short, or corrupt
+│   │   ├── InvalidGraph          readable, but not a valid graph (cycle, name written twice, unknown input)
+│   │   │   └── NodeFailed            a node has no result for the sizes and values of this run (also InvalidArgument)
+│   │   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
 │   ├── OutOfMemory           memory could not be had (also MemoryError)
 │   ├── RunTimeout            a run took longer than `timeout` (also TimeoutError)
 │   └── ModelLoadCanceled     creating the session was stopped by the load cancellation flag
@@ -18,6 +20,9 @@ IntarsiaError (RuntimeError)
 │   └── DeviceLost            a device stopped working; what was in its memory is gone (onnxruntime's DeviceReset)
 ├── ModelRequiresCompilation  the model is not compiled, or not for this machine, and the session may not compile it
 └── NotFound              a named thing (library, adapter, parameter) does not exist
+
+onnxruntime raises its `Fail` for most models that it cannot load and most nodes that cannot compute, and a more exact class for
+others; here the exact class is a `Fail` too, so that handlers of either kind catch it.
 
 EngineError, ModelLoaded and NoModel are onnxruntime's names for what cannot happen here; they can be caught.
 
@@ -33,7 +38,11 @@ class IntarsiaError(RuntimeError):
     """Base of all errors that Intarsia raises on purpose."""
 
 
-class InvalidModelError(IntarsiaError):
+class Fail(IntarsiaError):
+    """A model could not be loaded, or a run was stopped or could not be finished."""
+
+
+class InvalidModelError(Fail):
     """The model is not valid ONNX."""
 
 
@@ -61,16 +70,20 @@ class InvalidArgument(IntarsiaError, ValueError):
     """An argument of a call is wrong."""
 
 
+class UnknownOperator(NotImplemented, InvalidGraph):
+    """The model asks for an operator, or a version of an operator set, that nobody has defined."""
+
+
+class NodeFailed(InvalidGraph, InvalidArgument):
+    """A node has no result for what a run gives it: sizes do not fit together, a position or number is out of range."""
+
+
 class UnknownOption(InvalidArgument):
     """A provider, option or configuration name that does not exist."""
 
 
 class WrongType(InvalidArgument, TypeError):
     """An argument is of a Python type that the call does not take."""
-
-
-class Fail(IntarsiaError):
-    """A run was stopped or could not be finished."""
 
 
 class OutOfMemory(Fail, MemoryError):

@@ -92,7 +92,8 @@ class FeedReader:
         for name in feed:
             if name not in names:
                 raise InvalidArgument(f"Invalid input name: {name}; {nearest(name, names)}")
-        inputs = [converted(column_array(feed.get(v.name), v), v.type, f"input {v.name!r}") for v in self.values]
+        given = [converted(column_array(feed.get(v.name), v), v.type, f"input {v.name!r}") for v in self.values]
+        inputs = [_without_axes(x, v.type) for x, v in zip(given, self.values, strict=True)]
         self._check_sizes(inputs)
         self._remember(tuple([x.shape if isinstance(x, _TENSORS) else None for x in inputs]))
         return inputs
@@ -135,6 +136,12 @@ def _plain_shape(kind: ValueType | None) -> tuple[int | str | None, ...] | None:
     if not isinstance(kind, TensorType) or kind.shape is None:
         return None
     return tuple(d if isinstance(d, int) else str(d) if _is_name(d) else None for d in kind.shape)
+
+
+def _without_axes(value: Any, kind: ValueType | None) -> Any:
+    """One element with axes as the scalar that the model declares: onnxruntime takes it, and programs give rates so."""
+    scalar = isinstance(kind, TensorType) and kind.shape == () and isinstance(value, np.ndarray) and value.size == 1
+    return value.reshape(()) if scalar else value
 
 
 def check_shape(shape: tuple[int, ...], expected: TensorType, where: str, sizes: dict[str, tuple[int, str]]) -> None:

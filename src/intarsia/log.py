@@ -51,7 +51,9 @@ _handler.setFormatter(logging.Formatter("%(levelname)s:%(name)s: %(message)s"))
 
 def _level(severity: int) -> int:
     if severity not in LEVELS:
-        raise InvalidArgument(f"log severity: expected 0 (verbose) to 4 (fatal), got {severity!r}")
+        raise (InvalidArgument if isinstance(severity, int) else WrongType)(
+            f"log severity: expected 0 (verbose) to 4 (fatal), got {severity!r}"
+        )
     return LEVELS[severity]
 
 
@@ -89,7 +91,7 @@ def set_default_logger_callback(callback: LogCallback | None, severity: int = 2)
 def set_default_logger_verbosity(verbosity: int) -> None:
     """Accepted for onnxruntime's sake: there is one level of verbose records."""
     if not isinstance(verbosity, int):
-        raise InvalidArgument(f"log verbosity: expected an integer, got {verbosity!r}")
+        raise WrongType(f"log verbosity: expected an integer, got {verbosity!r}")
 
 
 def _ensure_handler() -> None:

@@ -65,8 +65,8 @@ class ModelCompiler:
             (None: inside, or rewritten); may return where a program keeps its data, which is then not written.
 
     Raises:
-        WrongType: options or a model of another type.
-        InvalidArgument: the input file does not exist.
+        WrongType: options, a model, a level or a threshold of another type.
+        InvalidArgument: the input file does not exist, or there are no bytes.
     """
 
     def __init__(
@@ -87,11 +87,18 @@ class ModelCompiler:
         if external_initializers_file_path and get_initializer_location_func:
             raise InvalidArgument("give external_initializers_file_path or get_initializer_location_func, not both")
         self._source, self._embed = input_model_path_or_bytes, bool(embed_compiled_data_into_model)
+        if self._source == b"":
+            raise InvalidArgument("Input model bytes array is empty; expected an ONNX model")
+        if not isinstance(graph_optimization_level, GraphOptimizationLevel):
+            raise WrongType(f"graph_optimization_level: expected a GraphOptimizationLevel, got {graph_optimization_level!r}")
+        threshold = external_initializers_size_threshold
+        if not isinstance(threshold, int) or threshold < 0:
+            raise WrongType(f"external_initializers_size_threshold: expected a number of bytes from 0, got {threshold!r}")
         if not isinstance(self._source, bytes) and not Path(self._source).is_file():
             raise InvalidArgument(f'Input model path does not exist: "{self._source}"')
         self._options, self._level, self._flags = sess_options, graph_optimization_level, OrtCompileApiFlags(int(flags))
         self._external = Path(external_initializers_file_path) if external_initializers_file_path else None
-        self._threshold, self._locate = external_initializers_size_threshold, get_initializer_location_func
+        self._threshold, self._locate = threshold, get_initializer_location_func
         self._write: WriteFunction | None = None
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:

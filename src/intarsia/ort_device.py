@@ -40,7 +40,8 @@ def check_device_type(device_type: Any) -> str:
     if name not in _KINDS:
         if isinstance(name, str) and name.endswith("pinned"):
             raise InvalidArgument(no_pinned_memory(device_type))
-        raise InvalidArgument(f"Unsupported device type: {device_type}; {nearest(str(device_type), DEVICE_TYPES)}")
+        wrong = InvalidArgument if isinstance(device_type, str) else WrongType
+        raise wrong(f"Unsupported device type: {device_type}; {nearest(str(device_type), DEVICE_TYPES)}")
     return str(name)
 
 

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from intarsia.config_keys import OPTIMIZERS_ELSEWHERE
-from intarsia.errors import InvalidArgument, nearest
+from intarsia.errors import InvalidArgument, InvalidGraph, nearest
 from intarsia.feeds import converted
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
+from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
@@ -229,7 +230,8 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     """The graph after the rewrites of the options' level, its types inferred and its nodes' versions resolved.
 
     Raises:
-        NotImplemented: operators that the model needs do not exist; lists all of them.
+        UnknownOperator: operators that the model needs do not exist; lists all of them.
+        InvalidGraph: an output is declared with another element type than it has.
     """
     from intarsia.ops import registry
     from intarsia.ops.infer import infer
@@ -253,4 +255,19 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
         least = options.config("session.optimized_model_external_initializers_min_size_in_bytes")
         path = Path(options.optimized_model_filepath)
         save(restored(standardize(result.graph)), path, int(least) if file else None, file or None)
-    return infer(result.graph, operators).graph
+    inferred = infer(result.graph, operators).graph
+    _check_outputs(inferred)
+    return inferred
+
+
+def _check_outputs(graph: Graph) -> None:
+    """Raise InvalidGraph where a graph output has another element type than the model declares."""
+    for value in graph.outputs:
+        declared, found = value.type, graph.types.get(value.name)
+        if not isinstance(declared, TensorType) or not isinstance(found, TensorType) or declared.dtype is found.dtype:
+            continue
+        if DType.UNDEFINED not in (declared.dtype, found.dtype):
+            raise InvalidGraph(
+                f"Type Error: Type (tensor({declared.dtype.onnx_name})) of output {value.name!r} of graph {graph.name!r} does "
+                f"not match the type that its node gives, (tensor({found.dtype.onnx_name})): correct the model's output"
+            )

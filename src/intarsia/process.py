@@ -71,10 +71,12 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_thr
 
     Raises:
         InvalidArgument: a negative number.
+        WrongType: no number.
     """
     for name, count in (("intra_op_num_threads", intra_op_num_threads), ("inter_op_num_threads", inter_op_num_threads)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InvalidArgument(f"set_global_thread_pool_sizes: expected {name} from 0, got {count!r}")
+            wrong = InvalidArgument if isinstance(count, int) else WrongType
+            raise wrong(f"set_global_thread_pool_sizes: expected {name} from 0, got {count!r}")
     from intarsia.runtime.executor import set_default_threads
 
     global _pools_are_global  # noqa: PLW0603 # it concerns the whole process

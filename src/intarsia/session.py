@@ -32,6 +32,7 @@ from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
+from intarsia.size_branches import SizeBranches, hosted
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class InferenceSession(SessionApi, SessionDebug):
             if name not in _KEYWORDS:
                 raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}; {nearest(name, _KEYWORDS)}")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
-            raise InvalidArgument(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
+            raise WrongType(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
         self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
         self._enable_fallback = bool(kwargs.get("enable_fallback", True))
@@ -170,6 +171,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._watched = self._is_watched()
         self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
+        self._by_size: SizeBranches | bool | None = True if hosted(found.model) else None
         self._lock = threading.Lock()
         self._providers = [choice.name for choice in choices]
         self._provider_options = {p.name: option_texts(p.options) for p in instances}
@@ -360,7 +362,7 @@ class InferenceSession(SessionApi, SessionDebug):
             Fail: the run was stopped or could not be finished.
         """
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
-        model: AnyModel = self._model
+        model: AnyModel = self._model if inputs is None or self._by_size is None else self._for_sizes(inputs)
         plain = run_options is None and timeout is None and framework is None and taps is None and not self._watched
         try:
             if inputs is not None and plain and (not output_names or output_names == self._output_names):
@@ -418,7 +420,7 @@ class InferenceSession(SessionApi, SessionDebug):
         run: RunContext | None, stay: frozenset[str] = frozenset(),
     ) -> list[Any]:  # fmt: skip
         if isinstance(output_names, str):
-            raise InvalidArgument(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
+            raise WrongType(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
         if run is not None:
             run.check()
         start = time.perf_counter_ns()
@@ -446,7 +448,8 @@ class InferenceSession(SessionApi, SessionDebug):
         model without that symbol."""
         model, reader = self._variant(feed)
         try:
-            return model, reader.read(feed)
+            inputs = reader.read(feed)
+            return (self._for_sizes(inputs) if model is self._model and self._by_size is not None else model), inputs
         except SizesDiffer as error:
             if reader is not self._reader:
                 raise
@@ -459,6 +462,18 @@ class InferenceSession(SessionApi, SessionDebug):
 
         model, reader = self._made(_OWN_SIZES, opened)
         return model, reader.read(feed)
+
+    def _for_sizes(self, inputs: Sequence[Any]) -> AnyModel:
+        """The model for inputs of these sizes, where they decide which branches run."""
+        if self._by_size is True:
+            from intarsia.ops import registry
+
+            model = self._settled_model()
+            graph = self._maker.optimised(self._graph()) if isinstance(model, DirectModel) else model.partition.graph
+            operators = self._operators if self._operators is not None else registry()
+            self._by_size = SizeBranches(graph, model, operators, lambda path, opened: self._made(("sizes", path), opened)[0])
+        found = self._by_size.model(inputs) if isinstance(self._by_size, SizeBranches) else None
+        return self._model if found is None else found
 
     def _variant(self, feed: Mapping[str, Any]) -> tuple[AnyModel, FeedReader]:
         """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""

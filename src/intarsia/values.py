@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -64,7 +65,8 @@ def _named_device(device: Any, device_id: int) -> tuple[str, int]:
     if name not in DEVICE_TYPES:
         if isinstance(device, str) and device.lower().endswith("pinned"):
             raise InvalidArgument(no_pinned_memory(device))
-        raise InvalidArgument(f"Unsupported device type: {device!r}; {nearest(str(device), DEVICE_TYPES)}")
+        wrong = InvalidArgument if isinstance(device, str) else WrongType
+        raise wrong(f"Unsupported device type: {device!r}; {nearest(str(device), DEVICE_TYPES)}")
     return str(name), checked_device_id(device_id, f"device {name!r}")
 
 
@@ -132,7 +134,10 @@ class OrtValue:
         """A tensor of this shape whose elements are not set (strings are empty)."""
         kind, index = device_of(memory_info if memory_info is not None else device_type, device_id)
         dtype = element_dtype(element_type)
-        sizes = tuple(int(d) for d in shape)
+        try:
+            sizes = tuple(operator.index(d) for d in shape)
+        except TypeError:
+            raise WrongType(f"shape: expected a list of sizes, got {shape!r}") from None
         if any(d < 0 for d in sizes):
             raise InvalidArgument(f"shape: expected sizes from 0, got {list(sizes)}")
         if dtype is DType.STRING:
@@ -293,7 +298,7 @@ class OrtValue:
         target = self._array("update_inplace")
         if not isinstance(given, np.ndarray) or given.dtype.newbyteorder("=") != target.dtype or given.shape != target.shape:
             got = f"{given.dtype.name} {list(given.shape)}" if isinstance(given, np.ndarray) else type(given).__name__
-            raise InvalidArgument(
+            raise (InvalidArgument if isinstance(given, np.ndarray) else WrongType)(
                 f"update_inplace: expected an array {target.dtype.name} {list(target.shape)}, got {got}: "
                 "The input size of numpy arrays does not match the size of the OrtValue."
             )

@@ -323,7 +323,7 @@ class TestExamples:
         assert all(abs(sum(p.values()) - 1) < 1e-5 for p in probabilities)
 
     def test_errors(self) -> None:
-        with pytest.raises(InvalidArgument, match=r"Unable to find example 'mul.onnx'; did you mean 'mul_1.onnx'"):
+        with pytest.raises(FileNotFoundError, match=r"Unable to find example 'mul.onnx'; did you mean 'mul_1.onnx'"):
             get_example("mul.onnx")
 
     def test_a_cache_that_cannot_be_written(self, monkeypatch, tmp_path: Path) -> None:

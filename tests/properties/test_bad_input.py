@@ -222,8 +222,9 @@ def test_blocks_without_a_scale(entries: int) -> None:
 
 @pytest.mark.parametrize(("op", "inputs", "attributes", "message"), MESSAGES, ids=[c[0] for c in MESSAGES])
 def test_what_is_said(op: str, inputs: list[Any], attributes: dict[str, Any], message: str) -> None:
+    kinds = [np.uint8 if op == "QuantizeLinear" else np.float32]
     with pytest.raises(IntarsiaError, match=message):
-        compiled(Drawn(op, inputs, attributes, constant=tuple(range(1, len(inputs)))), [np.float32])
+        compiled(Drawn(op, inputs, attributes, constant=tuple(range(1, len(inputs)))), kinds)
 
 
 def test_regions_of_images_that_are_not() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intarsia.errors import InvalidArgument, nearest
+from intarsia.errors import NoSuchFile, nearest
 
 if TYPE_CHECKING:
     import onnx
@@ -23,10 +23,10 @@ def get_example(name: str) -> str:
     """The path of an example model, which is written to the cache when it is first asked for.
 
     Raises:
-        InvalidArgument: there is no such example.
+        NoSuchFile: there is no such example.
     """
     if name not in _EXAMPLES:
-        raise InvalidArgument(f"Unable to find example {name!r}; {nearest(str(name), _EXAMPLES)}")
+        raise NoSuchFile(f"Unable to find example {name!r}; {nearest(str(name), _EXAMPLES)}")
     from intarsia.codegen.cache import cache_directory
 
     data = _EXAMPLES[name]().SerializeToString()

@@ -110,7 +110,14 @@ def _check_size(message: Message) -> None:
 
 
 def replace_file(target: Path, write: Callable[[Any], None]) -> None:
-    """Write a file under another name first: what is there already is replaced only when everything is written."""
+    """Write a file under another name first: what is there already is replaced only when everything is written.
+
+    Raises:
+        InvalidArgument: its folder does not exist.
+    """
+    if not target.parent.is_dir():
+        folder = str(target.parent)
+        raise InvalidArgument(f"file {str(target)!r} cannot be written: there is no folder {folder!r}; make it first")
     temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("xb") as file:

@@ -152,12 +152,16 @@ _BOOL_UNARY = frozenset(("not", "isnan", "isinf"))
 
 def unary(op: str, x: Tensor) -> Tensor:
     assert op in UNARY, op
+    if x.dtype is DType.STRING:
+        raise DefinitionError(f"{op} of strings is not defined")
     return Tensor(op, (x,), (), DType.BOOL if op in _BOOL_UNARY else x.dtype, x.shape)
 
 
 def binary(op: str, a: Operand, b: Operand) -> Tensor:
     assert op in BINARY, op
     a, b = _pair(a, b, op)
+    if a.dtype is DType.STRING and op not in ("eq", "ne"):
+        raise DefinitionError(f"{op} of strings is not defined")
     return Tensor(op, (a, b), (), DType.BOOL if op in COMPARISONS else a.dtype, a.shape)
 
 

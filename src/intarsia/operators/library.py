@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from intarsia.errors import InvalidArgument, NoSuchFile, NotImplemented
+from intarsia.errors import InvalidArgument, NoSuchFile, NotImplemented, WrongType
 from intarsia.operators.op_run import is_op_run, op_run_records
 from intarsia.operators.records import HostOperator, ShapeRule, definition, host_record
 from intarsia.operators.schema import read_schema
@@ -245,7 +245,7 @@ def records_of(source: Any) -> list[OwnRecord]:
         return _of_name(os.fspath(source))
     found = getattr(source, _MARK, None)
     if found is None:
-        raise InvalidArgument(
+        raise WrongType(
             f"{source!r} has no operators; expected a function decorated by intarsia.op or intarsia.host_op, an "
             "OperatorLibrary, a module, its name or file, or an onnx OpRun class"
         )

@@ -15,6 +15,7 @@ from intarsia.ops.registry import REQUIRED, OpRecord
 # By annotation: the type of the attribute (of its elements where the second is true), and its name in messages.
 _KINDS: Mapping[str, tuple[tuple[type, ...], bool, str]] = {
     "int": ((numbers.Integral,), False, "an integer"),
+    "int | str": ((numbers.Integral, str, bytes), False, "an integer"),
     "float": ((numbers.Real,), False, "a number"),
     "str": ((str, bytes), False, "a string"),
     "Graph": ((Graph,), False, "a graph"),

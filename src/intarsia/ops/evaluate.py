@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import Fail, IntarsiaError, InvalidArgument, InvalidGraph, NotImplemented, OutOfMemory
+from intarsia.errors import Fail, IntarsiaError, NodeFailed, NotImplemented, OutOfMemory
 from intarsia.graph.dims import evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
@@ -33,8 +33,7 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
 
     Raises:
         NotImplemented: the operator has no record.
-        InvalidGraph: the inputs do not fit the operator's definition.
-        InvalidArgument: an integer is divided by 0.
+        NodeFailed: the inputs do not fit the operator's definition, or an integer is divided by 0.
         Fail: the definition failed on these values.
     """
     record = registry.find(node.domain, node.op_type, node.version or 10_000)
@@ -66,9 +65,9 @@ def _told(node: Node, inputs: Sequence[Any], error: Exception) -> Exception:
     """What callers are told of an error of a definition."""
     where = f"node {node.name!r} ({node.qualified_op})"
     if isinstance(error, k.DefinitionError):
-        return InvalidGraph(f"{where}: {error}")
+        return NodeFailed(f"{where}: {error}")
     if isinstance(error, DivisionByZero):
-        return InvalidArgument(f"{where}: {error}")
+        return NodeFailed(f"{where}: {error}")
     if isinstance(error, IntarsiaError):  # of a node in a body
         return error
     if isinstance(error, MemoryError):

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from intarsia.errors import NotImplemented
+from intarsia.errors import UnknownOperator
 from intarsia.graph.model import Graph, Node
 from intarsia.ops.layers import label
 from intarsia.ops.registry import Registry
@@ -50,11 +50,11 @@ def require_operators(graph: Graph, registry: Registry) -> None:
     """Check that every operator of a model is defined, functions of the model and subgraphs included.
 
     Raises:
-        NotImplemented: some are not (names all of them), or the model is newer than Intarsia.
+        UnknownOperator: some are not (names all of them), or the model is newer than Intarsia.
     """
     newer = unknown_opsets(graph.opset_imports)
     if newer:
-        raise NotImplemented(f"{graph.metadata.path or 'the model'}: {'; '.join(newer)}")
+        raise UnknownOperator(f"{graph.metadata.path or 'the model'}: {'; '.join(newer)}")
     if all(_complete(nodes, imports, graph, registry, set()) for nodes, imports in _bodies(graph)):
         return
     missing = missing_operators(graph, registry)
@@ -63,7 +63,7 @@ def require_operators(graph: Graph, registry: Registry) -> None:
     name = graph.metadata.path or "the model"
     count = f"{len(missing)} operators that do not exist" if len(missing) > 1 else "an operator that does not exist"
     lines = "\n".join(f"  {m}" for m in missing)
-    raise NotImplemented(f"{name} needs {count} here:\n{lines}\n{HOW_TO_ADD}")
+    raise UnknownOperator(f"{name} needs {count} here:\n{lines}\n{HOW_TO_ADD}")
 
 
 def unknown_opsets(imports: Mapping[str, int]) -> list[str]:

@@ -17,5 +17,11 @@ class GraphOptimizationLevel(enum.Enum):
     def __int__(self) -> int:
         return self.value
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, int) and self.value == other)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
     def includes(self, other: GraphOptimizationLevel) -> bool:
         return self.value >= other.value

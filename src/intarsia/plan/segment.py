@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, OutOfMemory
+from intarsia.errors import NodeFailed, OutOfMemory
 from intarsia.faults import DIVISOR_IS_ZERO
-from intarsia.graph.dims import Dim, Expr, product
+from intarsia.graph.dims import Dim, Expr, product, symbols_of
 from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
@@ -33,6 +33,7 @@ from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Re
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
+_SHOWN = 60  # characters of a size that a message writes out
 _MOMENT = 1_000_000  # nanoseconds that workers spin for
 _OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "checks"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
@@ -64,18 +65,23 @@ class Constraint:
         try:
             left, right = _size(self.left, env), _size(self.right, env)
         except (ValueError, ZeroDivisionError) as error:
-            raise InvalidArgument(f"{self.where}: {error}") from None
+            raise NodeFailed(f"{self.where}: {error}") from None
         if self.kind == "divisor":
             if left == 0 != right:
-                raise InvalidArgument(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
+                raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
             return
         if left == right or (self.kind == "broadcast" and left == 1) or (self.kind == "least" and left > right):
             return
         if self.kind == "least":
-            raise InvalidArgument(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
+            raise NodeFailed(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
         verb = "broadcast to" if self.kind == "broadcast" else "equal"
-        raise InvalidArgument(
-            f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
+        if max(len(str(self.left)), len(str(self.right))) <= _SHOWN:
+            raise NodeFailed(
+                f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
+            )
+        sizes = ", ".join(f"{n} = {env[n]}" for n in sorted(symbols_of(self.left) | symbols_of(self.right)))
+        raise NodeFailed(
+            f"{self.where}: the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}"
         )
 
 
@@ -136,7 +142,7 @@ class Segment:
         """Lay the segment out for the sizes in `env`; from the second time on by a `Frame`.
 
         Raises:
-            InvalidArgument: sizes do not fit together.
+            NodeFailed: sizes do not fit together.
         """
         if threads not in self._frames or self.arena.limit or not self.addresses:
             bound = self.bind_exactly(env, threads)
@@ -167,7 +173,7 @@ class Segment:
                 try:
                     found = known[d] = d.evaluate(env)
                 except (ValueError, ZeroDivisionError) as error:
-                    raise InvalidArgument(f"the sizes of the inputs do not fit together: {error} (size {d})") from None
+                    raise NodeFailed(f"the sizes of the inputs do not fit together: {error} (size {d})") from None
             return found
 
         for constraint in self.constraints:
@@ -486,7 +492,7 @@ class State:
         try:
             self.args[: len(values)] = values
         except OverflowError:
-            raise InvalidArgument("a size is 2^63 or more: check sizes and pads that attributes and inputs give") from None
+            raise NodeFailed("a size is 2^63 or more: check sizes and pads that attributes and inputs give") from None
         self._leased = np.array(leased, np.intp)
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
         self._own_words = sum(words)
@@ -573,7 +579,7 @@ def _number(argument: int | np.ndarray) -> int:
 def _check_shape(name: str, shape: tuple[int, ...], dtype: DType) -> None:
     """Before anything is laid out: kernels compute offsets in 64 bits."""
     if shape and min(shape) < 0:
-        raise InvalidArgument(f"value {name!r} would have shape {list(shape)}: a size is negative; check sizes and pads")
+        raise NodeFailed(f"value {name!r} would have shape {list(shape)}: a size is negative; check sizes and pads")
     elements = math.prod(shape)
     if elements * dtype.numpy.itemsize > MOST_BYTES:
         raise too_large(name, shape, elements * dtype.numpy.itemsize)

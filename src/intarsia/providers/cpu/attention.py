@@ -21,7 +21,7 @@ from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, Attention
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import micro_text, tiled_micro_text
 from intarsia.codegen.target import Target
-from intarsia.errors import InvalidArgument
+from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
@@ -270,7 +270,7 @@ class Attention(Template):
         wanted = (shape.batch, shape.heads, shape.queries, shape.keys)
         for have, want in zip(dims, wanted, strict=True):
             if have not in (1, want):
-                raise InvalidArgument(
+                raise NodeFailed(
                     f"node {self.node.name!r} ({self.node.qualified_op}): the mask has shape"
                     f" {dims[4 - len(self.mask) :]}, which does "
                     f"not broadcast to [batch, heads, queries, keys] = {list(wanted)}; give 1 or the full size along each axis"

@@ -18,7 +18,7 @@ from intarsia.codegen import fourier_ends as ends
 from intarsia.codegen.fourier import Form, Lines
 from intarsia.codegen.fourier_tables import split_of, tables, twists
 from intarsia.codegen.target import Target
-from intarsia.errors import InvalidArgument
+from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, product
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import Workspace
@@ -78,7 +78,7 @@ class _Arguments:
     def _length(self, size: Sizes) -> int:
         n = size(self.made.n)
         if n < 0:
-            raise InvalidArgument(f"{self.made.where}: the length of the transform is {n}; expected 0 or more")
+            raise NodeFailed(f"{self.made.where}: the length of the transform is {n}; expected 0 or more")
         return max(n, 1)
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:

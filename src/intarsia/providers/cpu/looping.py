@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import InvalidGraph, OutOfMemory
+from intarsia.errors import NodeFailed, OutOfMemory
 from intarsia.graph.dims import evaluate
 from intarsia.graph.model import TensorType, Value
 from intarsia.partition.provider import RunContext
@@ -159,7 +159,7 @@ class LoopProgram:
         sources = [_dense(np.moveaxis(x, a, 0)) for x, a in zip(sources, axes, strict=True)]
         lengths = {len(x) for x in sources}
         if len(lengths) != 1:
-            raise InvalidGraph(f"{self._where}: scan inputs have lengths {sorted(lengths)}; expected one length")
+            raise NodeFailed(f"{self._where}: scan inputs have lengths {sorted(lengths)}; expected one length")
         total = lengths.pop()
         backward = attributes.get("scan_output_directions") or [0] * len(self.step.rows)
         names, kinds = self.node.outputs[self.states :], (dtype for _, dtype in self.step.rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidArgument
+from intarsia.errors import Fail, InvalidArgument, NodeFailed
 from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.graph.dims import Shape, symbols_of
 from intarsia.graph.model import Graph, Node, TensorType, Value
@@ -261,11 +261,11 @@ class CpuProgram(Program):
             self.context.on_step(step.title, list(names), int(times[first]), int(times[last + 1]), nbytes)
 
     def report_status(self, segment: Segment, status: np.ndarray) -> None:
-        """Raise InvalidArgument for the first step that found something wrong with its data."""
+        """Raise NodeFailed for the first step that found something wrong with its data."""
         first = int(np.flatnonzero(status)[0])
         step, fault = segment.steps[first], int(status[first])
         divides = step.divides if isinstance(step, Step) and fault == DIVISION_BY_ZERO else ""
-        raise InvalidArgument(f"{divides or step.where}: {MESSAGES[fault]}")
+        raise NodeFailed(f"{divides or step.where}: {MESSAGES[fault]}")
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
@@ -338,7 +338,7 @@ class CpuProgram(Program):
         """The sizes that these inputs give.
 
         Raises:
-            InvalidArgument: they do not fit together.
+            NodeFailed: they do not fit together.
         """
         env = dict(self.executable.sizes)
         for value, x in zip(self.executable.inputs, inputs, strict=True):

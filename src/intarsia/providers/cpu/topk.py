@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from intarsia.codegen import topk as template
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.target import Target
-from intarsia.errors import InvalidArgument
+from intarsia.errors import NodeFailed
 from intarsia.graph.dims import product
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.operands import normal_axis
@@ -66,7 +66,7 @@ class TopK(Template):
         n, k = self._sizes(size)
         if not 0 <= k <= n:
             where = f"node {self.node.name!r} ({self.node.qualified_op})"
-            raise InvalidArgument(f"{where}: k is {k}; expected 0 to the {n} elements of axis {self.axis}")
+            raise NodeFailed(f"{where}: k is {k}; expected 0 to the {n} elements of axis {self.axis}")
         x, axis = self.types[0], self.axis
         assert x is not None and x.shape is not None
         values, indices = (*self.node.outputs, "")[:2]

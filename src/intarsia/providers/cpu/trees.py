@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from intarsia.codegen import trees as template
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.target import Target
-from intarsia.errors import InvalidArgument
+from intarsia.errors import NodeFailed
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
@@ -108,7 +108,7 @@ class TreeSums(Template):
         try:
             check_features(have, int(attributes["features"]))
         except k.DefinitionError as error:
-            raise InvalidArgument(f"node {self.node.name!r} ({self.node.qualified_op}): {error}") from None
+            raise NodeFailed(f"node {self.node.name!r} ({self.node.qualified_op}): {error}") from None
         parts, (accumulators, stride) = self._parts(size, threads), self._scratch(size, threads)
         data, nodes, trees, columns, weights, first, targets = (Ref(name) for name in self.reads)
         return [
