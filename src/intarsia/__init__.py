@@ -60,12 +60,14 @@ if TYPE_CHECKING:
     from intarsia.errors import ModelLoadCanceled as ModelLoadCanceled
     from intarsia.errors import ModelLoaded as ModelLoaded
     from intarsia.errors import ModelRequiresCompilation as ModelRequiresCompilation
+    from intarsia.errors import NodeFailed as NodeFailed
     from intarsia.errors import NoModel as NoModel
     from intarsia.errors import NoSuchFile as NoSuchFile
     from intarsia.errors import NotFound as NotFound
     from intarsia.errors import NotImplemented as NotImplemented
     from intarsia.errors import OutOfMemory as OutOfMemory
     from intarsia.errors import RunTimeout as RunTimeout
+    from intarsia.errors import UnknownOperator as UnknownOperator
     from intarsia.errors import UnknownOption as UnknownOption
     from intarsia.errors import WrongType as WrongType
     from intarsia.explain import Explanation as Explanation
@@ -151,8 +153,8 @@ _NAMES: dict[str, str] = {
     "errors": (
         "DeviceLost DeviceReset EPFail EngineError ExternalDataError Fail IntarsiaError InvalidArgument "
         "InvalidGraph InvalidModelError InvalidProtobuf ModelLoadCanceled ModelLoaded "
-        "ModelRequiresCompilation NoModel NoSuchFile NotFound NotImplemented OutOfMemory RunTimeout "
-        "UnknownOption WrongType"
+        "ModelRequiresCompilation NoModel NoSuchFile NodeFailed NotFound NotImplemented OutOfMemory RunTimeout "
+        "UnknownOperator UnknownOption WrongType"
     ),
     "explain": "Explanation",
     "install": "install_as uninstall",
