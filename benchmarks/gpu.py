@@ -12,7 +12,9 @@ rewritten: weights, constants, inputs and outputs). A peer that is not installed
 line on the error stream says why. A model whose batch is fixed is exported anew for another one, by the functions that made it;
 where that is not possible it is left out, with a line that says so.
 
---device webgpu (opencl, cuda): instead, kernels of that device beside a naive one and the device's copy (gpu_kernels.py).
+--device webgpu (or opencl): instead, kernels of that device beside a naive one and the device's copy (gpu_kernels.py).
+--device cuda: instead, what launches cost, and kernels beside the copy's bandwidth, the measured matrix peak, cuBLASLt and
+PyTorch (cuda_kernels.py).
 """
 
 from __future__ import annotations
@@ -276,14 +278,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=10.0, help="at most so long for each model")
     parser.add_argument("--device", choices=("webgpu", "opencl", "cuda"), help="kernels of this device, by ratios")
-    parser.add_argument("--size", type=int, default=512, help="of the matrices (--device)")
-    parser.add_argument("--megabytes", type=int, default=32, help="of the values that are copied (--device)")
+    parser.add_argument("--size", type=int, help="of the matrices (--device): 4096 on CUDA, else 512")
+    parser.add_argument("--megabytes", type=int, help="of the values that are copied (--device): 256 on CUDA, else 32")
     given = parser.parse_args()
     print(f"# {machine()}")
+    if given.device == "cuda":
+        from cuda_kernels import tables
+
+        tables(given.megabytes or 256, given.size or 4096, min(given.runs, 20))
+        return
     if given.device:
         from gpu_kernels import measured
 
-        measured(given.device, given.size, given.megabytes, min(given.runs, 10))
+        measured(given.device, given.size or 512, given.megabytes or 32, min(given.runs, 10))
         return
     if given.folder is None:
         parser.error("the folder of models is missing")

@@ -123,3 +123,44 @@ def test_a_model_of_a_fixed_batch_that_nobody_builds(tmp_path: Path, monkeypatch
     monkeypatch.setattr(gpu, "families", lambda: SimpleNamespace(FAMILIES={"resnet50": None}))
     with pytest.raises(LookupError, match=r"its batch is fixed, and tests/models/export.py does not build it: resnet50"):
         gpu.of_batch(tmp_path / "digits.onnx", 32, tmp_path)
+
+
+def test_kernels_of_a_gpu_on_an_imitated_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every row is there, and no case fails on the way."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.syspath_prepend(ROOT / "tests" / "providers")
+    import cuda_kernels
+    import offline_kernels
+
+    with offline_kernels.imitated("cuda") as texts:
+        cuda_kernels.tables(1, 64, 1)
+    printed = capsys.readouterr()
+    assert "left out" not in printed.err
+    rows = [line.split("|")[1].strip() for line in printed.out.splitlines() if line.startswith("| ")]
+    for name in ("a graph", "x + 1", "softmax of rows of 16384", "depthwise 3 x 3", "rows of 1024 sorted", "64 x 256 x 64",
+                 "float16, attention 1 x 12 x 1024 x 64"):  # fmt: skip
+        assert name in rows
+    assert len(texts) > 30
+
+
+def test_one_command_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
+    """Here, where there is none: it says so, and does nothing else. A share of the cases runs with any provider."""
+    script = [sys.executable, str(ROOT / "benchmarks" / "on_gpu.py")]
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    environment = dict(os.environ, PYTHONPATH=path)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*script, *arguments], capture_output=True, text=True, check=False, env=environment)
+
+    if not Path("/dev/nvidiactl").exists():
+        done = run("--out", str(tmp_path))
+        assert done.returncode == 1
+        assert "the other steps are left out" in done.stdout
+        assert "compiler: " in (tmp_path / "machine.txt").read_text(encoding="utf-8")
+    done = run("conformance", "--provider", "ReferenceExecutionProvider", "--share", "3", "300")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(found) >= 6
+    assert {outcome for _, outcome, _ in found} <= {"right", "refused"}
+    done = run("speed")
+    assert done.returncode == 2
+    assert "unknown speed; there are machine, suite, conformance, kernels, models" in done.stderr
