@@ -99,9 +99,9 @@ def test_special_values_of_powers() -> None:
 
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_vectors_look_the_table_up_lane_by_lane(lanes: int) -> None:
-    import llvmlite.ir as ir
     from template_kernels import run
 
+    from intarsia.codegen import ir
     from intarsia.codegen.emit import Emitter
     from intarsia.codegen.engine import kernel_text
 

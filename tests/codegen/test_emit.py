@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the primitives are compiled with llvmlite")
 
-import llvmlite.ir as ir
 from loop_kernels import compiled, run_kernel, run_loops
 
+from intarsia.codegen import ir
 from intarsia.codegen.emit import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
 from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dtypes import DType

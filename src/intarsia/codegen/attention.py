@@ -12,11 +12,11 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
+from intarsia.codegen import ir
 from intarsia.codegen.attention_plan import FIELDS, KEY_PANELS, POINTERS, AttentionSpec
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows
 from intarsia.codegen.softmax import Rows

@@ -16,12 +16,12 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
+from intarsia.codegen import ir
 from intarsia.codegen.attention import entry_length
 from intarsia.codegen.attention_plan import KEY_BLOCK, LANE_FIELDS, LANE_POINTERS, PACK_FIELDS, AttentionSpec, lane_tile
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import PARAMETERS
 from intarsia.codegen.pack import emit_pack_columns, transposed
 from intarsia.codegen.softmax import LOG2_E, Rows

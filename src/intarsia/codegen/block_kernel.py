@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Index, Module, Value
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import pack_matrix
 from intarsia.graph.dtypes import DType

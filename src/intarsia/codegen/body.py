@@ -1,4 +1,4 @@
-"""Structured code in LLVM IR: loops, branches, mutable cells and masked vectors over llvmlite's IRBuilder.
+"""Structured code in LLVM IR: loops, branches, mutable cells and masked vectors over `ir.IRBuilder`.
 
 A template builds one module: `Module(target)`, in it functions (`module.function(...)`), each with a `Body` to write
 into. Addresses are opaque pointers moved by bytes; all integers are i64. The text that comes out is `KernelText`.
@@ -6,15 +6,13 @@ into. Addresses are opaque pointers moved by bytes; all integers are i64. The te
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from intarsia.codegen import ir
 from intarsia.codegen.emit import storage_type
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText, kernel_text
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -24,34 +22,8 @@ Index = int | Any
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _POINTER = ir.PointerType()
 
-# Loops are scheduled by hand and small code compiles fast: no unrolling, no vectorizing. A loop's metadata must refer to
-# itself, which llvmlite cannot say, so its node is written with this mark and completed in the text.
-_LOOP_MARK = "intarsia.loop"
+# Loops are scheduled by hand and small code compiles fast: no unrolling, no vectorizing.
 _LOOP_PROPERTIES = ('!{!"llvm.loop.unroll.disable"}', '!{!"llvm.loop.vectorize.enable", i1 false}')
-
-
-_LOOP_NODE = re.compile(rf'^!(\d+) = !\{{ !"{_LOOP_MARK}" \}}$', re.MULTILINE)
-
-
-def _complete_loop(match: re.Match[str]) -> str:
-    node = match[1]
-    first = 1000 + int(node)
-    names = [f"!{first + i}" for i in range(len(_LOOP_PROPERTIES))]
-    lines = [f"{name} = {value}" for name, value in zip(names, _LOOP_PROPERTIES, strict=True)]
-    return "\n".join([f"!{node} = distinct !{{!{node}, {', '.join(names)}}}", *lines])
-
-
-def printed(module: Any) -> str:
-    """The module's text. The module is empty then: its blocks, instructions and functions refer to each other, and would stay
-    in memory, many times the text, until the garbage collector looks at them."""
-    text = str(module)
-    for function in module.functions:
-        for block in function.blocks:
-            block.instructions.clear()
-            block.terminator = None
-        function.blocks.clear()
-    module.globals.clear()
-    return text
 
 
 class Module:
@@ -82,17 +54,15 @@ class Module:
         return Body(self, function)
 
     def text(self, prefix: str, *, final: bool = False) -> KernelText:
-        text = printed(self.ir).replace('target datalayout = ""\n', "")
-        marked = text.replace("\n{\n", f" {self.attributes}\n{{\n")
-        return kernel_text(prefix, _LOOP_NODE.sub(_complete_loop, marked), final=final)
+        marked = self.ir.printed().replace("\n{\n", f" {self.attributes}\n{{\n")
+        return kernel_text(prefix, marked, final=final)
 
 
 class _Callee:
-    """A function at a run-time address, as llvmlite's call instruction wants to see it."""
+    """A function at a run-time address."""
 
     def __init__(self, address: Value, function_type: Any) -> None:
-        self.type, self.function_type = address.type, function_type
-        self.get_reference = address.get_reference
+        self.ref, self.function_type = address.ref, function_type
 
 
 class Cell:
@@ -174,10 +144,7 @@ class Body:
     def alloca(self, nbytes: int) -> Value:
         """Memory on the stack for the whole function, aligned to 64 bytes."""
         with self.b.goto_entry_block():
-            memory = self.b.alloca(ir.ArrayType(_I8, nbytes))
-        memory.align = 64
-        memory.type = _POINTER
-        return memory
+            return self.b.alloca(ir.ArrayType(_I8, nbytes), align=64)
 
     def call_pointer(self, function: Value, parameters: Sequence[str], arguments: Sequence[Index]) -> None:
         """Call the void function at an address; `parameters` as in `Module.function`."""
@@ -220,8 +187,7 @@ class Body:
         yield index
         following = self.add(index, step)
         index.add_incoming(following, self.b.block)
-        branch = self.b.cbranch(self.less(following, stop), body, after)
-        branch.set_metadata("llvm.loop", self._loop_metadata())
+        self.b.cbranch(self.less(following, stop), body, after, self._loop_metadata())
         self.b.position_at_end(after)
 
     @contextmanager
@@ -248,8 +214,7 @@ class Body:
         for phi, before_value, value in zip(phis, initial, values, strict=True):
             phi.add_incoming(before_value, before)
             phi.add_incoming(value, end)
-        branch = self.b.cbranch(self.less(following, stop), body, after)
-        branch.set_metadata("llvm.loop", self._loop_metadata())
+        self.b.cbranch(self.less(following, stop), body, after, self._loop_metadata())
         self.b.position_at_end(after)
         last = list(values)
         values[:] = [self.b.phi(value.type) for value in last]
@@ -284,8 +249,7 @@ class Body:
         self.b.cbranch(condition(), body, after)
         self.b.position_at_end(body)
         yield
-        branch = self.b.branch(head)
-        branch.set_metadata("llvm.loop", self._loop_metadata())
+        self.b.branch(head, self._loop_metadata())
         self.b.position_at_end(after)
 
     def cell(self, value: Index, name: str = "") -> Cell:
@@ -297,9 +261,8 @@ class Body:
         """This thread's part [first, last) of `total` units, even to one unit."""
         return self.div(self.mul(total, tid), nthreads), self.div(self.mul(total, self.add(tid, 1)), nthreads)
 
-    def _loop_metadata(self) -> Any:
-        module = self.module.ir
-        return module.add_metadata([ir.MetaDataString(module, _LOOP_MARK)])
+    def _loop_metadata(self) -> str:
+        return f", !llvm.loop {self.module.ir.loop(*_LOOP_PROPERTIES)}"
 
     # --- vectors --------------------------------------------------------------------------------------------------
 
@@ -308,7 +271,7 @@ class Body:
 
     def zero(self, dtype: DType, lanes: int) -> Value:
         typ = self.vector_type(dtype, lanes)
-        return _short_constant(typ, 0, "zeroinitializer") if lanes > 1 else ir.Constant(typ, 0)
+        return ir.Literal(typ, "zeroinitializer") if lanes > 1 else ir.Constant(typ, 0)
 
     def constant(self, value: float, dtype: DType, lanes: int) -> Value:
         typ = self.vector_type(dtype, lanes)
@@ -329,8 +292,8 @@ class Body:
         if lanes == 1:
             return value
         vector = ir.VectorType(value.type, lanes)
-        poison = _short_constant(vector, ir.Undefined, "poison")
-        zeros = _short_constant(ir.VectorType(ir.IntType(32), lanes), 0, "zeroinitializer")
+        poison = ir.Literal(vector, "poison")
+        zeros = ir.Literal(ir.VectorType(_I32, lanes), "zeroinitializer")
         first = self.b.insert_element(poison, value, ir.Constant(ir.IntType(32), 0))
         return self.b.shuffle_vector(first, poison, zeros)
 
@@ -380,20 +343,6 @@ class Body:
         if name in module.globals:
             return module.globals[name]
         return ir.Function(module, ir.FunctionType(result, parameters), name)
-
-
-@functools.cache
-def _short_constant(typ: Any, element: Any, text: str) -> Any:
-    """A vector of equal elements that prints as `text`: llvmlite would print every element, many thousand times."""
-
-    class Short(ir.Constant):  # type: ignore[misc]
-        def _to_string(self) -> str:
-            return f"{self.type} {text}"
-
-        def _get_reference(self) -> str:
-            return text
-
-    return Short(typ, [element] * typ.count)
 
 
 def _suffix(dtype: DType, lanes: int) -> str:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import functools
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.emit import I16, I32
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Micro, Tile, dispatched, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 
-import llvmlite.ir as ir
-
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Module
 from intarsia.codegen.byte_kernel import BYTES, SUMS, last_group
 from intarsia.codegen.byte_pack import byte_packed_nbytes, pack_bytes
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import GemmSpec, Operand, factor_nbytes, general_args
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.target import Target

@@ -9,9 +9,9 @@ import functools
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 

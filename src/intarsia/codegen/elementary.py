@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from intarsia.codegen.lazy import ir
+from intarsia.codegen import ir
 
 if TYPE_CHECKING:
     from intarsia.codegen.emit import Emitter

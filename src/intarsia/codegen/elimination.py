@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter, storage_type
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -58,7 +58,7 @@ class _Elimination(Matrices):
     def _determinant(self) -> Value:
         """The product of the pivots, negated by each exchange of rows."""
         body, b = self.body, self.body.b
-        determinant = [ir.Constant(storage_type(self.dtype), 1.0)]
+        determinant: list[Value] = [ir.Constant(storage_type(self.dtype), 1.0)]
         with body.carry(0, self.n, 1, determinant) as k:
             row = self._pivot(k)
             moved = b.icmp_unsigned("!=", row, k)

@@ -12,8 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen import elementary, inverse, narrow
-from intarsia.codegen.lazy import ir
+from intarsia.codegen import elementary, inverse, ir, narrow
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 from intarsia.kernel.rewrite import quantized, rounded_steps
@@ -399,7 +398,8 @@ class Emitter:
     def _float(self, op: str, args: Sequence[ir.Value], dtype: DType) -> ir.Value:
         b, kind = self.builder, compute_type(dtype)
         if op in _FLOAT_ARITHMETIC:
-            return getattr(b, _FLOAT_ARITHMETIC[op])(*args, flags=("contract", "nsz") if op != "div" else ("nsz",))
+            arithmetic: Callable[..., ir.Value] = getattr(b, _FLOAT_ARITHMETIC[op])
+            return arithmetic(*args, flags=("contract", "nsz") if op != "div" else ("nsz",))
         if op in _COMPARE:
             return b.fcmp_unordered("!=", *args) if op == "ne" else b.fcmp_ordered(_COMPARE[op], *args)
         if op in ("min", "max"):
@@ -417,7 +417,8 @@ class Emitter:
         if op == "mod":
             return self._float_modulus(args[0], args[1], dtype)
         if kind is F32 and op in ("exp", "log", "tanh", "erf"):
-            return getattr(self, "_" + op)(args[0])
+            single: Callable[[ir.Value], ir.Value] = getattr(self, "_" + op)
+            return single(args[0])
         if kind is F64 and op in _DOUBLE:
             return _DOUBLE[op](self, args[0])
         if kind is F32 and op in _WITHOUT_CALLS:

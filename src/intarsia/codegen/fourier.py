@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.fourier_stages import SPARE_PLACES, Pair, Stages
 from intarsia.codegen.fourier_tables import Tables
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.pack import transposed
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 

@@ -14,13 +14,13 @@ import functools
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import GemmSpec
 from intarsia.codegen.gemm_tiles import TiledGemm
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import PARAMETERS, Tile, dispatched, product_tile
 from intarsia.codegen.pack import aligned_zeros, transposed
 from intarsia.codegen.pack_tiles import k_block
@@ -206,7 +206,7 @@ class _HalfMicro:
     def _same(self, pointer: Value) -> Value:
         """The pointer, as something that the compiler knows nothing of."""
         kind = ir.FunctionType(pointer.type, [pointer.type])
-        return self.body.b.asm(kind, "", "=r,0", [pointer], False)
+        return self.body.b.asm(kind, "", "=r,0", [pointer])
 
     def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
         body, cells = self.body, self.rows * self.vectors

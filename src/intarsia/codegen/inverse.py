@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from intarsia.codegen import ir
 from intarsia.codegen.elementary import log2_wide, polynomial, quarter_turns
-from intarsia.codegen.lazy import ir
 
 if TYPE_CHECKING:
     from intarsia.codegen.emit import Emitter

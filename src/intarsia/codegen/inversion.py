@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Value
 from intarsia.codegen.elimination import Matrices
 from intarsia.codegen.emit import Emitter, storage_type
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.faults import SINGULAR_MATRIX
 from intarsia.graph.dtypes import DType

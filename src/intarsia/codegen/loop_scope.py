@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from intarsia.codegen import ir
 from intarsia.codegen.emit import I64, Emitter
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import Index, may_miss
 from intarsia.faults import INDEX_OUT_OF_RANGE
 from intarsia.graph.dims import Dim, Expr, product
@@ -48,7 +48,7 @@ class LoopBuilder:
 
     entry: ir.IRBuilder  # of the function's first block
     loop_variable: ir.Value  # of the loop whose body is being written
-    status: ir.Value | None  # where an index out of range or a division by zero is reported
+    status: ir.Value  # where an index out of range or a division by zero is reported, if there may be any
 
     def __init__(self) -> None:
         self.sizes: list[Expr] = []

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_rows import Rows
@@ -95,8 +95,7 @@ class ValueEmitter(LoopBuilder):
         kinds = [rows.values[key].dtype if key in rows.values else DType.INT64 for key in keys]
         held = [HELD.get(dtype, dtype) for dtype in kinds]
         for key, dtype in zip(keys, held, strict=True):
-            buffer = self.entry.alloca(storage_type(dtype), size=I64(self.chunk))
-            buffer.align = 64
+            buffer = self.entry.alloca(storage_type(dtype), size=I64(self.chunk), align=64)
             place.memo["row", key] = buffer
 
         def body(inner: Scope) -> None:
@@ -335,8 +334,7 @@ class ValueEmitter(LoopBuilder):
         held = HELD.get(t.dtype, t.dtype)
         kind = storage_type(held)
         if buffer is None:
-            buffer = self.entry.alloca(kind, size=I64(self.chunk))
-            buffer.align = 64
+            buffer = self.entry.alloca(kind, size=I64(self.chunk), align=64)
             place.memo[key] = buffer
 
             def along_row(outer: Scope, ks: list[Index] | None) -> None:

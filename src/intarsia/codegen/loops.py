@@ -17,12 +17,11 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from intarsia.codegen import ir
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.body import printed
 from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
@@ -148,9 +147,10 @@ class _Lowering(ValueEmitter):
             argument.add_attribute("noalias")
         self.tid, self.nthreads, self.arguments = body.args[:3]
         self.pointers = {i: body.args[3 + n] for n, i in enumerate(self.operands)}
-        self.results = body.args[3 + len(self.operands) :]
+        self.results = [*body.args[3 + len(self.operands) :]]
         self.entry = ir.IRBuilder(body.append_basic_block("entry"))
-        self.status: ir.Value | None = self._argument(pointers, PTR) if self.checked else None
+        if self.checked:
+            self.status = self._argument(pointers, PTR)
         work = self.entry.append_basic_block("work")
         top = Scope(ir.IRBuilder(work), None)
         self._nests(top)
@@ -159,7 +159,7 @@ class _Lowering(ValueEmitter):
         top.builder.ret_void()
         self.entry.branch(work)
         self._wrapper(body)
-        text = re.sub(r"^(define .*)$", rf"\1 {self.target.function_attributes}", printed(module), flags=re.MULTILINE)
+        text = re.sub(r"^(define .*)$", rf"\1 {self.target.function_attributes}", module.printed(), flags=re.MULTILINE)
         return LoopKernel(kernel_text(self.prefix, text), self.operands, len(self.roots), self.checked, tuple(self.sizes))
 
     def _wrapper(self, body: ir.Function) -> None:
@@ -409,8 +409,7 @@ class _Lowering(ValueEmitter):
         """Along another axis: the running values of a chunk of the innermost axis lie on the stack."""
         held = HELD.get(root.dtype, root.dtype)
         kind = storage_type(held)
-        buffer = self.entry.alloca(kind, size=I64(ROW_CHUNK))
-        buffer.align = 64
+        buffer = self.entry.alloca(kind, size=I64(ROW_CHUNK), align=64)
 
         def spot(place: Scope) -> ir.Value:
             return place.builder.gep(buffer, [place.builder.sub(self.loop_variable, start)], source_etype=kind)

@@ -144,8 +144,7 @@ def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> 
         block = b.append_basic_block(f"case_{r}_{v}")
         switch.add_case((v - 1) * tile.rows + r, block)
         b.position_at_end(block)
-        call = b.call(function, entry.args[:-2])
-        call.tail = "tail"
+        b.call(function, entry.args[:-2], tail=True)
         b.ret_void()
     b.position_at_end(done)
     b.ret_void()

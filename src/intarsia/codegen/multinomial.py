@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter, storage_type
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -58,7 +58,7 @@ class _Multinomial:
     def _sums(self, x: Value, sums: Value) -> None:
         """exp(x - max x), then their running sums."""
         body, b, classes = self.body, self.body.b, self.v["classes"]
-        largest = [ir.Constant(_DOUBLE, float("-inf"))]
+        largest: list[Value] = [ir.Constant(_DOUBLE, float("-inf"))]
         with body.carry(0, classes, 1, largest) as i:
             value = self._element(x, i)
             body.store(value, body.at(sums, body.mul(i, 8)), DType.DOUBLE)
@@ -68,7 +68,7 @@ class _Multinomial:
             at = body.at(sums, body.mul(i, 8))
             apart = b.fsub(body.load(at, DType.DOUBLE, _LANES), many)
             body.store(vector.primitive("exp", [apart], DType.DOUBLE, DType.DOUBLE), at, DType.DOUBLE)
-        total = [ir.Constant(_DOUBLE, 0.0)]
+        total: list[Value] = [ir.Constant(_DOUBLE, 0.0)]
         with body.carry(0, classes, 1, total) as i:
             at = body.at(sums, body.mul(i, 8))
             total[0] = b.fadd(total[0], body.load(at, DType.DOUBLE, 1))

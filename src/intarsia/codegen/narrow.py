@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from intarsia.codegen import ir
 from intarsia.codegen.formats import FORMATS
-from intarsia.codegen.lazy import ir
 from intarsia.graph.dtypes import DType
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import functools
 import math
 from typing import Any
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import transposed
 from intarsia.codegen.target import Target

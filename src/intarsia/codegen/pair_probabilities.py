@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -116,7 +116,7 @@ class _Pairs:
 
     def _gathered(self, places: list[Value]) -> Value:
         b, body = self.body.b, self.body
-        vector = ir.Constant(body.vector_type(_REAL, self.lanes), ir.Undefined)
+        vector: Value = ir.Constant(body.vector_type(_REAL, self.lanes), ir.Undefined)
         for lane, place in enumerate(places):
             vector = b.insert_element(vector, body.load(place, _REAL, 1), body.const32(lane))
         return vector

@@ -13,9 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import llvmlite.ir as ir
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Module, Value
 from intarsia.codegen.elementary import sine_and_cosine
 from intarsia.codegen.emit import Emitter, compute_type, storage_type

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.byte_kernel import GROUP, SUMS, ByteDot, groups
 from intarsia.codegen.byte_pack import pack_bytes
 from intarsia.codegen.emit import Emitter
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import aligned_zeros
 from intarsia.codegen.target import Target
@@ -97,7 +97,7 @@ class _RowProduct:
         used = b.fcmp_ordered(">", largest, ir.Constant(_FLOAT, 0.0))
         inverse = b.select(used, b.fdiv(ir.Constant(_FLOAT, _MOST), largest), ir.Constant(_FLOAT, 0.0))
         many = body.splat(inverse, lanes)
-        count = [ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)]
+        count: list[Value] = [ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)]
         with body.carry(0, blocks, 1, count) as i:
             x = body.load(body.at(a, body.mul(i, lanes * 4)), _F32, lanes)
             scaled = e.intrinsic("rint", [b.fmul(x, many)])

@@ -10,8 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import llvmlite.ir as ir
-
+from intarsia.codegen import ir
 from intarsia.codegen.body import Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Value
-from intarsia.codegen.lazy import ir
 from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT

@@ -15,9 +15,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 

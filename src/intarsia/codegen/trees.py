@@ -20,9 +20,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.lazy import ir
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -154,7 +154,7 @@ class _Trees:
             with body.loop(0, v["ncolumns"]) as column:
                 offset = body.mul(body.load_i64(v["columns"], column), self.itemsize)
                 vector = body.vector_type(self.dtype, LANES)
-                values = ir.Constant(vector, ir.Undefined)
+                values: Value = ir.Constant(vector, ir.Undefined)
                 for lane, pointer in enumerate(rows):
                     value = body.load(body.at(pointer, offset), self.dtype, 1)
                     values = body.b.insert_element(values, value, ir.Constant(_I32, lane))

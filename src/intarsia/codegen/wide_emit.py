@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body
 from intarsia.codegen.emit import EXP, F32, Emitter
-from intarsia.codegen.lazy import ir
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 
