@@ -54,6 +54,34 @@ def pids(of: Compilers) -> list[int]:
     return [process._popen.pid for process in (*of._free, *of._busy)]
 
 
+def test_processes_may_be_started_before_they_are_asked(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setattr(compilers, "available_cores", lambda: 3)
+    own.expect()
+    first = pids(own)
+    assert len(first) == 2
+    own.expect()
+    assert pids(own) == first
+    wanted = request(number(6))
+    assert own.compiled(wanted) == compiler.compiled(wanted)
+    assert sorted(pids(own)) == sorted(first)
+    assert own._timer is not None  # they end although nobody may come
+    monkeypatch.setenv(VARIABLE, "0")
+    own.close()
+    own.expect()
+    assert not pids(own)
+
+
+def test_a_process_that_ended_before_it_was_asked_is_not_missed(own: Compilers) -> None:
+    own.expect(1)
+    (gone,) = pids(own)
+    assert own.facts() == compiler.facts()
+    os.kill(gone, signal.SIGKILL)
+    wanted = request(number(7))
+    assert own.compiled(wanted) == compiler.compiled(wanted)
+    assert pids(own) != [gone]
+
+
 def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
     wanted = request(number(5))
     assert own.compiled(wanted) == compiler.compiled(wanted)

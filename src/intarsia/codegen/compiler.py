@@ -14,16 +14,14 @@ import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class CompileError(Exception):
     """LLVM or a check refuses a text; the message names the kernel."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One module to compile, for a machine by LLVM's names.
 
     Attributes:
@@ -126,8 +124,7 @@ def _in_process(name: str) -> bool:
     return bool(llvm().address_of_symbol(name)) or (os.name != "nt" and hasattr(ctypes.CDLL(None), name))
 
 
-@dataclass(frozen=True)
-class _Unlocked:
+class _Unlocked(NamedTuple):
     """The two long calls into LLVM, without llvmlite's process-wide lock around them.
 
     They are safe to run at once because every compilation has its own context, target machine and pass manager.

@@ -15,7 +15,6 @@ import pickle
 import signal
 import sys
 import threading
-from dataclasses import astuple
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,7 +78,7 @@ class _Process:
         """An object file, or why there is none."""
         assert self.facts
         try:
-            pickle.dump(astuple(request), self._popen.stdin)  # type: ignore[arg-type]
+            pickle.dump(tuple(request), self._popen.stdin)  # type: ignore[arg-type]
             self._popen.stdin.flush()  # type: ignore[union-attr]
         except OSError as error:
             raise _Died(self._how()) from error
@@ -193,6 +192,16 @@ class Compilers:
                     return None, True
             self._busy[process] = owner
             return process, fresh
+
+    def expect(self, most: int = 2) -> None:
+        """Start processes, up to `most`, that somebody is going to ask soon: they load LLVM meanwhile."""
+        with self._lock:
+            while len(self._free) + len(self._busy) < min(most, _limit()) and not self._unusable and (folder := _folder()):
+                try:
+                    self._free.append(_Process(folder))
+                except CannotStart as error:
+                    self._unusable = str(error)
+        self.done()
 
     def stop(self, owner: object) -> None:
         """End those that compile for `owner`, who waits for them no more."""

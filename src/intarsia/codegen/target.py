@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from intarsia.codegen import compiler
-from intarsia.codegen.cache import cached
+from intarsia.codegen.cache import cached, get_cache
 from intarsia.codegen.compilers import compilers
 from intarsia.codegen.fingerprint import compiler_key
 from intarsia.errors import EPFail, InvalidArgument, nearest
@@ -61,6 +61,15 @@ def llvm() -> Any:
         ) from error
 
 
+def is_known() -> bool:
+    """Whether the cache has `host_facts`: something was compiled on this machine before."""
+    return get_cache().has(_facts_key())
+
+
+def _facts_key() -> str:
+    return f"compiler-{compiler_key()}"
+
+
 @functools.cache
 def host_facts() -> tuple[str, str, str, str]:
     """This machine as LLVM sees it: triple, CPU, features; and LLVM's version. Known from the cache without LLVM."""
@@ -71,7 +80,7 @@ def host_facts() -> tuple[str, str, str, str]:
             llvm()
         return json.dumps(compilers().facts()).encode()
 
-    triple, cpu, features, version = json.loads(cached(f"compiler-{compiler_key()}", asked))
+    triple, cpu, features, version = json.loads(cached(_facts_key(), asked))
     return triple, cpu, features, version
 
 

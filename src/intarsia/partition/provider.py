@@ -342,6 +342,9 @@ class ExecutionProvider:
         """
         return None
 
+    def expect(self) -> None:
+        """A model is going to be compiled: begin what takes long and does not depend on it. By default there is nothing."""
+
     def again(self, program: Program, context: CompileContext) -> Program | None:
         """A program as `program` for another session, which shares its code and weights; None where it has none to share."""
         return None

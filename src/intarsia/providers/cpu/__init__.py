@@ -48,6 +48,14 @@ class CPUExecutionProvider(ExecutionProvider):
 
         return CpuProgram.compile(graph, registry(), context)
 
+    def expect(self) -> None:
+        from intarsia.codegen.target import is_known
+
+        if not is_known():  # nothing was compiled here before
+            from intarsia.codegen.compilers import compilers
+
+            compilers().expect()
+
     def again(self, program: Program, context: CompileContext) -> Program | None:
         from intarsia.providers.cpu.program import CpuProgram
 
