@@ -10,9 +10,10 @@ import numpy as np
 from intarsia.codegen.clike import Cut, Dialect
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant
 from intarsia.kernel import lang as k
 from intarsia.kernel.rewrite import substitute
-from intarsia.providers.gpu.plan import Plan
+from intarsia.providers.gpu.plan import Constants, Plan
 
 DEVICES = ("webgpu", "opencl")
 
@@ -27,10 +28,14 @@ def opened(kind: str) -> Gpu:
     return device
 
 
-def planned(gpu: Gpu, roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], dialect: Dialect | None = None) -> Plan:
-    """A plan for roots over `input(i)`; in another dialect than the device's where one is given."""
-    cut = Cut(dialect or gpu.dialect)
+def planned(
+    gpu: Gpu, roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], dialect: Dialect | None = None,
+    weights: Sequence[int] = (), filtering: bool = True,
+) -> Plan:  # fmt: skip
+    """A plan for roots over `input(i)`; in another dialect than the device's where one is given. `weights`: operands that
+    are the same in every run; `filtering`: as in `Cut`."""
     names = [f"x{i}" for i in range(len(operands))]
+    cut = Cut(dialect or gpu.dialect, filtering=filtering, weights={names[i] for i in weights})
     for name, array in zip(names, operands, strict=True):
         cut.stored[name] = (DType.of(array.dtype), array.shape)
     named = substitute(roots, lambda t: k.input(names[t.attrs[0]], t.dtype, t.shape))  # type: ignore[arg-type]
@@ -39,6 +44,10 @@ def planned(gpu: Gpu, roots: Sequence[k.Tensor], operands: Sequence[np.ndarray],
         cut.store(cut.settle(root), f"y{i}")
         outputs.append((f"y{i}", *cut.stored[f"y{i}"]))
     tables = {n: gpu.write(a) for n, a in cut.tables.items()}
+    sources = {names[i]: Constant.of(names[i], operands[i]) for i in weights}
+    for name, how in cut.prepared.items():
+        (source,) = (t.attrs[0] for t in k.walk([how]) if t.prim == "input")
+        tables[name] = Constants(gpu).prepared(name, how, sources[source])
     return Plan(gpu, tuple(names), cut.jobs, cut.stored, tables, outputs)
 
 

@@ -4,14 +4,10 @@ and F(2x2, 3x3).
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with m x m outputs computed at once from an
 (m + 2) x (m + 2) input tile d and the filter g,
 
-    Y = At [ (G g Gt) * (Bt d B) ] A        (* element by element, summed over input channels)
+    Y = At [ (G g Gt) * (Bt d B) ] A        (* element by element, summed over input channels; `minimal_filtering`)
 
 so a convolution is (m + 2)^2 matrix products of [tiles, C] by [C, M]: 36 for 16 outputs (m = 4) instead of 144
 multiplications, 16 for 4 (m = 2) instead of 36.
-
-The transforms evaluate polynomials at 0, infinity and points of both signs: at 1 for m = 2, at `NEAR` and `FAR` for m = 4.
-With 5/8 and 3/2 errors are a fourth to a half of those with the usual 1 and 2 (whose sums are five times as wrong as direct
-ones), and what Bt and At multiply by is exact in float32.
 
 A thread takes blocks of tiles: transforms their input (borders are read as zero, nothing is copied), multiplies by all
 matrices, transforms back and applies the epilogue. Where there are fewer blocks than threads, threads share a block's
@@ -45,6 +41,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.gemm import Operand
 from intarsia.codegen.microkernel import PARAMETERS, Tile
+from intarsia.codegen.minimal_filtering import OUTPUTS, filter_matrix, of_input, of_sums
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import STEPS, blocked_tile
 from intarsia.codegen.target import Target
@@ -62,22 +59,6 @@ _FIELDS = (
 _OPERAND_FIELDS = 6
 _PLANE_LANES = 16  # channels of a plane come in multiples of it where windows have several
 
-NEAR, FAR = 5 / 8, 3 / 2
-
-
-def _evaluated(point: float, other: float) -> list[tuple[float, float, float]]:
-    """Rows of G at +-point: 1, x, x^2 over the derivative of x (x^2 - point^2) (x^2 - other^2) there."""
-    slope = 2 * point**2 * (point**2 - other**2)
-    return [(1 / slope, x / slope, x * x / slope) for x in (point, -point)]
-
-
-# G: the filter's transform, [m + 2, 3].
-_FILTER = {
-    2: ((1, 0, 0), (0.5, 0.5, 0.5), (0.5, -0.5, 0.5), (0, 0, 1)),
-    4: ((1 / (NEAR * FAR) ** 2, 0, 0), *_evaluated(NEAR, FAR), *_evaluated(FAR, NEAR), (0, 0, 1)),
-}
-
-
 @dataclass(frozen=True)
 class WinogradSpec:
     """`outputs` (m) is 4 or 2; dtype FLOAT; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`."""
@@ -88,7 +69,7 @@ class WinogradSpec:
     tile: Tile | None = None
 
     def __post_init__(self) -> None:
-        if self.outputs not in _FILTER:
+        if self.outputs not in OUTPUTS:
             raise ValueError(f"outputs of a Winograd tile are 2 or 4; got {self.outputs}")
         if self.epilogue and "row" in self.epilogue.kinds:
             raise ValueError("a convolution's epilogue takes operands of kind column, full or scalar; got 'row'")
@@ -172,8 +153,7 @@ def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndar
     if weights.ndim == 5:
         weights = np.moveaxis(weights, 2, 1).reshape(len(weights), -1, 3, 3)
     filters, channels = weights.shape[:2]
-    g = np.array(_FILTER[spec.outputs])
-    both = np.einsum("ia,jb->ijab", g, g).reshape(spec.side**2, 9)
+    both = filter_matrix(spec.outputs)
     flat = weights.reshape(filters * channels, 9).astype(np.float64)
     transformed = (both @ flat.T).astype(weights.dtype).reshape(spec.side**2, filters, channels)
     return pack_matrix(transformed.transpose(0, 2, 1), tile)
@@ -441,38 +421,19 @@ class _Winograd:
 
     def _transform_input(self, d: list[list[Value]], target: Value) -> None:
         """Bt d B of one vector of channels, to [matrix][tile][channel]."""
-        columns = [self._bt([d[y][x] for y in range(self.side)]) for x in range(self.side)]
-        for y in range(self.side):
-            for x, value in enumerate(self._bt([columns[x][y] for x in range(self.side)])):
-                at = self.body.mul(self.v["plane_nbytes"], y * self.side + x)
-                self.body.store(value, self.body.at(target, at), self.spec.dtype)
+        for matrix, value in enumerate(of_input(d, self.m, self)):
+            self.body.store(value, self.body.at(target, self.body.mul(self.v["plane_nbytes"], matrix)), self.spec.dtype)
 
-    def _times(self, factor: float, a: Value, b: Value) -> Value:
+    def add(self, a: Value, b: Value) -> Value:
+        return self.body.b.fadd(a, b)
+
+    def subtract(self, a: Value, b: Value) -> Value:
+        return self.body.b.fsub(a, b)
+
+    def scaled(self, factor: float, a: Value, b: Value | None = None) -> Value:
         """factor * a + b."""
-        return self.body.fma(self._constant(factor), a, b, self.spec.dtype, self.lanes)
-
-    def _constant(self, value: float) -> Value:
-        return self.body.constant(value, self.spec.dtype, self.lanes)
-
-    def _bt(self, d: list[Value]) -> list[Value]:
-        b = self.body.b
-        if self.m == 2:
-            return [b.fsub(d[0], d[2]), b.fadd(d[1], d[2]), b.fsub(d[2], d[1]), b.fsub(d[1], d[3])]
-        both, total = (NEAR * FAR) ** 2, NEAR**2 + FAR**2
-        p, q = self._times(-(FAR**2), d[2], d[4]), self._times(-(FAR**2), d[1], d[3])
-        r, s = self._times(-(NEAR**2), d[2], d[4]), self._times(-(NEAR**2), d[1], d[3])
-        return [
-            self._times(both, d[0], self._times(-total, d[2], d[4])), self._times(NEAR, q, p), self._times(-NEAR, q, p),
-            self._times(FAR, s, r), self._times(-FAR, s, r), self._times(both, d[1], self._times(-total, d[3], d[5])),
-        ]  # fmt: skip
-
-    def _at(self, d: list[Value]) -> list[Value]:
-        b = self.body.b
-        if self.m == 2:
-            return [b.fadd(b.fadd(d[0], d[1]), d[2]), b.fsub(b.fsub(d[1], d[2]), d[3])]
-        p, q, r, s = b.fadd(d[1], d[2]), b.fsub(d[1], d[2]), b.fadd(d[3], d[4]), b.fsub(d[3], d[4])
-        first, second = (self._times(NEAR**i, x, b.fmul(self._constant(FAR**i), y)) for i, x, y in ((1, q, s), (2, p, r)))
-        return [b.fadd(d[0], b.fadd(p, r)), first, second, self._times(NEAR**3, q, self._times(FAR**3, s, d[5]))]
+        by = self.body.constant(factor, self.spec.dtype, self.lanes)
+        return self.body.b.fmul(by, a) if b is None else self.body.fma(by, a, b, self.spec.dtype, self.lanes)
 
     # --- products ---
 
@@ -569,8 +530,7 @@ class _Winograd:
         def sums(matrix: int) -> Value:
             return body.load(body.at(source, body.mul(self.v["sums_nbytes"], matrix)), self.spec.dtype, self.lanes)
 
-        columns = [self._at([sums(y * side + x) for y in range(side)]) for x in range(side)]
-        return [value for y in range(self.m) for value in self._at([columns[x][y] for x in range(side)])]
+        return list(of_sums([[sums(y * side + x) for x in range(side)] for y in range(side)], self.m, self))
 
     def _store_complete(self, values: list[Value], places: list[Value], to: Value) -> None:
         body, finish, steps = self.body, self.finish, self.output_steps

@@ -13,6 +13,8 @@ import pytest
 from intarsia.codegen.clike import Cuda, Cut, Hip, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.ops.nn import convolve
+from intarsia.ops.spatial import Windows
 
 GOLDEN = Path(__file__).parent / "golden"
 F = DType.FLOAT
@@ -31,6 +33,13 @@ def convolution() -> k.Tensor:
     view = k.windows(k.pad(x, (0, 0, 1, 1), (0, 0, 1, 1), 0.0), (2, 3), (3, 3), (1, 1), (1, 1))
     columns = k.reshape(k.transpose(view, (0, 1, 4, 5, 2, 3)), (1, 27, 64))
     return k.maximum(k.dot(w, columns), 0.0)
+
+
+def filtered() -> k.Tensor:
+    """A 3 x 3 convolution by minimal filtering, with what stands behind it."""
+    x, w, b = k.input("x", F, (1, 64, 30, 28)), k.input("w", F, (96, 64, 3, 3)), k.input("b", F, (96,))
+    windows = Windows((3, 3), (1, 1), (1, 1), (1, 1), (1, 1), (30, 28))
+    return k.maximum(convolve(x, w, 1, windows) + k.expand_dims(b, [1, 2]), 0.0)
 
 
 def attention() -> k.Tensor:
@@ -57,6 +66,7 @@ KERNELS = {
     "float16": lambda: k.cast(k.input("x", F, (6, 100)), DType.FLOAT16),
     "softmax": softmax,
     "convolution": convolution,
+    "filtered": filtered,
     "gemm": lambda: k.dot(k.input("a", F, (70, 100)), k.input("b", F, (100, 90))) + k.input("c", F, (90,)),
     "product_in_parts": lambda: k.dot(k.input("a", F, (20, 4096)), k.input("b", F, (4096, 40))) + k.input("c", F, (40,)),
     "reduction": lambda: k.reduce_sum(k.input("x", F, (6, 1000)) * 2.0, [1], False),
@@ -70,7 +80,7 @@ KERNELS = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_text(name: str, dialect: str) -> None:
-    cut = Cut(DIALECTS[dialect])
+    cut = Cut(DIALECTS[dialect], weights=["w"])
     cut.store(cut.settle(KERNELS[name]()), "y")
     text = "\n".join(job.kernel.source for job in cut.jobs)
     compare(GOLDEN / f"{name}.{SUFFIXES.get(dialect, dialect)}", text)

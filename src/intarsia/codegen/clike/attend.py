@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from intarsia.codegen.clike.dialect import Dialect
+from intarsia.codegen.clike.fours import LANES as WIDTH
 from intarsia.codegen.clike.kinds import Kind
-from intarsia.codegen.clike.product import WIDTH, Operand, operand, sum_indices
+from intarsia.codegen.clike.product import Operand, operand, sum_indices
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished, _grid
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block

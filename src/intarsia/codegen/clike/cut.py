@@ -8,13 +8,13 @@ of products that are not mere gathers, what a sort or a scan makes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import attend, element, lanes, library_attention, library_cut, schedules, sort, tensor
+from intarsia.codegen.clike import attend, element, lanes, library_attention, library_cut, schedules, sort, tensor, winograd
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -69,6 +69,8 @@ class Cut:
         owners: ids of expressions -> name of the node whose result they are, where that is another.
         libraries: what computes products where kernels of ours need not; None: nothing.
         choice: of the job that is added next.
+        weights: leaves that are the same in every run.
+        prepared: values that are computed of weights alone, once for all runs: name -> how.
     """
 
     dialect: Dialect
@@ -79,6 +81,8 @@ class Cut:
     owners: dict[int, str] = field(default_factory=dict)
     libraries: Libraries | None = None
     choice: Choice | None = None
+    weights: Collection[str] = frozenset()
+    prepared: dict[str, Tensor] = field(default_factory=dict)
     _settled: dict[int, Tensor] = field(default_factory=dict)  # expressions that are made of settled parts only
     _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
     _open: dict[int, bool] = field(default_factory=dict)
@@ -167,7 +171,7 @@ class Cut:
     def _product(self, t: Tensor) -> Tensor:
         """A matrix product, left open; the sum of stored parts where it is of few elements and many terms."""
         count = 1 if 0 in t.shape else product_schedule.parts_of(self.dialect, t)
-        if count == 1 or self.libraries is not None and library_cut.computes(self, t):
+        if count == 1 or self.libraries is not None and library_cut.computes(self, t) or winograd.chosen(self, t) is not None:
             return t
         wide = Tensor("dot", t.args, (), wide_type(t.dtype), t.shape)
         parts = self.store(product_schedule.in_parts(wide, count))
@@ -278,7 +282,9 @@ class Cut:
             wide = wide_type(root.dtype)
             inner = self.store(root.args[0] if root.prim == "cast" and root.args[0].dtype is wide else k.cast(root, wide))
             root, by_rows, by_tiles = k.cast(inner, root.dtype), False, False
-        if by_tiles:
+        if by_tiles and (filtering := winograd.chosen(self, dots[0])) is not None:
+            winograd.launch(self, root, dots[0], filtering, name)
+        elif by_tiles:
             units = tensor.factor_type(d, dots[0]) is not None
             make = tensor.tensor_kernel if units else product_schedule.product_kernel
             self._add(make(d, root, dots[0]), (name,), "tensor product" if units else "product")
@@ -331,6 +337,14 @@ class Cut:
             kernel = sort.merge_kernel(self.dialect, *given, order, width, kind)
             self._add(kernel, (values.attrs[0], places.attrs[0]), "sort")
         return values, places
+
+    def prepare(self, t: Tensor, what: str) -> Tensor:
+        """The leaf of what is computed of one weight alone, which the program computes once."""
+        (source,) = {x.attrs[0] for x in walk([t]) if x.prim == "input"}
+        name = f"{source}%{what}"
+        self.prepared[name] = t
+        self.stored[name] = (t.dtype, _numbers(t.shape))
+        return Tensor("input", (), (name,), t.dtype, t.shape)
 
     def _room(self, dtype: DType, shape: Sequence[object]) -> Tensor:
         """A value whose memory launches to come write."""

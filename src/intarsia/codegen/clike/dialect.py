@@ -44,14 +44,30 @@ class Tile:
 
 
 @dataclass(frozen=True)
+class Rates:
+    """What a choice between schedules of a convolution is made by, in multiply-adds of the device.
+
+    Attributes:
+        gather: in the time of finding the place of one element of a window.
+        element: in the time of one element's way from or to memory.
+        launch: in the time that a launch takes besides its work.
+    """
+
+    gather: float
+    element: float
+    launch: float
+
+
+@dataclass(frozen=True)
 class Tuning:
-    """What schedules take for granted of a device; results do not depend on it.
+    """What schedules take for granted of a device; results do not depend on it, but for rounding.
 
     Attributes:
         large, small, flat: tiles of matrix products; `flat` for no more rows than it has.
         direct: matrices are read straight from memory where they can be, not through memory that a group shares.
         fill: groups that keep the device busy: products of fewer are made in parts, each of some of the terms; 0: never.
         scores_nbytes: attention scores of more bytes than this are never in memory as a whole.
+        filtering: what decides whether 3 x 3 convolutions are computed by minimal filtering (Winograd); None: never.
     """
 
     large: Tile = Tile((8, 16), (8, 4), 16)
@@ -60,10 +76,14 @@ class Tuning:
     direct: bool = False
     fill: int = 128
     scores_nbytes: int = 1 << 25
+    filtering: Rates | None = Rates(gather=16, element=20, launch=1e7)
 
 
 GPU = Tuning()
-PROCESSOR = Tuning(large=Tile((8, 8), (8, 4), 16), small=Tile((4, 8), (4, 4), 16), direct=True, fill=0)
+PROCESSOR = Tuning(
+    large=Tile((8, 8), (8, 4), 16), small=Tile((4, 8), (4, 4), 16), direct=True, fill=0,
+    filtering=Rates(gather=64, element=12, launch=1e5),
+)  # fmt: skip
 """For drivers that run kernels on the host's processor: barriers cost much, caches serve as shared memory."""
 
 

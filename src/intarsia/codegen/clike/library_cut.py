@@ -96,7 +96,7 @@ class _Tower:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """What of a product makes it a convolution: x [n, c, *spatial], w [m, c/group, *kernel], the result's shape `image`,
     and where windows lie."""
 
@@ -299,7 +299,7 @@ class _Asked:
         self._operands[name] = k.transpose(t, (0, *range(2, t.rank), 1)) if self.last else t
         return View.packed(t.dtype, sizes_of(t), axis)
 
-    def _convolution(self, window: _Window, tower: _Tower) -> Convolution | None:
+    def _convolution(self, window: Window, tower: _Tower) -> Convolution | None:
         if tower.alpha != 1.0:
             return None
         x, w = self._image("x", window.x), self._image("w", window.w)
@@ -368,7 +368,7 @@ class _Asked:
         return Tensor("input", (), (name,), self.root.dtype, self.root.shape)
 
 
-def window_of(dot: Tensor, root: Tensor) -> _Window | None:
+def window_of(dot: Tensor, root: Tensor) -> Window | None:
     """The convolution that a product is (`ops.nn.convolve`); None for other products."""
     rows, columns = dot.args
     if rows.rank != 3 or columns.rank != 4 or dot.rank != 4:
@@ -389,7 +389,7 @@ def window_of(dot: Tensor, root: Tensor) -> _Window | None:
         if math.prod(sizes_of(w)[2:]) != 1:
             return None
         x = k.reshape(columns.args[0] if columns.prim == "reshape" else columns, (batch, group * sizes_of(w)[1], *out))
-        return _Window(x, w, (batch, features, *out), (0,) * spatial, (0,) * spatial, ones, ones)
+        return Window(x, w, (batch, features, *out), (0,) * spatial, (0,) * spatial, ones, ones)
     perm = (0, 1, 2, *range(3 + spatial, 3 + 2 * spatial), *range(3, 3 + spatial))
     split = (batch, group, sizes_of(w)[1], *sizes_of(view)[2:])
     moved = [p for p in perm if split[p] != 1]
@@ -407,7 +407,7 @@ def window_of(dot: Tensor, root: Tensor) -> _Window | None:
             low, high, x = tuple(x.attrs[0][2:]), tuple(x.attrs[1][2:]), x.args[0]
     if tuple(sizes) != sizes_of(w)[2:]:
         return None
-    return _Window(x, w, (batch, features, *out), low, high, tuple(strides), tuple(dilations))
+    return Window(x, w, (batch, features, *out), low, high, tuple(strides), tuple(dilations))
 
 
 def _turned(t: Tensor) -> tuple[Tensor | None, Tensor]:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from intarsia.codegen.clike.dialect import Dialect, Tile
+from intarsia.codegen.clike.fours import LANES as WIDTH
+from intarsia.codegen.clike.fours import Fours
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.schedules import Kernel, _extent, _finished
 from intarsia.codegen.clike.values import Values
@@ -24,7 +26,6 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 
-WIDTH = 4  # elements of a vector
 _PART, _MOST_PARTS = 256, 16  # terms that a part of a sum has at least; parts that a thread adds up
 
 
@@ -57,12 +58,20 @@ def in_parts(t: Tensor, count: int) -> Tensor:
     return Tensor("dot", (a, b), (), t.dtype, (*t.shape[:-2], count, *t.shape[-2:]))
 
 
-def sum_indices(root: Tensor, product_: Tensor) -> tuple[list[Index], frozenset[int]] | None:
-    """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and gn goes, and the ids of all tensors
-    between; None where the product is not used element by element."""
+def sum_indices(
+    root: Tensor, product_: Tensor, column: Index = ("v", "gn")
+) -> tuple[list[Index], frozenset[int]] | None:
+    """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and `column` goes, and the ids of all
+    tensors between; None where the product is not used element by element."""
     shape = [_extent(d) for d in product_.shape]
     batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
-    places: dict[int, list[Index]] = {id(product_): [*batch, ("v", "gm"), ("v", "gn")]}
+    return places_of(root, product_, [*batch, ("v", "gm"), column])
+
+
+def places_of(root: Tensor, inner: Tensor, at: list[Index]) -> tuple[list[Index], frozenset[int]] | None:
+    """Where in `root` the element of `inner` at these indices goes, and the ids of all tensors between; None where it is not
+    used element by element."""
+    places: dict[int, list[Index]] = {id(inner): at}
     for t in walk([root]):
         from_sum = [a for a in t.args if id(a) in places]
         if not from_sum or id(t) in places:
@@ -85,17 +94,26 @@ def sum_indices(root: Tensor, product_: Tensor) -> tuple[list[Index], frozenset[
 
 def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
     """`root` with the matrix product in it (see `sum_indices`). Neither may be packed."""
-    found = sum_indices(root, product_)
-    assert found is not None
-    at, over = found
+    kernel, vectors = _product_kernel(dialect, root, product_)
+    return _product_kernel(dialect, root, product_, vectors)[0] if vectors and dialect.typed_buffers else kernel
+
+
+def _product_kernel(
+    dialect: Dialect, root: Tensor, product_: Tensor, known: frozenset[object] | None = None
+) -> tuple[Kernel, frozenset[object]]:
+    """The kernel, and what it reads by vectors behind the product; `known`: the latter, of a first printing."""
     shape = [_extent(d) for d in product_.shape]
     batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
     tile = tile_for(dialect, m, n)
-    v = Values(dialect)
-    out = v.output(root.dtype, root.shape)
+    v = Fours(dialect, known)
+    v.along = ("four",)
+    v.bounds |= {"gm": m - 1, "gn": n - 1, "four": max(n // WIDTH - 1, 0), "z": batch - 1}
+    fours = [_places(root, product_, ("+", ("*", ("v", "four"), WIDTH), ("c", lane))) for lane in range(WIDTH)]
+    whole = n % WIDTH == 0 and tile.each[1] % WIDTH == 0 and v.begins_vectors(root, [at for at, _ in fours])
+    out = v.output(root.dtype, root.shape, whole and dialect.typed_buffers)
     writer = _Product(v, product_, tile)
     sums = writer.sums()
-    v.over_pin = over
+    at, v.over_pin = _places(root, product_, ("v", "gn"))
     rows = Block(v.top)
     mine = [v.elements.fresh("sum") for _ in sums[0]]
     for j, name in enumerate(mine):  # one text for all rows of this thread
@@ -105,7 +123,16 @@ def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
         rows.write(writer.let(name, text))
     rows.write(dialect.let("gm", Kind.I32, "row + r"))
     inside = Block(rows, ("gm",))
-    for j in range(tile.each[1]):
+    for j in range(0, tile.each[1], WIDTH) if whole else ():
+        four = Block(inside, ("four", "pin"))
+        four.write(dialect.let("four", Kind.I32, f"(column + {j}) / {WIDTH}"))
+        values = []
+        for lane, (where, _) in enumerate(fours):
+            v.pinned = {id(product_): writer.part(mine, j + lane)}
+            values.append(v.value(root, where, four))
+        v.store_four(out, root, [where for where, _ in fours], values, four)
+        inside.nest(f"if (column + {j} < {v.number(n)}) {{", four)
+    for j in range(tile.each[1]) if not whole else ():
         column = Block(inside)
         column.write(dialect.let("gn", Kind.I32, f"column + {j}"))
         element = Block(column, ("gn", "pin"))
@@ -117,7 +144,14 @@ def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
     rows.nest(f"if (gm < {v.number(m)}) {{", inside)
     v.top.nest(dialect.loop("r", "0", str(tile.each[0])), rows)
     groups = (-(-n // tile.columns), -(-m // tile.rows), batch)
-    return _finished(v, groups, tile.threads[0] * tile.threads[1])
+    return _finished(v, groups, tile.threads[0] * tile.threads[1]), v.vectors
+
+
+def _places(root: Tensor, product_: Tensor, column: Index) -> tuple[list[Index], frozenset[int]]:
+    """`sum_indices` with another index in the place of gn."""
+    found = sum_indices(root, product_, column)
+    assert found is not None
+    return found
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def bind(
     scope.lower()
     plan = work.plan(scope, tuple(shapes))
     if store is not None and (leaves := work.kept_leaves(graph)) is not None:
-        store.keep(key, KeptPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions))
+        store.keep(key, KeptPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions, work.kept_prepared()))
     return plan
 
 
@@ -79,6 +79,8 @@ def _restored(
         leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
         for leaf, what in kept.leaves.items()
     }
+    for leaf, (how, source) in kept.prepared.items():
+        slices[leaf] = constants.prepared(leaf, how, graph.constants[source])
     return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions, libraries)
 
 
@@ -101,7 +103,8 @@ class Work:
     from_weights: bool = False  # a number was computed from elements of a weight: no plan without them is the same
 
     def __post_init__(self) -> None:
-        self.cut = Cut(self.dialect, libraries=self.libraries)
+        self.weights: set[str] = set()
+        self.cut = Cut(self.dialect, libraries=self.libraries, weights=self.weights)
 
     def leaf(self, name: str, kind: Any) -> Tensor:
         self.cut.stored[name] = (kind.dtype, tuple(kind.shape))
@@ -136,6 +139,9 @@ class Work:
         outputs = [(name, *self.cut.stored[name]) for name in names]
         read = {n for job in self.cut.jobs for n in job.reads}
         slices = {n: self._constant(n) for n in read if n in self.leaves or n in self.cut.tables}
+        for name in read & set(self.cut.prepared):
+            how = self.cut.prepared[name]
+            slices[name] = self.constants.prepared(name, how, self.leaves[_source(how)][0])
         return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions, self.libraries)
 
     def kept_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
@@ -150,6 +156,11 @@ class Work:
                 found[leaf] = name if shared and name in graph.constants else constant.numpy()
         copied = sum(a.nbytes for a in found.values() if isinstance(a, np.ndarray))
         return None if self.from_weights or copied > _MOST_COPIED else found
+
+    def kept_prepared(self) -> dict[str, tuple[Tensor, str]]:
+        """What launches read that is computed of constants: how, and of which."""
+        read = {n for job in self.cut.jobs for n in job.reads}
+        return {n: (t, _source(t).removeprefix(_CONSTANT)) for n, t in self.cut.prepared.items() if n in read}
 
     def _constant(self, leaf: str) -> Slice:
         if leaf in self.cut.tables:
@@ -205,7 +216,10 @@ class Scope:
                 found = as_scalar(value, constant.dtype, constant.shape)
             else:
                 leaf = _CONSTANT + self.prefix + name
-                self.work.leaves[leaf] = (constant, name in self.graph.constants and name not in self.inference.values)
+                shared = name in self.graph.constants and name not in self.inference.values
+                self.work.leaves[leaf] = (constant, shared)
+                if shared and self.parent is None:
+                    self.work.weights.add(leaf)
                 found = self.work.leaf(leaf, constant.type)
             self.expressions[name] = found
         return found
@@ -346,6 +360,12 @@ def _plain(dtype: DType) -> Any:
     return np.float32 if dtype.is_floating and dtype is not DType.DOUBLE else bool if dtype is DType.BOOL else (
         dtype.numpy if dtype is DType.DOUBLE else np.uint64 if dtype is DType.UINT64 else np.int64
     )  # fmt: skip
+
+
+def _source(how: Tensor) -> str:
+    """The one leaf that an expression reads."""
+    (leaf,) = {t.attrs[0] for t in walk([how]) if t.prim == "input"}
+    return str(leaf)
 
 
 def _read_often(root: Tensor) -> set[int]:

@@ -22,6 +22,7 @@ from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.fingerprint import fingerprint
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node
+from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import resolve_version
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry
@@ -37,6 +38,7 @@ class KeptPlan:
     Attributes:
         leaves: constants that kernels read -> the graph's constant by its name, or the elements.
         regions: control flow.
+        prepared: values that are computed once of one of the graph's constants: how, and its name.
     """
 
     jobs: list[Job]
@@ -44,6 +46,7 @@ class KeptPlan:
     outputs: list[tuple[str, DType, tuple[int, ...]]]
     leaves: dict[str, str | np.ndarray]
     regions: list[Region]
+    prepared: dict[str, tuple[Tensor, str]]
 
 
 class NotKeptError(Exception):

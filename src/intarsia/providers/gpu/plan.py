@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.clike.cut import Cut, Job
 from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
@@ -19,6 +19,7 @@ from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.faults import MESSAGES
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Node
+from intarsia.kernel.lang import Tensor, walk
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.partition import label
 from intarsia.partition.provider import RunContext
@@ -46,12 +47,34 @@ class Constants:
         self._lock = threading.Lock()
 
     def slice(self, name: str, constant: Constant) -> Slice:
+        return self.made(name, lambda: self._written(constant))
+
+    def _written(self, constant: Constant) -> Slice:
+        found = self.gpu.write(constant.numpy(), "weights")
+        constant.forget()
+        return found
+
+    def made(self, name: str, make: Callable[[], Slice]) -> Slice:
+        """What is on the device by a name; made where it is not there yet."""
         with self._lock:
             found = self._slices.get(name)
             if found is None:
-                found = self._slices[name] = self.gpu.write(constant.numpy(), "weights")
-                constant.forget()
+                found = self._slices[name] = make()
             return found
+
+    def prepared(self, name: str, how: Tensor, source: Constant) -> Slice:
+        """What is computed of a constant (the leaf `=` and its name), by the device."""
+        return self.made(name, lambda: self._computed(how, source))
+
+    def _computed(self, how: Tensor, source: Constant) -> Slice:
+        (leaf,) = {t.attrs[0] for t in walk([how]) if t.prim == "input"}
+        cut = Cut(self.gpu.dialect)
+        cut.stored[leaf] = (source.dtype, source.shape)
+        cut.store(cut.settle(how), "made")
+        given = {n: self.gpu.write(a, "weights") for n, a in cut.tables.items()}
+        plan = Plan(self.gpu, (leaf,), cut.jobs, cut.stored, given, [("made", how.dtype, cut.stored["made"][1])])
+        (made,) = plan.run({leaf: self._slices.get(leaf) or self._written(source)}, use="weights")
+        return made.handle  # type: ignore[no-any-return]
 
     @property
     def nbytes(self) -> int:
@@ -175,12 +198,13 @@ class Plan:
     # --- running ---
 
     def run(
-        self, inputs: Mapping[str, Slice], run: RunContext | None = None, observer: JobObserver | None = None
-    ) -> list[DeviceTensor]:
-        """One run; `observer`: wait for every launch, and tell of it."""
+        self, inputs: Mapping[str, Slice], run: RunContext | None = None, observer: JobObserver | None = None,
+        use: str = "results",
+    ) -> list[DeviceTensor]:  # fmt: skip
+        """One run; `observer`: wait for every launch, and tell of it. `use`: of the outputs' memory, as for `Gpu.allocate`."""
         gpu = self.gpu
         sizes = {n: self.nbytes_of(n) for n, _, _ in self.outputs}
-        made = {n: Slice(gpu.allocate(nbytes, "results"), 0, nbytes) for n, nbytes in sizes.items()}
+        made = {n: Slice(gpu.allocate(nbytes, use), 0, nbytes) for n, nbytes in sizes.items()}
         state = self._acquire()
         outside = {**inputs, **made}
         if state.status is not None:

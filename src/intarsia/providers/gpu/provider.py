@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Dialect
@@ -70,7 +72,11 @@ class GpuExecutionProvider(ExecutionProvider):
         return GpuAllocator(self.gpu)
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
-        return GpuProgram(graph, self.gpu, context.on_step, self.libraries, self.dialect)
+        dialect = self.dialect
+        if context.config.get("session.disable_winograd") == "1":
+            dialect = copy.copy(dialect)
+            dialect.tuning = replace(dialect.tuning, filtering=None)
+        return GpuProgram(graph, self.gpu, context.on_step, self.libraries, dialect)
 
     @property
     def dialect(self) -> Dialect:

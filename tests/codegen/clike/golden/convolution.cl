@@ -200,50 +200,28 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
     const float4 sum110 = ((r == 0) ? total0 : total1);
     const int gm = row + r;
     if (gm < p2) {
-      const int v115 = (gm * p4);
-      {
-        const int gn = column + 0;
-        if (gn < p4) {
-          const float v111 = ((sum110.x > 0.0f) ? sum110.x : 0.0f);
-          const uint v112 = (as_uint(sum110.x) & 0x7fffffffu);
-          const bool v113 = (v112 > 0x7f800000u);
-          const float v114 = (v113 ? sum110.x : v111);
-          const int v116 = (v115 + gn);
-          Y0[v116] = v114;
-        }
-      }
-      {
-        const int gn = column + 1;
-        if (gn < p4) {
-          const float v117 = ((sum110.y > 0.0f) ? sum110.y : 0.0f);
-          const uint v118 = (as_uint(sum110.y) & 0x7fffffffu);
-          const bool v119 = (v118 > 0x7f800000u);
-          const float v120 = (v119 ? sum110.y : v117);
-          const int v121 = (v115 + gn);
-          Y0[v121] = v120;
-        }
-      }
-      {
-        const int gn = column + 2;
-        if (gn < p4) {
-          const float v122 = ((sum110.z > 0.0f) ? sum110.z : 0.0f);
-          const uint v123 = (as_uint(sum110.z) & 0x7fffffffu);
-          const bool v124 = (v123 > 0x7f800000u);
-          const float v125 = (v124 ? sum110.z : v122);
-          const int v126 = (v115 + gn);
-          Y0[v126] = v125;
-        }
-      }
-      {
-        const int gn = column + 3;
-        if (gn < p4) {
-          const float v127 = ((sum110.w > 0.0f) ? sum110.w : 0.0f);
-          const uint v128 = (as_uint(sum110.w) & 0x7fffffffu);
-          const bool v129 = (v128 > 0x7f800000u);
-          const float v130 = (v129 ? sum110.w : v127);
-          const int v131 = (v115 + gn);
-          Y0[v131] = v130;
-        }
+      const int v127 = (gm * p4);
+      if (column + 0 < p4) {
+        const int four = (column + 0) / 4;
+        const float v111 = ((sum110.x > 0.0f) ? sum110.x : 0.0f);
+        const uint v112 = (as_uint(sum110.x) & 0x7fffffffu);
+        const bool v113 = (v112 > 0x7f800000u);
+        const float v114 = (v113 ? sum110.x : v111);
+        const float v115 = ((sum110.y > 0.0f) ? sum110.y : 0.0f);
+        const uint v116 = (as_uint(sum110.y) & 0x7fffffffu);
+        const bool v117 = (v116 > 0x7f800000u);
+        const float v118 = (v117 ? sum110.y : v115);
+        const float v119 = ((sum110.z > 0.0f) ? sum110.z : 0.0f);
+        const uint v120 = (as_uint(sum110.z) & 0x7fffffffu);
+        const bool v121 = (v120 > 0x7f800000u);
+        const float v122 = (v121 ? sum110.z : v119);
+        const float v123 = ((sum110.w > 0.0f) ? sum110.w : 0.0f);
+        const uint v124 = (as_uint(sum110.w) & 0x7fffffffu);
+        const bool v125 = (v124 > 0x7f800000u);
+        const float v126 = (v125 ? sum110.w : v123);
+        const int v128 = (four * 4);
+        const int v129 = (v127 + v128);
+        vstore4((float4)(v114, v118, v122, v126), (v129 >> 2u), Y0);
       }
     }
   }

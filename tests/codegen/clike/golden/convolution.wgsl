@@ -1,6 +1,6 @@
 @group(0) @binding(0) var<storage, read_write> X0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> X1: array<f32>;
-@group(0) @binding(2) var<storage, read_write> Y0: array<f32>;
+@group(0) @binding(2) var<storage, read_write> Y0: array<vec4<f32>>;
 @group(0) @binding(3) var<uniform> P: array<vec4<i32>, 2>;
 var<workgroup> shared0: array<vec4<f32>, 64>;
 var<workgroup> shared1: array<vec4<f32>, 128>;
@@ -205,50 +205,28 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
     let sum110: vec4<f32> = select(total1, total0, (r == 0));
     let gm: i32 = row + r;
     if (gm < p2) {
-      let v115: i32 = (gm * p4);
-      {
-        let gn: i32 = column + 0;
-        if (gn < p4) {
-          let v111: f32 = select(0.0f, sum110.x, (sum110.x > 0.0f));
-          let v112: u32 = (bitcast<u32>(sum110.x) & 0x7fffffffu);
-          let v113: bool = (v112 > 0x7f800000u);
-          let v114: f32 = select(v111, sum110.x, v113);
-          let v116: i32 = (v115 + gn);
-          Y0[v116] = v114;
-        }
-      }
-      {
-        let gn: i32 = column + 1;
-        if (gn < p4) {
-          let v117: f32 = select(0.0f, sum110.y, (sum110.y > 0.0f));
-          let v118: u32 = (bitcast<u32>(sum110.y) & 0x7fffffffu);
-          let v119: bool = (v118 > 0x7f800000u);
-          let v120: f32 = select(v117, sum110.y, v119);
-          let v121: i32 = (v115 + gn);
-          Y0[v121] = v120;
-        }
-      }
-      {
-        let gn: i32 = column + 2;
-        if (gn < p4) {
-          let v122: f32 = select(0.0f, sum110.z, (sum110.z > 0.0f));
-          let v123: u32 = (bitcast<u32>(sum110.z) & 0x7fffffffu);
-          let v124: bool = (v123 > 0x7f800000u);
-          let v125: f32 = select(v122, sum110.z, v124);
-          let v126: i32 = (v115 + gn);
-          Y0[v126] = v125;
-        }
-      }
-      {
-        let gn: i32 = column + 3;
-        if (gn < p4) {
-          let v127: f32 = select(0.0f, sum110.w, (sum110.w > 0.0f));
-          let v128: u32 = (bitcast<u32>(sum110.w) & 0x7fffffffu);
-          let v129: bool = (v128 > 0x7f800000u);
-          let v130: f32 = select(v127, sum110.w, v129);
-          let v131: i32 = (v115 + gn);
-          Y0[v131] = v130;
-        }
+      let v127: i32 = (gm * p4);
+      if (column + 0 < p4) {
+        let four: i32 = (column + 0) / 4;
+        let v111: f32 = select(0.0f, sum110.x, (sum110.x > 0.0f));
+        let v112: u32 = (bitcast<u32>(sum110.x) & 0x7fffffffu);
+        let v113: bool = (v112 > 0x7f800000u);
+        let v114: f32 = select(v111, sum110.x, v113);
+        let v115: f32 = select(0.0f, sum110.y, (sum110.y > 0.0f));
+        let v116: u32 = (bitcast<u32>(sum110.y) & 0x7fffffffu);
+        let v117: bool = (v116 > 0x7f800000u);
+        let v118: f32 = select(v115, sum110.y, v117);
+        let v119: f32 = select(0.0f, sum110.z, (sum110.z > 0.0f));
+        let v120: u32 = (bitcast<u32>(sum110.z) & 0x7fffffffu);
+        let v121: bool = (v120 > 0x7f800000u);
+        let v122: f32 = select(v119, sum110.z, v121);
+        let v123: f32 = select(0.0f, sum110.w, (sum110.w > 0.0f));
+        let v124: u32 = (bitcast<u32>(sum110.w) & 0x7fffffffu);
+        let v125: bool = (v124 > 0x7f800000u);
+        let v126: f32 = select(v123, sum110.w, v125);
+        let v128: i32 = (four * 4);
+        let v129: i32 = (v127 + v128);
+        Y0[(v129 >> 2u)] = vec4<f32>(v114, v118, v122, v126);
       }
     }
   }
