@@ -141,7 +141,7 @@ def test_filters_that_a_run_computes_and_what_the_session_forbids() -> None:
 
 
 def test_the_estimate_weighs_transforms_against_multiplications() -> None:
-    """On a GPU few channels are summed directly; few pixels of many filters go by tiles of 2, whose filters take less memory."""
+    """On a GPU few channels are summed directly; few pixels of many filters go by tiles of 2: less memory for filters."""
 
     def outputs(channels: int, side: int, batch: int = 1) -> int:
         x, w = k.input("x", DType.FLOAT, (batch, channels, side, side)), k.input("w", DType.FLOAT, (channels, channels, 3, 3))

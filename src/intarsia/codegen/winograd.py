@@ -59,6 +59,7 @@ _FIELDS = (
 _OPERAND_FIELDS = 6
 _PLANE_LANES = 16  # channels of a plane come in multiples of it where windows have several
 
+
 @dataclass(frozen=True)
 class WinogradSpec:
     """`outputs` (m) is 4 or 2; dtype FLOAT; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`."""

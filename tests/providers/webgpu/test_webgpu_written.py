@@ -29,7 +29,11 @@ def session(
     graph = helper.make_graph(
         list(nodes), "g", inputs, results, [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    model = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid(d, v) for d, v in (("", 22), ("com.microsoft", 1), ("ai.onnx.ml", 4))],
+        ir_version=10,
+    )
     options = intarsia.SessionOptions()
     if provider != "CPUExecutionProvider":
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -208,3 +212,121 @@ def test_a_count_in_a_body_is_refused() -> None:
     loop = helper.make_node("Loop", ["n", ""], ["sizes"], body=body)
     with pytest.raises(intarsia.NotImplemented, match="the size of its output depends on the data"):
         session([node("Not", "d", "c"), loop], feeds, ["sizes"], {"n": np.array(2)}, "WebGpuExecutionProvider")
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 33])
+def test_labels_of_numbers(count: int) -> None:
+    """Keys in any order, one of them twice, and elements that are none of them."""
+    keys = RNG.permutation(3 * count)[:count]
+    given = {
+        "keys_int64s": [*keys.tolist(), int(keys[0])],
+        "values_floats": RNG.random(count + 1).tolist(),
+        "default_float": -5.0,
+    }
+    check([node("LabelEncoder", "x", "y", domain="ai.onnx.ml", **given)], {"x": RNG.integers(-2, 3 * count, (7, 9))}, ["y"])
+
+
+def test_labels_of_floats_with_nan() -> None:
+    given = {"keys_floats": [0.5, float("nan"), -1.5, float("inf")], "values_int64s": [10, 20, 30, 40], "default_int64": -7}
+    x = np.array([[0.5, np.nan, 3.0], [-np.inf, np.inf, -1.5]], np.float32)
+    (found,) = check([node("LabelEncoder", "x", "y", domain="ai.onnx.ml", **given)], {"x": x}, ["y"])
+    assert found.tolist() == [[10, 20, -7], [-7, 40, 30]]
+
+
+def test_labels_in_tensors() -> None:
+    from onnx import numpy_helper
+
+    tables = {"keys_tensor": np.array([3, 1, 2], np.int32), "values_tensor": np.array([0.5, 1.5, 2.5])}
+    given = {n: numpy_helper.from_array(a) for n, a in tables.items()}
+    check([node("LabelEncoder", "x", "y", domain="ai.onnx.ml", **given)], {"x": np.arange(5, dtype=np.int32)}, ["y"])
+
+
+def test_one_hot_of_numbers() -> None:
+    x = np.array([[1.9, 3.0], [-2.0, 7.5]], np.float32)
+    check([node("OneHotEncoder", "x", "y", domain="ai.onnx.ml", cats_int64s=[3, 1, 7, 1])], {"x": x}, ["y"])
+
+
+@pytest.mark.parametrize("given", [{"cats_strings": ["a", "b"]}, {"cats_int64s": [1, 2], "zeros": 0}], ids=str)
+def test_tables_with_strings_or_errors_are_refused(given: dict[str, Any]) -> None:
+    x = np.zeros(3, np.int64) if "zeros" in given else np.array(["a"], object)
+    with pytest.raises(intarsia.NotImplemented, match="WebGpuExecutionProvider: "):
+        session([node("OneHotEncoder", "x", "y", domain="ai.onnx.ml", **given)], {"x": x}, ["y"], {}, "WebGpuExecutionProvider")
+
+
+# --- matrices, optional values, drawn classes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3, 3), (4, 17, 17)], ids=str)
+def test_inverses(shape: tuple[int, ...]) -> None:
+    x = RNG.standard_normal(shape).astype(np.float32) + 0.1 * np.eye(shape[-1], dtype=np.float32)
+    x[..., 0, 0] = 0.0 if shape[-1] > 1 else 2.0  # a pivot has to be looked for
+    check([node("Inverse", "x", "y", domain="com.microsoft")], {"x": x}, ["y"], tolerance=2e-4)
+
+
+def test_a_tensor_is_an_optional_value_that_is_there() -> None:
+    nodes = [node("OptionalHasElement", "x", "a"), node("OptionalHasElement", "", "b"), node("OptionalGetElement", "x", "c")]
+    found = check(nodes, {"x": np.arange(3, dtype=np.float32)}, ["a", "b", "c"])
+    assert found[0] and not found[1]
+
+
+@pytest.mark.parametrize("dtype", [6, 7])
+def test_drawn_classes_are_those_of_the_processor(dtype: int) -> None:
+    x = RNG.standard_normal((5, 40)).astype(np.float32) * 3
+    check([node("Multinomial", "x", "y", sample_size=70, seed=4.0, dtype=dtype)], {"x": x}, ["y"])
+
+
+def test_every_run_draws_other_classes() -> None:
+    made = session([node("Multinomial", "x", "y", sample_size=50)], {"x": np.zeros((2, 9), np.float32)}, ["y"], {},
+                   "WebGpuExecutionProvider")  # fmt: skip
+    first, second = (made.run(None, {"x": np.zeros((2, 9), np.float32)})[0] for _ in range(2))
+    assert first.min() >= 0 and first.max() < 9 and (first != second).any()
+
+
+# --- mixtures of experts ------------------------------------------------------------------------------------------------
+
+
+def packed(rows: int, columns: int, bits: int, experts: int = 4) -> np.ndarray:
+    return RNG.integers(0, 256, (experts, rows, columns * bits // 8), np.uint8)
+
+
+@pytest.mark.parametrize("tokens", [1, 6], ids=["gathered", "all experts"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {}, {"k": 3, "normalize_routing_weights": 1, "activation_type": "silu"}, {"k": 2, "activation_type": "gelu"},
+        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0,
+         "swiglu_limit": 0.7},
+        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 2},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_mixtures(given: dict[str, Any], tokens: int) -> None:
+    inner = 24 if "swiglu_fusion" in given else 12
+    x = RNG.standard_normal((1, tokens, 8)).astype(np.float32)
+    logits = RNG.standard_normal((tokens, 4)).astype(np.float32)
+    weights = {
+        "a": RNG.standard_normal((4, inner, 8)), "b": RNG.standard_normal((4, inner)), "c": RNG.standard_normal((4, 8, 12)),
+        "d": RNG.standard_normal((4, 8)),
+    }  # fmt: skip
+    constants = {n: a.astype(np.float32) for n, a in weights.items()}
+    check([node("MoE", "x r a b c d", "y", domain="com.microsoft", **given)], {"x": x, "r": logits}, ["y"], **constants)
+
+
+@pytest.mark.parametrize("tokens", [1, 6], ids=["gathered", "all experts"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_mixtures_of_packed_weights(bits: int, tokens: int) -> None:
+    """A third matrix, zero points, and scales of blocks in the second one."""
+    x = RNG.standard_normal((tokens, 32)).astype(np.float32)
+    logits = RNG.standard_normal((tokens, 4)).astype(np.float32)
+    constants = {
+        "a": packed(16, 32, bits), "as": RNG.random((4, 16)) / 64, "b": packed(32, 16, bits),
+        "bs": RNG.random((4, 32, 1)) / 64, "c": packed(16, 32, bits), "cs": RNG.random((4, 16, 2)) / 64,
+        "cz": packed(16, 8 // bits * 2, bits),
+    }  # fmt: skip
+    constants = {n: a if a.dtype == np.uint8 else a.astype(np.float32) for n, a in constants.items()}
+    made = node("QMoE", "x r a as _ b bs _ c cs _ _ _ cz", "y", domain="com.microsoft", k=2, activation_type="silu",
+                expert_weight_bits=bits)  # fmt: skip
+    check([made], {"x": x, "r": logits}, ["y"], **constants)

@@ -400,6 +400,8 @@ def unsupported(roots: Sequence[Tensor], dialect: Dialect) -> str:
             return why
         if t.prim in ELEMENTWISE and (why := element.unsupported(t.prim, t.args[-1].dtype, dialect)):
             return why
+        if t.prim in ("cast", "scalar") and t.dtype is DType.FLOAT8E8M0:
+            return f"{t.prim} to {t.dtype.onnx_name} has no rounding of its own"
         if t.prim == "bitcast" and t.dtype.bits < 8:
             return f"bits of {t.dtype.onnx_name} have no form in {dialect.name}"
     return ""

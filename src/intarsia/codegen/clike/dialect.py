@@ -138,6 +138,7 @@ class Dialect:
         DType.UINT2: "unsigned char",
         DType.UINT4: "unsigned char", DType.FLOAT8E4M3FN: "unsigned char", DType.FLOAT8E4M3FNUZ: "unsigned char",
         DType.FLOAT8E5M2: "unsigned char", DType.FLOAT8E5M2FNUZ: "unsigned char", DType.FLOAT4E2M1: "unsigned char",
+        DType.FLOAT8E8M0: "unsigned char",
     }  # fmt: skip
     functions: Mapping[tuple[str, Kind], str] = {
         **{(op, Kind.F32): f"{name}f" for op, name in [

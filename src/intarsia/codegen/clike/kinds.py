@@ -38,6 +38,7 @@ KINDS: Mapping[DType, Kind] = {
     DType.UINT2: Kind.U32, DType.UINT4: Kind.U32, DType.UINT8: Kind.U32, DType.UINT16: Kind.U32, DType.UINT32: Kind.U32,
     DType.INT64: Kind.I64, DType.UINT64: Kind.U64, DType.FLOAT8E4M3FN: Kind.F32, DType.FLOAT8E4M3FNUZ: Kind.F32,
     DType.FLOAT8E5M2: Kind.F32, DType.FLOAT8E5M2FNUZ: Kind.F32, DType.FLOAT4E2M1: Kind.F32,
+    DType.FLOAT8E8M0: Kind.F32,
 }  # fmt: skip
 """The kind in which an element is computed: narrow floats as float32, rounded by every cast and store."""
 

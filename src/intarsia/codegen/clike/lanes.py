@@ -133,5 +133,3 @@ class _Lanes(Fours):
             value = element(where, block)
             block.write(f"{total} = {self.combined(op, total, value, t.dtype, block)};")
         return total
-
-

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 def encode(e: Elements, x: str, dtype: DType, block: Block, saturate: bool = True) -> str:
     """The bits (U32) of a float32 rounded to `dtype`. `saturate`: as Cast's attribute, for types of 8 bits."""
+    if dtype is DType.FLOAT8E8M0:  # of what its operators' definitions have made a power of two
+        return e.let(block, f"(({e.dialect.bitcast(x, Kind.F32, Kind.U32)} >> 23u) & 255u)", Kind.U32)
     f, d = FORMATS[dtype], e.dialect
     if dtype is DType.FLOAT16 and (text := d.encode_half(x)) is not None:
         return e.let(block, text, Kind.U32)
@@ -44,6 +46,8 @@ def encode(e: Elements, x: str, dtype: DType, block: Block, saturate: bool = Tru
 
 def decode(e: Elements, bits: str, dtype: DType, block: Block) -> str:
     """The float32 that these bits (U32; those above the format's are ignored) are in `dtype`."""
+    if dtype is DType.FLOAT8E8M0:
+        return _power(e, bits, block)
     f, d = FORMATS[dtype], e.dialect
     if dtype is DType.BFLOAT16:
         return e.let(block, d.bitcast(f"({bits} << 16u)", Kind.U32, Kind.F32), Kind.F32)
@@ -64,3 +68,11 @@ def decode(e: Elements, bits: str, dtype: DType, block: Block) -> str:
         return value
     nan = e.literal(float("nan"), Kind.F32)
     return e.one_of(block, f"(({bits} & {2 * f.sign - 1}u) == {f.nan}u)", nan, value, Kind.F32)
+
+
+def _power(e: Elements, bits: str, block: Block) -> str:
+    """2^(c - 127) of the code c, whose lowest is a denormal float32; 255 is NaN."""
+    code = e.let(block, f"({bits} & 255u)", Kind.U32)
+    exponent = e.one_of(block, f"({code} == 255u)", "0x7fc00000u", f"({code} << 23u)", Kind.U32)
+    found = e.one_of(block, f"({code} == 0u)", "0x400000u", exponent, Kind.U32)
+    return e.let(block, e.dialect.bitcast(found, Kind.U32, Kind.F32), Kind.F32)

@@ -58,9 +58,7 @@ def in_parts(t: Tensor, count: int) -> Tensor:
     return Tensor("dot", (a, b), (), t.dtype, (*t.shape[:-2], count, *t.shape[-2:]))
 
 
-def sum_indices(
-    root: Tensor, product_: Tensor, column: Index = ("v", "gn")
-) -> tuple[list[Index], frozenset[int]] | None:
+def sum_indices(root: Tensor, product_: Tensor, column: Index = ("v", "gn")) -> tuple[list[Index], frozenset[int]] | None:
     """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and `column` goes, and the ids of all
     tensors between; None where the product is not used element by element."""
     shape = [_extent(d) for d in product_.shape]

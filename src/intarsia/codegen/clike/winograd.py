@@ -255,8 +255,6 @@ def _output_kernel(
 
 def _places(root: Tensor, dot: Tensor, width: int, column: Index) -> tuple[list[Index], frozenset[int]]:
     """Where in `root` the element of image n, filter m, line oy and this column goes, and the ids of all tensors between."""
-    found = product_schedule.places_of(
-        root, dot, [("v", "n"), ("c", 0), ("v", "m"), ("+", ("*", ("v", "oy"), width), column)]
-    )
+    found = product_schedule.places_of(root, dot, [("v", "n"), ("c", 0), ("v", "m"), ("+", ("*", ("v", "oy"), width), column)])
     assert found is not None
     return found

@@ -161,6 +161,22 @@ def bernoulli(input: Tensor, state: Tensor | None = None, *, dtype: int | None =
     return k.cast(drawn, input.dtype if dtype is None else element_type(dtype))
 
 
+@device_op("Multinomial")
+def multinomial(
+    input: Tensor, state: Tensor | None = None, *, dtype: int = DType.INT32, sample_size: int = 1, seed: float | None = None
+) -> Tensor:
+    """Class indices [batch, sample_size] drawn by the unnormalised log-probabilities [batch, classes], in float64."""
+    batch, classes = input.shape
+    logits = k.cast(input, DType.DOUBLE)
+    upper = k.scan(k.exp(logits - k.reduce_max(logits, [1], True)), "sum", 1)
+    shape = (batch, sample_size)
+    drawn = _in_order(_wide_pairs(shape, _state(state, seed)), shape)
+    points = drawn * k.strided_slice(upper, [0, _number(classes) - 1], [1, 1], (batch, 1))
+    passed = k.cast(k.expand_dims(upper, [1]) <= k.expand_dims(points, [2]), DType.INT32)
+    found = k.minimum(k.reduce_sum(passed, [2]), _number(classes) - 1)
+    return k.cast(found, element_type(dtype))
+
+
 @device_op("Dropout", values=("training_mode",))
 def dropout(
     data: Tensor, ratio: Tensor | None = None, training_mode: Any = None, state: Tensor | None = None, *,

@@ -11,7 +11,10 @@ from intarsia.ops import registry
 from intarsia.ops.registry import OpRecord, Registry
 
 DOMAIN = "intarsia.device"
-_FAMILIES = ("counted", "elimination", "ngrams", "random", "regions", "signals", "suppression", "trees")
+_FAMILIES = (
+    "categories", "counted", "elimination", "experts", "ngrams", "optionals", "random", "regions", "signals", "suppression",
+    "trees",
+)  # fmt: skip
 _OWN = Registry()
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.providers.gpu.written.registry import DOMAIN
@@ -121,6 +123,28 @@ def _trees(node: Node) -> list[Node] | None:
     return None if node.attributes.get("classlabels_strings") else _same(node.op_type)(node)
 
 
+def _numbers(node: Node) -> list[Node] | None:
+    """LabelEncoder and OneHotEncoder of numbers alone, where no element can be an error."""
+    given = node.attributes
+    texts = [n for n in given if n.endswith("strings") and given[n]]
+    tables = [given[n] for n in ("keys_tensor", "values_tensor", "default_tensor") if given.get(n) is not None]
+    if texts or any(np.asarray(t).dtype.kind in "OUS" for t in tables) or not given.get("zeros", 1):
+        return None
+    return _node_of(node, {n: v for n, v in given.items() if not n.endswith("strings")})
+
+
+def _node_of(node: Node, attributes: Mapping[str, Any]) -> list[Node]:
+    return [_node(node, node.op_type, list(node.inputs), node.outputs, **attributes)]
+
+
+def _experts(node: Node) -> list[Node] | None:
+    """Mixtures whose weights are floats, or integers in few bits, without sparse mixer."""
+    given = node.attributes
+    if given.get("use_sparse_mixer", 0) or given.get("quant_type", "int") != "int" or given.get("weights_prepacked", -1) == 1:
+        return None
+    return _node_of(node, given)
+
+
 RULES: Mapping[tuple[str, str], Rule] = {
     ("", "NonZero"): _nonzero, ("", "Compress"): _compress, ("", "Unique"): _unique, ("", "STFT"): _same("STFT"),
     ("", "DFT"): _same("DFT", axis="place"), ("", "MelWeightMatrix"): _same("MelWeights"), ("", "Det"): _same("Det"),
@@ -128,6 +152,10 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "MaxRoiPool"): _max_roi_pool, ("", "RandomUniform"): _drawn("RandomUniform", False),
     ("", "RandomUniformLike"): _drawn("RandomUniform"), ("", "RandomNormal"): _drawn("RandomNormal", False),
     ("", "RandomNormalLike"): _drawn("RandomNormal"), ("", "Bernoulli"): _drawn("Bernoulli"), ("", "Dropout"): _dropout,
+    ("", "Multinomial"): _drawn("Multinomial"), ("com.microsoft", "Inverse"): _same("Inverse"),
+    ("", "OptionalHasElement"): _same("OptionalHasElement"), ("", "OptionalGetElement"): _same("OptionalGetElement"),
+    ("com.microsoft", "MoE"): _experts, ("com.microsoft", "QMoE"): _experts,
+    **{("ai.onnx.ml", name): _numbers for name in ("LabelEncoder", "OneHotEncoder")},
     **{("ai.onnx.ml", name): _trees for name in ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")},
 }  # fmt: skip
 
