@@ -30,12 +30,12 @@ def opened(kind: str) -> Gpu:
 
 def planned(
     gpu: Gpu, roots: Sequence[k.Tensor], operands: Sequence[np.ndarray], dialect: Dialect | None = None,
-    weights: Sequence[int] = (), filtering: bool = True,
+    weights: Sequence[int] = (),
 ) -> Plan:  # fmt: skip
     """A plan for roots over `input(i)`; in another dialect than the device's where one is given. `weights`: operands that
-    are the same in every run; `filtering`: as in `Cut`."""
+    are the same in every run."""
     names = [f"x{i}" for i in range(len(operands))]
-    cut = Cut(dialect or gpu.dialect, filtering=filtering, weights={names[i] for i in weights})
+    cut = Cut(dialect or gpu.dialect, weights={names[i] for i in weights})
     for name, array in zip(names, operands, strict=True):
         cut.stored[name] = (DType.of(array.dtype), array.shape)
     named = substitute(roots, lambda t: k.input(names[t.attrs[0]], t.dtype, t.shape))  # type: ignore[arg-type]

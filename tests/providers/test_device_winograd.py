@@ -111,10 +111,10 @@ def test_what_is_read_and_written_by_other_kernels(gpu: Gpu) -> None:
 # --- which are chosen -------------------------------------------------------------------------------------------------
 
 
-def schedules(root: k.Tensor, rates: Rates | None = ALWAYS, weights: Sequence[str] = ("w",), **given: bool) -> list[str]:
+def schedules(root: k.Tensor, rates: Rates | None = ALWAYS, weights: Sequence[str] = ("w",)) -> list[str]:
     dialect = OpenCl()
     dialect.tuning = replace(dialect.tuning, filtering=rates)
-    cut = Cut(dialect, weights=weights, **given)
+    cut = Cut(dialect, weights=weights)
     cut.store(cut.settle(root), "y")
     return [job.schedule for job in cut.jobs]
 
@@ -134,9 +134,8 @@ def test_other_convolutions_are_summed_directly(given: dict[str, int]) -> None:
     assert not any("winograd" in s for s in schedules(small(**given)))  # type: ignore[arg-type]
 
 
-def test_filters_that_a_run_computes_and_what_the_session_forbids() -> None:
+def test_filters_that_a_run_computes_and_devices_without() -> None:
     assert not any("winograd" in s for s in schedules(small(), weights=()))
-    assert not any("winograd" in s for s in schedules(small(), filtering=False))
     assert not any("winograd" in s for s in schedules(small(), rates=None))
 
 

@@ -25,6 +25,7 @@ class Fours(Values):
     Attributes:
         bounds: the most that a variable of indices is.
         along: variables that the four neighbours have in common; an element that depends on one is read by a vector.
+        plainly: whether that is so from here on, or indices are left as they are.
         vectors, scattered: leaves that were read by vectors, and those of which neighbours read an element each.
     """
 
@@ -36,6 +37,7 @@ class Fours(Values):
         self._known = known
         self.bounds: dict[str, int] = {}
         self.along: Collection[str] = ()
+        self.plainly = True
         self.vectors: frozenset[object] = frozenset()
         self.scattered: frozenset[object] = frozenset()
 
@@ -46,7 +48,7 @@ class Fours(Values):
         self.bounds[name] = most
 
     def plain(self, index: Index) -> Index:
-        return _plain(index, self.bounds)
+        return _plain(index, self.bounds) if self.plainly else index
 
     def value(self, t: Tensor, at: Sequence[Index], block: Block) -> str:
         return super().value(t, [self.plain(i) for i in at], block)
@@ -76,6 +78,8 @@ class Fours(Values):
         )  # fmt: skip
 
     def _write_input(self, t: Tensor, at: list[Index], block: Block) -> str:
+        if not self.plainly:
+            return super()._write_input(t, at, block)
         offset = self.plain(linear(at, t.shape))
         rest, number = apart(offset)
         count, kind = int(product(t.shape)), self.dialect.vector_of(t.dtype)  # type: ignore[arg-type]

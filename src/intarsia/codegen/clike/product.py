@@ -110,7 +110,9 @@ def _product_kernel(
     whole = n % WIDTH == 0 and tile.each[1] % WIDTH == 0 and v.begins_vectors(root, [at for at, _ in fours])
     out = v.output(root.dtype, root.shape, whole and dialect.typed_buffers)
     writer = _Product(v, product_, tile)
+    v.plainly = False  # what is gathered has indices that share more
     sums = writer.sums()
+    v.plainly = True
     at, v.over_pin = _places(root, product_, ("v", "gn"))
     rows = Block(v.top)
     mine = [v.elements.fresh("sum") for _ in sums[0]]

@@ -8,7 +8,7 @@ __device__ __forceinline__ float maximum(float x, float y) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(y));
   return r;
 }
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4, const int p5, const int p6, const int p7) {
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4, const int p5, const int p6) {
   __shared__ float4 shared0[64];
   __shared__ float4 shared1[128];
   const int z = (int)blockIdx.z;
@@ -91,7 +91,6 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
           const int v39 = (v33 % 3);
           const int v42 = (v33 / p5);
           const int v43 = (v42 * p6);
-          const int v46 = (v35 * p4);
           {
             const int gn = gn0;
             const int v29 = ((gn > p3) ? p3 : gn);
@@ -102,71 +101,59 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
             const int v38 = (v30 % p4);
             const int v40 = (v38 + v39);
             const int v41 = (v40 + (-1));
-            const int v44 = (v31 * p4);
+            const int v44 = (v37 * p4);
             const int v45 = (v43 + v44);
-            const int v47 = (v45 + v46);
-            const int v48 = (v47 + v38);
-            const int v49 = (v48 + v39);
-            const int v50 = (v49 + p7);
-            const float v51 = (((unsigned int)(v37) < (unsigned int)(p4) && (unsigned int)(v41) < (unsigned int)(p4)) ? X1[v50] : 0.0f);
-            part25 = ((gk < p0 && gn < p6) ? v51 : 0.0f);
+            const int v46 = (v45 + v41);
+            const float v47 = (((unsigned int)(v37) < (unsigned int)(p4) && (unsigned int)(v41) < (unsigned int)(p4)) ? X1[v46] : 0.0f);
+            part25 = ((gk < p0 && gn < p6) ? v47 : 0.0f);
           }
           {
             const int gn = gn0 + 1;
-            const int v52 = ((gn > p3) ? p3 : gn);
-            const int v53 = ((v52 < 0) ? 0 : v52);
-            const int v54 = (v53 / p4);
-            const int v55 = (v54 + v35);
-            const int v56 = (v55 + (-1));
-            const int v57 = (v53 % p4);
-            const int v58 = (v57 + v39);
-            const int v59 = (v58 + (-1));
-            const int v60 = (v54 * p4);
-            const int v61 = (v43 + v60);
-            const int v62 = (v61 + v46);
-            const int v63 = (v62 + v57);
-            const int v64 = (v63 + v39);
-            const int v65 = (v64 + p7);
-            const float v66 = (((unsigned int)(v56) < (unsigned int)(p4) && (unsigned int)(v59) < (unsigned int)(p4)) ? X1[v65] : 0.0f);
-            part26 = ((gk < p0 && gn < p6) ? v66 : 0.0f);
+            const int v48 = ((gn > p3) ? p3 : gn);
+            const int v49 = ((v48 < 0) ? 0 : v48);
+            const int v50 = (v49 / p4);
+            const int v51 = (v50 + v35);
+            const int v52 = (v51 + (-1));
+            const int v53 = (v49 % p4);
+            const int v54 = (v53 + v39);
+            const int v55 = (v54 + (-1));
+            const int v56 = (v52 * p4);
+            const int v57 = (v43 + v56);
+            const int v58 = (v57 + v55);
+            const float v59 = (((unsigned int)(v52) < (unsigned int)(p4) && (unsigned int)(v55) < (unsigned int)(p4)) ? X1[v58] : 0.0f);
+            part26 = ((gk < p0 && gn < p6) ? v59 : 0.0f);
           }
           {
             const int gn = gn0 + 2;
-            const int v67 = ((gn > p3) ? p3 : gn);
-            const int v68 = ((v67 < 0) ? 0 : v67);
-            const int v69 = (v68 / p4);
-            const int v70 = (v69 + v35);
-            const int v71 = (v70 + (-1));
-            const int v72 = (v68 % p4);
-            const int v73 = (v72 + v39);
-            const int v74 = (v73 + (-1));
-            const int v75 = (v69 * p4);
-            const int v76 = (v43 + v75);
-            const int v77 = (v76 + v46);
-            const int v78 = (v77 + v72);
-            const int v79 = (v78 + v39);
-            const int v80 = (v79 + p7);
-            const float v81 = (((unsigned int)(v71) < (unsigned int)(p4) && (unsigned int)(v74) < (unsigned int)(p4)) ? X1[v80] : 0.0f);
-            part27 = ((gk < p0 && gn < p6) ? v81 : 0.0f);
+            const int v60 = ((gn > p3) ? p3 : gn);
+            const int v61 = ((v60 < 0) ? 0 : v60);
+            const int v62 = (v61 / p4);
+            const int v63 = (v62 + v35);
+            const int v64 = (v63 + (-1));
+            const int v65 = (v61 % p4);
+            const int v66 = (v65 + v39);
+            const int v67 = (v66 + (-1));
+            const int v68 = (v64 * p4);
+            const int v69 = (v43 + v68);
+            const int v70 = (v69 + v67);
+            const float v71 = (((unsigned int)(v64) < (unsigned int)(p4) && (unsigned int)(v67) < (unsigned int)(p4)) ? X1[v70] : 0.0f);
+            part27 = ((gk < p0 && gn < p6) ? v71 : 0.0f);
           }
           {
             const int gn = gn0 + 3;
-            const int v82 = ((gn > p3) ? p3 : gn);
-            const int v83 = ((v82 < 0) ? 0 : v82);
-            const int v84 = (v83 / p4);
-            const int v85 = (v84 + v35);
-            const int v86 = (v85 + (-1));
-            const int v87 = (v83 % p4);
-            const int v88 = (v87 + v39);
-            const int v89 = (v88 + (-1));
-            const int v90 = (v84 * p4);
-            const int v91 = (v43 + v90);
-            const int v92 = (v91 + v46);
-            const int v93 = (v92 + v87);
-            const int v94 = (v93 + v39);
-            const int v95 = (v94 + p7);
-            const float v96 = (((unsigned int)(v86) < (unsigned int)(p4) && (unsigned int)(v89) < (unsigned int)(p4)) ? X1[v95] : 0.0f);
-            part28 = ((gk < p0 && gn < p6) ? v96 : 0.0f);
+            const int v72 = ((gn > p3) ? p3 : gn);
+            const int v73 = ((v72 < 0) ? 0 : v72);
+            const int v74 = (v73 / p4);
+            const int v75 = (v74 + v35);
+            const int v76 = (v75 + (-1));
+            const int v77 = (v73 % p4);
+            const int v78 = (v77 + v39);
+            const int v79 = (v78 + (-1));
+            const int v80 = (v76 * p4);
+            const int v81 = (v43 + v80);
+            const int v82 = (v81 + v79);
+            const float v83 = (((unsigned int)(v76) < (unsigned int)(p4) && (unsigned int)(v79) < (unsigned int)(p4)) ? X1[v82] : 0.0f);
+            part28 = ((gk < p0 && gn < p6) ? v83 : 0.0f);
           }
         }
         shared1[line * 8 + place] = make_float4(part25, part26, part27, part28);
@@ -174,37 +161,37 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
     }
     __syncthreads();
     for (int k = 0; k < 4; k += 1) {
-      const float4 y97 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
-      const float4 y98 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
-      const float4 y99 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
-      const float4 y100 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
-      const float4 x101 = shared0[(r0 + 0) * 4 + k];
-      total0.x += x101.x * y97.x; total0.y += x101.x * y97.y; total0.z += x101.x * y97.z; total0.w += x101.x * y97.w;
-      total0.x += x101.y * y98.x; total0.y += x101.y * y98.y; total0.z += x101.y * y98.z; total0.w += x101.y * y98.w;
-      total0.x += x101.z * y99.x; total0.y += x101.z * y99.y; total0.z += x101.z * y99.z; total0.w += x101.z * y99.w;
-      total0.x += x101.w * y100.x; total0.y += x101.w * y100.y; total0.z += x101.w * y100.z; total0.w += x101.w * y100.w;
-      const float4 x102 = shared0[(r0 + 1) * 4 + k];
-      total1.x += x102.x * y97.x; total1.y += x102.x * y97.y; total1.z += x102.x * y97.z; total1.w += x102.x * y97.w;
-      total1.x += x102.y * y98.x; total1.y += x102.y * y98.y; total1.z += x102.y * y98.z; total1.w += x102.y * y98.w;
-      total1.x += x102.z * y99.x; total1.y += x102.z * y99.y; total1.z += x102.z * y99.z; total1.w += x102.z * y99.w;
-      total1.x += x102.w * y100.x; total1.y += x102.w * y100.y; total1.z += x102.w * y100.z; total1.w += x102.w * y100.w;
+      const float4 y84 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const float4 y85 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const float4 y86 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const float4 y87 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const float4 x88 = shared0[(r0 + 0) * 4 + k];
+      total0.x += x88.x * y84.x; total0.y += x88.x * y84.y; total0.z += x88.x * y84.z; total0.w += x88.x * y84.w;
+      total0.x += x88.y * y85.x; total0.y += x88.y * y85.y; total0.z += x88.y * y85.z; total0.w += x88.y * y85.w;
+      total0.x += x88.z * y86.x; total0.y += x88.z * y86.y; total0.z += x88.z * y86.z; total0.w += x88.z * y86.w;
+      total0.x += x88.w * y87.x; total0.y += x88.w * y87.y; total0.z += x88.w * y87.z; total0.w += x88.w * y87.w;
+      const float4 x89 = shared0[(r0 + 1) * 4 + k];
+      total1.x += x89.x * y84.x; total1.y += x89.x * y84.y; total1.z += x89.x * y84.z; total1.w += x89.x * y84.w;
+      total1.x += x89.y * y85.x; total1.y += x89.y * y85.y; total1.z += x89.y * y85.z; total1.w += x89.y * y85.w;
+      total1.x += x89.z * y86.x; total1.y += x89.z * y86.y; total1.z += x89.z * y86.z; total1.w += x89.z * y86.w;
+      total1.x += x89.w * y87.x; total1.y += x89.w * y87.y; total1.z += x89.w * y87.z; total1.w += x89.w * y87.w;
     }
     __syncthreads();
   }
   for (int r = 0; r < 2; r += 1) {
-    const float4 sum103 = ((r == 0) ? total0 : total1);
+    const float4 sum90 = ((r == 0) ? total0 : total1);
     const int gm = row + r;
     if (gm < p2) {
-      const int v108 = (gm * p6);
+      const int v95 = (gm * p6);
       if (column + 0 < p6) {
         const int four = (column + 0) / 4;
-        const float v104 = maximum(sum103.x, 0.0f);
-        const float v105 = maximum(sum103.y, 0.0f);
-        const float v106 = maximum(sum103.z, 0.0f);
-        const float v107 = maximum(sum103.w, 0.0f);
-        const int v109 = (four * 4);
-        const int v110 = (v108 + v109);
-        ((float4*)Y0)[(v110 >> 2u)] = make_float4(v104, v105, v106, v107);
+        const float v91 = maximum(sum90.x, 0.0f);
+        const float v92 = maximum(sum90.y, 0.0f);
+        const float v93 = maximum(sum90.z, 0.0f);
+        const float v94 = maximum(sum90.w, 0.0f);
+        const int v96 = (four * 4);
+        const int v97 = (v95 + v96);
+        ((float4*)Y0)[(v97 >> 2u)] = make_float4(v91, v92, v93, v94);
       }
     }
   }

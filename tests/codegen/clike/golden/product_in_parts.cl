@@ -6,7 +6,6 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
   const int p2 = P[2];
   const int p3 = P[3];
   const int p4 = P[4];
-  const int p5 = P[5];
   const int z = (int)get_group_id(2);
   const int m0 = (int)get_group_id(1) * 16;
   const int n0 = (int)get_group_id(0) * 32;
@@ -17,7 +16,6 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
   float4 total0 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
   float4 total1 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
   const int v3 = (z * p1);
-  const int v6 = (z * p3);
   for (int k0 = 0; k0 < p1; k0 += 16) {
     for (int s = (int)get_local_id(0); s < 64; s += 64) {
       const int line = s / 4;
@@ -28,8 +26,8 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
         const int gk = gk0;
         const int gm = gm0;
         const int v2 = (gm * p0);
-        const int v4 = (v2 + v3);
-        const int v5 = (v4 + gk);
+        const int v4 = (v3 + gk);
+        const int v5 = (v2 + v4);
         shared0[line * 4 + place] = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
         if (gk < p1 && gm < p2) {
           shared0[line * 4 + place] = vload4(v5 >> 2, X0);
@@ -44,46 +42,46 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void main_kernel(__glob
         const int gn0 = n0 + place * 4;
         const int gk = gk0;
         const int gn = gn0;
-        const int v7 = (gk * p4);
-        const int v8 = (v6 + v7);
-        const int v9 = (v8 + gn);
+        const int v6 = (v3 + gk);
+        const int v7 = (v6 * p3);
+        const int v8 = (v7 + gn);
         shared1[line * 8 + place] = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
-        if (gk < p1 && gn < p4) {
-          shared1[line * 8 + place] = vload4(v9 >> 2, X1);
+        if (gk < p1 && gn < p3) {
+          shared1[line * 8 + place] = vload4(v8 >> 2, X1);
         }
       }
     }
     barrier(CLK_LOCAL_MEM_FENCE);
     for (int k = 0; k < 4; k += 1) {
-      const float4 y10 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
-      const float4 y11 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
-      const float4 y12 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
-      const float4 y13 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
-      const float4 x14 = shared0[(r0 + 0) * 4 + k];
-      total0 += x14.x * y10;
-      total0 += x14.y * y11;
-      total0 += x14.z * y12;
-      total0 += x14.w * y13;
-      const float4 x15 = shared0[(r0 + 1) * 4 + k];
-      total1 += x15.x * y10;
-      total1 += x15.y * y11;
-      total1 += x15.z * y12;
-      total1 += x15.w * y13;
+      const float4 y9 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const float4 y10 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const float4 y11 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const float4 y12 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const float4 x13 = shared0[(r0 + 0) * 4 + k];
+      total0 += x13.x * y9;
+      total0 += x13.y * y10;
+      total0 += x13.z * y11;
+      total0 += x13.w * y12;
+      const float4 x14 = shared0[(r0 + 1) * 4 + k];
+      total1 += x14.x * y9;
+      total1 += x14.y * y10;
+      total1 += x14.z * y11;
+      total1 += x14.w * y12;
     }
     barrier(CLK_LOCAL_MEM_FENCE);
   }
-  const int v17 = (z * p5);
+  const int v16 = (z * p4);
   for (int r = 0; r < 2; r += 1) {
-    const float4 sum16 = ((r == 0) ? total0 : total1);
+    const float4 sum15 = ((r == 0) ? total0 : total1);
     const int gm = row + r;
     if (gm < p2) {
-      const int v18 = (gm * p4);
-      const int v19 = (v17 + v18);
-      if (column + 0 < p4) {
+      const int v17 = (gm * p3);
+      const int v18 = (v16 + v17);
+      if (column + 0 < p3) {
         const int four = (column + 0) / 4;
-        const int v20 = (four * 4);
-        const int v21 = (v19 + v20);
-        vstore4((float4)(sum16.x, sum16.y, sum16.z, sum16.w), (v21 >> 2u), Y0);
+        const int v19 = (four * 4);
+        const int v20 = (v18 + v19);
+        vstore4((float4)(sum15.x, sum15.y, sum15.z, sum15.w), (v20 >> 2u), Y0);
       }
     }
   }

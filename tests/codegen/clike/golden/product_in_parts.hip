@@ -1,5 +1,5 @@
 typedef float f4 __attribute__((ext_vector_type(4)));
-extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4, const int p5) {
+extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __restrict__ X0, const float* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2, const int p3, const int p4) {
   __shared__ f4 shared0[64];
   __shared__ f4 shared1[128];
   const int z = (int)blockIdx.z;
@@ -12,7 +12,6 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
   f4 total0 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
   f4 total1 = (f4){0.0f, 0.0f, 0.0f, 0.0f};
   const int v3 = (z * p1);
-  const int v6 = (z * p3);
   for (int k0 = 0; k0 < p1; k0 += 16) {
     for (int s = (int)threadIdx.x; s < 64; s += 64) {
       const int line = s / 4;
@@ -23,8 +22,8 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
         const int gk = gk0;
         const int gm = gm0;
         const int v2 = (gm * p0);
-        const int v4 = (v2 + v3);
-        const int v5 = (v4 + gk);
+        const int v4 = (v3 + gk);
+        const int v5 = (v2 + v4);
         shared0[line * 4 + place] = (f4){0.0f, 0.0f, 0.0f, 0.0f};
         if (gk < p1 && gm < p2) {
           shared0[line * 4 + place] = ((const f4*)X0)[v5 >> 2];
@@ -39,46 +38,46 @@ extern "C" __global__ void __launch_bounds__(64) main_kernel(const float* __rest
         const int gn0 = n0 + place * 4;
         const int gk = gk0;
         const int gn = gn0;
-        const int v7 = (gk * p4);
-        const int v8 = (v6 + v7);
-        const int v9 = (v8 + gn);
+        const int v6 = (v3 + gk);
+        const int v7 = (v6 * p3);
+        const int v8 = (v7 + gn);
         shared1[line * 8 + place] = (f4){0.0f, 0.0f, 0.0f, 0.0f};
-        if (gk < p1 && gn < p4) {
-          shared1[line * 8 + place] = ((const f4*)X1)[v9 >> 2];
+        if (gk < p1 && gn < p3) {
+          shared1[line * 8 + place] = ((const f4*)X1)[v8 >> 2];
         }
       }
     }
     __syncthreads();
     for (int k = 0; k < 4; k += 1) {
-      const f4 y10 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
-      const f4 y11 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
-      const f4 y12 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
-      const f4 y13 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
-      const f4 x14 = shared0[(r0 + 0) * 4 + k];
-      total0 += x14.x * y10;
-      total0 += x14.y * y11;
-      total0 += x14.z * y12;
-      total0 += x14.w * y13;
-      const f4 x15 = shared0[(r0 + 1) * 4 + k];
-      total1 += x15.x * y10;
-      total1 += x15.y * y11;
-      total1 += x15.z * y12;
-      total1 += x15.w * y13;
+      const f4 y9 = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      const f4 y10 = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      const f4 y11 = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      const f4 y12 = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      const f4 x13 = shared0[(r0 + 0) * 4 + k];
+      total0 += x13.x * y9;
+      total0 += x13.y * y10;
+      total0 += x13.z * y11;
+      total0 += x13.w * y12;
+      const f4 x14 = shared0[(r0 + 1) * 4 + k];
+      total1 += x14.x * y9;
+      total1 += x14.y * y10;
+      total1 += x14.z * y11;
+      total1 += x14.w * y12;
     }
     __syncthreads();
   }
-  const int v17 = (z * p5);
+  const int v16 = (z * p4);
   for (int r = 0; r < 2; r += 1) {
-    const f4 sum16 = ((r == 0) ? total0 : total1);
+    const f4 sum15 = ((r == 0) ? total0 : total1);
     const int gm = row + r;
     if (gm < p2) {
-      const int v18 = (gm * p4);
-      const int v19 = (v17 + v18);
-      if (column + 0 < p4) {
+      const int v17 = (gm * p3);
+      const int v18 = (v16 + v17);
+      if (column + 0 < p3) {
         const int four = (column + 0) / 4;
-        const int v20 = (four * 4);
-        const int v21 = (v19 + v20);
-        ((f4*)Y0)[(v21 >> 2u)] = (f4){sum16.x, sum16.y, sum16.z, sum16.w};
+        const int v19 = (four * 4);
+        const int v20 = (v18 + v19);
+        ((f4*)Y0)[(v20 >> 2u)] = (f4){sum15.x, sum15.y, sum15.z, sum15.w};
       }
     }
   }

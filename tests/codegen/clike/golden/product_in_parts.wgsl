@@ -11,7 +11,6 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
   let p2: i32 = P[0].z;
   let p3: i32 = P[0].w;
   let p4: i32 = P[1].x;
-  let p5: i32 = P[1].y;
   let z: i32 = i32(group.z);
   let m0: i32 = i32(group.y) * 16;
   let n0: i32 = i32(group.x) * 32;
@@ -22,7 +21,6 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
   var total0: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
   var total1: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
   let v3: i32 = (z * p1);
-  let v6: i32 = (z * p3);
   for (var k0: i32 = 0; k0 < p1; k0 += 16) {
     for (var s: i32 = i32(thread); s < 64; s += 64) {
       let line: i32 = s / 4;
@@ -33,8 +31,8 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
         let gk: i32 = gk0;
         let gm: i32 = gm0;
         let v2: i32 = (gm * p0);
-        let v4: i32 = (v2 + v3);
-        let v5: i32 = (v4 + gk);
+        let v4: i32 = (v3 + gk);
+        let v5: i32 = (v2 + v4);
         shared0[line * 4 + place] = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
         if (gk < p1 && gm < p2) {
           shared0[line * 4 + place] = X0[v5 >> 2u];
@@ -49,46 +47,46 @@ fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups)
         let gn0: i32 = n0 + place * 4;
         let gk: i32 = gk0;
         let gn: i32 = gn0;
-        let v7: i32 = (gk * p4);
-        let v8: i32 = (v6 + v7);
-        let v9: i32 = (v8 + gn);
+        let v6: i32 = (v3 + gk);
+        let v7: i32 = (v6 * p3);
+        let v8: i32 = (v7 + gn);
         shared1[line * 8 + place] = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
-        if (gk < p1 && gn < p4) {
-          shared1[line * 8 + place] = X1[v9 >> 2u];
+        if (gk < p1 && gn < p3) {
+          shared1[line * 8 + place] = X1[v8 >> 2u];
         }
       }
     }
     workgroupBarrier();
     for (var k: i32 = 0; k < 4; k += 1) {
-      let y10: vec4<f32> = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
-      let y11: vec4<f32> = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
-      let y12: vec4<f32> = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
-      let y13: vec4<f32> = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
-      let x14: vec4<f32> = shared0[(r0 + 0) * 4 + k];
-      total0 += x14.x * y10;
-      total0 += x14.y * y11;
-      total0 += x14.z * y12;
-      total0 += x14.w * y13;
-      let x15: vec4<f32> = shared0[(r0 + 1) * 4 + k];
-      total1 += x15.x * y10;
-      total1 += x15.y * y11;
-      total1 += x15.z * y12;
-      total1 += x15.w * y13;
+      let y9: vec4<f32> = shared1[(k * 4 + 0) * 8 + c0 / 4 + 0];
+      let y10: vec4<f32> = shared1[(k * 4 + 1) * 8 + c0 / 4 + 0];
+      let y11: vec4<f32> = shared1[(k * 4 + 2) * 8 + c0 / 4 + 0];
+      let y12: vec4<f32> = shared1[(k * 4 + 3) * 8 + c0 / 4 + 0];
+      let x13: vec4<f32> = shared0[(r0 + 0) * 4 + k];
+      total0 += x13.x * y9;
+      total0 += x13.y * y10;
+      total0 += x13.z * y11;
+      total0 += x13.w * y12;
+      let x14: vec4<f32> = shared0[(r0 + 1) * 4 + k];
+      total1 += x14.x * y9;
+      total1 += x14.y * y10;
+      total1 += x14.z * y11;
+      total1 += x14.w * y12;
     }
     workgroupBarrier();
   }
-  let v17: i32 = (z * p5);
+  let v16: i32 = (z * p4);
   for (var r: i32 = 0; r < 2; r += 1) {
-    let sum16: vec4<f32> = select(total1, total0, (r == 0));
+    let sum15: vec4<f32> = select(total1, total0, (r == 0));
     let gm: i32 = row + r;
     if (gm < p2) {
-      let v18: i32 = (gm * p4);
-      let v19: i32 = (v17 + v18);
-      if (column + 0 < p4) {
+      let v17: i32 = (gm * p3);
+      let v18: i32 = (v16 + v17);
+      if (column + 0 < p3) {
         let four: i32 = (column + 0) / 4;
-        let v20: i32 = (four * 4);
-        let v21: i32 = (v19 + v20);
-        Y0[(v21 >> 2u)] = vec4<f32>(sum16.x, sum16.y, sum16.z, sum16.w);
+        let v19: i32 = (four * 4);
+        let v20: i32 = (v18 + v19);
+        Y0[(v20 >> 2u)] = vec4<f32>(sum15.x, sum15.y, sum15.z, sum15.w);
       }
     }
   }
