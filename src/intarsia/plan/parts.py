@@ -193,14 +193,13 @@ def bound_parts(bound: BoundSegment, rows: Rows, env: Mapping[str, int], threads
     segment, count = bound.segment, env[rows.symbol]
     nbytes = {n: math.prod(s) * segment.buffers[n].dtype.numpy.itemsize for n, s in bound.shapes.items()}
     constants = {n: a.nbytes for n, a in segment.constants.items()}
-    touched = [(s.reads, s.writes) for s in segment.steps]
     known = {**nbytes, **constants}
 
     def size(d: Dim) -> int:
         return evaluate(d, env)
 
     work = [call.shares(step, size, sum(known.get(n, 0) for n in (*step.reads, *step.writes))) for step in segment.steps]
-    traffic = traffic_of(rows, touched, nbytes, constants, segment.lifetimes(), work)
+    traffic = traffic_of(rows, segment.steps, nbytes, constants, segment.lifetimes(), work)
     stretches = chosen(rows, count, traffic, chosen_for)
     if stretches is None:
         return None

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from intarsia.plan.step import Jump, Step
+
 if TYPE_CHECKING:
     from intarsia.plan.segment import BoundSegment
 
 CACHE_NBYTES = 4 << 20  # of each thread: its own, and what it can count on of the one that all share
-_MEMORY, _WEIGHTS = 30e-6, 10e-6  # microseconds for a byte of activations beyond the caches, and of weights read once more
+_MEMORY, _WEIGHTS = 30e-6, 30e-6  # microseconds for a byte of activations beyond the caches, and of weights read once more
 _STEP = 1.0  # microseconds for each thread that a further part costs a step: barriers, and shares of unequal length
 _CROSSING = 30.0  # microseconds for going from one stretch to another
 _SHARE = 2.0  # microseconds of a share of work (`call.shares`), at the least
-_LEAST = 0.03  # part of the time that must be spared
+_AHEAD = 2.5  # times that of products that fetch ahead
+_LEAST = 0.025  # part of the time that must be spared
 
 
 @dataclass(frozen=True)
@@ -124,20 +127,26 @@ def _stretches(sizes: Sequence[int]) -> list[Stretch]:
 
 
 def traffic_of(
-    rows: Rows, steps: Sequence[tuple[Sequence[str], Sequence[str]]], nbytes: Mapping[str, int], constants: Mapping[str, int],
+    rows: Rows, steps: Sequence[Step | Jump], nbytes: Mapping[str, int], constants: Mapping[str, int],
     lives: Mapping[str, tuple[int, int]], work: Sequence[float],
 ) -> Traffic:  # fmt: skip
-    """What steps move, given what each reads and writes, bytes of buffers and of constants, and when buffers are alive."""
+    """What steps move, given bytes of buffers and of constants, and when buffers are alive."""
     activations, weights, crossing = (np.zeros(len(steps)) for _ in range(3))
     parted: set[str] = set()  # what steps touch that may take a few rows
-    for i, (reads, writes) in enumerate(steps):
-        names = {*reads, *writes}
+    before: set[str] = set()
+    counted = np.array(work, float)
+    for i, step in enumerate(steps):
+        names = {*step.reads, *step.writes}
         parted.update(names if rows.steps[i] else ())
-        activations[i] = sum(nbytes[n] for n in names if n in nbytes and n not in rows.alike)
-        weights[i] = sum(constants[n] for n in names if n in constants)
+        if isinstance(step, Step) and step.ahead:
+            counted[i] *= _AHEAD
+        else:
+            activations[i] = sum(nbytes[n] for n in names if n in nbytes and n not in rows.alike)
+        weights[i] = sum(constants[n] for n in names - before if n in constants)  # products in parts share them
+        before = names
     for name, (born, last) in lives.items():
         if name in rows.led or name not in parted:
             crossing[born + 1 : last + 1] += nbytes[name]
         elif name not in rows.alike:
             crossing[born + 1 : last + 1] = np.inf
-    return Traffic(activations, weights, crossing, np.array(work, float))
+    return Traffic(activations, weights, crossing, counted)

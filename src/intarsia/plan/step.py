@@ -98,6 +98,7 @@ class Step:
             left in scratch memory: the kernel is then called for piece `tid % pieces` of thread `tid / pieces`. -1: shares are
             divided like work between threads.
         arithmetic: what of it is computed or stored in less precision than its types say, for people.
+        ahead: it fetches what it reads long before it needs it, so that it takes as long from memory as from the caches.
         shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
     """
 
@@ -116,6 +117,7 @@ class Step:
     work: Callable[[Sizes], float] | None = None
     pieces: int = -1
     shared: bool = False
+    ahead: bool = False
     arithmetic: str = ""
 
     @property

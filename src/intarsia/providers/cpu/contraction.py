@@ -193,7 +193,7 @@ class MatMul(Template):
                     tiled.tiled_text(spec, target), reads, (out, *between), partial(made.arguments, part),
                     scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
                     serial=few if number else Below(m * n * k, SERIAL_PRODUCTS), calls=micros, arithmetic=described(stored),
-                    work=partial(shares, m * n * part[1]),
+                    work=partial(shares, m * n * part[1]), ahead=True,
                 )
             )  # fmt: skip
         return steps

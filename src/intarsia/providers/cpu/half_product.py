@@ -68,7 +68,7 @@ def half_steps(
                 partial(made.arguments, part), scratch_nbytes=made.scratch_nbytes,
                 label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
                 serial=little if number else Below(m * n * k, SERIAL_PRODUCTS), calls=(micro,),
-                work=partial(shares, m * n * part[1]), arithmetic="float16",
+                work=partial(shares, m * n * part[1]), arithmetic="float16", ahead=True,
             )
         )  # fmt: skip
     return steps

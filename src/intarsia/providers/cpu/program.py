@@ -100,11 +100,14 @@ class CpuProgram(Program):
         from intarsia.codegen.target import Target
         from intarsia.providers.cpu import measured
         from intarsia.providers.cpu.lower import lower_graph
+        from intarsia.providers.cpu.open_batch import with_open_batch
 
         target = replace(target or Target.host(), ordered=context.deterministic)
         choices: Any = {}
         if measured.budget_ms(context):
             choices = measured.Chooser(registry, context, target)
+        else:
+            graph = with_open_batch(graph, registry) or graph
         engine = get_engine(target)
         native = missing_text() if target == Target.host() else None
         with Compilation(engine) as compilation:
