@@ -40,8 +40,7 @@ KEPT = {
     ),
     "more products than convolutions": (
         "float[6, 5] y",
-        "f = Reshape(k, flat)  m = MatMul(f, d)  t = Transpose<perm=[1, 0]>(m)  n = MatMul(m, t)  o = MatMul(n, m)"
-        "  y = MatMul(n, o)",
+        "f = Reshape(k, flat)  m = MatMul(f, d)  t = Transpose(m)  n = MatMul(m, t)  o = MatMul(n, m)  y = MatMul(n, o)",
     ),
 }
 
