@@ -151,7 +151,7 @@ def repeated(feeds: Feeds, batch: int) -> Feeds:
 def by_batch(options: argparse.Namespace, _: Path) -> None:
     for name in options.names or BATCHED:
         path = options.models / f"{name}.onnx"
-        points = [Point(str(n), n, path, repeated(feeds_of(path), n)) for n in BATCHES]
+        points = [Point(str(n), n, path, repeated(feeds_of(path), n)) for n in options.batches]
         text = any(a.dtype.kind == "i" for a in feeds_of(path).values())
         table(f"Batch: {name}{f', {WORDS} words' if text else ''}", "row", points, options)
 
@@ -194,6 +194,9 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all by default")
     parser.add_argument("--models", type=Path, default=Path("build/models"), help="for the parts threads and batch")
     parser.add_argument("--names", type=lambda s: s.split(","), default=[], help="of models, for the parts threads and batch")
+    parser.add_argument(
+        "--batches", type=lambda s: [int(n) for n in s.split(",")], default=list(BATCHES), help="for the part batch"
+    )
     parser.add_argument("--against", type=lambda s: [p for p in s.split(",") if p], default=["onnxruntime", "openvino"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=30, help="of each runtime for each point, at most")
