@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph import progress
-from intarsia.graph.model import Graph, TensorType, Value
+from intarsia.graph.model import Constant, Graph, TensorType, Value
 from intarsia.graph.verify import verify
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
@@ -31,6 +31,7 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
 
+_SMALL_NBYTES = 64  # constants from around a body that it may have as its own
 _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one another would never end it
 
 # Each phase runs its rule sets, and those of all phases before it, until nothing changes.
@@ -164,6 +165,7 @@ class _Session:
         inner.types = {}
         out = self.optimize(inner, rewriter)
         out.inputs, out.opset_imports = body.inputs, body.opset_imports
+        _own_constants(out, rewriter)
         return out
 
     def _infer(self, graph: Graph, outer: Rewriter | None) -> Inference:
@@ -179,6 +181,22 @@ class _Session:
             found.graph.inputs = list(graph.inputs)
             found.graph.constants = dict(graph.constants)
         return found
+
+
+def _own_constants(body: Graph, around: Rewriter) -> None:
+    """Outputs that are copies of small constants from around the body become constants of its own, so that what looks at the
+    body alone knows them: a loop whose condition is such a `true` has as many rows as trips."""
+    made_by, outputs = body.producers(), set(body.output_names())
+    for name in outputs:
+        node = made_by.get(name)
+        if node is None or node.domain or node.op_type != "Identity" or node.inputs[0] in made_by:
+            continue
+        if any(v.name == node.inputs[0] for v in body.inputs) or node.inputs[0] in body.constants:
+            continue
+        found = around.constant(node.inputs[0])
+        if found is not None and found.nbytes <= _SMALL_NBYTES:
+            body.nodes.remove(node)
+            body.constants[name] = Constant.of(name, found.numpy())
 
 
 Index = tuple[dict[str, list[Rule]], list[Rule]]

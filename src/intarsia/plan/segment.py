@@ -37,7 +37,7 @@ _SHOWN = 60  # characters of a size that a message writes out
 _MOMENT = 1_000_000  # nanoseconds that workers spin for
 _OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "checks"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
-BOUND_LIMIT = 4  # bindings of a segment whose sizes depend on data that are kept
+BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are kept
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,10 @@ class Segment:
         }
         return bound
 
-    def bind_again(self, env: Mapping[str, int], threads: int) -> BoundSegment:
-        """As `bind`, of which the last few results are kept: for sizes that are known in a run only."""
-        key = (threads, tuple(sorted(env.items())))
+    def bind_again(self, env: Mapping[str, int], threads: int, key: tuple[object, ...] | None = None) -> BoundSegment:
+        """As `bind`, of which the last few results are kept: for sizes that are known in a run only. `key`: what is the same only
+        where the sizes are; by default all of `env`."""
+        key = (threads, tuple(sorted(env.items()))) if key is None else key
         found = self._bound.get(key)
         if found is None:
             found = self.bind(env, threads)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from intarsia.ops.evaluate import Evaluate
     from intarsia.partition.provider import RunContext
     from intarsia.providers.cpu.program import CpuProgram
+    from intarsia.providers.cpu.sized_line import SizedLine
 
 _RESULT, _INPUT, _CONSTANT = range(3)
 
@@ -94,6 +95,7 @@ class Plan:
             the array), its shape where that is another, and whether it is copied. None: by name (`CpuProgram._collect`).
         loop, branch: the only unit, where it is a loop, or an If.
         line: the units as calls over numbered values, where they can be, and are not one segment or none.
+        sized: the same where sizes are known only in a run, or a unit has bodies; once it has run.
     """
 
     def __init__(
@@ -115,6 +117,7 @@ class Plan:
         if (not units or self.single is not None) and not self.plain:
             shapes = {v.name: x.shape for v, x in zip(executable.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
             self.rows = _rows(self.single, executable, env, shapes)
+        self.sized: SizedLine | None = None
         self.line = line_of(executable, units, env, functions) if self.single is None and self.rows is None else None
 
     def again(

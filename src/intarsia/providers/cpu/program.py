@@ -32,6 +32,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Un
 from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.plans import Plan
+from intarsia.providers.cpu.sized_line import SizedLine
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count, whole_step
 from intarsia.runtime.threads import PoolSettings
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.looping import LoopProgram
     from intarsia.providers.cpu.lower import Lowered
     from intarsia.providers.cpu.mapping import MappedBody
+    from intarsia.providers.cpu.sized_line import Apart
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
 ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must not depend on the number of threads
@@ -179,9 +181,13 @@ class CpuProgram(Program):
             found = self._loops[id(plan.loop.step)].run(given, captured, run)
             return [found[i] for i in plan.loop.results]
         made = None if plan.branch is None else plan.branch.run(self, inputs, run)
-        if made is not None:
-            return made if self.inner else owned(made, inputs, self._constant_roots())
-        return self._run_units(plan, inputs, run)
+        if made is None:
+            if plan.sized is None:
+                plan.sized = SizedLine(self, plan.units, plan.env)
+            made = plan.sized.run(inputs, run)
+            if not self._lends:
+                return made
+        return made if self.inner else owned(made, inputs, self._constant_roots())
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         from intarsia.providers.cpu.bound import bound_call
@@ -405,25 +411,31 @@ class CpuProgram(Program):
                 _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x
                 for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
             ]
-        inputs = operands[: len(node.inputs)] if step.captured else operands
-        if isinstance(step, LoopStep):
-            found = self._loops[id(step)].run(inputs, operands[len(node.inputs) :], run)
-            values.update((name, value) for name, value in zip(node.outputs, found, strict=True) if name)
-            return
-        function = self._functions().get(id(step))
-        if function is not None:
-            results = function(inputs)
-        elif node.op_type == "If" and not node.domain and inputs[0].size == 1:
-            branch = node.attributes["then_branch" if inputs[0].item() else "else_branch"]
-            around = dict(zip(step.captured, operands[1:], strict=True))
-            results = self._run_body(branch, (), around | {node.inputs[0]: inputs[0]}, run)[: len(node.outputs)]
-        else:
-            results = self._evaluate(step, inputs, operands[len(node.inputs) :], run)
-        if len(results) == 1 == len(node.outputs):
-            values[node.outputs[0]] = results[0]
-            return
+        results = [*self.apart(step)(operands, run)]
         results += [None] * (len(node.outputs) - len(results))
         values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
+
+    def apart(self, step: HostStep | LoopStep) -> Apart:
+        """A step as a function of what its node and then its bodies read."""
+        node, count = step.node, len(step.node.inputs)
+        if isinstance(step, LoopStep):
+            loop = self._loops[id(step)]
+            return lambda operands, run: loop.run(operands[:count], operands[count:], run)
+        function = self._functions().get(id(step))
+        if function is not None:
+            return lambda operands, _: function(operands)
+        if node.op_type != "If" or node.domain:
+            return lambda operands, run: self._evaluate(step, [*operands[:count]], [*operands[count:]], run)
+
+        def chosen(operands: Sequence[Any], run: RunContext | None) -> Sequence[Any]:
+            condition = operands[0]
+            if condition.size != 1:
+                return self._evaluate(step, [condition], [*operands[1:]], run)
+            branch = node.attributes["then_branch" if condition.item() else "else_branch"]
+            around = dict(zip(step.captured, operands[1:], strict=True)) | {node.inputs[0]: condition}
+            return self._run_body(branch, (), around, run)[: len(node.outputs)]
+
+        return chosen
 
     def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
         """The step by its definition; `others` are what its subgraphs capture."""

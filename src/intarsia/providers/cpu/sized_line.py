@@ -1,0 +1,131 @@
+"""Programs some of whose sizes only a run knows, as calls over numbered values: as `line`, with segments that are bound when they
+are reached, loops, and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from intarsia.graph.dims import Shape
+from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
+from intarsia.providers.cpu.line import view_shape
+
+if TYPE_CHECKING:
+    from intarsia.partition.provider import RunContext
+    from intarsia.providers.cpu.program import CpuProgram
+
+Apart = Callable[[Sequence[Any], "RunContext | None"], Sequence[Any]]
+"""A host operator, loop or branch: what it makes of its operands and of what its bodies capture."""
+
+
+class Learned(NamedTuple):
+    """A value that says sizes: its number, and symbols with the axis whose size each is, or -1 - i for element i."""
+
+    place: int
+    entries: tuple[tuple[str, int], ...]
+
+
+class SizedCall(NamedTuple):
+    """One unit: a segment that is bound, one that is bound in the run, or neither; the numbers of what it reads and writes; which
+    operands are read under another shape; what its results say of sizes; which symbols a segment's sizes follow from besides
+    those that the program's inputs give."""
+
+    bound: BoundSegment | None
+    segment: Segment | None
+    apart: Apart | None
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    views: tuple[tuple[int, str, Shape], ...]
+    learned: tuple[Learned, ...]
+    symbols: tuple[str, ...]
+
+
+class SizedLine:
+    """Calls one after the other. Values are the inputs, then constants (`behind`), then what the calls write."""
+
+    def __init__(self, program: CpuProgram, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> None:
+        self.program, self.env = program, env
+        executable = program.executable
+        self._places: dict[str, int] = {v.name: i for i, v in enumerate(executable.inputs)}
+        self.behind: list[Any] = []
+        self.symbols: list[str] = []  # that calls made known so far
+        self.calls = [self._call(unit, executable) for unit in units]
+        results = zip(executable.outputs, executable.results, strict=True)
+        self.outputs = [(self._place(r.buffer), r.shared, r.view, name) for name, r in results]
+
+    def _place(self, name: str) -> int:
+        if name not in self._places:
+            executable = self.program.executable
+            self._places[name] = len(executable.inputs) + len(self.behind)
+            self.behind.append(executable.constants.get(name))
+        return self._places[name]
+
+    def _call(self, unit: BoundSegment | Unit, executable: Executable) -> SizedCall:
+        symbols = tuple(self.symbols)
+        if isinstance(unit, (HostStep, LoopStep)):
+            reads = tuple(map(self._place, unit.reads))
+            names = (*unit.node.inputs, *unit.captured)
+            views = tuple((i, n, v) for i, (n, v) in enumerate(zip(names, unit.views, strict=True)) if v is not None)
+            written = [name or f"{unit.node.outputs}[{i}]" for i, name in enumerate(unit.node.outputs)]
+            writes = tuple(map(self._place, written))
+            apart = self.program.apart(unit)
+            return SizedCall(None, None, apart, reads, writes, views, self._learned(written, executable), symbols)
+        bound, segment = (unit, None) if isinstance(unit, BoundSegment) else (None, unit)
+        names = (bound.segment if bound is not None else unit)  # type: ignore[assignment]
+        reads, writes = tuple(map(self._place, names.inputs)), tuple(map(self._place, names.outputs))  # type: ignore[attr-defined]
+        return SizedCall(bound, segment, None, reads, writes, (), self._learned(names.outputs, executable), symbols)  # type: ignore[attr-defined]
+
+    def _learned(self, names: Sequence[str], executable: Executable) -> tuple[Learned, ...]:
+        found = tuple(Learned(self._places[n], tuple(executable.learned[n])) for n in names if n in executable.learned)
+        self.symbols += [symbol for one in found for symbol, _ in one.entries if symbol not in self.symbols]
+        return found
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        """The program's outputs, which may lie in the memory of inputs, constants and each other."""
+        program, env = self.program, dict(self.env)
+        values = [*inputs, *self.behind]
+        threads = program.pool.num_threads
+        for bound, segment, apart, reads, writes, views, learned, symbols in self.calls:
+            if run is not None:
+                run.check()
+            given = [values[i] for i in reads]
+            for at, name, dims in views:
+                if isinstance(given[at], np.ndarray):
+                    given[at] = given[at].reshape(view_shape(name, given[at].shape, dims, env))
+            if apart is not None:
+                made = apart(given, run)
+            else:
+                if segment is not None:
+                    bound = segment.bind_again(env, threads, (self, *[env.get(s) for s in symbols]))
+                made = program._run_segment(bound, given, run)  # type: ignore[arg-type]
+            for place, value in zip(writes, made):  # noqa: B905 - a host operator may give fewer than it has outputs
+                values[place] = value
+            for place, entries in learned:
+                learn(entries, values[place], env)
+        return [self._output(output, values, env) for output in self.outputs]
+
+    def _output(self, output: tuple[int, bool, Shape | None, str], values: Sequence[Any], env: Mapping[str, int]) -> Any:
+        place, shared, view, name = output
+        value = values[place]
+        if isinstance(value, np.ndarray):
+            if view is not None:
+                value = value.reshape(view_shape(name, value.shape, view, env))
+            if shared:
+                from intarsia.plan.results import copied
+
+                value = copied(value)
+        return value
+
+
+def learn(entries: Sequence[tuple[str, int]], value: Any, env: dict[str, int]) -> None:
+    """Note sizes (and elements) of a value that is there now."""
+    if not isinstance(value, np.ndarray):
+        return
+    for symbol, axis in entries:
+        if axis < 0:
+            env[symbol] = int(value.item(-1 - axis))
+        elif axis < value.ndim:
+            env.setdefault(symbol, value.shape[axis])
