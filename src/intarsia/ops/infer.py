@@ -350,6 +350,9 @@ def _takes_any(function: Any) -> bool:
     return bool(function.__code__.co_flags & 0x08)
 
 
+_WHOLE = frozenset(("Ceil", "Floor", "Round"))
+
+
 def _follow_values(
     result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]
 ) -> None:
@@ -359,6 +362,9 @@ def _follow_values(
             known = values.get(0)
             if known is not None and not isinstance(known.item(), (bool, float)):
                 result.values[name] = known
+        if node.op_type in _WHOLE and not node.domain and isinstance((known := values.get(0)), np.ndarray) and known.size == 1:
+            if isinstance(known.item(), Expr):
+                result.values[name] = known  # a size as a float: it is whole
         if not name or root is None or root.dtype not in _INTEGERS:
             continue
         count = product(root.shape)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from intarsia.graph.dims import Expr, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
-from intarsia.ops.infer import infer
 from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.passes.loop_types import body_inference, taken_types
 from intarsia.passes.rewriter import Patch, Rewriter
 from intarsia.passes.rule import Match, Op, Rule, RuleSet
 
@@ -37,11 +38,30 @@ def _collect(m: Match) -> Patch | None:
     for position, appending in _appending(body, len(loop.inputs) - 2):
         if not _can_take(rewriter, loop, position, appending):
             continue
-        types = types if types is not None else _body_types(rewriter, loop, body)
+        if types is None:
+            types = body_inference(body, taken_types(loop, body, rewriter), rewriter).types
         kind = types.get(appending.inputs[1])
-        if isinstance(kind, TensorType) and kind.shape and all(isinstance(d, int) and d > 0 for d in kind.shape):
-            return _patch(m, _Collected(position, appending, appending.inputs[1], kind))
+        if not isinstance(kind, TensorType) or kind.shape is None or not _fixed(kind, rewriter, loop, body):
+            continue
+        patch = _patch(m, _Collected(position, appending, appending.inputs[1], kind))
+        if patch is not None:
+            return patch
     return None
+
+
+def _fixed(kind: TensorType, rewriter: Rewriter, loop: Node, body: Graph) -> bool:
+    """Whether a value of the body has the same sizes in every iteration: they follow from those of what is there before."""
+    asked = {s for d in kind.shape or () for s in symbols_of(d)}
+    if not asked:
+        return True
+    known: set[str] = set()
+    for name in (*loop.inputs[2:], *body.captured_names()):
+        before = rewriter.types.get(name)
+        elements = rewriter.values.get(name)
+        dims = [*((before.shape or ()) if isinstance(before, TensorType) else ())]
+        dims += [] if elements is None else [e for e in elements.reshape(-1) if isinstance(e, Expr)]
+        known.update(s for d in dims for s in symbols_of(d))
+    return asked <= known
 
 
 def _appending(body: Graph, carried: int) -> Iterator[tuple[int, Node]]:
@@ -65,31 +85,21 @@ def _can_take(rewriter: Rewriter, loop: Node, position: int, appending: Node) ->
     if appending.op_type == "Concat":
         return rewriter.rank(start) is not None
     made_by = rewriter.producer.get(start)
-    return made_by is not None and made_by.op_type == "SequenceEmpty" and not made_by.domain
-
-
-def _body_types(rewriter: Rewriter, loop: Node, body: Graph) -> dict[str, ValueType]:
-    """Types of the body's values; of what it carries the sizes only where no iteration changes them."""
-    inner = body.clone()
-    inner.opset_imports = body.opset_imports or dict(rewriter.graph.opset_imports)
-    inner.types = {}
-    head = [Value(v.name, v.type) for v in body.inputs[:2]]
-    for value, start, end in zip(body.inputs[2:], loop.inputs[2:], loop.outputs, strict=False):
-        before, after = rewriter.types.get(start), rewriter.types.get(end)
-        kind = before if before == after and before is not None else value.type
-        if kind is not before:
-            kind = TensorType(kind.dtype) if isinstance(kind, TensorType) else kind
-        head.append(Value(value.name, kind))
-    inner.inputs = head
-    return infer(inner, rewriter.registry, rewriter.types, rewriter.values, strict=False).types
+    return made_by is not None and made_by.op_type in ("SequenceEmpty", "SequenceConstruct") and not made_by.domain
 
 
 def _patch(m: Match, found: _Collected) -> Patch | None:
     rewriter, loop = m.rewriter, m.root
     start, end = loop.inputs[2 + found.position], loop.outputs[found.position]
     axis, rank = int(found.node.attributes.get("axis", 0)), len(found.kind.shape or ())
-    if found.node.op_type == "Concat" and rewriter.rank(start) != rank:
-        return None
+    first: list[str] = []  # elements of a sequence before the first iteration
+    if found.node.op_type == "Concat":
+        if rewriter.rank(start) != rank or not _can_join(found.kind, axis):
+            return None
+    elif rewriter.producer[start].op_type == "SequenceConstruct":
+        first = rewriter.producer[start].inputs
+        if any(rewriter.types.get(name) != found.kind for name in first):
+            return None
     patch = m.patch()
     stacked = rewriter.fresh(f"{patch.stem}.rows", patch.types)
     patch.types[stacked] = TensorType(DType.UNDEFINED)
@@ -100,6 +110,9 @@ def _patch(m: Match, found: _Collected) -> Patch | None:
     if not end:
         return patch
     if found.node.op_type == "SequenceInsert":
+        if first:
+            rows = [patch.op("Unsqueeze", [name, patch.ints(0)]) for name in first]
+            stacked = patch.op("Concat", [*rows, stacked], axis=0)
         return patch.result(patch.op("SplitToSequence", [stacked], version=11, axis=0, keepdims=0), end)
     rows = _side_by_side(patch, stacked, found.kind, axis % rank)
     return patch.result(patch.op("Concat", [start, rows], axis=axis), end)
@@ -115,12 +128,22 @@ def _shorter(body: Graph, found: _Collected) -> Graph:
     return made
 
 
+def _can_join(kind: TensorType, axis: int) -> bool:
+    """Whether rows of this type can be put side by side by `_side_by_side`."""
+    shape = kind.shape or ()
+    if not -len(shape) <= axis < len(shape):
+        return False
+    return shape[axis] == 1 or all(isinstance(d, int) and d > 0 for d in shape)
+
+
 def _side_by_side(patch: Patch, stacked: str, kind: TensorType, axis: int) -> str:
     """[rows, *shape] as one tensor in which the rows lie one behind the other along `axis` of the shape."""
-    shape = [d for d in kind.shape or () if isinstance(d, int)]
+    shape = kind.shape or ()
     if axis:
         stacked = patch.op("Transpose", [stacked], perm=[*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)])
-    return patch.op("Reshape", [stacked, patch.ints(*(-1 if i == axis else d for i, d in enumerate(shape)))])
+    if shape[axis] == 1:
+        return patch.op("Squeeze", [stacked, patch.ints(axis + 1)])
+    return patch.op("Reshape", [stacked, patch.ints(*(-1 if i == axis else int(d) for i, d in enumerate(shape)))])  # type: ignore[arg-type]
 
 
 def _joined(m: Match) -> Patch | None:
@@ -132,11 +155,9 @@ def _joined(m: Match) -> Patch | None:
     if split.attributes.get("axis", 0) or not isinstance(kind, TensorType) or not kind.shape:
         return None
     row = kind.shape[1:]
-    if not row or not all(isinstance(d, int) and d > 0 for d in row):
-        return None
     rank, axis, patch = len(row), int(root.attributes["axis"]), m.patch()
     if not root.attributes.get("new_axis", 0):
-        if not -rank <= axis < rank:
+        if not _can_join(TensorType(kind.dtype, row), axis):
             return None
         return patch.result(_side_by_side(patch, split.inputs[0], TensorType(kind.dtype, row), axis % rank), root.outputs[0])
     if not -rank - 1 <= axis <= rank:

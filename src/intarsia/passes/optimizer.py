@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph import progress
-from intarsia.graph.model import Constant, Graph, TensorType, Value
+from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, ValueType
 from intarsia.graph.verify import verify
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
@@ -28,6 +28,7 @@ from intarsia.passes import (
     shapes,
 )
 from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.passes.loop_types import taken_types
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
 
@@ -139,29 +140,43 @@ class _Session:
         phases = _phases(self.level, self.disabled, self.enabled)
         for number, ((by_op, always), (new, _)) in enumerate(phases):
             progress.step("optimize", number if outer is None else 0, len(phases))
-            for scan in range(_MAX_SCANS):
-                if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
+            for _ in range(_MAX_SCANS):
+                collected = len(self.log.get("collect_rows", ()))
+                for scan in range(_MAX_SCANS):
+                    if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
+                        break
+                if len(self.log.get("collect_rows", ())) == collected or rewriter.budget == 0:
                     break
+                rewriter = self._again(rewriter, outer)
         self.budget = rewriter.budget
         self._optimize_bodies(rewriter)
         return rewriter.finish()
+
+    def _again(self, rewriter: Rewriter, outer: Rewriter | None) -> Rewriter:
+        """The graph so far, inferred anew: sizes of what a loop collects are known once it is no sequence."""
+        graph = rewriter.finish()
+        graph.types = {}
+        made = Rewriter(self._infer(graph, outer), self.registry, outer)
+        made.log, made.budget = self.log, rewriter.budget
+        return made
 
     def _optimize_bodies(self, rewriter: Rewriter) -> None:
         for slot in rewriter.slots:
             for node in slot:
                 for key, value in node.attributes.items():
                     if isinstance(value, Graph):
-                        node.attributes[key] = self._body(value, rewriter, node.op_type)
+                        node.attributes[key] = self._body(value, rewriter, node)
                     elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                        node.attributes[key] = [self._body(v, rewriter, node.op_type) for v in value]
+                        node.attributes[key] = [self._body(v, rewriter, node) for v in value]
 
-    def _body(self, body: Graph, rewriter: Rewriter, op_type: str) -> Graph:
+    def _body(self, body: Graph, rewriter: Rewriter, node: Node) -> Graph:
         """A body optimised on its own. The shapes that its inputs declare are not relied on: a loop may change them."""
         inner = body.clone()
         inner.opset_imports = body.opset_imports or dict(rewriter.graph.opset_imports)
-        inner.inputs = [
-            Value(v.name, TensorType(v.type.dtype) if isinstance(v.type, TensorType) else v.type, v.doc) for v in body.inputs
-        ]
+        kinds: list[ValueType | None] = [TensorType(v.type.dtype) if isinstance(v.type, TensorType) else v.type for v in body.inputs]
+        if node.op_type == "Loop" and not node.domain and len(body.inputs) == len(node.inputs) >= 2:
+            kinds = taken_types(node, body, rewriter)
+        inner.inputs = [Value(v.name, kind, v.doc) for v, kind in zip(body.inputs, kinds, strict=True)]
         inner.types = {}
         out = self.optimize(inner, rewriter)
         out.inputs, out.opset_imports = body.inputs, body.opset_imports

@@ -107,15 +107,16 @@ class Rebinding:
     """What a frame found for given sizes: the words of a state before addresses are known, and what `BoundSegment` has."""
 
     __slots__ = (
-        "arena_nbytes", "course", "frame", "long", "outputs", "row", "serial", "sliced", "windows", "words",
+        "arena_nbytes", "course", "frame", "kept", "long", "outputs", "row", "serial", "sliced", "windows", "words",
         "workspace_nbytes",
     )  # fmt: skip
 
     def __init__(
         self, frame: Frame, words: np.ndarray, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
         arena_nbytes: int, workspace_nbytes: int, long: bool, sliced: dict[int, tuple[int, int]],
-        windows: tuple[Window, ...] = (), course: Course | None = None, row: int = 0,
+        windows: tuple[Window, ...] = (), course: Course | None = None, row: int = 0, kept: Sequence[np.ndarray] = (),
     ) -> None:  # fmt: skip
+        self.kept = kept  # tables that words are addresses of
         self.frame, self.words, self.outputs, self.serial = frame, words, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long, self.sliced = arena_nbytes, workspace_nbytes, long, sliced
         self.windows = windows
@@ -130,6 +131,7 @@ class Repeated:
         words: int64 [sizes, words], each row as a `Rebinding` has them.
         serial: bool [sizes, steps], whether one thread runs a step; jumps are said to be.
         outputs: int64 [sizes, outputs], bytes of each output.
+        kept: tables that words are addresses of.
     """
 
     frame: Frame
@@ -137,13 +139,15 @@ class Repeated:
     serial: np.ndarray
     arena_nbytes: int
     outputs: np.ndarray
+    kept: Sequence[np.ndarray] = ()
 
 
 class _Words:
     """Words for many sizes: those of the first, and what the others have in the places where they differ."""
 
-    def __init__(self, first: np.ndarray, places: np.ndarray, rows: np.ndarray) -> None:
+    def __init__(self, first: np.ndarray, places: np.ndarray, rows: np.ndarray, kept: Sequence[np.ndarray]) -> None:
         self.first, self.places, self.rows = first, places, rows  # rows: int64 [sizes, places]
+        self.kept = kept  # tables that words are addresses of
 
 
 class _Many:
@@ -169,6 +173,7 @@ class Course:
 
     def __init__(self, words: _Words, serial: np.ndarray) -> None:
         self.words, self.places, self.rows = words.first, words.places, np.ascontiguousarray(words.rows)
+        self.kept = words.kept
         self.address, self.row_nbytes = int(self.rows.ctypes.data), 8 * len(self.places)
         self.steady = bool((serial == serial[0]).all())
         self.free: list[Any] = []
@@ -334,7 +339,8 @@ class Frame:
         scratch = np.zeros(len(self.scratched), np.int64)
         for ask, which in self.asked_scratch:
             scratch[which] = ask(size, self.threads)
-        words = self._numbers(values, size)
+        kept: list[np.ndarray] = []
+        words = self._numbers(values, size, kept)
         if words is None:
             return None
         serial = self._serial(values, size)
@@ -356,7 +362,7 @@ class Frame:
         long = call.is_long(float(work.sum())) or self.loops
         found_windows = self.windows if side_by_side else ()
         most = int(scratch.max(initial=0))
-        return Rebinding(self, words, outputs, serial, arena_nbytes, most, long, sliced, found_windows)
+        return Rebinding(self, words, outputs, serial, arena_nbytes, most, long, sliced, found_windows, kept=kept)
 
     def bind_many(self, envs: Mapping[str, np.ndarray], count: int) -> Repeated | None:
         """The segment for `count` sizes at once; None where they do not all fit together, or want other addresses.
@@ -369,7 +375,7 @@ class Frame:
         words = np.repeat(found.words.first[None], count, axis=0)
         words[:, found.words.places] = found.words.rows
         numbers_of = [list(self.segment.buffers).index(n) for n in self.segment.outputs]
-        return Repeated(self, words, found.serial, found.arena_nbytes, found.nbytes[:, numbers_of])
+        return Repeated(self, words, found.serial, found.arena_nbytes, found.nbytes[:, numbers_of], found.words.kept)
 
     def bind_ahead(self, envs: Sequence[Mapping[str, int]]) -> list[Rebinding] | None:
         """The segment for each of these sizes, with one layout for all, so that states go from one to the next; None where
@@ -432,10 +438,11 @@ class Frame:
         first = self.words.copy()
         first[self.arena] = offsets[self.arena_slots] + self.arena_offsets
         found = [(self.sized[None], values[:, self.sized_places])]
+        kept: list[np.ndarray] = []
         for asked, places in zip(self.asked, self.asked_places, strict=True):
             numbers = np.empty((sizes.count, len(asked.numbers)), np.int64)
             for which, given in sizes.each(asked.step.arguments, self.threads):
-                if not self._take_numbers(asked, given, numbers, which):
+                if not self._take_numbers(asked, given, numbers, which, kept):
                     return None
             found.append((places, numbers))
         differing, rows = [], []
@@ -444,15 +451,21 @@ class Frame:
             varying = (numbers != numbers[0]).any(0)
             differing.append(places[:, varying].reshape(-1))
             rows.append(np.tile(numbers[:, varying], (1, len(places))))
-        return _Words(first, np.concatenate(differing), np.concatenate(rows, 1))
+        return _Words(first, np.concatenate(differing), np.concatenate(rows, 1), kept)
 
     @staticmethod
-    def _take_numbers(asked: _Asked, given: Sequence[Any], numbers: np.ndarray, which: np.ndarray) -> bool:
-        """Note the numbers among a step's arguments for some sizes; False where it wants other addresses."""
+    def _take_numbers(
+        asked: _Asked, given: Sequence[Any], numbers: np.ndarray, which: np.ndarray, kept: list[np.ndarray]
+    ) -> bool:
+        """Note the numbers, and the addresses of tables, among a step's arguments for some sizes; False where it wants other
+        addresses."""
         if len(given) != asked.count or any(given[j] != a for j, a in asked.refs):
             return False
         for column, j in enumerate(asked.numbers):
             x = given[j]
+            if isinstance(x, np.ndarray):
+                kept.append(x)
+                x = int(x.ctypes.data)
             if type(x) is not int and not isinstance(x, Numbers):
                 return False
             numbers[which, column] = x.values if isinstance(x, Numbers) else x
@@ -470,8 +483,9 @@ class Frame:
         """Whether the segment's constraints hold."""
         return all(holds(kind, found[i], found[j]) for kind, i, j in self.constraints)
 
-    def _numbers(self, values: np.ndarray, size: Callable[[Dim], int]) -> np.ndarray | None:
-        """All words but addresses of the arena; None where a step wants other addresses than those that the frame knows."""
+    def _numbers(self, values: np.ndarray, size: Callable[[Dim], int], kept: list[np.ndarray]) -> np.ndarray | None:
+        """All words but addresses of the arena; None where a step wants other addresses than those that the frame knows. Tables
+        that words are addresses of are added to `kept`."""
         words = self.words.copy()
         words[self.sized] = values[self.sized_places]
         for asked, places in zip(self.asked, self.asked_places, strict=True):
@@ -480,6 +494,10 @@ class Frame:
                 self.other_addresses = True
                 return None
             numbers = [given[j] for j in asked.numbers]
+            for at, x in enumerate(numbers):
+                if isinstance(x, np.ndarray):
+                    kept.append(x)
+                    numbers[at] = int(x.ctypes.data)
             if not all(type(x) is int for x in numbers):
                 return None
             words[places] = np.array(numbers, np.int64)

@@ -121,6 +121,12 @@ class _Splicer:
     # --- the operators ---
 
     def branch(self) -> list[Step | Jump]:
+        known = self.around.known(self.node.inputs[0])
+        if known is not None and known.size == 1 and isinstance(known.reshape(-1)[0], (bool, int, np.bool_)):
+            only = self._body(self.node.attributes["then_branch" if known.reshape(-1)[0] else "else_branch"], [], [], "only")
+            if len(only.types) != len(self.node.outputs):
+                raise _NeedsPython
+            return [*only.steps, *self._moves(self._given(only))]
         branches = [self._body(self.node.attributes[name], [], [], name) for name in ("then_branch", "else_branch")]
         wanted = [self._type(name) if name else None for name in self.node.outputs]
         if any(len(body.types) != len(wanted) for body in branches):

@@ -38,6 +38,8 @@ _KEPT_NBYTES = 32 << 20  # of all batches that a loop keeps
 _TRUES = (np.array([True]),)
 _SMALL_NBYTES = 1 << 12  # a result this small may lie in a larger buffer
 
+_MOST_ALONE = 64
+
 _Key = tuple[Any, ...]
 
 
@@ -111,6 +113,7 @@ class LoopProgram:
         self._frames: list[Frame] = []
         self._batches: OrderedDict[_Key, list[_Bound]] = OrderedDict()
         self._kept_nbytes = 0
+        self._alone: set[_Key] = set()  # for which no trip can be bound
         self._lock = threading.Lock()
 
     def run(self, inputs: Sequence[Any], captured: Sequence[Any], run: RunContext | None) -> list[np.ndarray]:
@@ -329,6 +332,8 @@ class LoopProgram:
                 found = free.pop()
                 self._kept_nbytes -= found.batch.nbytes
                 return found
+        if key[1:] in self._alone:
+            return None
         values = self._values(state, state.trip)
         env = self._learned(values)
         if env is None:
@@ -342,6 +347,8 @@ class LoopProgram:
             if bound is not None:
                 return bound
             trips //= 2
+        if len(self._alone) < _MOST_ALONE:
+            self._alone.add(key[1:])
         return None
 
     def _give_back(self, found: _Bound) -> None:
@@ -390,10 +397,8 @@ class LoopProgram:
                 frame = Frame(self.segment, self.body.pool.num_threads, env)
             except (ValueError, ZeroDivisionError):
                 return None
-            found = frame.bind_many(columns, count)
-            if found is not None:
-                self._frames.append(frame)
-            return found
+            self._frames.append(frame)
+            return frame.bind_many(columns, count)
 
     def trim(self) -> int:
         """Forget the batches; returns their bytes."""
