@@ -112,3 +112,39 @@ UNTOUCHED = {
 def test_what_is_left_alone(case: str) -> None:
     graph = load(onnx.parser.parse_model(UNTOUCHED[case]))
     assert "collect_rows" not in [entry.rule for entry in optimize(graph).log]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_rows_with_sizes_that_only_a_run_knows(batch: int) -> None:
+    """A sequence that begins with a tensor, of rows that are as long as an input, and a condition from around the loop."""
+    text = f"""{HEADER} g (float[n, 4] x, float[n] h) => (float[k, n] y, float[n] last) <int64[1] axes = {{1}}> {{
+        on = Constant<value = bool {{1}}>()  count = Shape<start = 1, end = 2>(x)
+        begin = SequenceConstruct(h)
+        last, all = Loop (count, on, h, begin) <body = b (int64 i, bool c, float[a] old, seq(float[a]) rows) =>
+            (bool go, float[q] new, seq(float[q]) more) {{
+            column = Gather<axis = 1>(x, i)  sum = Add(column, old)  new = Tanh(sum)
+            go = Identity(on)  more = SequenceInsert(rows, new) }}>
+        y = ConcatFromSequence<axis = 0, new_axis = 1>(all) }}"""
+    rng = np.random.default_rng(3)
+    feeds = {"x": rng.normal(size=(batch, 4)).astype(np.float32), "h": rng.normal(size=batch).astype(np.float32)}
+    session = same(text, feeds)
+    assert not [n for n in session.explain().nodes if n.kind == "host"]
+    y, last = session.run(None, feeds)
+    assert y.shape == (5, batch)
+    np.testing.assert_array_equal(y[-1], last)
+
+
+def test_rows_whose_sizes_an_iteration_decides_stay_a_sequence() -> None:
+    text = f"""{HEADER} g (int64 M, float[n] x) => (float[k] y) <int64[1] zero = {{0}}, int64[1] one = {{1}}> {{
+        empty = SequenceEmpty<dtype = 1>()
+        all = Loop (M, "", empty) <body = b (int64 i, bool c, seq(float[a]) rows) => (bool go, seq(float[q]) more) {{
+            go = Identity(c)  at = Reshape(i, one)  end = Add(at, one)  part = Slice(x, zero, end)
+            more = SequenceInsert(rows, part) }}>
+        y = ConcatFromSequence<axis = 0>(all) }}"""
+    model = onnx.parser.parse_model(text)
+    assert "collect_rows" not in [entry.rule for entry in optimize(load(model)).log]
+    options = ort.SessionOptions()
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    x = np.arange(4, dtype=np.float32)
+    found = session.run(None, {"M": np.array(3), "x": x})[0]
+    np.testing.assert_array_equal(found, [0, 0, 1, 0, 1, 2])

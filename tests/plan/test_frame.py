@@ -32,11 +32,13 @@ MODELS = {
     "steps": "g (float[n, 1, 8] x) => (float[n, 1, 1, 8] y) { y, h = GRU<hidden_size=8>(x, gw, gr) }",
     "sizes": """g (float[n, m] x) => (float[p, q] y) { s = Shape(x)  h = Div(s, two)  a = Slice(x, zeros, h)
         y = Concat<axis=0>(a, a) }""",
+    "waves": "g (float[n, 16, m] x) => (float[n, 32, m] y) { c = Conv<pads=[2, 2]>(x, cw)  y = Relu(c) }",
     "loop": LOOP,
 }
 CONSTANTS = {
     "one": np.array([1]), "zero": np.array(0), "flat": np.array([-1]), "two": np.array([2, 2]), "zeros": np.array([0, 0]),
     "w": np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("f4"),
+    "cw": np.random.default_rng(5).standard_normal((32, 16, 5)).astype("f4"),
     "dw": np.random.default_rng(3).standard_normal((64, 640)).astype("f4"),
     "dv": np.random.default_rng(4).standard_normal((640, 640)).astype("f4"),
     "gw": np.random.default_rng(1).standard_normal((1, 24, 8)).astype("f4"),
@@ -58,7 +60,9 @@ def session(text: str, threads: int = 2) -> InferenceSession:
 
 
 def feed(name: str, n: int, m: int) -> dict[str, np.ndarray]:
-    shape = {"pictures": (n, 4, m, 8), "steps": (n, 1, 8), "loop": (n, 4), "dense": (n, 64)}.get(name, (n, m))
+    shape = {"pictures": (n, 4, m, 8), "steps": (n, 1, 8), "waves": (n, 16, m), "loop": (n, 4), "dense": (n, 64)}.get(
+        name, (n, m)
+    )
     return {"x": np.random.default_rng(n * 100 + m).standard_normal(shape).astype("f4")}
 
 
@@ -123,6 +127,21 @@ def test_words_are_those_of_an_exact_binding() -> None:
                 compared += 1
         assert found
     assert compared >= 15
+
+
+def test_tables_of_other_sizes_are_kept() -> None:
+    """What a step takes by the address of a table lives as long as what is bound to it."""
+    found, (segment,) = run_segments("waves")
+    frame = Frame(segment, 2, {"n": 2, "m": 40})
+    rebound = frame.bind({"n": 2, "m": 64})
+    assert rebound is not None
+    assert {a.ctypes.data for a in rebound.kept} <= set(rebound.words.tolist())
+    assert rebound.kept
+    many = frame.bind_many({"n": np.array([2, 2], object), "m": np.array([64, 80], object)}, 2)
+    assert many is not None
+    assert {a.ctypes.data for a in many.kept} <= set(many.words.reshape(-1).tolist())
+    assert len(many.kept) > len(rebound.kept)
+    assert found
 
 
 def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> None:

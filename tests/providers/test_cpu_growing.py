@@ -436,3 +436,24 @@ def test_sizes_for_many_environments() -> None:
         evaluate_many([symbol("other")], envs)
     with pytest.raises(ZeroDivisionError):
         evaluate_many([floordiv(n, m - 6)], envs)
+
+
+def test_a_condition_ends_a_loop_of_convolutions() -> None:
+    """Steps that read tables, whose trips only a run counts: bound together, and bound once for the same sizes."""
+    rng = np.random.default_rng(5)
+    text = f"""g (float[1, 16, L] x, float most) => (float[1, 16, L] y, float[T, 1, 16, L] rows) {{ {TRUE}
+        y, rows = Loop("", c, x) <body = b (int64 i, bool ci, float[1, 16, P] a)
+        => (bool co, float[1, 16, Q] t, float[1, 16, R] r) {{ v = Conv<pads = [2, 2]>(a, w)  t = Tanh(v)  r = Identity(t)  n = Cast<to = 1>(i)  co = Less(n, most) }}> }}"""
+    model = onnx.parser.parse_model(f"{HEADER} {text}")
+    weights = (0.1 * rng.standard_normal((16, 16, 5))).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    plain = ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"])
+    for length, most in ((50, 20), (50, 3), (81, 20), (50, 20)):
+        feeds = {"x": rng.standard_normal((1, 16, length)).astype(np.float32), "most": np.array(most, np.float32)}
+        for found, wanted in zip(made.run(None, feeds), plain.run(None, feeds), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, atol=2e-5)
+    (loop,) = loops(made)
+    assert not loop._alone
+    assert len(loop._frames) == 1

@@ -136,7 +136,7 @@ def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
     ]
     if plan.flat:
         spans[1] = np.array([[0, 1]] * plan.lines)
-    count = -(-plan.width // tile.rows)
+    count = max(1, -(-plan.width // tile.rows))
     even, extra = divmod(plan.width, count)
     along = np.arange(count)
     first = along * even + np.minimum(along, extra) + (np.arange(plan.lines)[:, None] * plan.width if plan.flat else 0)
@@ -235,9 +235,9 @@ def window_args(
     each, channels, flat = s.filters // s.group, s.channels // s.group, plan.flat
     tall, wide = s.kernel[1] > 1, s.kernel[2] > 1
     steps = _padded_channels(channels) * math.prod(s.kernel)
-    tiles, panels = -(-plan.width // tile.rows), -(-each // tile.width)
+    tiles, panels = max(1, -(-plan.width // tile.rows)), -(-each // tile.width)
     even = plan.width // tiles
-    chunks = -(-plan.lines // plan.chunk)
+    chunks = -(-plan.lines // plan.chunk) if plan.width else 0
     lda = LINE * (s.strides[2] if wide else 1)
     copies = s.batch * out_planes * chunks * s.group
     each_copy = tiles * plan.chunk
@@ -253,7 +253,7 @@ def window_args(
         (s.kernel[1] - 1) * s.dilations[1] + 1, 1 if tall or flat else s.strides[1], 0 if flat else s.pads[1],
         plan.lines if flat else in_height, 0 if flat else x_line, plan.width * s.strides[2] if flat else 0, s.pads[2], in_width,
         1 if wide else s.strides[2], plan.copied, x_pixel, x_plane * in_planes, channels, plan.block_nbytes, plan.plane_nbytes,
-        s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, tiles if flat else 0, found.fill,
+        s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, tiles if flat else 0, int(found.fill),
         found.blocks, *found.places, claims, *claiming.tail(copies * panels * each_copy, products, threads, whole),
     ]  # fmt: skip
     for operand in operands:

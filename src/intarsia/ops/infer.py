@@ -18,6 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.attributes import check_attributes
+from intarsia.ops.ratios import FOLLOWED, Ratio, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 
@@ -42,6 +43,7 @@ class Inference:
     Attributes:
         types: type of every value that could be inferred.
         values: object arrays of `Dim`s for small integer tensors whose elements are known before the model runs.
+        ratios: floating-point scalars that are quotients of a size.
         traces: per node (by its first output's name), its primitives: one root per output.
         unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
     """
@@ -49,6 +51,7 @@ class Inference:
     graph: Graph
     types: dict[str, ValueType] = field(default_factory=dict)
     values: dict[str, np.ndarray] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
     traces: dict[str, list[k.Tensor | None]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
@@ -350,9 +353,6 @@ def _takes_any(function: Any) -> bool:
     return bool(function.__code__.co_flags & 0x08)
 
 
-_WHOLE = frozenset(("Ceil", "Floor", "Round"))
-
-
 def _follow_values(
     result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]
 ) -> None:
@@ -362,15 +362,25 @@ def _follow_values(
             known = values.get(0)
             if known is not None and not isinstance(known.item(), (bool, float)):
                 result.values[name] = known
-        if node.op_type in _WHOLE and not node.domain and isinstance((known := values.get(0)), np.ndarray) and known.size == 1:
-            if isinstance(known.item(), Expr):
-                result.values[name] = known  # a size as a float: it is whole
+        if root is not None and root.rank == 0 and not node.domain and node.op_type in FOLLOWED and name not in result.values:
+            _follow_ratio(result, node, name, root.dtype in _INTEGERS)
         if not name or root is None or root.dtype not in _INTEGERS:
             continue
         count = product(root.shape)
         if isinstance(count, int) and count <= VALUE_LIMIT and is_static(root.shape):
             with suppress(Unknown):
                 result.values[name] = evaluate_symbolic(root, values)
+
+
+def _follow_ratio(result: Inference, node: Node, name: str, whole: bool) -> None:
+    """A number that is computed from a size in floating point, and what is cut off or rounded of one."""
+    found = follow(node, whole, result.values, result.ratios)
+    if isinstance(found, Ratio) and found.denominator == 1:
+        found = found.numerator
+    if isinstance(found, Ratio):
+        result.ratios[name] = found
+    elif found is not None:
+        result.values[name] = np.array(found, object)
 
 
 def fresh_shape(rank: int, hint: str) -> tuple[Expr, ...]:

@@ -65,12 +65,24 @@ def padded(x: Tensor, low: Sequence[Dim], high: Sequence[Dim], mode: str, value:
 
 
 def _pad_constant(x: Tensor, low: Sequence[Dim], high: Sequence[Dim], value: k.Operand) -> Tensor:
+    if any(_is_shift(a, b) and not isinstance(d, int) for d, a, b in zip(x.shape, low, high, strict=True)):
+        starts, shape = (
+            [dim_max(-p, 0) for p in low],
+            [dim_max(d + a + b, 0) for d, a, b in zip(x.shape, low, high, strict=True)],
+        )
+        x = k.pad(x, [dim_max(p, 0) for p in low], [dim_max(p, 0) for p in high], value)
+        return k.strided_slice(x, starts, [1] * x.rank, shape)
     if not all(is_nonnegative(p) for p in (*low, *high)):
         starts = [dim_max(-p, 0) for p in low]
         shape = [dim_max(d - s - dim_max(-p, 0), 0) for d, s, p in zip(x.shape, starts, high, strict=True)]
         x = k.strided_slice(x, starts, [1] * x.rank, shape)
         low, high = [dim_max(p, 0) for p in low], [dim_max(p, 0) for p in high]
     return k.pad(x, low, high, value)
+
+
+def _is_shift(low: Dim, high: Dim) -> bool:
+    """Whether as much is padded at one end as is cropped at the other, or more: then the size is known without a maximum."""
+    return isinstance(low, int) and isinstance(high, int) and low * high < 0 and low + high >= 0
 
 
 def _pad_by_index(x: Tensor, axis: int, low: Dim, high: Dim, mode: str) -> Tensor:

@@ -24,6 +24,7 @@ from intarsia.passes import (
     inline,
     linear,
     norms,
+    repeats,
     rotary,
     shapes,
 )
@@ -37,7 +38,7 @@ _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one
 
 # Each phase runs its rule sets, and those of all phases before it, until nothing changes.
 PHASES: tuple[tuple[RuleSet, ...], ...] = (
-    (contributed.RULES, fold.RULES, inline.RULES, accumulation.RULES, shapes.RULES, index.RULES, linear.RULES),
+    (contributed.RULES, fold.RULES, inline.RULES, repeats.RULES, accumulation.RULES, shapes.RULES, index.RULES, linear.RULES),
     (activations.RULES, norms.RULES, linear.EXTENDED_RULES),
     (rotary.RULES, attention.RULES),
     (attention.HEAD_RULES,),
@@ -173,7 +174,9 @@ class _Session:
         """A body optimised on its own. The shapes that its inputs declare are not relied on: a loop may change them."""
         inner = body.clone()
         inner.opset_imports = body.opset_imports or dict(rewriter.graph.opset_imports)
-        kinds: list[ValueType | None] = [TensorType(v.type.dtype) if isinstance(v.type, TensorType) else v.type for v in body.inputs]
+        kinds: list[ValueType | None] = [
+            TensorType(v.type.dtype) if isinstance(v.type, TensorType) else v.type for v in body.inputs
+        ]
         if node.op_type == "Loop" and not node.domain and len(body.inputs) == len(node.inputs) >= 2:
             kinds = taken_types(node, body, rewriter)
         inner.inputs = [Value(v.name, kind, v.doc) for v, kind in zip(body.inputs, kinds, strict=True)]

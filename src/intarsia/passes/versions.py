@@ -8,12 +8,12 @@ from typing import Any
 # Since-versions that the rewrite rules give to the nodes they make.
 _EMITTED = {
     "Abs": 13, "Add": 14, "And": 7, "Attention": 23, "AveragePool": 22, "BatchNormalization": 15, "Cast": 13, "Clip": 13,
-    "Concat": 13, "Conv": 11, "ConvTranspose": 11, "Div": 14, "Erf": 13, "Exp": 13, "Expand": 13, "Gather": 13, "Gelu": 20,
-    "Gemm": 13, "GlobalAveragePool": 1, "GroupNormalization": 21, "HardSwish": 14, "Identity": 13, "InstanceNormalization": 6,
-    "LayerNormalization": 17, "MatMul": 13, "Mish": 18, "Mul": 14, "Pad": 13, "Pow": 13, "RMSNormalization": 23, "Reciprocal":
-    13, "ReduceMean": 18, "Relu": 14, "Reshape": 14, "RotaryEmbedding": 23, "Shape": 15, "Sigmoid": 13, "Slice": 13,
-    "Softmax": 13, "Softplus": 1, "Split": 13, "Sqrt": 13, "Squeeze": 13, "Sub": 14, "Swish": 24, "Tanh": 13, "Transpose": 13,
-    "Unsqueeze": 13, "Where": 9,
+    "Concat": 13, "Conv": 11, "ConstantOfShape": 9, "ConvTranspose": 11, "CumSum": 14, "Div": 14, "Erf": 13, "Exp": 13,
+    "Expand": 13, "Gather": 13, "Gelu": 20, "Gemm": 13, "GlobalAveragePool": 1, "GroupNormalization": 21, "HardSwish": 14,
+    "Identity": 13, "InstanceNormalization": 6, "LayerNormalization": 17, "MatMul": 13, "Mish": 18, "Mul": 14, "Pad": 13,
+    "Pow": 13, "RMSNormalization": 23, "Reciprocal": 13, "ReduceMean": 18, "ReduceSum": 13, "Relu": 14, "Reshape": 14,
+    "RotaryEmbedding": 23, "ScatterElements": 18, "Shape": 15, "Sigmoid": 13, "Slice": 13, "Softmax": 13, "Softplus": 1,
+    "Split": 13, "Sqrt": 13, "Squeeze": 13, "Sub": 14, "Swish": 24, "Tanh": 13, "Transpose": 13, "Unsqueeze": 13, "Where": 9,
 }  # fmt: skip
 
 # Versions that changed what a node means without changing its signature.

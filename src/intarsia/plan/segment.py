@@ -203,8 +203,10 @@ class Segment:
         return bound
 
     def bind_again(self, env: Mapping[str, int], threads: int, key: tuple[object, ...] | None = None) -> BoundSegment:
-        """As `bind`, of which the last few results are kept: for sizes that are known in a run only. `key`: what is the same only
-        where the sizes are; by default all of `env`."""
+        """As `bind`, of which the last few results are kept: for sizes that are known in a run only.
+
+        `key` is the same only where the sizes are; by default all of `env`.
+        """
         key = (threads, tuple(sorted(env.items()))) if key is None else key
         found = self._bound.get(key)
         if found is None:

@@ -57,7 +57,7 @@ class Batch:
     def __init__(self, bound: Repeated, places: Places, kernels: dict[str, int]) -> None:
         frame = bound.frame
         self.count, self.arena_nbytes = len(bound.words), bound.arena_nbytes
-        self._leased = frame.arena
+        self._leased, self._kept = frame.arena, bound.kept
         steps, own = len(frame.starts), bound.words.shape[1]
         copies, looked = places.copies.shape[1], places.condition is not None
         copy_at = own

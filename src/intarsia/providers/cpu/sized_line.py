@@ -1,5 +1,5 @@
-"""Programs some of whose sizes only a run knows, as calls over numbered values: as `line`, with segments that are bound when they
-are reached, loops, and branches."""
+"""Programs some of whose sizes only a run knows, as calls over numbered values: as `line`, with segments that are bound when
+they are reached, loops, and branches."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Learned(NamedTuple):
 
 
 class SizedCall(NamedTuple):
-    """One unit: a segment that is bound, one that is bound in the run, or neither; the numbers of what it reads and writes; which
-    operands are read under another shape; what its results say of sizes; which symbols a segment's sizes follow from besides
-    those that the program's inputs give."""
+    """One unit: a segment that is bound, one that is bound in the run, or neither; the numbers of what it reads and writes;
+    which operands are read under another shape; what its results say of sizes; which symbols a segment's sizes follow from
+    besides those that the program's inputs give."""
 
     bound: BoundSegment | None
     segment: Segment | None
@@ -74,7 +74,7 @@ class SizedLine:
             apart = self.program.apart(unit)
             return SizedCall(None, None, apart, reads, writes, views, self._learned(written, executable), symbols)
         bound, segment = (unit, None) if isinstance(unit, BoundSegment) else (None, unit)
-        names = (bound.segment if bound is not None else unit)  # type: ignore[assignment]
+        names = bound.segment if bound is not None else unit  # type: ignore[assignment]
         reads, writes = tuple(map(self._place, names.inputs)), tuple(map(self._place, names.outputs))  # type: ignore[attr-defined]
         return SizedCall(bound, segment, None, reads, writes, (), self._learned(names.outputs, executable), symbols)  # type: ignore[attr-defined]
 
