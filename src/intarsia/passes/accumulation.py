@@ -111,8 +111,8 @@ def _patch(m: Match, found: _Collected) -> Patch | None:
         return patch
     if found.node.op_type == "SequenceInsert":
         if first:
-            rows = [patch.op("Unsqueeze", [name, patch.ints(0)]) for name in first]
-            stacked = patch.op("Concat", [*rows, stacked], axis=0)
+            begin = [patch.op("Unsqueeze", [name, patch.ints(0)]) for name in first]
+            stacked = patch.op("Concat", [*begin, stacked], axis=0)
         return patch.result(patch.op("SplitToSequence", [stacked], version=11, axis=0, keepdims=0), end)
     rows = _side_by_side(patch, stacked, found.kind, axis % rank)
     return patch.result(patch.op("Concat", [start, rows], axis=axis), end)
