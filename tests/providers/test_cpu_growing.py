@@ -443,7 +443,8 @@ def test_a_condition_ends_a_loop_of_convolutions() -> None:
     rng = np.random.default_rng(5)
     text = f"""g (float[1, 16, L] x, float most) => (float[1, 16, L] y, float[T, 1, 16, L] rows) {{ {TRUE}
         y, rows = Loop("", c, x) <body = b (int64 i, bool ci, float[1, 16, P] a)
-        => (bool co, float[1, 16, Q] t, float[1, 16, R] r) {{ v = Conv<pads = [2, 2]>(a, w)  t = Tanh(v)  r = Identity(t)  n = Cast<to = 1>(i)  co = Less(n, most) }}> }}"""
+            => (bool co, float[1, 16, Q] t, float[1, 16, R] r) {{
+            v = Conv<pads = [2, 2]>(a, w)  t = Tanh(v)  r = Identity(t)  n = Cast<to = 1>(i)  co = Less(n, most) }}> }}"""
     model = onnx.parser.parse_model(f"{HEADER} {text}")
     weights = (0.1 * rng.standard_normal((16, 16, 5))).astype(np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
