@@ -34,7 +34,8 @@ def non_zero(node: Node, inputs: Sequence[Any], target: Target) -> list[Any] | N
     if x.dtype.kind not in _PLAIN or x.ndim == 0 or not x.flags.c_contiguous:
         return None
     if x.size <= _FEW:
-        return [np.array(x.nonzero(), np.int64)]
+        found = x.nonzero()
+        return [found[0].reshape(1, -1) if len(found) == 1 and found[0].dtype == np.int64 else np.array(found, np.int64)]
     call = _non_zero_kernel(x.dtype.itemsize, x.dtype.kind == "f", target)
     shape, count = array("q", x.shape), array("q", (0,))
     args = array("q", (address_of(x), shape.buffer_info()[0], 0, count.buffer_info()[0], x.ndim, x.size))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.graph.dims import Shape
+from intarsia.plan.results import copied
 from intarsia.plan.segment import BoundSegment, Segment
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.line import view_shape
@@ -54,7 +55,9 @@ class SizedLine:
         self.symbols: list[str] = []  # that calls made known so far
         self.calls = [self._call(unit, executable) for unit in units]
         results = zip(executable.outputs, executable.results, strict=True)
-        self.outputs = [(self._place(r.buffer), r.shared, r.view, name) for name, r in results]
+        outputs = [(self._place(r.buffer), r.shared, r.view, name) for name, r in results]
+        self.places = [place for place, *_ in outputs]
+        self.changed = [(i, *output) for i, output in enumerate(outputs) if output[1] or output[2] is not None]
 
     def _place(self, name: str) -> int:
         if name not in self._places:
@@ -105,19 +108,13 @@ class SizedLine:
                 values[place] = value
             for place, entries in learned:
                 learn(entries, values[place], env)
-        return [self._output(output, values, env) for output in self.outputs]
-
-    def _output(self, output: tuple[int, bool, Shape | None, str], values: Sequence[Any], env: Mapping[str, int]) -> Any:
-        place, shared, view, name = output
-        value = values[place]
-        if isinstance(value, np.ndarray):
-            if view is not None:
-                value = value.reshape(view_shape(name, value.shape, view, env))
-            if shared:
-                from intarsia.plan.results import copied
-
-                value = copied(value)
-        return value
+        results = [values[i] for i in self.places]
+        for at, place, shared, view, name in self.changed:
+            value = values[place]
+            if isinstance(value, np.ndarray):
+                value = value if view is None else value.reshape(view_shape(name, value.shape, view, env))
+                results[at] = copied(value) if shared else value
+        return results
 
 
 def learn(entries: Sequence[tuple[str, int]], value: Any, env: dict[str, int]) -> None:
