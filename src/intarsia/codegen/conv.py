@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -44,13 +45,13 @@ class ConvShape:
     pads: tuple[int, ...]
     group: int = 1
 
-    @property
+    @cached_property
     def padded(self) -> tuple[int, ...]:
         """Spatial sizes of the input with its border."""
         rank = len(self.spatial)
         return tuple(s + self.pads[i] + self.pads[rank + i] for i, s in enumerate(self.spatial))
 
-    @property
+    @cached_property
     def output(self) -> tuple[int, ...]:
         """Spatial sizes of the output."""
         sizes = zip(self.padded, self.kernel, self.strides, self.dilations, strict=True)
@@ -67,6 +68,10 @@ class ConvShape:
 
     def as_3d(self) -> ConvShape:
         """The same convolution over (D, H, W), with leading axes of size 1."""
+        return self._in_3d
+
+    @cached_property
+    def _in_3d(self) -> ConvShape:
         more = 3 - len(self.spatial)
         ones, zeros = (1,) * more, (0,) * more
         rank = len(self.spatial)

@@ -122,38 +122,64 @@ class _Tables:
 @functools.lru_cache(maxsize=1024)
 def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
     plan, s, tile = _plan(spec, shape, threads), shape.as_3d(), check(spec)
-    depth, each = s.kernel[0], LINE // tile.itemsize
-    ys, xs = (np.arange(k) * d for k, d in zip(s.kernel[1:], s.dilations[1:], strict=True))
-    pixels = np.arange(depth)[:, None, None] * plan.plane_nbytes + (ys[:, None] * plan.copied + xs) * LINE
-    padded, taps, blocks = _padded_channels(s.channels // s.group), [], []
-    for number, at in enumerate(range(0, padded, each)):
-        steps = np.arange(0, min(each, padded - at), STEPS) * tile.itemsize
-        taps.append((number * plan.block_nbytes + pixels.reshape(-1, 1) + steps).reshape(-1))
-        blocks += _channel_blocks(s.kernel, len(steps), number * math.prod(s.kernel) * (each // STEPS))
-    blocks = _joined(blocks)
-    spans = [
-        _inside(np.arange(n) * s.strides[i], np.arange(n) * s.strides[i], i, s) for i, n in enumerate((s.output[0], plan.lines))
-    ]
-    if plan.flat:
-        spans[1] = np.array([[0, 1]] * plan.lines)
+    each, padded = LINE // tile.itemsize, _padded_channels(s.channels // s.group)
+    blocks, fill = _blocks(s.kernel, padded, each)
+    parts = [_taps(plan, s, padded, each, tile.itemsize), blocks.reshape(-1)]
+    parts.append(_inside_each(s.output[0], 0, s))
+    parts.append(np.tile(_WHOLE, plan.lines) if plan.flat else _inside_each(plan.lines, 1, s))
     count = max(1, -(-plan.width // tile.rows))
     even, extra = divmod(plan.width, count)
     along = np.arange(count)
-    first = along * even + np.minimum(along, extra) + (np.arange(plan.lines)[:, None] * plan.width if plan.flat else 0)
+    first = along * even + np.minimum(along, extra)
+    if plan.flat:
+        first = (np.arange(plan.lines)[:, None] * plan.width + first).reshape(-1)
+        along = np.tile(along, plan.lines)
     last = first + even - (along >= extra)
-    spans.append(_inside(first.reshape(-1) * s.strides[2], last.reshape(-1) * s.strides[2], 2, s))
-    parts = [np.concatenate([*taps, [0]]), np.array(blocks), *spans]
-    array = np.concatenate([part.reshape(-1) for part in parts]).astype(np.int64)
-    ends = np.cumsum([part.size for part in parts]) * 8
-    return _Tables(array, len(blocks), tuple(ends[:4].tolist()), any(not block[-1] for block in blocks))
+    parts.append(_inside(first * s.strides[2], last * s.strides[2], 2, s).reshape(-1))
+    ends = itertools.accumulate(8 * part.size for part in parts)
+    return _Tables(np.concatenate(parts), len(blocks), tuple(itertools.islice(ends, 4)), fill)  # type: ignore[arg-type]
+
+
+def _taps(plan: _Plan, s: ConvShape, padded: int, each: int, itemsize: int) -> np.ndarray:
+    """Where the taps of a pixel lie, in bytes: [block of channels][depth][height][width][steps]; then a 0."""
+    ys, xs = (np.arange(k) * d for k, d in zip(s.kernel[1:], s.dilations[1:], strict=True))
+    pixels = np.arange(s.kernel[0])[:, None, None] * plan.plane_nbytes + (ys[:, None] * plan.copied + xs) * LINE
+    whole, rest = divmod(padded, each)
+    steps = np.arange(0, each, STEPS) * itemsize
+    made = np.arange(whole)[:, None, None] * plan.block_nbytes + pixels.reshape(-1, 1) + steps
+    last = whole * plan.block_nbytes + pixels.reshape(-1, 1) + steps[: -(-rest // STEPS)]
+    return np.concatenate([made.reshape(-1), last.reshape(-1), _NOTHING])
+
+
+_WHOLE = np.array([0, 1], np.int64)
+_NOTHING = np.zeros(1, np.int64)
+
+
+@functools.lru_cache(maxsize=256)
+def _blocks(kernel: tuple[int, ...], padded: int, each: int) -> tuple[np.ndarray, bool]:
+    """The blocks (`_BLOCK_FIELDS`) of a sum, and whether one has parts outside the image multiplied."""
+    blocks = []
+    for number, at in enumerate(range(0, padded, each)):
+        blocks += _channel_blocks(kernel, -(-min(each, padded - at) // STEPS), number * math.prod(kernel) * (each // STEPS))
+    found = _joined(blocks)
+    return np.array(found, np.int64), any(not block[-1] for block in found)
+
+
+def _inside_each(count: int, axis: int, s: ConvShape) -> np.ndarray:
+    """`_inside` of every position of an axis."""
+    if s.kernel[axis] == 1 and s.pads[axis] == 0 and (count - 1) * s.strides[axis] < s.spatial[axis]:
+        return np.tile(_WHOLE, count)
+    first = np.arange(count) * s.strides[axis]
+    return _inside(first, first, axis, s).reshape(-1)
 
 
 def _inside(first: np.ndarray, last: np.ndarray, axis: int, s: ConvShape) -> np.ndarray:
     """Which positions [low, high) of the kernel some of the windows that begin at `first` to `last` see inside the image."""
     kernel, dilation, pad = s.kernel[axis], s.dilations[axis], s.pads[axis]
-    low = np.clip(-((last - pad) // dilation), 0, kernel)
-    high = np.clip(-((first - pad - s.spatial[axis]) // dilation), low, kernel)
-    return np.stack([low, high], -1)
+    found = np.empty((*first.shape, 2), np.int64)
+    low = np.minimum(np.maximum(-((last - pad) // dilation), 0), kernel, out=found[..., 0])
+    np.minimum(np.maximum(-((first - (pad + s.spatial[axis])) // dilation), low), kernel, out=found[..., 1])
+    return found
 
 
 def multiplied_share(shape: ConvShape, rows: int = 6) -> float:
