@@ -100,3 +100,40 @@ def test_more_memory_than_the_limit_allows() -> None:
     gpu = open_device(memory_limit=1 << 16)
     with pytest.raises(intarsia.OutOfMemory, match="the limit is 65,536: raise the limit"):
         gpu.allocate(1 << 20)
+
+
+# --- copies beside kernels ----------------------------------------------------------------------------------------------
+
+
+def test_the_caller_goes_on_while_the_device_is_busy() -> None:
+    """The queue waits for an event that the test holds back; writes return all the same, and arrive in order."""
+    import pyopencl as cl
+
+    gpu = open_device()
+    place = gpu.write(np.zeros(3000, np.float32))
+    gpu.read(place, 4)  # pinned memory has been made
+    before, held = gpu.counters.staged_in_nbytes, cl.UserEvent(gpu._context)
+    cl.enqueue_barrier(gpu._queue, wait_for=[held])
+    try:
+        data = np.arange(3000, dtype=np.float32)
+        for _ in range(3):
+            data += 1
+            gpu.fill(place, data)
+        assert gpu.counters.staged_in_nbytes - before == 3 * data.nbytes
+        latest = gpu._blocks[(gpu._next_block - 1) % len(gpu._blocks)]
+        assert latest.event.command_execution_status != cl.command_execution_status.COMPLETE
+        wanted, data[:] = data.copy(), -1.0
+    finally:
+        held.set_status(cl.command_execution_status.COMPLETE)
+    np.testing.assert_array_equal(np.frombuffer(gpu.read(place, wanted.nbytes), np.float32), wanted)
+
+
+@pytest.mark.parametrize("count", [1, 1 << 18, (5 << 18) + 3, 3 << 19], ids=str)
+def test_values_of_all_sizes_go_through_the_ring_again_and_again(count: int) -> None:
+    """A part of a block, whole blocks, and more than the ring has, which is waited for."""
+    gpu = open_device()
+    for i in range(3):
+        before, data = gpu.counters.staged_in_nbytes, np.arange(i, count + i, dtype=np.int32)
+        place = gpu.write(data)
+        np.testing.assert_array_equal(np.frombuffer(gpu.read(place, data.nbytes), np.int32), data)
+        assert gpu.counters.staged_in_nbytes - before == (data.nbytes if data.nbytes <= 4 << 20 else 0)

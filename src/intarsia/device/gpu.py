@@ -35,10 +35,15 @@ def aligned(nbytes: int) -> int:
 
 @dataclass
 class Counters:
-    """What has happened on a device since it was opened: copies, in number and bytes, launches and compiled kernels."""
+    """What has happened on a device since it was opened: copies, in number and bytes, launches and compiled kernels.
+
+    `staged_in_nbytes`: of what was copied in, so much by way of memory that the device reads when it comes to it, while the
+    caller goes on.
+    """
 
     copies_in: int = 0
     copied_in_nbytes: int = 0
+    staged_in_nbytes: int = 0
     copies_out: int = 0
     copied_out_nbytes: int = 0
     launches: int = 0

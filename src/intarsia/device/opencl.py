@@ -9,6 +9,7 @@ import os
 import threading
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from intarsia.partition.device import Device
 INSTALL = "install the package pyopencl: pip install 'intarsia[opencl]'"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 _MOST_THREADS = 256
+_BLOCKS, _BLOCK_NBYTES = 4, 1 << 20  # of pinned memory
 _CONTEXT_LOST = -9999  # NVIDIA's driver, for a kernel that read or wrote what is not its own
 _logger = logging.getLogger("intarsia")
 
@@ -103,8 +105,18 @@ class Bound(NamedTuple):
     parts: tuple[Any, ...]
 
 
+@dataclass
+class _Block:
+    """Pinned host memory, mapped as long as the device is open. `event`: of the copy that reads it; None: it was never read."""
+
+    memory: Any
+    array: np.ndarray
+    event: Any = None
+
+
 class OpenClDevice(Gpu):
-    """One context with one queue, which runs in order."""
+    """One context with one queue, which runs in order. What is small goes in by a ring of pinned blocks, so that the caller
+    does not wait until the kernels before are done."""
 
     def __init__(self, index: int, device: Any, memory_limit: int = 0) -> None:
         import pyopencl as cl
@@ -112,6 +124,8 @@ class OpenClDevice(Gpu):
         self._cl, self._handle = cl, device
         self.lost = ""
         self._clock: Any = None
+        self._blocks: list[_Block] = []
+        self._next_block = 0
         try:
             self._context = cl.Context([device])
             self._queue = cl.CommandQueue(self._context)
@@ -137,10 +151,37 @@ class OpenClDevice(Gpu):
         buffer.release()
 
     def _write(self, buffer: Any, offset: int, data: memoryview) -> None:
+        """Returns when the data may change, and mostly before the device has it; what the ring cannot hold is waited for."""
+        source, copy = np.frombuffer(data, np.uint8), self._cl.enqueue_copy
         try:
-            self._cl.enqueue_copy(self._queue, buffer, np.frombuffer(data, np.uint8), dst_offset=offset)
+            if source.nbytes > _BLOCKS * _BLOCK_NBYTES:
+                copy(self._queue, buffer, source, dst_offset=offset)
+                return
+            for start in range(0, source.nbytes, _BLOCK_NBYTES):
+                part = source[start : start + _BLOCK_NBYTES]
+                block = self._block()
+                block.array[: part.nbytes] = part
+                held = block.array[: part.nbytes]
+                block.event = copy(self._queue, buffer, held, dst_offset=offset + start, is_blocking=False)
+                self.counters.staged_in_nbytes += part.nbytes
+            self._queue.flush()
         except self._cl.Error as error:
             raise self._failure("could not write a buffer", error) from error
+
+    def _block(self) -> _Block:
+        """The next block of the ring, once the device has read it."""
+        self._next_block += 1
+        if len(self._blocks) < min(self._next_block, _BLOCKS):
+            flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.ALLOC_HOST_PTR
+            memory = self._cl.Buffer(self._context, flags, _BLOCK_NBYTES)
+            queue = self._cl.CommandQueue(self._context)  # not behind kernels
+            mapped = self._cl.enqueue_map_buffer(queue, memory, self._cl.map_flags.WRITE, 0, (_BLOCK_NBYTES,), np.uint8)
+            self._blocks.append(_Block(memory, mapped[0]))
+            return self._blocks[-1]
+        block = self._blocks[(self._next_block - 1) % _BLOCKS]
+        if block.event is not None:
+            block.event.wait()
+        return block
 
     def _read(self, buffer: Any, offset: int, nbytes: int) -> memoryview:
         found = np.empty(nbytes, np.uint8)

@@ -178,6 +178,7 @@ class StreamDevice(Gpu):
                 ctypes.memmove(block.address, source + start, count)
                 self._copy_in(target + start, block.address, count)
                 self._done_with(block)
+                self.counters.staged_in_nbytes += count
 
     def _copy_in(self, target: int, source: int, nbytes: int) -> None:
         self._ask(self._driver.copy_in(target, source, nbytes, self._copies), "could not write memory")

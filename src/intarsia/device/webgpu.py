@@ -131,7 +131,8 @@ class WebGpu(Gpu):
         buffer.destroy()
 
     def _write(self, buffer: Any, offset: int, data: memoryview) -> None:
-        self._device.queue.write_buffer(buffer, offset, data)
+        self._device.queue.write_buffer(buffer, offset, data)  # copies to memory of its own, and does not wait
+        self.counters.staged_in_nbytes += data.nbytes
 
     def _read(self, buffer: Any, offset: int, nbytes: int) -> memoryview:
         try:
