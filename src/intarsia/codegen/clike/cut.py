@@ -14,7 +14,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from intarsia.codegen.argreduce import in_reductions
-from intarsia.codegen.clike import attend, element, lanes, library_attention, library_cut, schedules, sort, tensor, winograd
+from intarsia.codegen.clike import (
+    attend,
+    columns,
+    element,
+    lanes,
+    library_attention,
+    library_cut,
+    schedules,
+    sort,
+    tensor,
+    winograd,
+)
 from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -277,6 +288,8 @@ class Cut:
                 return made if made.prim != "input" else None
         rows = None if dots or not self.is_open(root) else schedules.rows_of(root)
         by_rows = rows is not None and (rows.length >= _SHORT or not _map_fits(root))
+        if by_rows and d.tuning.fill and (down := columns.reduction_down(root, rows)) is not None:
+            root, by_rows = self._down(root, down)
         by_tiles = bool(dots) and self._product_fits(root, dots[0]) and not _is_thin(dots[0])
         if (by_rows or by_tiles) and d.packed(root.dtype) > 1:
             wide = wide_type(root.dtype)
@@ -295,6 +308,17 @@ class Cut:
             by_lanes = lanes.lane_kernel(d, root)
             self._add(by_lanes or schedules.map_kernel(d, [root]), (name,), "lanes" if by_lanes else "map")
         return None
+
+    def _down(self, root: Tensor, t: Tensor) -> tuple[Tensor, bool]:
+        """`root` with its reduction `t` made of stored parts where columns are few; and whether its rows are groups' work all
+        the same."""
+        parts = columns.parts_down(t)
+        if parts is None:
+            return root, not columns.is_worth_it(t)
+        stored = self.store(parts[0])
+        total = Tensor("reduce", (stored,), (t.attrs[0], (parts[1],)), t.dtype, t.shape)
+        (made,) = replaced([root], {id(t): total})
+        return made, False
 
     def _ordered(self, t: Tensor, args: list[Tensor]) -> Tensor:
         """A primitive that works in an order of its own, stored."""
