@@ -11,6 +11,7 @@ import pytest
 
 import intarsia
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption
+from intarsia.partition.device import Device
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers import registry
 from intarsia.providers.reference import ReferenceExecutionProvider
@@ -191,6 +192,17 @@ class TestRegister:
 class TestLists:
     def test_available_are_in_order_of_priority(self) -> None:
         assert intarsia.get_available_providers()[-1] == REFERENCE
+
+    def test_devices_that_a_driver_emulates_come_after_the_cpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from intarsia.providers.opencl import OpenCLExecutionProvider as OpenCl
+
+        monkeypatch.setattr(OpenCl, "unavailable", classmethod(lambda cls: ""))
+        for devices, emulated in (([True], True), ([True, False], False), ([False], False)):
+            found = [Device("opencl", i, software=software) for i, software in enumerate(devices)]
+            monkeypatch.setattr(OpenCl, "devices", classmethod(lambda cls, found=found: found))
+            names = intarsia.get_available_providers()
+            assert (names.index(OpenCl.name) > names.index("CPUExecutionProvider")) == emulated
+            assert names[-1] == REFERENCE
 
     def test_absent_are_not_available(self, registered: None) -> None:
         assert Absent.name not in intarsia.get_available_providers()

@@ -286,6 +286,11 @@ class ExecutionProvider:
         """The devices of this machine that it can use."""
         return [HOST]
 
+    @classmethod
+    def emulated(cls) -> bool:
+        """Whether all devices that it finds are this machine's processor, behind a driver for devices."""
+        return False
+
     @property
     def device(self) -> Device:
         """The memory that this instance's programs read and write."""

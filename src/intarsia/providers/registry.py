@@ -208,19 +208,23 @@ def _import(source: Any) -> Any:
 
 def get_available_providers() -> list[str]:
     """Names of the providers that work on this machine, in order of priority. One that is installed but cannot be loaded is
-    left out with a warning in the log."""
-    names = []
+    left out with a warning in the log; one whose devices a driver emulates on the CPU comes after the CPU's own."""
+    names, behind = [], []
     for name in _names():
+        emulated = False
         try:
-            missing = load_provider(name).unavailable()
+            provider = load_provider(name)
+            missing = provider.unavailable()
+            emulated = not missing and provider.emulated()
         except EPFail as error:
             missing = str(error)
         if missing:
             level = logging.INFO if name in BUILTIN else logging.WARNING  # what was installed for its own sake should work
             _logger.log(level, "%s is not available: %s", name, missing)
         else:
-            names.append(name)
-    return names
+            (behind if emulated else names).append(name)
+    after = names.index(CPU) + 1 if CPU in names else len(names)
+    return names[:after] + behind + names[after:]
 
 
 def get_all_providers() -> list[str]:

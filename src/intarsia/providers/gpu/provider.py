@@ -40,6 +40,10 @@ class GpuExecutionProvider(ExecutionProvider):
             return ""
 
     @classmethod
+    def emulated(cls) -> bool:
+        return all(device.software for device in cls.devices())
+
+    @classmethod
     def missing_for(cls, options: Any) -> str:
         return cls.unavailable() or no_such_device(options.device_id, cls.devices())
 
