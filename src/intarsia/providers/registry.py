@@ -209,7 +209,8 @@ def _import(source: Any) -> Any:
 def get_available_providers() -> list[str]:
     """Names of the providers that work on this machine, in order of priority. One that is installed but cannot be loaded is
     left out with a warning in the log; one whose devices a driver emulates on the CPU comes after the CPU's own."""
-    names, behind = [], []
+    names: list[str] = []
+    behind: list[str] = []
     for name in _names():
         emulated = False
         try:
