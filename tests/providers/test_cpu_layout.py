@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-from cpu_models import check, kernels, model_of, normal, session_of
+from cpu_models import LEVELS, check, kernels, model_of, normal, session_of
 
 from intarsia.graph.model import Graph
 
@@ -216,6 +216,54 @@ def test_normalization_by_computed_scales() -> None:
         a = Conv <pads = [1, 1, 1, 1]> (x, f)  b = InstanceNormalization(a, scale, bias)  y = Conv(b, g) }"""
     constants = {"f": normal(16, 16, 3, 3) / 12, "g": normal(16, 16, 1, 1)}
     check(text, {"x": normal(2, 16, 5, 7), "scale": normal(16), "bias": normal(16, seed=1)}, constants=constants, rtol=2e-4)
+
+
+@pytest.mark.parametrize("sizes", ["5, 7", "h, w"])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "AveragePool <kernel_shape = [80, 90], strides = [80, 90], ceil_mode = 1>",
+        "AveragePool <kernel_shape = [9, 8], strides = [9, 9], ceil_mode = 1, count_include_pad = 1>",
+        "MaxPool <kernel_shape = [9, 9], strides = [9, 9], ceil_mode = 1>",
+        "AveragePool <kernel_shape = [5, 7]>",
+    ],
+)
+def test_a_window_over_all_pixels(pool: str, sizes: str) -> None:
+    """With ceil_mode it may be larger than the image."""
+    text = f"g (float[n, 4, {sizes}] x) => (float[n, 4, a, b] y) {{ c = Conv(x, f)  y = {pool} (c) }}"
+    header = '<ir_version: 8, opset_import: ["" : 17]>'
+    constants, x = {"f": normal(4, 4, 1, 1)}, normal(2, 4, 5, 7)
+    session = check(text, {"x": x}, constants=constants, rtol=2e-5, header=header)
+    pixels = np.einsum("nchw,dc->ndhw", x, constants["f"][:, :, 0, 0])
+    whole = (np.max if pool.startswith("Max") else np.mean)(pixels, (2, 3), keepdims=True)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], whole, rtol=1e-4, atol=1e-5)
+    (program,) = session_of(text, constants, level=LEVELS[1], header=header)._model.programs
+    assert any(n.op_type.startswith("Global") for n in program.lowered.graph.nodes) == (sizes == "5, 7")
+
+
+COMPUTED = {  # the filters' sizes, attributes, what follows
+    "same": ((5, 6, 3, 3), "pads = [1, 1, 1, 1]", "y = Relu(c)"),
+    "strided": ((5, 6, 3, 2), "strides = [2, 1], pads = [1, 0, 0, 1]", "y = Relu(c)"),
+    "dilated": ((5, 6, 3, 3), "dilations = [2, 2], pads = [2, 2, 2, 2]", "y = Conv(c, f)"),
+    "pointwise": ((5, 6, 1, 1), "group = 1", "y = Conv(c, f)"),
+    "padded_to_its_size": ((5, 6, 3, 3), 'auto_pad = "SAME_UPPER"', "y = Relu(c)"),
+    "groups": ((6, 2, 3, 3), "group = 3, pads = [1, 1, 1, 1]", "y = Relu(c)"),
+}
+
+
+@pytest.mark.parametrize("bias", ["", ", b"])
+@pytest.mark.parametrize("name", COMPUTED)
+def test_convolutions_by_computed_filters(name: str, bias: str) -> None:
+    filters, attributes, tail = COMPUTED[name]
+    text = f"""g (float[n, 6, 12, 11] x, float[{", ".join(map(str, filters))}] w) => (float[n, k, h, q] y) {{
+        v = Tanh(w)  c = Conv <{attributes}> (x, v{bias})  {tail} }}"""
+    constants = {"f": normal(4, filters[0], 1, 1)} if "f)" in tail else {}
+    if bias:
+        constants["b"] = normal(filters[0])
+    feeds = [{"x": normal(n, 6, 12, 11), "w": normal(*filters)} for n in (2, 1)]
+    check(text, *feeds, constants=constants, rtol=2e-5)
+    multiplied = "MatMul" in [n.op_type for n in lowered_graph(text, constants).nodes]
+    assert multiplied == (name not in ("groups", "padded_to_its_size"))
 
 
 # --- what is fused -----------------------------------------------------------------------------------------------------

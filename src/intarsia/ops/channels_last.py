@@ -15,6 +15,7 @@ from intarsia.graph.dims import floordiv
 from intarsia.kernel import lang as k
 from intarsia.ops import nn, pooling
 from intarsia.ops.registry import REGISTRY, OpRecord, op
+from intarsia.ops.spatial import place_windows, slide
 
 DOMAIN = "intarsia.channels_last"
 OPERATORS = ("Conv", "ConvInteger", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool")
@@ -60,3 +61,15 @@ def interleave(x: k.Tensor, *, blocks: Sequence[int], begins: Sequence[int], end
     joined = k.reshape(mixed, (x.shape[0], *whole, filters * group))
     kept = [d - low - high for d, low, high in zip(whole, begins, ends, strict=True)]
     return k.strided_slice(joined, (0, *begins, 0), (1,) * (rank + 2), (x.shape[0], *kept, filters * group))
+
+
+@op("Windows", 1, domain=DOMAIN)
+def windows(
+    x: k.Tensor, *, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
+) -> k.Tensor:
+    """[N, spatial..., C] to [N, out..., kernel... * C]: what a convolution multiplies, zero outside the image."""
+    placed = place_windows(x.shape[1:-1], tuple(kernel_shape), strides, pads, dilations)
+    rank = len(kernel_shape)
+    seen = slide(to_channels_first(x), placed, 0)  # [N, C, out..., kernel...]
+    rows = k.transpose(seen, (0, *range(2, 2 + 2 * rank), 1))
+    return k.reshape(rows, (x.shape[0], *placed.out, math.prod(kernel_shape) * x.shape[-1]))

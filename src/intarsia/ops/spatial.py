@@ -72,7 +72,7 @@ def place_windows(
         else:
             before, after = explicit[i], explicit[rank + i]
             slack = extent + before + after - span
-            if isinstance(slack, int) and slack < 0:
+            if isinstance(slack, int) and slack < 0 and not (ceil_mode and slack > -steps[i]):
                 raise k.DefinitionError(
                     f"the kernel spans {span} elements of spatial axis {i}, which has {span + slack} with its pads"
                 )

@@ -163,6 +163,21 @@ def _global_average(m: Match) -> Patch | None:
     return patch.result(out, node.outputs[0])
 
 
+def _pool_of_everything(m: Match) -> Patch | None:
+    """One window that covers all pixels, as exporters write where a kernel is larger than the image (ceil_mode)."""
+    node, x, y = m.root, m.shape("x"), m.rewriter.shape(m.root.outputs[0])
+    kernel = [int(n) for n in node.attributes.get("kernel_shape", ())]
+    if x is None or y is None or len(x) not in (4, 5) or m.rewriter.dtype(node.inputs[0]) not in _FLOATS:
+        return None
+    if len([o for o in node.outputs if o]) != 1 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    if any(node.attributes.get("pads") or ()) or any(d != 1 for d in node.attributes.get("dilations") or ()):
+        return None
+    if any(not isinstance(d, int) or d == 0 or d > n for d, n in zip(x[2:], kernel, strict=True)) or any(d != 1 for d in y[2:]):
+        return None
+    return m.replace("GlobalMaxPool" if node.op_type == "MaxPool" else "GlobalAveragePool", [m["x"]])
+
+
 _SQUARE = Const(2.0)
 
 
@@ -237,5 +252,6 @@ RULES = RuleSet(
         ),
         # the mean over all spatial axes
         Rule("mean_to_pool", op("ReduceMean"), _global_average),
+        Rule("pool_of_everything", op("AveragePool|MaxPool", X), _pool_of_everything),
     ),
 )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
+_WIDEST_WINDOW = 64  # of pooling: a line of the window is written out
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
@@ -49,7 +50,7 @@ def convolution(node: Node, inference: Inference) -> Template | None:
 def pool(node: Node, inference: Inference) -> Template | None:
     """MaxPool and AveragePool."""
     made = _windowed(node, inference, Pool)
-    if made is None or len([o for o in node.outputs if o]) != 1:
+    if made is None or len([o for o in node.outputs if o]) != 1 or _kernel(node, made.types)[-1] > _WIDEST_WINDOW:
         return None
     # ceil_mode adds windows; the kernel counts like ONNX from opset 19 on, which is what older models mean too
     return made

@@ -19,7 +19,7 @@ from intarsia.ops.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.providers.cpu.byte_convolution import is_byte_convolution
-from intarsia.providers.cpu.layout_blocks import Blocks
+from intarsia.providers.cpu.layout_blocks import Blocks, has_computed_filters
 from intarsia.providers.cpu.transposed import as_convolution, is_transposed_convolution
 
 _ELEMENTWISE = frozenset(
@@ -40,7 +40,7 @@ def channels_last(inference: Inference) -> Graph | None:
     """
     graph = inference.graph
     windowed = [n for n in graph.nodes if _is_windowed(n, inference)]
-    if all(n.op_type in _POOLS for n in windowed):
+    if all(n.op_type in _POOLS for n in windowed) and not any(has_computed_filters(n, inference) for n in graph.nodes):
         return None
     return _Rewrite(inference).run()
 
@@ -94,6 +94,8 @@ class _Rewrite(Blocks):
     def _rule(self, node: Node) -> Callable[[Node], bool] | None:
         if _is_windowed(node, self.inference):
             return self._windowed
+        if has_computed_filters(node, self.inference):
+            return self._computed_filters
         if node.domain == INTEGERS and node.inputs[0] in self.twin:
             return self._elementwise
         if not node.domain and node.op_type == "Transpose":

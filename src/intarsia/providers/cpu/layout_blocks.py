@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
+from intarsia.graph.dims import is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.channels_last import DOMAIN
+from intarsia.ops.infer import Inference
 from intarsia.providers.cpu.layout_twins import Twins
 
+_PIXELS_FOR_FILTER = 4
 _MOST_MOVED = 1 << 22  # elements of filters that are put in another order
 
-_VERSIONS = {"ReduceMean": 13, "Sub": 14, "Mul": 14, "Add": 14, "Div": 14, "Sqrt": 13, "Reshape": 14}
+_VERSIONS = {
+    "ReduceMean": 13,
+    "Sub": 14,
+    "Mul": 14,
+    "Add": 14,
+    "Div": 14,
+    "Sqrt": 13,
+    "Reshape": 14,
+    "Transpose": 13,
+    "MatMul": 13,
+    "Windows": 1,
+}
+
+
+def has_computed_filters(node: Node, inference: Inference) -> bool:
+    """A convolution by filters that another node computes, few beside its pixels: as rows of a product pixels are faster."""
+    if node.domain or node.op_type != "Conv" or node.inputs[1] in inference.graph.constants:
+        return False
+    x, w, y = (inference.types.get(n) for n in (*node.inputs[:2], node.outputs[0]))
+    if not all(isinstance(t, TensorType) and t.shape is not None for t in (x, w, y)):
+        return False
+    assert isinstance(x, TensorType) and isinstance(w, TensorType) and isinstance(y, TensorType)
+    assert x.shape is not None and w.shape is not None and y.shape is not None
+    if x.dtype is not DType.FLOAT or not is_static(w.shape) or not 3 <= len(x.shape) <= 5 or not isinstance(x.shape[1], int):
+        return False
+    if int(node.attributes.get("group", 1)) != 1 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return False
+    pixels = product(y.shape[2:])
+    return not isinstance(pixels, int) or pixels >= _PIXELS_FOR_FILTER * int(w.shape[0])  # type: ignore[arg-type]
 
 
 class Blocks(Twins):
@@ -60,6 +93,23 @@ class Blocks(Twins):
         self.missing.add(output)
         return True
 
+    def _computed_filters(self, node: Node) -> bool:
+        """A product of the windows' pixels and the filters."""
+        (output,), rank = node.outputs, len(self._shape(node.inputs[0])) - 2
+        filters, channels, *kernel = (int(d) for d in self._shape(node.inputs[1]))  # type: ignore[arg-type]
+        made, source, ones = _Chain(self, node), self._last(node.inputs[0]), (1,) * rank
+        placed = {name: tuple(node.attributes.get(name) or ones) for name in ("strides", "dilations")}
+        pads = tuple(node.attributes.get("pads") or (0,) * (2 * rank))
+        if any(pads) or any(n != 1 for n in (*kernel, *placed["strides"])):
+            source = made("Windows", source, kernel_shape=tuple(kernel), pads=pads, **placed)
+        self._restore(node.inputs[1])
+        turned = made("Transpose", node.inputs[1], perm=(*range(2, rank + 2), 1, 0))
+        shape = self._constant(output, np.array([math.prod(kernel) * channels, filters], np.int64))
+        found = made("MatMul", source, made("Reshape", turned, shape))
+        self.twin[output] = made("Add", found, node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else found
+        self.missing.add(output)
+        return True
+
     def _normalization(self, node: Node) -> bool:
         """By the mean and variance of every channel, or group of channels, of an image: averages over pixels and element-wise
         nodes. The variance is that of what is left without the mean, as in the operator's definition."""
@@ -96,7 +146,7 @@ class _Chain:
         self.rewrite.nodes.append(
             Node(
                 op_type, list(inputs), [made], dict(attributes), name=f"{self.node.name} ({op_type})",
-                version=_VERSIONS[op_type], origin=self.node.origin,
+                domain=DOMAIN if op_type == "Windows" else "", version=_VERSIONS[op_type], origin=self.node.origin,
             )
         )  # fmt: skip
         return made
