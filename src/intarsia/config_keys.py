@@ -6,7 +6,6 @@ it that Intarsia does not have are accepted, so that programs run as they are; `
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
 from intarsia.errors import InvalidArgument, UnknownOption, WrongType, nearest
@@ -209,6 +208,8 @@ def check_entry(key: str, value: str, known: dict[str, ConfigKey], what: str) ->
     names = [*known, *PROPERTY_KEYS] if known is SESSION_KEYS else list(known)
     if known is SESSION_KEYS and key.startswith("ep.") and "executionprovider." in key.lower():
         return
+    import difflib
+
     if key.startswith(_FAMILIES) or difflib.get_close_matches(key, names, n=1, cutoff=0.75):
         raise UnknownOption(f"no {what} configuration entry {key!r}; {nearest(key, names)}")
     logger.warning("%s configuration entry %r is not known: it is kept and has no effect", what, key)

@@ -82,6 +82,34 @@ def test_a_process_that_ended_before_it_was_asked_is_not_missed(own: Compilers) 
     assert pids(own) != [gone]
 
 
+def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the length of the text, seven times that where LLVM's passes run over it."""
+    monkeypatch.setattr("intarsia.codegen.engine.at_once", lambda: 1)
+    order: list[str] = []
+    begun, go = threading.Event(), threading.Event()
+
+    def compiled(request: Request, owner: object = None) -> bytes:
+        order.append(request.symbol)
+        begun.set()
+        assert go.wait(60)
+        return b""
+
+    monkeypatch.setattr(own, "compiled", compiled)
+    filler = "; a comment\n" * 50
+    first, short, passes = number(1), number(2), kernel_text("passes", filler + TEXT)
+    plain, longest = (kernel_text("final", filler * n + TEXT, final=True) for n in (2, 10))
+    with Compilation(Engine(Target.host(), DiskCache(tmp_path))) as running:
+        running.begin(first)
+        assert begun.wait(60)
+        for kernel in (short, plain, passes, longest):
+            running.begin(kernel)
+        go.set()
+        assert {kernel for kernel, _ in running.results([first, short, plain, passes, longest])} == {
+            first, short, plain, passes, longest,
+        }  # fmt: skip
+    assert order == [kernel.symbol for kernel in (first, longest, passes, plain, short)]
+
+
 def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
     wanted = request(number(5))
     assert own.compiled(wanted) == compiler.compiled(wanted)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import heapq
 import itertools
 import logging
 import os
@@ -287,6 +288,8 @@ class Compilation:
         self._engine, self._optimize = engine, optimize
         self._threads = ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
         self._codes: dict[str, Future[bytes]] = {}
+        self._waiting: list[tuple[float, int, KernelText, Future[bytes]]] = []  # a heap: what takes longest is first
+        self._serial = itertools.count()
 
     def begin(self, kernel: KernelText) -> None:
         """Compile a kernel unless it is there."""
@@ -302,8 +305,20 @@ class Compilation:
             yield jobs[done], done.result()
 
     def _submit(self, kernel: KernelText) -> Future[bytes]:
-        self._codes[kernel.key] = job = self._threads.submit(self._compiled, kernel)
+        from concurrent.futures import Future
+
+        self._codes[kernel.key] = job = Future[bytes]()
+        heapq.heappush(self._waiting, (-_effort(kernel), next(self._serial), kernel, job))
+        self._threads.submit(self._compile_longest)
         return job
+
+    def _compile_longest(self) -> None:
+        """Compile what takes longest of the kernels that wait, so that the last ones to end are short."""
+        _, _, kernel, job = heapq.heappop(self._waiting)  # one call, which other threads do not come between
+        try:
+            job.set_result(self._compiled(kernel))
+        except BaseException as error:  # noqa: BLE001 # for who waits for it
+            job.set_exception(error)
 
     def _compiled(self, kernel: KernelText) -> bytes:
         target = self._engine.target
@@ -318,6 +333,11 @@ class Compilation:
         if not all(job.done() for job in self._codes.values()):
             compilers().stop(self)
         compilers().done()
+
+
+def _effort(kernel: KernelText) -> float:
+    """Roughly in proportion to the time that a kernel takes to compile: LLVM's passes take several times what the rest does."""
+    return len(kernel.ir) * (1.0 if kernel.final else 7.0)
 
 
 def _digest(text: str) -> str:

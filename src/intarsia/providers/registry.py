@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, WrongType, nearest
@@ -133,7 +133,7 @@ def _installed() -> Mapping[str, EntryPoint]:
 
 def _changed_at(folder: str) -> int:
     try:
-        return Path(folder).stat().st_mtime_ns
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 # for every folder in every start
     except OSError:
         return 0
 
