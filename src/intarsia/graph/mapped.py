@@ -21,7 +21,8 @@ def release_pages(array: np.ndarray) -> int:
             return 0
         owner = base
     origin = np.frombuffer(owner, np.uint8).ctypes.data
-    low, high = np.lib.array_utils.byte_bounds(array)
+    bounds = getattr(np, "byte_bounds", None) or np.lib.array_utils.byte_bounds  # NumPy 1, 2
+    low, high = bounds(array)
     first = -(-(low - origin) // mmap.PAGESIZE) * mmap.PAGESIZE
     last = (high - origin) // mmap.PAGESIZE * mmap.PAGESIZE
     if last <= first:
