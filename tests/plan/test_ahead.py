@@ -15,7 +15,7 @@ from intarsia import InferenceSession, SessionOptions
 from intarsia.errors import InvalidArgument
 from intarsia.plan.frame import Frame
 from intarsia.plan.segment import BoundSegment, Segment, State
-from intarsia.providers.cpu.ahead import Ahead
+from intarsia.providers.cpu.ahead import MET, Ahead
 from intarsia.providers.cpu.program import CpuProgram
 
 CACHE = """g (float[1, 1, 16] x, float[1, 2, p, 8] a, float[1, 2, p, 8] b)
@@ -112,6 +112,50 @@ def test_results_are_those_of_an_exact_binding(
     for n, ours in zip(lengths, results, strict=True):
         for a, b in zip(ours, exact.run(None, feed(shapes(n))), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_lengths_at_random(name: str, bindings: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    text, shapes = MODELS[name]
+    lengths = [int(n) for n in np.random.default_rng(5).permutation(np.arange(2, 230))]
+    found = session(text)
+    results = [found.run(None, feed(shapes(n))) for n in lengths]
+    if name not in ("dense", "pictures"):  # other addresses by size
+        assert 2 <= bindings["ahead"] <= 4
+        assert bindings["alone"] <= 4 * MET
+    monkeypatch.setattr(Segment, "bind", Segment.bind_exactly)
+    monkeypatch.setattr(Ahead, "plan", lambda *_: None)
+    exact = session(text)
+    for n, ours in zip(lengths, results, strict=True):
+        for a, b in zip(ours, exact.run(None, feed(shapes(n))), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_lengths_far_apart_are_bound_alone(bindings: dict[str, int]) -> None:
+    found = session(MODELS["products"][0])
+    for n in (100, 2000, 700, 1300, 301, 1603, 904, 2207):
+        found.run(None, feed({"x": (n, 3)}))
+    assert bindings == {"alone": 8, "ahead": 0}
+
+
+def test_two_sizes_at_random_are_bound_alone(bindings: dict[str, int]) -> None:
+    found = session(MODELS["products"][0])
+    rng = np.random.default_rng(6)
+    for _ in range(40):
+        n, m = rng.integers(2, 40, 2)
+        found.run(None, feed({"x": (int(n), int(m))}))
+    assert bindings["ahead"] == 0
+
+
+def test_other_sizes_between_do_not_keep_a_line_from_being_found(bindings: dict[str, int]) -> None:
+    found = session(MODELS["products"][0])
+    lengths = [int(n) for n in np.random.default_rng(7).permutation(np.arange(2, 100))]
+    for i, n in enumerate(lengths):
+        found.run(None, feed({"x": (n, 7)}))
+        if i % 3 == 2:
+            found.run(None, feed({"x": (n, 5)}))
+    assert bindings["ahead"] >= 2
+    assert bindings["alone"] <= 40
 
 
 @pytest.mark.parametrize("name", ["products", "views", "cache"])
