@@ -261,13 +261,20 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
 
 
 def _check_outputs(graph: Graph) -> None:
-    """Raise InvalidGraph where a graph output has another element type than the model declares."""
+    """Raise InvalidGraph where a graph output has another element type than the model declares.
+
+    Among floating-point types it is a warning: converters declare double where operators of ai.onnx.ml give float.
+    """
     for value in graph.outputs:
         declared, found = value.type, graph.types.get(value.name)
         if not isinstance(declared, TensorType) or not isinstance(found, TensorType) or declared.dtype is found.dtype:
             continue
-        if DType.UNDEFINED not in (declared.dtype, found.dtype):
-            raise InvalidGraph(
-                f"Type Error: Type (tensor({declared.dtype.onnx_name})) of output {value.name!r} of graph {graph.name!r} does "
-                f"not match the type that its node gives, (tensor({found.dtype.onnx_name})): correct the model's output"
-            )
+        if DType.UNDEFINED in (declared.dtype, found.dtype):
+            continue
+        message = (
+            f"Type Error: Type (tensor({declared.dtype.onnx_name})) of output {value.name!r} of graph {graph.name!r} does "
+            f"not match the type that its node gives, (tensor({found.dtype.onnx_name})): correct the model's output"
+        )
+        if not (declared.dtype.is_floating and found.dtype.is_floating):
+            raise InvalidGraph(message)
+        logger.warning("%s", message)

@@ -297,7 +297,7 @@ def test_definition_errors(op: str, attributes: dict[str, Any], message: str) ->
 ])  # fmt: skip
 def test_run_errors(op: str, x: np.ndarray, attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(IntarsiaError, match=message):
-        ours(model_of(op, {"X": x}, {"Y": F}, **attributes), {"X": x})
+        ours(model_of(op, {"X": x}, {"Y": TensorProto.UNDEFINED}, **attributes), {"X": x})
 
 
 @pytest.mark.parametrize(("op", "kind", "attributes", "feed", "message"), [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from intarsia.plan.arena import ALIGNMENT, align, place
@@ -11,6 +11,7 @@ from intarsia.plan.arena import ALIGNMENT, align, place
 LIFETIME = st.tuples(st.integers(0, 3000), st.integers(0, 12), st.integers(0, 6)).map(lambda t: (t[0], t[1], t[1] + t[2]))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(LIFETIME, max_size=24))
 def test_live_buffers_do_not_overlap(lifetimes: list[tuple[int, int, int]]) -> None:
     offsets, total = place(lifetimes)
@@ -23,6 +24,7 @@ def test_live_buffers_do_not_overlap(lifetimes: list[tuple[int, int, int]]) -> N
             assert apart or a_end <= b or b_end <= a
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=12))
 def test_a_chain_needs_two_neighbours_at_a_time(sizes: list[int]) -> None:
     """Each buffer lives for its own step and the next: at least the largest pair, at most twice that."""

@@ -61,6 +61,13 @@ class TestModels:
         with pytest.raises(InvalidGraph, match=r"Type \(tensor\(int64\)\) of output 'Y' .* gives, \(tensor\(float\)\)"):
             ort.InferenceSession(data)
 
+    def test_declared_type_of_an_output_among_floats(self, caplog: pytest.LogCaptureFixture) -> None:
+        data = model(helper.make_node("Relu", ["X"], ["Y"]), {"X": (FLOAT, [2])}, TensorProto.DOUBLE)
+        with caplog.at_level("WARNING", "intarsia"):
+            found = ort.InferenceSession(data)
+        assert "does not match the type that its node gives, (tensor(float))" in caplog.text
+        assert found.run(None, {"X": np.ones(2, np.float32)})[0].dtype == np.float32
+
     @pytest.mark.parametrize("op", ["Relu", "Neg"])
     def test_numbers_only(self, op: str) -> None:
         with pytest.raises(InvalidGraph, match="of strings is not defined"):
