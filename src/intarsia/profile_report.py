@@ -198,11 +198,16 @@ class ProfileReport:
 
 def _cells(row: Row) -> tuple[str, ...]:
     seconds = row.milliseconds / 1e3 or 1.0
-    reached = ["" if part is None else f"{100 * part:.0f} %" for part in (row.roofline, row.best_roofline)]
+    reached = roofline_cells(row)
     return (
         row.name, f"{row.calls:g}", f"{row.milliseconds:.4f}", f"{100 * row.share:.1f} %", f"{row.flop / 1e9:.4f}",
         f"{row.nbytes / 1e6:.3f}", f"{row.flop / seconds / 1e9:.1f}", f"{row.nbytes / seconds / 1e9:.1f}", *reached,
     )  # fmt: skip
+
+
+def roofline_cells(row: Row) -> list[str]:
+    """A row's shares of the roofline as text, on average and at best; "" where they are not known."""
+    return ["" if part is None else f"{100 * part:.0f} %" for part in (row.roofline, row.best_roofline)]
 
 
 def layer_of(name: str, depth: int = 0) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class SizeCondition:
+class SizeCondition(NamedTuple):
     """`holds(left, right)` of two sizes, as the value `name` of a graph says it (or its contrary)."""
 
     name: str

@@ -65,6 +65,7 @@ def report_roofline(
     model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str], timing: Timing
 ) -> None:
     """Measure the machine's peaks and print the model's share of them, and that of its heaviest steps."""
+    from intarsia.profile_report import roofline_cells
     from intarsia.runtime.roofline import roofline
 
     with working("measuring the machine"):
@@ -81,7 +82,7 @@ def report_roofline(
     rows = [
         (
             row.name, f"{row.calls:g}", f"{row.milliseconds:.3f}", f"{100 * row.share:.1f} %",
-            *("" if part is None else f"{100 * part:.0f} %" for part in (row.roofline, row.best_roofline)),
+            *roofline_cells(row),
         )
         for row in found.by_kernel()[:_HEAVIEST]
     ]  # fmt: skip

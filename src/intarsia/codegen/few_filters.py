@@ -73,23 +73,11 @@ class FewFilters(Window):
         super().__init__(spec, target)
         self.filters = spec.filters
         self.pixels = max(1, min(_MOST_PIXELS, _SUMS // self.filters))
+        self.loose = 0
 
     def _unit(self, unit: Value) -> None:
         self._place(unit)
         self._channels(self.body.i(0), None)
-
-    def _pixels_either(self, channel: Value, column: Value, start: Value) -> None:
-        """All pixels that the outputs see lie inside, or each is looked at."""
-        body, v = self.body, self.v
-        inside = body.b.and_(
-            body.b.and_(body.less(-1, start), body.less(body.add(start, self.reach), v["width"])),
-            body.less(body.add(column, self.pixels - 1), v["out_width"]),
-        )
-        with body.either(inside) as (complete, partial):
-            with complete:
-                self._pixels(channel, column, start, None, guarded=False)
-            with partial:
-                self._pixels(channel, column, start, None, guarded=True)
 
     def _sums(self) -> list[Value]:
         return [self._initial()] * (self.pixels * self.filters)

@@ -139,6 +139,7 @@ class Window:
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
         self.pixels = PIXELS
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
+        self.loose = self.halo  # pixels at either end of those that outputs see which may lie outside in the fast case, too
         self.light = spec.operation != "average" and (spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT)
 
     @property
@@ -246,10 +247,10 @@ class Window:
                 self._pixels_either(channel, column, start)
 
     def _pixels_either(self, channel: Value, column: Value, start: Value) -> None:
-        """Where all seven outputs exist, only a window's halo can lie outside; else any position and some outputs."""
+        """Where all outputs exist, only `loose` pixels at the ends can lie outside; else any position and some outputs."""
         body, v = self.body, self.v
         inside = body.b.and_(
-            body.b.and_(body.less(-1 - self.halo, start), body.less(body.add(start, self.reach - self.halo), v["width"])),
+            body.b.and_(body.less(-1 - self.loose, start), body.less(body.add(start, self.reach - self.loose), v["width"])),
             body.less(body.add(column, self.pixels - 1), v["out_width"]),
         )
         with body.either(inside) as (complete, partial):
@@ -291,7 +292,7 @@ class Window:
             if at not in loaded:
                 x = body.add(start, at)
                 pointer = body.at(row, body.mul(x, v["x_pixel"]))
-                if guarded or at < self.halo or at > self.reach - self.halo:
+                if guarded or at < self.loose or at > self.reach - self.loose:
                     pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
                 loaded[at] = self._load(pointer, mask)
             return loaded[at]

@@ -462,10 +462,7 @@ class Frame:
         if len(given) != asked.count or any(given[j] != a for j, a in asked.refs):
             return False
         for column, j in enumerate(asked.numbers):
-            x = given[j]
-            if isinstance(x, np.ndarray):
-                kept.append(x)
-                x = int(x.ctypes.data)
+            x = _word(given[j], kept)
             if type(x) is not int and not isinstance(x, Numbers):
                 return False
             numbers[which, column] = x.values if isinstance(x, Numbers) else x
@@ -493,11 +490,7 @@ class Frame:
             if len(given) != asked.count or any(given[j] != a for j, a in asked.refs):
                 self.other_addresses = True
                 return None
-            numbers = [given[j] for j in asked.numbers]
-            for at, x in enumerate(numbers):
-                if isinstance(x, np.ndarray):
-                    kept.append(x)
-                    numbers[at] = int(x.ctypes.data)
+            numbers = [_word(given[j], kept) for j in asked.numbers]
             if not all(type(x) is int for x in numbers):
                 return None
             words[places] = np.array(numbers, np.int64)
@@ -550,6 +543,14 @@ def _sizes_of(env: Mapping[str, int], known: dict[Dim, int] | None = None) -> Ca
         return value
 
     return size
+
+
+def _word(x: Any, kept: list[np.ndarray]) -> Any:
+    """An argument as a word has it: of a table the address, for as long as `kept` has the table."""
+    if isinstance(x, np.ndarray):
+        kept.append(x)
+        return int(x.ctypes.data)
+    return x
 
 
 def holds(kind: str, left: int, right: int) -> bool:

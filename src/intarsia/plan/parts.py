@@ -140,7 +140,7 @@ class PartsState(State):
         self.bound, self._base, self._alone = bound, self.lease.address, None
         self.status = np.zeros(len(segment.steps), np.int64)
         self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
-        self.timed: list[tuple[BoundSegment, np.ndarray]] = []  # of the last run, by pass
+        self.timed: list[tuple[BoundSegment, np.ndarray]] = []
         self.times = None
         span = _Span(self.lease, bound.between)
         self.states = [

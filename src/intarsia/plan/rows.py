@@ -51,8 +51,7 @@ class Stretch(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True)
-class Traffic:
+class Traffic(NamedTuple):
     """What steps move, in bytes of the whole batch.
 
     Attributes:
@@ -67,9 +66,10 @@ class Traffic:
     work: np.ndarray
 
 
-def is_large(bound: BoundSegment, rows: Rows, env: Mapping[str, int], threads: int) -> bool:
+def is_large(bound: BoundSegment, env: Mapping[str, int], threads: int) -> bool:
     """Whether a bound segment may be worth parts: its batch is more than a row, and more than the caches hold."""
-    return bound.arena_nbytes > CACHE_NBYTES * threads and env.get(rows.symbol, 0) > 1
+    rows = bound.segment.rows
+    return rows is not None and bound.arena_nbytes > CACHE_NBYTES * threads and env.get(rows.symbol, 0) > 1
 
 
 def candidates(count: int) -> list[int]:

@@ -12,7 +12,7 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -424,7 +424,17 @@ class BoundSegment:
 
 
 class State:
-    """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table."""
+    """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table.
+
+    Attributes:
+        timed: of a segment that goes in parts, the times of the last run's, in place of `times`.
+    """
+
+    timed: Sequence[tuple[BoundSegment, np.ndarray]] = ()
+
+    def run(self, call: Callable[[int], int]) -> int:
+        """Run the segment by `call`, which takes the address of a call's words and returns its status."""
+        return call(self.block_address)
 
     def __init__(
         self, bound: BoundSegment, timed: bool = False, lease: Lease | None = None, status: np.ndarray | None = None

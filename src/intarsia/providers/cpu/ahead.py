@@ -165,7 +165,7 @@ def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]]) -> P
     bound = None if shapes is None else segment.bind_ahead(envs, threads)
     if bound is None or shapes is None:
         return None
-    if segment.rows is not None and is_large(bound[-1], segment.rows, envs[-1], threads):
+    if is_large(bound[-1], envs[-1], threads):
         return None  # they may be worth parts
     names = program.inputs
     return {

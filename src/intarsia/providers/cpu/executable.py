@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -128,10 +129,15 @@ class Executable:
 
     def learn(self, name: str, value: object, env: dict[str, int]) -> None:
         """Sizes (and elements) of a value that is there now."""
-        if not isinstance(value, np.ndarray):
-            return
-        for symbol, axis in self.learned.get(name, ()):
-            if axis < 0:
-                env[symbol] = int(value.reshape(-1)[-1 - axis])
-            elif axis < value.ndim:
-                env.setdefault(symbol, value.shape[axis])
+        learn(self.learned.get(name, ()), value, env)
+
+
+def learn(entries: Sequence[tuple[str, int]], value: object, env: dict[str, int]) -> None:
+    """Note what a value says of sizes: symbols with the axis whose size each is, or -1 - i for element i."""
+    if not isinstance(value, np.ndarray):
+        return
+    for symbol, axis in entries:
+        if axis < 0:
+            env[symbol] = int(value.item(-1 - axis))
+        elif axis < value.ndim:
+            env.setdefault(symbol, value.shape[axis])

@@ -32,7 +32,6 @@ from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Un
 from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.plans import Plan
-from intarsia.providers.cpu.sized_line import SizedLine
 from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count, whole_step
 from intarsia.runtime.threads import PoolSettings
 
@@ -183,6 +182,8 @@ class CpuProgram(Program):
         made = None if plan.branch is None else plan.branch.run(self, inputs, run)
         if made is None:
             if plan.sized is None:
+                from intarsia.providers.cpu.sized_line import SizedLine
+
                 plan.sized = SizedLine(self, plan.units, plan.env)
             made = plan.sized.run(inputs, run)
             if not self._lends:
@@ -218,14 +219,16 @@ class CpuProgram(Program):
             externals[i] = address_of(y)
             results.append(y)
             i += 1
-        if bound.parted:
-            self._run_parts(bound, state, run)
-        elif run is None:
-            self.pool.run_block(state.block_address)
-        else:
+        if run is not None:
             self._run_watched(bound, state, run)
+        elif bound.parted:
+            state.run(self.pool.run_block)
+        else:
+            self.pool.run_block(state.block_address)
         if state.times is not None:
             self._report_times(bound, state.times)
+        for part, times in state.timed:
+            self._report_times(part, times)
         if bound.checked and state.status.tobytes() != bound.unset:
             self.report_status(bound.segment, state.status)
         bound.release(state)
@@ -235,29 +238,13 @@ class CpuProgram(Program):
         """Run a segment that leaves between two steps once the caller's flag is set."""
         state.watch(run.flag_address)
         try:
-            status = self.pool.run_block(state.block_address)
+            status = state.run(self.pool.run_block)
         finally:
             state.watch(0)
         if status == TERMINATED:
             state.cut_short()
             bound.release(state)
             raise run.stopped()
-
-    def _run_parts(self, bound: BoundSegment, state: Any, run: RunContext | None) -> None:
-        """Run a segment part by part; leave between two steps once the caller's flag is set."""
-        if run is not None:
-            state.watch(run.flag_address)
-        try:
-            status = state.run(self.pool.run_block)
-        finally:
-            if run is not None:
-                state.watch(0)
-        if status == TERMINATED and run is not None:
-            state.cut_short()
-            bound.release(state)
-            raise run.stopped()
-        for part, times in state.timed:
-            self._report_times(part, times)
 
     def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
         from intarsia.providers.cpu.layout_twins import original_name
@@ -373,7 +360,7 @@ class CpuProgram(Program):
     def in_parts(self, bound: BoundSegment, env: Mapping[str, int]) -> BoundSegment:
         """The same in parts of its batch, where these stay in the caches and all of it does not."""
         rows, threads = bound.segment.rows, self.pool.num_threads
-        if rows is None or not is_large(bound, rows, env, threads):
+        if rows is None or not is_large(bound, env, threads):
             return bound
         from intarsia.plan.parts import bound_parts
 

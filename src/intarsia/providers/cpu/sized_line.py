@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.graph.dims import Shape
 from intarsia.plan.results import copied
 from intarsia.plan.segment import BoundSegment, Segment
-from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit, learn
 from intarsia.providers.cpu.line import view_shape
 
 if TYPE_CHECKING:
@@ -115,14 +115,3 @@ class SizedLine:
                 value = value if view is None else value.reshape(view_shape(name, value.shape, view, env))
                 results[at] = copied(value) if shared else value
         return results
-
-
-def learn(entries: Sequence[tuple[str, int]], value: Any, env: dict[str, int]) -> None:
-    """Note sizes (and elements) of a value that is there now."""
-    if not isinstance(value, np.ndarray):
-        return
-    for symbol, axis in entries:
-        if axis < 0:
-            env[symbol] = int(value.item(-1 - axis))
-        elif axis < value.ndim:
-            env.setdefault(symbol, value.shape[axis])

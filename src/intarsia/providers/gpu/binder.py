@@ -23,7 +23,7 @@ from intarsia.kernel.lang import DefinitionError, Tensor, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
-from intarsia.providers.gpu.plan import Constants, Plan, described
+from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry, rewritten
 
@@ -141,7 +141,7 @@ class Work:
         slices = {n: self._constant(n) for n in read if n in self.leaves or n in self.cut.tables}
         for name in read & set(self.cut.prepared):
             how = self.cut.prepared[name]
-            slices[name] = self.constants.prepared(name, how, self.leaves[_source(how)][0])
+            slices[name] = self.constants.prepared(name, how, self.leaves[leaf_of(how)][0])
         return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions, self.libraries)
 
     def kept_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
@@ -160,7 +160,7 @@ class Work:
     def kept_prepared(self) -> dict[str, tuple[Tensor, str]]:
         """What launches read that is computed of constants: how, and of which."""
         read = {n for job in self.cut.jobs for n in job.reads}
-        return {n: (t, _source(t).removeprefix(_CONSTANT)) for n, t in self.cut.prepared.items() if n in read}
+        return {n: (t, leaf_of(t).removeprefix(_CONSTANT)) for n, t in self.cut.prepared.items() if n in read}
 
     def _constant(self, leaf: str) -> Slice:
         if leaf in self.cut.tables:
@@ -360,12 +360,6 @@ def _plain(dtype: DType) -> Any:
     return np.float32 if dtype.is_floating and dtype is not DType.DOUBLE else bool if dtype is DType.BOOL else (
         dtype.numpy if dtype is DType.DOUBLE else np.uint64 if dtype is DType.UINT64 else np.int64
     )  # fmt: skip
-
-
-def _source(how: Tensor) -> str:
-    """The one leaf that an expression reads."""
-    (leaf,) = {t.attrs[0] for t in walk([how]) if t.prim == "input"}
-    return str(leaf)
 
 
 def _read_often(root: Tensor) -> set[int]:

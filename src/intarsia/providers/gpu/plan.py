@@ -38,6 +38,12 @@ _SCRATCH = "%scratch of "  # before the number of a launch
 _FLUSHED = 1024  # launches of a loop that are started at once
 
 
+def leaf_of(how: Tensor) -> str:
+    """The one leaf that an expression reads."""
+    (leaf,) = {t.attrs[0] for t in walk([how]) if t.prim == "input"}
+    return str(leaf)
+
+
 class Constants:
     """Constants on the device, copied when a plan first needs them."""
 
@@ -67,7 +73,7 @@ class Constants:
         return self.made(name, lambda: self._computed(how, source))
 
     def _computed(self, how: Tensor, source: Constant) -> Slice:
-        (leaf,) = {t.attrs[0] for t in walk([how]) if t.prim == "input"}
+        leaf = leaf_of(how)
         cut = Cut(self.gpu.dialect)
         cut.stored[leaf] = (source.dtype, source.shape)
         cut.store(cut.settle(how), "made")
