@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 from half_models import write_half
+from torch_peer import call_of, families
 
 from intarsia.cli.timing import Runner, interleave
 from models import feeds_of, geometric_mean, print_table
@@ -118,16 +119,6 @@ def onnxruntime(work: Work, provider: str = "") -> Runner:
     return bound(session, "tensorrt" if options.keys() & {"trt_fp16_enable"} else "onnxruntime", work, onnxruntime)
 
 
-def families() -> Any:
-    """tests/models/export.py, which builds the models. Raises ImportError without torch and transformers."""
-    folder = str(Path(__file__).parents[1] / "tests" / "models")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    import export
-
-    return export
-
-
 def torch(work: Work, compiled: bool = False) -> Runner:
     import torch
 
@@ -137,17 +128,12 @@ def torch(work: Work, compiled: bool = False) -> Runner:
             f"torch {torch.__version__} finds no GPU here: its own processor's times would not belong in this table"
         )
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = work.precision == "tf32"
-    dtype = torch.float16 if work.precision == "float16" else torch.float32
-    module = families().FAMILIES[work.name](False).model.eval().to(device, dtype)
-    if compiled:
-        module = torch.compile(module)
-    inputs = [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in work.feeds.values()]
+    call = call_of(work.name, work.feeds, compiled, device, "float16" if work.precision == "float16" else "float32")
     allowed = work.precision == "tf32"
 
     def run() -> Sequence[Any]:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = allowed
-        with torch.inference_mode():
-            module(*inputs)
+        call()
         if device == "cuda":
             torch.cuda.synchronize()
         return ()

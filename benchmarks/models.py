@@ -1,4 +1,4 @@
-"""Models in Intarsia beside onnxruntime and OpenVINO: python benchmarks/models.py FOLDER [--what run,create,import,memory]
+"""Models in Intarsia beside its peers: python benchmarks/models.py FOLDER [--what run,create,import,memory] [--compare PEERS]
 
 FOLDER holds NAME.onnx with NAME.npz (`in_*` inputs), as tests/models/export.py writes them.
 benchmarks/README.md says how it measures.
@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import torch_peer
 
 from intarsia.cli.timing import Runner, intarsia_runner, interleave, largest_difference, peer_runner
 
@@ -26,6 +27,8 @@ ENTRANCE = {
     "intarsia": "from intarsia import InferenceSession",
     "onnxruntime": "from onnxruntime import InferenceSession",
     "openvino": "from openvino import Core",
+    "torch": "import torch",
+    "torch.compile": "import torch",
 }
 
 
@@ -38,6 +41,8 @@ def create(runtime: str, model: Path, threads: int, config: Sequence[str] = ()) 
     feeds = feeds_of(model)
     if runtime == "intarsia":
         return intarsia_runner(model, feeds, threads, config=config)
+    if runtime in ("torch", "torch.compile"):
+        return torch_peer.runner(model.stem, feeds, threads, compiled=runtime == "torch.compile")
     return peer_runner(runtime, model, feeds, threads)
 
 
@@ -173,7 +178,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", help="models to measure (default: all in the folder)")
     parser.add_argument("--what", default="run", help=f"separated by commas: {', '.join(MEASURES)}")
-    parser.add_argument("--against", default="onnxruntime,openvino", help="peers, separated by commas; '' for none")
+    peers = ", ".join(name for name in ENTRANCE if name != "intarsia")
+    parser.add_argument("--compare", default="onnxruntime,openvino", help=f"separated by commas: {peers}; '' for none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=100, help="timed runs of each")
     parser.add_argument("--seconds", type=float, default=30.0, help="per model, about")
@@ -187,7 +193,9 @@ def main() -> None:
     what = options.what.split(",")
     if unknown := set(what) - set(MEASURES):
         parser.error(f"--what: unknown {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
-    runtimes = ["intarsia", *filter(None, options.against.split(","))]
+    runtimes = ["intarsia", *filter(None, options.compare.split(","))]
+    if unknown := set(runtimes) - set(ENTRANCE):
+        parser.error(f"--compare: unknown {', '.join(sorted(unknown))}; there are {peers}")
     for name in what:
         MEASURES[name](models, runtimes, options)
 

@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=list(MODELS), help=f"models (default: {', '.join(MODELS)})")
     parser.add_argument("--formats", default="qdq,dynamic", help=f"separated by commas: {', '.join(FORMATS)}")
-    parser.add_argument("--against", default="onnxruntime,openvino", help="peers, separated by commas; '' for none")
+    parser.add_argument("--compare", default="onnxruntime,openvino", help="peers, separated by commas; '' for none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=100, help="timed runs of each")
     parser.add_argument("--seconds", type=float, default=30.0, help="per model, about")
@@ -99,7 +99,7 @@ def main() -> None:
 
 def _measure(options: argparse.Namespace, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    peers = [p for p in options.against.split(",") if p]
+    peers = [p for p in options.compare.split(",") if p]
     groups: dict[tuple[str, ...], list[Path]] = {}
     for name in options.names:
         for form in options.formats.split(","):

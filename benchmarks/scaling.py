@@ -46,7 +46,7 @@ def runners(point: Point, peers: Sequence[str], threads: int) -> list[Runner]:
 
 def medians(point: Point, threads: int, options: argparse.Namespace) -> list[float]:
     """Milliseconds of a run, Intarsia's first."""
-    made = runners(point, options.against, threads)
+    made = runners(point, options.compare, threads)
     return [t.median for t in interleave(made, options.runs, options.seconds)]
 
 
@@ -57,7 +57,7 @@ def table(title: str, per: str, points: Sequence[Point], options: argparse.Names
         times = medians(point, options.threads, options)
         ratios = [f"{t / times[0]:.2f}" for t in times[1:]]
         rows.append([point.name, *(f"{t:.3f}" for t in times), f"{times[0] / point.amount:.4f}", *ratios])
-    peers = options.against
+    peers = options.compare
     columns = ["", "intarsia ms", *(f"{p} ms" for p in peers), f"intarsia ms per {per}", *(f"{p} / intarsia" for p in peers)]
     print_table(f"{title}, {options.threads} threads", columns, rows)
 
@@ -135,11 +135,11 @@ def by_threads(options: argparse.Namespace, _: Path) -> None:
     for name in options.names or THREADS:
         path = options.models / f"{name}.onnx"
         point = Point(name, 1, path, feeds_of(path))
-        made = [*runners(point, options.against, 1), *runners(point, options.against, 2)]  # in turn: noise hits both
+        made = [*runners(point, options.compare, 1), *runners(point, options.compare, 2)]  # in turn: noise hits both
         times = [t.median for t in interleave(made, options.runs, options.seconds)]
         one, two = times[: len(times) // 2], times[len(times) // 2 :]
         rows.append([name, *(f"{a:.3f}, {b:.3f}, {a / b:.2f}" for a, b in zip(one, two, strict=True))])
-    columns = ["model", *(f"{r} ms: 1, 2 threads, ratio" for r in ("intarsia", *options.against))]
+    columns = ["model", *(f"{r} ms: 1, 2 threads, ratio" for r in ("intarsia", *options.compare))]
     print_table("Threads", columns, rows)
 
 
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument(
         "--batches", type=lambda s: [int(n) for n in s.split(",")], default=list(BATCHES), help="for the part batch"
     )
-    parser.add_argument("--against", type=lambda s: [p for p in s.split(",") if p], default=["onnxruntime", "openvino"])
+    parser.add_argument("--compare", type=lambda s: [p for p in s.split(",") if p], default=["onnxruntime", "openvino"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=30, help="of each runtime for each point, at most")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each point, unless three runs take longer")

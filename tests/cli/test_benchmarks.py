@@ -20,7 +20,7 @@ def test_tables_of_one_model(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
     np.savez(tmp_path / "digits.npz", in_image=np.zeros((1, 1, 8, 8), np.float32), out_0=np.zeros((1, 10), np.float32))
     script = str(ROOT / "benchmarks" / "models.py")
-    call = [sys.executable, script, str(tmp_path), "--what", "run,memory", "--against", "", "--runs", "3"]
+    call = [sys.executable, script, str(tmp_path), "--what", "run,memory", "--compare", "", "--runs", "3"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "### One run, median, 2 threads" in done.stdout
@@ -35,6 +35,39 @@ def test_unknown_measure(tmp_path: Path) -> None:
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--what: unknown speed; there are run, create, import, memory" in done.stderr
+
+
+def test_torch_runs_the_exported_weights() -> None:
+    pytest.importorskip("torch", reason="the peer")
+    pytest.importorskip("transformers", reason="builds some of the models")
+    code = f"""if True:
+        import sys
+        sys.path.insert(0, {str(ROOT / "benchmarks")!r})
+        import numpy as np, tempfile, pathlib, torch_peer
+        from intarsia import InferenceSession
+        folder = pathlib.Path(tempfile.mkdtemp())
+        torch_peer.families().export("mlp_tabular", folder, small=False)
+        with np.load(folder / "mlp_tabular.npz") as kept:
+            feeds = {{k[3:]: kept[k] for k in kept if k.startswith("in_")}}
+        ours = InferenceSession(str(folder / "mlp_tabular.onnx")).run(None, feeds)
+        (theirs,) = torch_peer.runner("mlp_tabular", feeds, 1, compiled=False).run()
+        np.testing.assert_allclose(ours[0], theirs, rtol=1e-5, atol=1e-6)
+        try:
+            torch_peer.runner("other", feeds, 1, compiled=False)
+        except LookupError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "torch runs only what tests/models/export.py builds" in done.stdout
+
+
+def test_unknown_peers_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").touch()
+    call = [sys.executable, str(ROOT / "benchmarks" / "models.py"), str(tmp_path), "--compare", "onyx"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--compare: unknown onyx; there are onnxruntime, openvino, torch, torch.compile" in done.stderr
 
 
 def test_errors_against_float64(tmp_path: Path) -> None:
