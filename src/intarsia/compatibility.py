@@ -137,7 +137,7 @@ DIFFERS: dict[str, str] = {
     ),
     "InferenceSession.get_tuning_results": "always []",
     "InferenceSession.set_tuning_results": "not used; an error where `error_on_invalid` is set",
-    "InferenceSession.release_captured_graph": "drops all graphs: they are kept by the memory that they use, not by number",
+    "InferenceSession.release_captured_graph": "drops all graphs: they are kept by the sizes of inputs, not by number",
     "InferenceSession.set_ep_dynamic_options": "workload type `Efficient`: one thread; other keys have no effect",
     "SessionOptions.add_session_config_entry": "a key that looks like a known one but is none raises `UnknownOption`",
     "SessionOptions.add_free_dimension_override_by_name": "a dimension that the model does not have is an error",

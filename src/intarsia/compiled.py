@@ -269,6 +269,8 @@ def compile_model(
     done: dict[tuple[str, tuple[int, ...]], Program] = {}
     while True:
         split = partition(graph, providers, options, failed)
+        for provider in providers:
+            provider.divided(split)
         try:
             return CompiledModel(split, list(_compiled(split.parts, context, done)), profile)
         except _CompileFailure as failure:

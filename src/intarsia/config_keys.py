@@ -176,7 +176,7 @@ RUN_KEYS: dict[str, ConfigKey] = {
         "devices whose memory for intermediate tensors is given back after the run: 'cpu:0;gpu:0'", effect=True
     ),
     "disable_synchronize_execution_providers": _flag("0", "do not wait for devices at the end of the run"),
-    "gpu_graph_id": _int("0", "which captured graph; -1: none"),
+    "gpu_graph_id": _int("0", "-1: this run starts launches one by one, whatever graphs there are", effect=True),
     "qnn.htp_perf_mode": _text("Qualcomm"),
     "qnn.htp_perf_mode_post_run": _text("Qualcomm"),
     "qnn.rpc_control_latency": _text("Qualcomm"),

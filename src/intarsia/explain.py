@@ -48,6 +48,7 @@ SUGGESTIONS: dict[str, str] = {
     "library-cost": "nothing: kernels of the provider's own are as fast",
     "library-shape": "give its operands as whole tensors of one type: a library takes strides, not gathers",
     "library-declined": "see the library's reason; another version, type or size may be offered",
+    "graph": "nothing, if what the host reads there is what the model is about; else see docs/providers.md, graphs of launches",
     "not-claimed": "place the node with 'partition.place', or leave it to the next provider",
 }
 """What to do about the framework's own codes."""
@@ -91,7 +92,8 @@ class Explanation:
     """Prints itself as a table; `to_dict` and `to_json` give the same as data, `to_html` as a page to look through.
 
     `copies` and `copied_nbytes`: how many values cross between memories in one run, and their bytes (sizes that only a run
-    knows are assumed to be 32). `choice`: with providers="auto", what was measured and chosen.
+    knows are assumed to be 32). `choice`: with providers="auto", what was measured and chosen. `remarks`: what providers say of
+    the runs so far: graphs of launches, and what prevents them.
     """
 
     nodes: tuple[NodeExplanation, ...]
@@ -100,6 +102,7 @@ class Explanation:
     copies: int = 0
     copied_nbytes: int = 0
     choice: str = ""
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, model_nodes: Sequence[tuple[str, str]], compiled: CompiledModel, providers: Sequence[str]) -> Explanation:
@@ -125,7 +128,10 @@ class Explanation:
         alive = {name for row in rows for name in (*row.origin, row.name)}
         rows += [NodeExplanation(name, op, (name,), "", "folded", "", "", {}) for name, op in model_nodes if name not in alive]
         moved = sum(not copy.shape_only for copy in split.copies)
-        return cls(tuple(rows), tuple(map(str, split.steps)), tuple(providers), moved, split.copied_nbytes)
+        said = tuple(dict.fromkeys(line for program in compiled.programs for line in program.remarks()))
+        return cls(
+            tuple(rows), tuple(map(str, split.steps)), tuple(providers), moved, split.copied_nbytes, remarks=said
+        )  # fmt: skip
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -145,12 +151,13 @@ class Explanation:
         moved = [f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run"] if self.copies else []
         steps = (f"{i}. {s}" for i, s in enumerate(self.steps, 1))
         chosen = ["", self.choice] if self.choice else []
-        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *chosen])
+        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *self.remarks, *chosen])
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "providers": list(self.providers), "copies": self.copies, "copied_nbytes": self.copied_nbytes,
-            "choice": self.choice, "steps": list(self.steps), "nodes": [asdict(n) for n in self.nodes],
+            "choice": self.choice, "remarks": list(self.remarks), "steps": list(self.steps),
+            "nodes": [asdict(n) for n in self.nodes],
         }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:

@@ -163,8 +163,9 @@ def _reasons(node: NodeExplanation) -> str:
 
 def _steps(found: Explanation) -> str:
     items = "".join(f"<li><code>{escape(step)}</code></li>" for step in found.steps)
+    said = "".join(f"<p>{escape(line)}</p>" for line in found.remarks)
     chosen = f"<h2>providers=&quot;auto&quot;</h2><pre>{escape(found.choice)}</pre>" if found.choice else ""
-    return f"<h2>Steps of a run</h2><ol>{items}</ol>{chosen}"
+    return f"<h2>Steps of a run</h2><ol>{items}</ol>{said}{chosen}"
 
 
 def _drawings(nodes: Sequence[NodeExplanation], colours: Mapping[str, str]) -> list[str]:

@@ -84,6 +84,7 @@ class ProfileReport:
         kernels: in order of execution.
         roof: what the machine can do at most; None where it was not asked for.
         estimated: some sizes are known in a run only, and operations were counted with 32 in their place.
+        remarks: what providers say of runs: what prevents graphs of launches, say.
     """
 
     run_milliseconds: tuple[float, ...]
@@ -91,6 +92,7 @@ class ProfileReport:
     roof: Roofline | None = None
     estimated: bool = False
     trace: Profile = field(default_factory=Profile, repr=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def milliseconds(self) -> float:
@@ -168,6 +170,7 @@ class ProfileReport:
             lines.append(f"roofline: {self.roof}; more than 100 %: data came from caches, or 8-bit products")
         if self.estimated:
             lines.append("some sizes are known in a run only: operations were counted with 32 in their place")
+        lines += self.remarks
         for title, rows in self._tables(depth).items():
             if rows:
                 shown = rows[:top] if top else rows
@@ -183,7 +186,8 @@ class ProfileReport:
         """Everything but the trace."""
         return {
             "run_milliseconds": list(self.run_milliseconds), "milliseconds": self.milliseconds,
-            "estimated": self.estimated, "roofline": asdict(self.roof) if self.roof is not None else None,
+            "estimated": self.estimated, "remarks": list(self.remarks),
+            "roofline": asdict(self.roof) if self.roof is not None else None,
             "kernels": [asdict(kernel) for kernel in self.kernels],
             **{title.replace(" ", "_"): [asdict(row) for row in rows] for title, rows in self._tables().items()},
         }  # fmt: skip
@@ -246,7 +250,8 @@ def measure(
     split = model.partition
     reader = _Reader(split, _sizes(split.graph, inputs))
     kernels = reader.kernels(spans, faster)
-    return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace)
+    said = tuple(dict.fromkeys(line for program in model.programs for line in program.remarks()))
+    return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace, said)
 
 
 def _sizes(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:

@@ -394,10 +394,10 @@ class SessionApi(SessionReports):
         return 1, options.use_deterministic_compute, {**entries, "session.intra_op.allow_spinning": "0"}
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
-        """Let providers drop the graphs of launches that they captured ("enable_cuda_graph"): later runs capture anew.
+        """Let providers drop the graphs that launches have become (see "enable_cuda_graph"): later runs make new ones.
 
         Args:
-            graph_annotation_id: graphs are kept by the memory that they use, not by number: all are dropped.
+            graph_annotation_id: graphs are kept by the sizes of inputs, not by number: all are dropped.
         """
         for provider in self._maker.providers:
             provider.release_graphs()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from fake_driver import Event, Machine
+from fake_driver import Event, Executable, Graph, Machine
 
 
 class CUresult(enum.IntEnum):
@@ -36,6 +36,16 @@ class CUdevice_attribute(enum.IntEnum):
     CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y = 6
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+
+
+class KernelNode:
+    """CUDA_KERNEL_NODE_PARAMS. Names are those of the real one, see `test_cuda`."""
+
+    def __init__(self) -> None:
+        self.func: Any = None
+        self.gridDimX = self.gridDimY = self.gridDimZ = 0
+        self.blockDimX = self.blockDimY = self.blockDimZ = 0
+        self.sharedMemBytes = self.kernelParams = self.extra = 0
 
 
 OK = CUresult.CUDA_SUCCESS
@@ -165,26 +175,63 @@ class FakeCuda(Machine):
 
     # --- graphs ---
 
+    CUDA_KERNEL_NODE_PARAMS = KernelNode
+
+    def cuGraphCreate(self, flags: int) -> tuple[Any, ...]:
+        assert flags == 0
+        return self._answer("cuGraphCreate", self.handle(Graph()))
+
+    def _parameters(self, given: KernelNode) -> list[Any]:
+        grid = given.gridDimX, given.gridDimY, given.gridDimZ
+        block = given.blockDimX, given.blockDimY, given.blockDimZ
+        assert not given.sharedMemBytes and not given.extra
+        return self.kernel_node(given.func, grid, block, given.kernelParams)
+
+    def cuGraphAddKernelNode(self, graph: Any, before: list[Any], count: int, given: KernelNode) -> tuple[Any, ...]:
+        assert count == len(before)
+        return self._answer("cuGraphAddKernelNode", self.add_node(graph, before, self._parameters(given)))
+
+    def cuGraphAddChildGraphNode(self, graph: Any, before: list[Any], count: int, inner: Any) -> tuple[Any, ...]:
+        assert count == len(before)
+        return self._answer("cuGraphAddChildGraphNode", self.add_node(graph, before, self.works_of(inner)))
+
+    def cuGraphExecKernelNodeSetParams(self, executable: Any, node: Any, given: KernelNode) -> tuple[Any, ...]:
+        self.change_node(executable, node, self._parameters(given))
+        return self._answer("cuGraphExecKernelNodeSetParams")
+
+    def cuGraphExecChildGraphNodeSetParams(self, executable: Any, node: Any, inner: Any) -> tuple[Any, ...]:
+        self.change_node(executable, node, self.works_of(inner))
+        return self._answer("cuGraphExecChildGraphNodeSetParams")
+
     def cuStreamBeginCapture(self, stream: Any, mode: Any) -> tuple[Any, ...]:
         if stream == 0:
             return (CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
-        self.captured = []
+        if "cuStreamBeginCapture" not in self.failures:
+            self.begin_capture(stream)
         return self._answer("cuStreamBeginCapture")
 
     def cuStreamEndCapture(self, stream: Any) -> tuple[Any, ...]:
-        found, self.captured = self.captured, None
-        return self._answer("cuStreamEndCapture", self.handle(found))
+        return self._answer("cuStreamEndCapture", self.captured_graph())
 
     def cuGraphInstantiate(self, graph: Any, flags: int) -> tuple[Any, ...]:
-        return self._answer("cuGraphInstantiate", self.handle(self.objects[graph]))
+        if "cuGraphInstantiate" in self.failures:
+            return self._answer("cuGraphInstantiate", None)
+        made = self.instantiate(graph)
+        return self._answer("cuGraphInstantiate", made) if made else (CUresult.CUDA_ERROR_OUT_OF_MEMORY, None)
+
+    def cuGraphUpload(self, executable: Any, stream: Any) -> tuple[Any, ...]:
+        assert isinstance(self.objects[executable], Executable) and stream in self.streams
+        return self._answer("cuGraphUpload")
 
     def cuGraphDestroy(self, graph: Any) -> tuple[Any, ...]:
-        del self.objects[graph]
+        self.drop_graph(graph)
         return self._answer("cuGraphDestroy")
 
-    def cuGraphExecDestroy(self, graph: Any) -> tuple[Any, ...]:
+    def cuGraphExecDestroy(self, executable: Any) -> tuple[Any, ...]:
+        self.drop_executable(executable)
         return self._answer("cuGraphExecDestroy")
 
-    def cuGraphLaunch(self, graph: Any, stream: Any) -> tuple[Any, ...]:
-        self.start_graph(graph, stream)
+    def cuGraphLaunch(self, executable: Any, stream: Any) -> tuple[Any, ...]:
+        if "cuGraphLaunch" not in self.failures:
+            self.start_graph(executable, stream)
         return self._answer("cuGraphLaunch")

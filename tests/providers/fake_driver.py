@@ -16,6 +16,7 @@ from typing import Any
 
 ALIGNMENT = 256  # of all memory
 KERNEL_NS = 1500  # what a launch takes
+GRAPH_NBYTES = 1024  # of the device's memory for each node of a graph
 
 
 @dataclass
@@ -32,6 +33,22 @@ class Function:
 
     text: str
     kinds: list[str]
+
+
+@dataclass
+class Graph:
+    """Nodes in a row."""
+
+    nodes: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Executable:
+    """A graph that can be started: what each node does."""
+
+    graph: int
+    works: dict[int, list[Any]]
+    nbytes: int
 
 
 @dataclass
@@ -58,8 +75,10 @@ class Machine:
     captured: list[Any] | None = None
     streams: dict[int, deque[tuple[Any, ...]]] = field(default_factory=lambda: {0: deque()})
     objects: dict[int, Any] = field(default_factory=dict)
+    executables: set[int] = field(default_factory=set)
     compute: Callable[[str, list[Any], tuple[int, int, int], int], None] | None = None
     _handles: int = 1000
+    _capturing: int = 0
 
     def __post_init__(self) -> None:
         self.begin()
@@ -81,6 +100,7 @@ class Machine:
 
     def push(self, stream: int, *work: Any) -> None:
         assert self.current, "no device is the thread's"
+        assert not self.captures(stream), "a stream that is captured takes nothing else"
         self.streams[stream].append(work)
 
     def drain(self, stream: int, until: tuple[Event, int] | None = None) -> None:
@@ -126,7 +146,8 @@ class Machine:
 
     @property
     def used_nbytes(self) -> int:
-        return sum(len(b) for b in self.allocations.values())
+        graphs = sum(self.objects[e].nbytes for e in self.executables)
+        return sum(len(b) for b in self.allocations.values()) + graphs
 
     def allocate(self, nbytes: int) -> int:
         """An address; 0 where there is no memory left."""
@@ -175,8 +196,8 @@ class Machine:
         assert 0 < grid[1] < 65536 and 0 < grid[2] < 65536
         assert 0 < block[0] * block[1] * block[2] <= 1024
         work = self._work(function, grid, block[0], self.arguments(function, arguments))
-        if self.captured is not None:
-            self.captured.append(work)
+        if self.captures(stream):
+            self.captured.append(work)  # type: ignore[union-attr]
             return
         self.log.append("launch")
         self.push(stream, "do", work)
@@ -206,11 +227,75 @@ class Machine:
 
         return run
 
-    def start_graph(self, graph: int, stream: int) -> None:
-        count = len(self.objects[graph])
-        self.log.append(f"graph of {count}")
-        for work in self.objects[graph]:
-            self.push(stream, "do", work)
+    # --- graphs ---
+
+    def add_node(self, graph: int, before: list[int], works: list[Any]) -> int:
+        """Behind the nodes `before`, which are of this graph; a row of nodes is all that is asked for here."""
+        found = self.objects[graph]
+        assert isinstance(found, Graph)
+        assert before == found.nodes[-1:], f"a node behind {before}; the last one is {found.nodes[-1:]}"
+        found.nodes.append(self.handle(works))
+        return found.nodes[-1]
+
+    def kernel_node(self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: int) -> list[Any]:
+        assert block[1:] == (1, 1)
+        return [self._work(function, grid, block[0], self.arguments(function, arguments))]
+
+    def begin_capture(self, stream: int) -> None:
+        assert self.captured is None, "a capture is under way"
+        assert not self.streams[stream], "a stream that others use"
+        self.captured, self._capturing = [], stream
+
+    def captures(self, stream: int) -> bool:
+        """Whether what is started in this stream is noted."""
+        return self.captured is not None and stream == self._capturing
+
+    def captured_graph(self) -> int:
+        works, self.captured = self.captured, None
+        assert works is not None, "nothing is captured"
+        made = self.handle(Graph())
+        for work in works:
+            self.add_node(made, self.objects[made].nodes[-1:], [work])
+        return made
+
+    def works_of(self, graph: int) -> list[Any]:
+        return [work for node in self.objects[graph].nodes for work in self.objects[node]]
+
+    def instantiate(self, graph: int) -> int:
+        """0 where there is no memory left."""
+        found = self.objects[graph]
+        assert isinstance(found, Graph)
+        nbytes = GRAPH_NBYTES * len(found.nodes)
+        if self.used_nbytes + nbytes > self.memory_nbytes:
+            return 0
+        made = self.handle(Executable(graph, {node: self.objects[node] for node in found.nodes}, nbytes))
+        self.executables.add(made)
+        return made
+
+    def change_node(self, executable: int, node: int, works: list[Any]) -> None:
+        found = self.objects[executable]
+        assert node in self.objects[found.graph].nodes, "the node's graph is gone"
+        assert len(works) == len(found.works[node]), "another graph than before"
+        found.works[node] = works
+        self.log.append("change")
+
+    def start_graph(self, executable: int, stream: int) -> None:
+        found = self.objects[executable]
+        assert isinstance(found, Executable)
+        self.log.append(f"graph of {len(found.works)}")
+        for works in found.works.values():
+            for work in works:
+                self.push(stream, "do", work)
+
+    def drop_executable(self, executable: int) -> None:
+        assert isinstance(self.objects.pop(executable), Executable)
+        self.executables.remove(executable)
+
+    def drop_graph(self, graph: int) -> None:
+        for node in self.objects.pop(graph).nodes:
+            del self.objects[node]
+
+    # --- code ---
 
     def load(self, code: bytes) -> int:
         assert code[:4] == b"\x7fELF"

@@ -6,9 +6,9 @@ Every function checks that it is given what the C function takes: pointers as `c
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, ClassVar
 
-from fake_driver import Event, Machine
+from fake_driver import Event, Graph, Machine
 
 NAMES = {0: "hipSuccess", 1: "hipErrorInvalidValue", 2: "hipErrorOutOfMemory", 100: "hipErrorNoDevice",
          700: "hipErrorIllegalAddress", 900: "hipErrorStreamCaptureUnsupported"}  # fmt: skip
@@ -164,27 +164,49 @@ class FakeHip(Machine):
 
     # --- graphs ---
 
-    def hipStreamBeginCapture(self, stream: Any, mode: int) -> int:
-        if not self._pointer(stream):
-            return 900
-        self.captured = []
-        return self._error("hipStreamBeginCapture")
+    def hipGraphCreate(self, graph: Any, flags: Any) -> int:
+        assert flags.value == 0
+        return self._give("hipGraphCreate", graph, self.handle(Graph()))
 
-    def hipStreamEndCapture(self, stream: Any, graph: Any) -> int:
-        found, self.captured = self.captured, None
-        return self._give("hipStreamEndCapture", graph, self.handle(found))
+    def _parameters(self, given: Any) -> list[Any]:
+        words = KernelNode.from_buffer_copy(bytes(given._obj))
+        assert not words.extra and not words.shared
+        return self.kernel_node(words.func, tuple(words.grid), tuple(words.block), words.arguments)
+
+    def hipGraphAddKernelNode(self, node: Any, graph: Any, before: Any, count: Any, given: Any) -> int:
+        made = self.add_node(self._pointer(graph), [before[i] for i in range(count.value)], self._parameters(given))
+        return self._give("hipGraphAddKernelNode", node, made)
+
+    def hipGraphExecKernelNodeSetParams(self, executable: Any, node: Any, given: Any) -> int:
+        self.change_node(self._pointer(executable), self._pointer(node), self._parameters(given))
+        return self._error("hipGraphExecKernelNodeSetParams")
 
     def hipGraphInstantiate(self, made: Any, graph: Any, node: None, text: None, size: Any) -> int:
-        return self._give("hipGraphInstantiate", made, self.handle(self.objects[self._pointer(graph)]))
+        if "hipGraphInstantiate" in self.failures:
+            return self._error("hipGraphInstantiate")
+        found = self.instantiate(self._pointer(graph))
+        return self._give("hipGraphInstantiate", made, found) if found else OUT_OF_MEMORY
 
     def hipGraphDestroy(self, graph: Any) -> int:
-        del self.objects[self._pointer(graph)]
+        self.drop_graph(self._pointer(graph))
         return self._error("hipGraphDestroy")
 
-    def hipGraphExecDestroy(self, graph: Any) -> int:
-        del self.objects[self._pointer(graph)]
+    def hipGraphExecDestroy(self, executable: Any) -> int:
+        self.drop_executable(self._pointer(executable))
         return self._error("hipGraphExecDestroy")
 
-    def hipGraphLaunch(self, graph: Any, stream: Any) -> int:
-        self.start_graph(self._pointer(graph), self._pointer(stream))
+    def hipGraphLaunch(self, executable: Any, stream: Any) -> int:
+        if "hipGraphLaunch" not in self.failures:
+            self.start_graph(self._pointer(executable), self._pointer(stream))
         return self._error("hipGraphLaunch")
+
+
+class KernelNode(ctypes.Structure):
+    """hipKernelNodeParams as a C compiler lays it out: dim3, void**, void*, dim3, void**, unsigned int."""
+
+    _pack_ = 1
+    _fields_: ClassVar = [
+        ("block", ctypes.c_uint * 3), ("_1", ctypes.c_uint), ("extra", ctypes.c_uint64), ("func", ctypes.c_uint64),
+        ("grid", ctypes.c_uint * 3), ("_2", ctypes.c_uint), ("arguments", ctypes.c_uint64), ("shared", ctypes.c_uint),
+        ("_3", ctypes.c_uint),
+    ]  # fmt: skip

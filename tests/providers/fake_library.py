@@ -99,8 +99,8 @@ class FakeLibrary:
             return
         if (stream or 0) not in self.machine.streams:
             raise Wrong(self.bad_parameter, f"{stream} is no stream")
-        if self.machine.captured is not None:
-            self.machine.captured.append(work)
+        if self.machine.captures(stream or 0):
+            self.machine.captured.append(work)  # type: ignore[union-attr]
         else:
             self.machine.log.append("library")
             self.machine.push(stream or 0, "do", work)

@@ -23,11 +23,13 @@ const char* native_wrong(void) { return wrong; }
     }                                                                                                 \
   } while (0)
 
-typedef struct { uint32_t magic; int open; int count; int64_t work[4096]; } Graph;
+typedef struct { uint32_t magic; int count; int nodes; void* last; int64_t work[4096]; } Graph;
+typedef struct { uint32_t magic; Graph* graph; int first; int count; } Node;
+typedef struct { uint32_t magic; Graph* graph; int count; int64_t work[4096]; } Exec;
 typedef struct { uint32_t magic; int capturing; Graph* graph; } Stream;
 typedef struct { uint32_t magic; int timed; int recorded; } Event;
 typedef struct { uint32_t magic; int64_t text; } Module;
-enum { STREAM = 0x51, EVENT = 0x52, MODULE = 0x53, GRAPH = 0x54, EXEC = 0x55, CONTEXT = 0x56 };
+enum { STREAM = 0x51, EVENT = 0x52, MODULE = 0x53, GRAPH = 0x54, EXEC = 0x55, CONTEXT = 0x56, NODE = 0x57 };
 static struct { uint32_t magic; } context = {CONTEXT};
 static __thread int depth;
 static struct { CUdeviceptr at; size_t nbytes; int pinned; } blocks[65536];
@@ -196,18 +198,73 @@ CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   *graph = (CUgraph)((Stream*)stream)->graph;
   return CUDA_SUCCESS;
 }
-CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
-  CHECK(is(graph, GRAPH) && flags == 0);
-  *exec = made(sizeof(Graph), EXEC);
-  memcpy(*exec, graph, sizeof(Graph));
-  *(uint32_t*)*exec = EXEC;
+CUresult CUDAAPI cuGraphCreate(CUgraph* graph, unsigned int flags) {
+  CHECK(depth && flags == 0);
+  *graph = made(sizeof(Graph), GRAPH);
   return CUDA_SUCCESS;
 }
+// A node behind the last one: a row is all that is asked for here.
+static CUresult added(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count, const int64_t* work, int many) {
+  Graph* into = (Graph*)graph;
+  CHECK(depth && is(graph, GRAPH) && (into->last ? count == 1 && before[0] == into->last : count == 0));
+  CHECK(into->count + many <= 4096);
+  Node* made_ = made(sizeof(Node), NODE);
+  made_->graph = into, made_->first = into->count, made_->count = many;
+  memcpy(into->work + into->count, work, many * sizeof *work);
+  into->count += many, ++into->nodes, into->last = made_;
+  *node = (CUgraphNode)made_;
+  return CUDA_SUCCESS;
+}
+static int64_t recorded(const CUDA_KERNEL_NODE_PARAMS* given) {
+  int grid[4] = {(int)given->gridDimX, (int)given->gridDimY, (int)given->gridDimZ, (int)given->blockDimX};
+  return hook(RECORDED, (void*)(intptr_t)((Module*)given->func)->text, grid, given->kernelParams);
+}
+static int launchable(const CUDA_KERNEL_NODE_PARAMS* given) {
+  return given && is(given->func, MODULE) && given->kernelParams && !given->extra && !given->sharedMemBytes && given->gridDimX &&
+         given->gridDimY && given->gridDimZ && given->blockDimX && given->blockDimY == 1 && given->blockDimZ == 1;
+}
+CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                      const CUDA_KERNEL_NODE_PARAMS* given) {
+  CHECK(launchable(given));
+  int64_t work = recorded(given);
+  return added(node, graph, before, count, &work, 1);
+}
+CUresult CUDAAPI cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count, CUgraph inner) {
+  CHECK(is(inner, GRAPH) && inner != graph);
+  return added(node, graph, before, count, ((Graph*)inner)->work, ((Graph*)inner)->count);
+}
+CUresult CUDAAPI cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+  CHECK(depth && is(graph, GRAPH) && flags == 0);
+  Exec* made_ = made(sizeof(Exec), EXEC);
+  made_->graph = (Graph*)graph, made_->count = made_->graph->count;
+  memcpy(made_->work, made_->graph->work, sizeof made_->work);
+  used += 4096;
+  *exec = (CUgraphExec)made_;
+  return CUDA_SUCCESS;
+}
+static int node_of(CUgraphExec exec, CUgraphNode node) {
+  return is(exec, EXEC) && is(node, NODE) && is(((Exec*)exec)->graph, GRAPH) && ((Node*)node)->graph == ((Exec*)exec)->graph;
+}
+CUresult CUDAAPI cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* given) {
+  CHECK(depth && node_of(exec, node) && ((Node*)node)->count == 1 && launchable(given));
+  ((Exec*)exec)->work[((Node*)node)->first] = recorded(given);
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph inner) {
+  CHECK(depth && node_of(exec, node) && is(inner, GRAPH) && ((Graph*)inner)->count == ((Node*)node)->count);
+  memcpy(((Exec*)exec)->work + ((Node*)node)->first, ((Graph*)inner)->work, ((Graph*)inner)->count * sizeof(int64_t));
+  return CUDA_SUCCESS;
+}
+CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream) { CHECK(depth && is(exec, EXEC) && streams(stream)); return CUDA_SUCCESS; }
 CUresult CUDAAPI cuGraphDestroy(CUgraph graph) { CHECK(is(graph, GRAPH)); *(uint32_t*)graph = 0; return CUDA_SUCCESS; }
-CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec) { CHECK(is(exec, EXEC)); *(uint32_t*)exec = 0; return CUDA_SUCCESS; }
+CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec) {
+  CHECK(is(exec, EXEC));
+  *(uint32_t*)exec = 0, used -= 4096;
+  return CUDA_SUCCESS;
+}
 CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream) {
-  CHECK(depth && is(exec, EXEC) && is(stream, STREAM));
-  for (int i = 0; i < ((Graph*)exec)->count; ++i) hook(REPLAYED, (void*)(intptr_t)((Graph*)exec)->work[i], 0, 0);
+  CHECK(depth && is(exec, EXEC) && streams(stream));
+  for (int i = 0; i < ((Exec*)exec)->count; ++i) hook(REPLAYED, (void*)(intptr_t)((Exec*)exec)->work[i], 0, 0);
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) { *name = error ? "CUDA_ERROR" : "CUDA_SUCCESS"; return CUDA_SUCCESS; }
@@ -229,6 +286,9 @@ CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function, int versi
     {"cuStreamBeginCapture", (void*)cuStreamBeginCapture}, NAMED(cuStreamEndCapture),
     {"cuGraphInstantiate", (void*)cuGraphInstantiate}, {"cuGraphInstantiateWithFlags", (void*)cuGraphInstantiate},
     NAMED(cuGraphDestroy), NAMED(cuGraphExecDestroy), NAMED(cuGraphLaunch), NAMED(cuGetErrorName), NAMED(cuGetErrorString),
+    NAMED(cuGraphCreate), {"cuGraphAddKernelNode", (void*)cuGraphAddKernelNode}, NAMED(cuGraphAddChildGraphNode),
+    {"cuGraphExecKernelNodeSetParams", (void*)cuGraphExecKernelNodeSetParams}, NAMED(cuGraphExecChildGraphNodeSetParams),
+    {"cuGraphUpload", (void*)cuGraphUpload},
     {"cuGetProcAddress", (void*)cuGetProcAddress},
   };
   (void)version, (void)flags;

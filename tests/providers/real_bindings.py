@@ -9,6 +9,7 @@ import ctypes
 import json
 import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import cuda_emulation
@@ -16,7 +17,13 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 import intarsia
-from intarsia.device import nvrtc
+from intarsia.codegen.clike import Cut
+from intarsia.device import cuda, nvrtc
+from intarsia.device.gpu import Launch
+from intarsia.device.graphs import Recording
+from intarsia.device.libraries import LibraryProgram
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
 from intarsia.testing.cases import cases, run_case
 
 LOADED, RUN, RECORDED, REPLAYED = range(4)
@@ -81,6 +88,45 @@ def error_of(made: intarsia.InferenceSession, x: np.ndarray) -> float:
     return float(np.abs(found - powers / powers.sum(1, keepdims=True)).max())
 
 
+class Started(LibraryProgram):
+    """Launches, as a library would start them."""
+
+    title = "a library's kernels"
+
+    def __init__(self, device: Any, calls: list[Any]) -> None:
+        self.device, self.calls = device, calls
+
+    def start(self, stream: Any, addresses: np.ndarray) -> str:
+        for call in self.calls:
+            (error,) = self.device._driver.launch(call.function, call.groups, call.threads, stream, call.address)
+            if int(error):
+                return str(error)
+        return ""
+
+
+def inner_graph(x: np.ndarray) -> float:
+    """A sum by a graph inside a graph, which is captured, then captured anew for other memory."""
+    device = cuda.open_device()
+    cut = Cut(device.dialect)
+    cut.store(cut.settle(k.input("x", DType.FLOAT, x.shape) + 1.0), "y")
+    (job,) = cut.jobs
+    wrong = 0.0
+    recording: Any = None
+    for i in range(3):
+        given, made = device.write(x + i), device.write(np.zeros_like(x))
+        call = device.bind(Launch(job.kernel, device.program(job.kernel), (given, made)))
+        library = Started(device, [call, call])
+        outer = [call, replace(call, function=library, key=(id(library), call.key[1], call.groups))]
+        with device.lock, device._current():
+            if recording is None:
+                recording = Recording(device, outer, [0, 1])
+            recording.start(outer)
+        found = np.frombuffer(device.read(made, x.nbytes), np.float32).reshape(x.shape)
+        wrong = max(wrong, float(np.abs(found - (x + i + 1)).max()))
+    recording.drop()
+    return wrong
+
+
 def main() -> None:
     library, kernels = ctypes.CDLL(sys.argv[1]), Kernels()
     hook = Hook(kernels)
@@ -95,7 +141,8 @@ def main() -> None:
     answers["cases"] = [f"{name}: {wrong}" for name, wrong in found.items() if wrong]
     x = np.random.default_rng(0).standard_normal((6, 8)).astype(np.float32)
     ways: dict[str, dict[str, object]] = {
-        "plain": {}, "copies apart": {"do_copy_in_default_stream": False}, "graph": {"enable_cuda_graph": True},
+        "plain": {"enable_cuda_graph": False},
+        "copies apart": {"do_copy_in_default_stream": False}, "graph": {"enable_cuda_graph": True},
         "default stream": {"user_compute_stream": "0"}, "limit": {"gpu_mem_limit": 1 << 22},
     }  # fmt: skip
     for name, given in ways.items():
@@ -109,6 +156,7 @@ def main() -> None:
     binding.bind_output("y", "cuda", 0)
     made.run_with_iobinding(binding)
     answers["bound"] = float(np.abs(binding.copy_outputs_to_cpu()[0].sum(1) - 1).max())
+    answers["child"] = inner_graph(x)
     answers["wrong"] = library.native_wrong().decode()
     answers["errors"] = kernels.errors
     print(json.dumps(answers))

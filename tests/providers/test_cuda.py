@@ -86,6 +86,8 @@ def test_the_driver_has_the_functions_that_are_imitated() -> None:
     for kind in (fake_cuda.CUresult, fake_cuda.CUstream_flags, fake_cuda.CUevent_flags, fake_cuda.CUdevice_attribute):
         for member in kind:
             assert int(getattr(getattr(driver, kind.__name__), member.name)) == member
+    for name in vars(fake_cuda.KernelNode()):
+        assert hasattr(driver.CUDA_KERNEL_NODE_PARAMS, name), name
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_cublaslt import FakeCublasLt
-from fake_cuda import FakeCuda
+from fake_cuda import CUresult, FakeCuda
 from fake_cudnn import FakeCudnn, FakeEngine, convolved
 from fake_library import Wrong
 
@@ -25,6 +26,7 @@ from intarsia.device.cudnn import Cudnn
 
 CODE = b"\x7fELF" + bytes(80) + b"main_kernel"
 NAME = "CUDAExecutionProvider"
+FAILURE = CUresult.CUDA_ERROR_INVALID_VALUE
 DRAW = np.random.default_rng(5)
 X = DRAW.standard_normal((8, 16)).astype(np.float32)
 W = DRAW.standard_normal((16, 20)).astype(np.float32)
@@ -76,7 +78,9 @@ CONVOLVED = convolved(IMAGE.astype(np.float64), KERNEL.astype(np.float64), [(1, 
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
+    """Plans are kept for this test alone: those of a library that did not start are not those of one that did."""
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
     machine = FakeCuda()
     made = Gpu(machine, FakeCublasLt(machine), FakeCudnn(machine))
     monkeypatch.setattr(cuda, "driver", lambda: machine)
@@ -138,6 +142,49 @@ def test_calls_are_captured_and_replayed(gpu: Gpu) -> None:
     ]
     for x, found in zip(feeds, results, strict=True):
         np.testing.assert_allclose(found, np.maximum(x.astype(np.float64) @ W + BIAS, 0), rtol=1e-5, atol=1e-5)
+
+
+def test_a_captured_call_is_given_other_memory(gpu: Gpu) -> None:
+    """Its part of the graph is captured anew, the graph is the same."""
+    session = gpu.dense(enable_cuda_graph=1, use_tf32=0)
+    values = [intarsia.OrtValue.ortvalue_from_numpy(X + i, "cuda", 0) for i in range(5)]
+    found = [session.run_with_ort_values(None, {"x": value})[0].numpy() for value in values]
+    for i, y in enumerate(found):
+        np.testing.assert_allclose(y, np.maximum((X + i).astype(np.float64) @ W + BIAS, 0), rtol=1e-5, atol=1e-5)
+    assert gpu.machine.log.count("change") == 3 and gpu.machine.log.count("graph of 1") == 4
+    assert len(gpu.machine.executables) == 1 and gpu.machine.captured is None
+
+
+@pytest.mark.parametrize("when", ["capture", "later", "begin", "end"])
+def test_a_call_that_cannot_be_captured_is_named(
+    gpu: Gpu, when: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A library that waits for the device while it is captured, at the first time or when memory changes."""
+    session = gpu.dense(enable_cuda_graph=1, use_tf32=0)
+    values = [intarsia.OrtValue.ortvalue_from_numpy(X + i, "cuda", 0) for i in range(4)]
+    for i, value in enumerate(values):
+        if i == (2 if when == "later" else 1):
+            if when in ("begin", "end"):
+                gpu.machine.failures["cuStreamBeginCapture" if when == "begin" else "cuStreamEndCapture"] = FAILURE
+            else:
+                started = gpu.blas.start
+
+                def start(stream: int, work: Any, started: Any = started) -> None:
+                    if gpu.machine.captures(stream):
+                        raise Wrong(13, "it waits for the device")
+                    started(stream, work)
+
+                monkeypatch.setattr(gpu.blas, "start", start)
+        (y,) = session.run_with_ort_values(None, {"x": value})
+        np.testing.assert_allclose(y.numpy(), np.maximum((X + i).astype(np.float64) @ W + BIAS, 0), rtol=1e-5, atol=1e-5)
+    assert gpu.machine.log.count("graph of 1") == (when == "later")
+    assert "node 'relu' (Relu): " in caplog.text or "node 'dense' (Gemm): " in caplog.text
+    wanted = {"begin": "capture cannot begin: CUDA_ERROR_INVALID_VALUE",
+              "end": "cuBLASLt's product with relu, bias cannot be captured: CUDA_ERROR_INVALID_VALUE"}  # fmt: skip
+    reason = wanted.get(when, "cuBLASLt's product with relu, bias cannot be captured: CUBLAS_STATUS_EXECUTION_FAILED")
+    assert reason in caplog.text
+    assert gpu.machine.captured is None and not gpu.machine.executables
+    gpu.blas.wrong.clear()
 
 
 def test_the_scratch_is_lent_by_the_plan(gpu: Gpu) -> None:

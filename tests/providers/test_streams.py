@@ -1,102 +1,23 @@
 """What CUDA and ROCm have in common, on imitated drivers: `fake_cuda` and `fake_hip` over one `fake_driver.Machine`.
 
-Compilers are left out here: see test_cuda and test_rocm.
+Compilers are left out here: see test_cuda and test_rocm. Graphs of launches are in test_graphs.
 """
 
 from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import CUresult, FakeCuda
-from fake_driver import KERNEL_NS, Machine
-from fake_hip import ILLEGAL_ADDRESS, OUT_OF_MEMORY, FakeHip
+from fake_driver import KERNEL_NS
+from stream_kinds import Kind, X, stream_gpu  # noqa: F401 - a fixture
 
 import intarsia
-from intarsia.device import cuda, hip, hiprtc, nvrtc, rocm_libraries
 from intarsia.device.gpu import GpuTransfer
-from intarsia.device.streams import Setup, StreamDevice
+from intarsia.device.streams import Setup
 from intarsia.providers.options import option_texts, parse_options
 from intarsia.providers.registry import load_provider
-
-CODE = b"\x7fELF" + bytes(80) + b"main_kernel"
-X = np.ones((8, 8), np.float32)
-
-
-@dataclass
-class Kind:
-    """One of the two: names that differ."""
-
-    kind: str
-    provider: str
-    title: str
-    graphs: str
-    machine: Any
-    open: Callable[..., StreamDevice]
-    module: Any
-    lost: tuple[str, Any, str]
-    full: tuple[str, Any, str]
-    launch: str
-    capture_end: str
-
-    def session(self, **given: object) -> intarsia.InferenceSession:
-        """A softmax and a product, with these options of the provider."""
-        from onnx import helper, numpy_helper
-
-        nodes = [
-            helper.make_node("Softmax", ["x"], ["h"], name="first"),
-            helper.make_node("MatMul", ["h", "w"], ["y"], name="last"),
-        ]
-        inputs, outputs = [helper.make_tensor_value_info("x", 1, ["n", 8])], [helper.make_empty_tensor_value_info("y")]
-        graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.ones((8, 100), np.float32), "w")])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-        options = intarsia.SessionOptions()
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        return intarsia.InferenceSession(model.SerializeToString(), options, [(self.provider, dict(given))])
-
-    def forget(self) -> None:
-        self.module.missing.cache_clear()
-
-
-@pytest.fixture(params=["cuda", "rocm"])
-def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
-    machine: Machine
-    if request.param == "cuda":
-        machine = FakeCuda()
-        monkeypatch.setattr(cuda, "driver", lambda: machine)
-        monkeypatch.setattr(nvrtc, "missing", lambda: "")
-        monkeypatch.setattr(nvrtc, "architectures", lambda: (80, 90))
-        monkeypatch.setattr(nvrtc, "version", lambda: "13.0")
-        monkeypatch.setattr(nvrtc, "compiled", lambda source, architecture: CODE)
-        made = Kind(
-            "cuda", "CUDAExecutionProvider", "CUDA", "enable_cuda_graph", machine, cuda.open_device, cuda,
-            ("cuEventSynchronize", CUresult.CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"),
-            ("cuMemAlloc", CUresult.CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"), "cuLaunchKernel",
-            "cuStreamEndCapture",
-        )  # fmt: skip
-    else:
-        machine = FakeHip()
-        monkeypatch.setattr(hip, "runtime", lambda: machine)
-        monkeypatch.setattr(rocm_libraries, "KERNEL_DRIVER", Path("/"))
-        monkeypatch.setattr(hiprtc, "missing", lambda: "")
-        monkeypatch.setattr(hiprtc, "version", lambda: "6.3")
-        monkeypatch.setattr(hiprtc, "compiled", lambda source, architecture: CODE)
-        made = Kind(
-            "rocm", "ROCMExecutionProvider", "ROCm", "enable_hip_graph", machine, hip.open_device, hip,
-            ("hipEventSynchronize", ILLEGAL_ADDRESS, "hipErrorIllegalAddress"),
-            ("hipMalloc", OUT_OF_MEMORY, "hipErrorOutOfMemory"), "hipModuleLaunchKernel", "hipStreamEndCapture",
-        )  # fmt: skip
-    monkeypatch.setattr(made.module, "_opened", {})
-    made.forget()
-    yield made
-    made.forget()
-
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
@@ -159,59 +80,11 @@ def test_a_profile_has_the_devices_own_times(gpu: Kind) -> None:
     assert {row.name for row in report.by_operator()} == {"Softmax", "MatMul"}
 
 
-# --- graphs -----------------------------------------------------------------------------------------------------------
-
-
-def test_launches_that_come_again_are_one_graph(gpu: Kind) -> None:
-    session = gpu.session(**{gpu.graphs: True})
-    for _ in range(3):  # the pool gives the same memory to the same sizes
-        session.run(None, {"x": X})
-    assert [w for w in gpu.machine.log if "launch" in w or "graph" in w] == ["launch", "launch", "graph of 2", "graph of 2"]
-    session.run(None, {"x": np.ones((9, 8), np.float32)})
-    assert gpu.machine.log[-2:] == ["launch", "out"]
-
-
-def test_graphs_are_released(gpu: Kind) -> None:
-    session = gpu.session(**{gpu.graphs: True})
-    for _ in range(3):
-        session.run(None, {"x": X})
-    session.release_captured_graph()
-    count = len(gpu.machine.log)
-    for _ in range(3):
-        session.run(None, {"x": X})
-    assert [w for w in gpu.machine.log[count:] if "launch" in w or "graph" in w] == [
-        "launch",
-        "launch",
-        "graph of 2",
-        "graph of 2",
-    ]
-
-
 def test_memories_of_inputs_and_outputs_are_the_devices(gpu: Kind) -> None:
     session = gpu.session()
     for (memory,) in (session.get_input_memory_infos(), session.get_output_memory_infos()):
         assert memory.device_type is intarsia.OrtMemoryInfoDeviceType.GPU
         assert memory.name == gpu.provider
-
-
-def test_the_default_stream_takes_no_graph(gpu: Kind, caplog: pytest.LogCaptureFixture) -> None:
-    session = gpu.session(**{gpu.graphs: True}, user_compute_stream=0)
-    for _ in range(3):
-        session.run(None, {"x": X})
-    assert [w for w in gpu.machine.log if "launch" in w or "graph" in w] == ["launch"] * 6
-    assert caplog.text.count("launches are not captured as a graph") == 1
-    assert "the legacy stream takes none" in caplog.text
-
-
-@pytest.mark.parametrize("where", ["launch", "capture_end"])
-def test_a_node_that_prevents_capture_is_named(gpu: Kind, where: str, caplog: pytest.LogCaptureFixture) -> None:
-    session = gpu.session(**{gpu.graphs: True})
-    session.run(None, {"x": X})
-    gpu.machine.failures[getattr(gpu, where)] = 900 if gpu.kind == "rocm" else CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-    for _ in range(2):
-        session.run(None, {"x": X})
-    assert [w for w in gpu.machine.log if "launch" in w or "graph" in w] == ["launch"] * 6
-    assert "launches of node 'first' (Softmax) and others are not captured as a graph" in caplog.text
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -329,7 +202,7 @@ def test_a_lost_device_ends_the_run_and_a_new_session_has_a_new_one(gpu: Kind) -
 def test_a_kernel_that_does_not_start_names_its_node(gpu: Kind) -> None:
     session = gpu.session()
     session.run(None, {"x": X})
-    gpu.machine.failures[gpu.launch] = 1 if gpu.kind == "rocm" else CUresult.CUDA_ERROR_INVALID_VALUE
+    gpu.machine.failures[gpu.launch] = gpu.failure
     with pytest.raises(intarsia.EPFail, match=r"could not start a kernel of node 'first' \(Softmax\)"):
         session.run(None, {"x": X})
 
@@ -375,7 +248,7 @@ def test_numbers_of_devices_that_cannot_be(gpu: Kind, index: object) -> None:
 def test_devices_that_were_opened_in_different_ways_exchange_values_on_the_device(gpu: Kind) -> None:
     """In the order in which they were given their work, which is done late: neither reads what the other has not written, nor
     writes what the other has not read."""
-    ours, theirs = gpu.open(), gpu.open(Setup(graphs=True))
+    ours, theirs = gpu.open(), gpu.open(Setup(doubling=False))
     given = np.arange(8, dtype=np.float32)
     value, room = theirs.write(given), ours.write(np.zeros(8, np.float32))
     gpu.machine.log.clear()
@@ -388,7 +261,7 @@ def test_devices_that_were_opened_in_different_ways_exchange_values_on_the_devic
 
 
 def test_a_session_takes_values_of_a_device_that_was_opened_in_another_way(gpu: Kind) -> None:
-    session = gpu.session(**{gpu.graphs: True})
+    session = gpu.session(arena_extend_strategy="kSameAsRequested")
     value = intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, 0)
     gpu.machine.log.clear()
     session.run_with_ort_values(None, {"x": value})

@@ -167,23 +167,58 @@ class CudaDriver(Driver):
     def launch(self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int) -> Answer:
         return self._cu.cuLaunchKernel(function, *groups, threads, 1, 1, 0, stream, pointers, 0)  # type: ignore[no-any-return]
 
+    def graph(self) -> Answer:
+        return self._cu.cuGraphCreate(0)  # type: ignore[no-any-return]
+
+    def add_kernel(
+        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
+    ) -> Answer:
+        before = [] if after is None else [after]
+        given = self._parameters(function, groups, threads, pointers)
+        return self._cu.cuGraphAddKernelNode(graph, before, len(before), given)  # type: ignore[no-any-return]
+
+    def add_graph(self, graph: Any, after: Any, inner: Any) -> Answer:
+        before = [] if after is None else [after]
+        return self._cu.cuGraphAddChildGraphNode(graph, before, len(before), inner)  # type: ignore[no-any-return]
+
+    def _parameters(self, function: Any, groups: tuple[int, int, int], threads: int, pointers: int) -> Any:
+        made = self._cu.CUDA_KERNEL_NODE_PARAMS()
+        made.func = function
+        made.gridDimX, made.gridDimY, made.gridDimZ = groups
+        made.blockDimX, made.blockDimY, made.blockDimZ = threads, 1, 1
+        made.sharedMemBytes, made.kernelParams, made.extra = 0, pointers, 0
+        return made
+
     def begin_capture(self, stream: Any) -> Answer:
         mode = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         return self._cu.cuStreamBeginCapture(stream, mode)  # type: ignore[no-any-return]
 
     def end_capture(self, stream: Any) -> Answer:
-        error, graph = self._cu.cuStreamEndCapture(stream)
-        if int(error):
-            return error, None
-        made: Answer = self._cu.cuGraphInstantiate(graph, 0)
-        self._cu.cuGraphDestroy(graph)
-        return made
+        return self._cu.cuStreamEndCapture(stream)  # type: ignore[no-any-return]
 
-    def start_graph(self, graph: Any, stream: Any) -> Answer:
-        return self._cu.cuGraphLaunch(graph, stream)  # type: ignore[no-any-return]
+    def instantiate(self, graph: Any) -> Answer:
+        return self._cu.cuGraphInstantiate(graph, 0)  # type: ignore[no-any-return]
+
+    def change_kernel(
+        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
+    ) -> Answer:
+        given = self._parameters(function, groups, threads, pointers)
+        return self._cu.cuGraphExecKernelNodeSetParams(executable, node, given)  # type: ignore[no-any-return]
+
+    def change_graph(self, executable: Any, node: Any, inner: Any) -> Answer:
+        return self._cu.cuGraphExecChildGraphNodeSetParams(executable, node, inner)  # type: ignore[no-any-return]
+
+    def upload(self, executable: Any, stream: Any) -> Answer:
+        return self._cu.cuGraphUpload(executable, stream)  # type: ignore[no-any-return]
+
+    def start_graph(self, executable: Any, stream: Any) -> Answer:
+        return self._cu.cuGraphLaunch(executable, stream)  # type: ignore[no-any-return]
 
     def drop_graph(self, graph: Any) -> Answer:
-        return self._cu.cuGraphExecDestroy(graph)  # type: ignore[no-any-return]
+        return self._cu.cuGraphDestroy(graph)  # type: ignore[no-any-return]
+
+    def drop_executable(self, executable: Any) -> Answer:
+        return self._cu.cuGraphExecDestroy(executable)  # type: ignore[no-any-return]
 
 
 class CudaDevice(StreamDevice):

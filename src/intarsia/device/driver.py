@@ -107,16 +107,54 @@ class Driver:
         """Start a kernel; `pointers`: address of an array of addresses of its arguments."""
         raise NotImplementedError
 
+    # --- graphs of launches ---
+
+    def graph(self) -> Answer:
+        """A graph without nodes."""
+        raise NotImplementedError
+
+    def add_kernel(
+        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
+    ) -> Answer:
+        """A node that starts a kernel, behind the node `after` (None: at the beginning)."""
+        raise NotImplementedError
+
+    def add_graph(self, graph: Any, after: Any, inner: Any) -> Answer:
+        """A node that does what another graph does, which is copied."""
+        raise NotImplementedError
+
     def begin_capture(self, stream: Any) -> Answer:
         """What this thread starts in the stream is noted instead of started."""
         raise NotImplementedError
 
     def end_capture(self, stream: Any) -> Answer:
-        """A graph that can be started, of what was noted."""
+        """The graph of what was noted."""
         raise NotImplementedError
 
-    def start_graph(self, graph: Any, stream: Any) -> Answer:
+    def instantiate(self, graph: Any) -> Answer:
+        """The graph as something that can be started; the graph has to live as long, if nodes are to change."""
+        raise NotImplementedError
+
+    def change_kernel(
+        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
+    ) -> Answer:
+        """Give a kernel's node other arguments from the next start on."""
+        raise NotImplementedError
+
+    def change_graph(self, executable: Any, node: Any, inner: Any) -> Answer:
+        """Give the node of a graph another graph with the same nodes from the next start on."""
+        raise NotImplementedError
+
+    def upload(self, executable: Any, stream: Any) -> Answer:
+        """Bring to the device what it needs, so that the first start takes no longer than others."""
+        return (0,)
+
+    def start_graph(self, executable: Any, stream: Any) -> Answer:
         raise NotImplementedError
 
     def drop_graph(self, graph: Any) -> Answer:
+        raise NotImplementedError
+
+    def drop_executable(self, executable: Any) -> Answer:
+        """Also while it runs."""
         raise NotImplementedError

@@ -35,7 +35,8 @@ def aligned(nbytes: int) -> int:
 
 @dataclass
 class Counters:
-    """What has happened on a device since it was opened: copies, in number and bytes, launches and compiled kernels.
+    """What has happened on a device since it was opened: copies, in number and bytes, launches and compiled kernels; how often
+    launches became a graph, and how often such a graph was started (its launches count as well).
 
     `staged_in_nbytes`: of what was copied in, so much by way of memory that the device reads when it comes to it, while the
     caller goes on.
@@ -48,6 +49,8 @@ class Counters:
     copied_out_nbytes: int = 0
     launches: int = 0
     compiled: int = 0
+    graphs: int = 0
+    replays: int = 0
     allocated_nbytes: int = 0
     peak_nbytes: int = 0
 
@@ -105,8 +108,9 @@ class Gpu:
         self._pooled_nbytes = 0
         self._held: dict[str, int] = {}  # bytes in use, by what for
 
-    def release_graphs(self) -> None:
-        """Drop graphs of launches that were captured, on devices that do that."""
+    def release_graphs(self) -> bool:
+        """Drop graphs of launches that were captured, on devices that do that. Returns whether there were any."""
+        return False
 
     # --- what a device implements ---
 
@@ -182,6 +186,13 @@ class Gpu:
         with self.lock:
             return dict(sorted(((u, n) for u, n in self._held.items() if n), key=lambda pair: -pair[1]))
 
+    def account(self, use: str, nbytes: int) -> None:
+        """Count memory that is not this object's to give, such as a driver's own; less than 0: it is free again."""
+        with self.lock:
+            self._held[use] = self._held.get(use, 0) + nbytes
+            self.counters.allocated_nbytes += nbytes
+            self.counters.peak_nbytes = max(self.counters.peak_nbytes, self.counters.allocated_nbytes)
+
     def _holders_text(self) -> str:
         held = ", ".join(f"{use} {nbytes:,}" for use, nbytes in self.holders().items())
         return f"in use by all sessions on it: {held or 'nothing'}"
@@ -198,12 +209,16 @@ class Gpu:
         try:
             return self._create(nbytes)
         except OutOfMemory as error:
-            raise OutOfMemory(f"{error} (for {use}; {self._holders_text()})") from None
+            if not self.release_graphs():
+                raise OutOfMemory(f"{error} (for {use}; {self._holders_text()})") from None
+        return self._created(nbytes, use)
 
     def _require(self, nbytes: int, use: str) -> None:
         held = self.counters.allocated_nbytes + self._pooled_nbytes
         if self.memory_limit and held + nbytes > self.memory_limit:
             self.trim()
+            if self.counters.allocated_nbytes + nbytes > self.memory_limit:
+                self.release_graphs()
             if self.counters.allocated_nbytes + nbytes > self.memory_limit:
                 used = self.counters.allocated_nbytes
                 raise OutOfMemory(

@@ -17,7 +17,7 @@ from intarsia.device.streams import Setup, StreamDevice
 from intarsia.errors import EPFail
 from intarsia.partition.device import Device
 
-_NON_BLOCKING, _NO_TIMING, _THREAD_LOCAL = 1, 2, 1
+_NON_BLOCKING, _NO_TIMING = 1, 2
 _NO_DEVICE = 100
 _NAME_NBYTES, _PROPERTIES_NBYTES = 256, 8192
 _ARCHITECTURE = re.compile(rb"gfx[0-9a-f]{3,4}(?::[a-z]+[+-])*\0")
@@ -210,22 +210,50 @@ class HipDriver(Driver):
         launch = self._hip.hipModuleLaunchKernel
         return (launch(c_void_p(function), *groups, threads, 1, 1, 0, c_void_p(stream), c_void_p(pointers), None),)
 
-    def begin_capture(self, stream: Any) -> Answer:
-        return (self._hip.hipStreamBeginCapture(c_void_p(stream), _THREAD_LOCAL),)
+    def graph(self) -> Answer:
+        found = c_void_p()
+        return self._made(self._hip.hipGraphCreate(byref(found), c_uint(0)), found)
 
-    def end_capture(self, stream: Any) -> Answer:
-        graph, found = c_void_p(), c_void_p()
-        if error := self._hip.hipStreamEndCapture(c_void_p(stream), byref(graph)):
-            return error, None
-        error = self._hip.hipGraphInstantiate(byref(found), graph, None, None, c_size_t(0))
-        self._hip.hipGraphDestroy(graph)
-        return error, found.value
+    def add_kernel(
+        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
+    ) -> Answer:
+        made, before = c_void_p(), (c_void_p * 1)(after)
+        given = KernelNode.of(function, groups, threads, pointers)
+        count = c_size_t(0 if after is None else 1)
+        return self._made(self._hip.hipGraphAddKernelNode(byref(made), c_void_p(graph), before, count, byref(given)), made)
 
-    def start_graph(self, graph: Any, stream: Any) -> Answer:
-        return (self._hip.hipGraphLaunch(c_void_p(graph), c_void_p(stream)),)
+    def instantiate(self, graph: Any) -> Answer:
+        found = c_void_p()
+        made = self._hip.hipGraphInstantiate(byref(found), c_void_p(graph), None, None, c_size_t(0))
+        return self._made(made, found)
+
+    def change_kernel(
+        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
+    ) -> Answer:
+        given = KernelNode.of(function, groups, threads, pointers)
+        return (self._hip.hipGraphExecKernelNodeSetParams(c_void_p(executable), c_void_p(node), byref(given)),)
+
+    def start_graph(self, executable: Any, stream: Any) -> Answer:
+        return (self._hip.hipGraphLaunch(c_void_p(executable), c_void_p(stream)),)
 
     def drop_graph(self, graph: Any) -> Answer:
-        return (self._hip.hipGraphExecDestroy(c_void_p(graph)),)
+        return (self._hip.hipGraphDestroy(c_void_p(graph)),)
+
+    def drop_executable(self, executable: Any) -> Answer:
+        return (self._hip.hipGraphExecDestroy(c_void_p(executable)),)
+
+
+class KernelNode(ctypes.Structure):
+    """hipKernelNodeParams."""
+
+    _fields_: ClassVar = [
+        ("block", c_uint * 3), ("extra", c_void_p), ("func", c_void_p), ("grid", c_uint * 3), ("arguments", c_void_p),
+        ("shared_nbytes", c_uint),
+    ]  # fmt: skip
+
+    @classmethod
+    def of(cls, function: Any, groups: tuple[int, int, int], threads: int, pointers: int) -> KernelNode:
+        return cls((threads, 1, 1), None, function, groups, pointers, 0)
 
 
 class HipDevice(StreamDevice):

@@ -2,7 +2,7 @@
 
 One stream runs kernels in order. Copies to and from the host go through a ring of pinned blocks, so that the caller does not
 wait for a copy in, and run in the same stream or in one of their own, ordered with kernels by events. Launches that come again
-on the same memory can be captured and replayed as a graph.
+are started as a graph (`graphs`).
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ import contextlib
 import ctypes
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from intarsia.codegen.clike import Dialect, Kernel
 from intarsia.device.driver import Driver
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
+from intarsia.device.graphs import USE, Graphs
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
 
 _logger = logging.getLogger("intarsia")
-_KEPT_GRAPHS = 16
 _BLOCKS, _BLOCK_NBYTES = 4, 1 << 20
 
 
@@ -40,7 +40,6 @@ class Setup:
         doubling: sizes of blocks are powers of two, so that a freed one serves more requests.
         stream: address of the stream to work in (0: the default one); None: one of its own.
         separate_copies: copies run in a stream of their own, ordered with kernels by events.
-        graphs: launches that come again on the same memory are captured once and replayed.
         external: addresses of functions `void* (size_t)` and `void (void*)` to have memory from and to give it back; 0: the
             driver's.
     """
@@ -50,7 +49,6 @@ class Setup:
     doubling: bool = True
     stream: int | None = None
     separate_copies: bool = False
-    graphs: bool = False
     external: tuple[int, int] = (0, 0)
 
 
@@ -106,7 +104,8 @@ class StreamDevice(Gpu):
         alloc, free = setup.external
         self._alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(alloc) if alloc else None
         self._free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(free) if free else None
-        self._graphs: OrderedDict[object, Any] = OrderedDict()  # calls -> their graph; None: seen once; False: cannot be one
+        self._capture: Any = None
+        self.graph_keepers: WeakSet[Graphs] = WeakSet()
         nbytes = total // ALIGNMENT * ALIGNMENT
         super().__init__(device, dialect, DeviceLimits(nbytes, nbytes), setup.memory_limit)
 
@@ -307,11 +306,7 @@ class StreamDevice(Gpu):
 
     def run(self, bound: Sequence[Call]) -> None:
         with self.lock, self._current():
-            graph = self._graph(bound) if self.setup.graphs else None
-            if graph:
-                self._ask(self._driver.start_graph(graph, self._stream), "could not start a graph")
-            else:
-                self._launch(bound)
+            self._launch(bound)
             self.counters.launches += len(bound)
 
     def _launch(self, bound: Sequence[Call]) -> None:
@@ -344,46 +339,17 @@ class StreamDevice(Gpu):
 
     # --- graphs ---
 
-    def release_graphs(self) -> None:
-        """Drop all graphs; launches that come again are captured anew."""
-        with self.lock, self._current():
-            for graph in self._graphs.values():
-                if graph:
-                    self._driver.drop_graph(graph)
-            self._graphs.clear()
+    @property
+    def capture_stream(self) -> Any:
+        """A stream in which nothing is started but what is captured: whoever uses `setup.stream` as well is not disturbed, and
+        the default stream takes no capture."""
+        if self._capture is None:
+            self._capture = self._ask(self._driver.stream(), "gives no stream")
+        return self._capture
 
-    def _graph(self, bound: Sequence[Call]) -> Any:
-        """The graph of calls that have come before on the same memory; None for calls that are new, False where none can be."""
-        key = tuple(call.key for call in bound)
-        if key not in self._graphs:
-            self._graphs[key] = None
-            if len(self._graphs) > _KEPT_GRAPHS:
-                _, oldest = self._graphs.popitem(last=False)
-                if oldest:
-                    self._driver.drop_graph(oldest)
-            return None
-        self._graphs.move_to_end(key)
-        if self._graphs[key] is None:
-            self._graphs[key] = self._captured(bound)
-        return self._graphs[key]
-
-    def _captured(self, bound: Sequence[Call]) -> Any:
-        """A graph of these calls; False, with a warning, where the driver takes none."""
-        error, *_ = self._driver.begin_capture(self._stream)
-        if int(error):
-            why = f"{self._driver.name_of(error)} (the legacy stream takes none)"
-            _logger.warning("%s: launches are not captured as a graph: %s", self.device, why)
-            return False
-        wrong = ""
-        try:
-            self._launch(bound)
-        except DeviceLost:
-            raise
-        except EPFail as failure:
-            wrong = str(failure)
-        error, *made = self._driver.end_capture(self._stream)
-        if wrong or int(error):
-            why = wrong or self._driver.name_of(error)
-            _logger.warning("%s: launches of %s and others are not captured as a graph: %s", self.device, bound[0].node, why)
-            return False
-        return made[0]
+    def release_graphs(self) -> bool:
+        """Those of all sessions; launches that come again are captured anew."""
+        before = self._held.get(USE, 0)
+        for keeper in tuple(self.graph_keepers):
+            keeper.release()
+        return self._held.get(USE, 0) < before

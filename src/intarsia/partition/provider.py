@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from intarsia.partition.capability import (
 )
 from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
 from intarsia.partition.memory import PlanMemory, ProgramMemory
+
+if TYPE_CHECKING:
+    from intarsia.partition.partition import Partition
 
 __all__ = [
     "CURRENT_RUN",
@@ -235,6 +238,10 @@ class Program:
         """How each node runs, as far as the provider can say."""
         return []
 
+    def remarks(self) -> list[str]:
+        """What people should know of how its runs went, one line each."""
+        return []
+
 
 @dataclass(frozen=True)
 class NoOptions:
@@ -353,6 +360,9 @@ class ExecutionProvider:
     def again(self, program: Program, context: CompileContext) -> Program | None:
         """A program as `program` for another session, which shares its code and weights; None where it has none to share."""
         return None
+
+    def divided(self, split: Partition) -> None:
+        """Is told how a model was divided among providers, before its parts are compiled. By default there is nothing to do."""
 
     def release_graphs(self) -> None:
         """Drop what was recorded of runs to be replayed (graphs of launches). By default there is nothing."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class CudaOptions(StreamOptions):
     """onnxruntime's options, and `use_libraries`. Those behind it are taken and have no effect."""
 
-    enable_cuda_graph: bool = False  # launches that come again on the same memory are captured and replayed
+    enable_cuda_graph: bool | None = None  # launches that come again become a graph; None: where that pays
     cudnn_conv_algo_search: Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"] = "EXHAUSTIVE"  # of cuDNN's engines, which is taken
     cudnn_conv_use_max_workspace: bool = True  # False: a convolution has 32 MiB of scratch at most
     enable_cudnn: bool = True  # convolutions and attention through cuDNN, where it is found
@@ -51,7 +51,12 @@ class CUDAExecutionProvider(StreamExecutionProvider):
     def _device(self) -> CudaDevice:
         from intarsia.device.cuda import open_device
 
-        return open_device(self.setup(self.options.enable_cuda_graph))
+        return open_device(self.setup())
+
+    @property
+    def wants_graphs(self) -> bool | None:
+        wanted: bool | None = self.options.enable_cuda_graph
+        return wanted
 
     @property
     def dialect(self) -> Dialect:

@@ -13,6 +13,7 @@ from intarsia.codegen.clike import Cut, Dialect
 from intarsia.codegen.clike.cut import is_cheap
 from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu, Slice
+from intarsia.device.graphs import Graphs
 from intarsia.device.libraries import NotOfferedError
 from intarsia.errors import EPFail, InvalidGraph
 from intarsia.graph.dims import Expr
@@ -36,9 +37,11 @@ _CONSTANT = "="  # before the names of leaves that are constants
 def bind(
     graph: Graph, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray], gpu: Gpu, constants: Constants,
     store: PlanStore | None = None, libraries: Libraries | None = None, dialect: Dialect | None = None,
+    graphs: Graphs | None = None,
 ) -> Plan:  # fmt: skip
     """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are kept;
-    `libraries`: what computes products besides kernels of ours; `dialect`: what kernels are printed in, if not in the device's.
+    `libraries`: what computes products besides kernels of ours; `dialect`: what kernels are printed in, if not in the device's;
+    `graphs`: where launches that come again become graphs.
 
     Raises:
         EPFail: a size depends on what the run computes.
@@ -48,7 +51,7 @@ def bind(
     key = store.key(shapes, numbers) if store is not None else ""
     if store is not None and (kept := store.load(key)) is not None:
         try:
-            return _restored(kept, graph, tuple(shapes), gpu, constants, libraries)
+            return _restored(kept, graph, tuple(shapes), gpu, constants, libraries, graphs)
         except NotOfferedError as error:
             _logger.info("%s: launches are planned anew: %s", gpu.device, error)
     known = graph.clone()
@@ -60,7 +63,7 @@ def bind(
             assert isinstance(value.type, TensorType)
             known.inputs.append(Value(value.name, TensorType(value.type.dtype, shapes[value.name])))
     known.types = {}
-    work = Work(gpu, constants, libraries, dialect or gpu.dialect)
+    work = Work(gpu, constants, libraries, dialect or gpu.dialect, graphs)
     values = {n: a.astype(np.float32).astype(object) for n, a in numbers.items() if DType.of(a.dtype) in _HALVES}
     scope = Scope(work, infer(known, device_registry(), None, values))
     for name in shapes:
@@ -73,15 +76,16 @@ def bind(
 
 
 def _restored(
-    kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None
-) -> Plan:
+    kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None,
+    graphs: Graphs | None,
+) -> Plan:  # fmt: skip
     slices = {
         leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
         for leaf, what in kept.leaves.items()
     }
     for leaf, (how, source) in kept.prepared.items():
         slices[leaf] = constants.prepared(leaf, how, graph.constants[source])
-    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions, libraries)
+    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions, libraries, graphs)
 
 
 @dataclass
@@ -98,6 +102,7 @@ class Work:
     constants: Constants
     libraries: Libraries | None
     dialect: Dialect
+    graphs: Graphs | None = None
     regions: list[Region] = field(default_factory=list)
     leaves: dict[str, tuple[Constant, bool]] = field(default_factory=dict)
     from_weights: bool = False  # a number was computed from elements of a weight: no plan without them is the same
@@ -130,7 +135,7 @@ class Work:
 
     def region(self, **given: Any) -> Region:
         """A region that begins here; its end is set when it is known."""
-        self.regions.append(Region(len(self.cut.jobs), **given))
+        self.regions.append(Region(len(self.cut.jobs), node=self.cut.node, **given))
         return self.regions[-1]
 
     def plan(self, scope: Scope, inputs: tuple[str, ...]) -> Plan:
@@ -142,7 +147,9 @@ class Work:
         for name in read & set(self.cut.prepared):
             how = self.cut.prepared[name]
             slices[name] = self.constants.prepared(name, how, self.leaves[leaf_of(how)][0])
-        return Plan(self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions, self.libraries)
+        return Plan(
+            self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions, self.libraries, self.graphs
+        )
 
     def kept_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
         """The constants that launches read, by name where they are the graph's; None where the plan cannot be kept."""

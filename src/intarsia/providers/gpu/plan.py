@@ -14,6 +14,7 @@ from intarsia.codegen.clike.cut import Cut, Job
 from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
+from intarsia.device.graphs import Graphs, Stretches
 from intarsia.device.libraries import NotOfferedError
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.faults import MESSAGES
@@ -89,11 +90,12 @@ class Constants:
 
 @dataclass
 class State:
-    """One caller's scratch: the arena, and launches that are tied to it."""
+    """One caller's scratch: the arena, launches that are tied to it, and the graphs that they have become."""
 
     arena: Slice
     status: Slice | None
     bound: list[Any]
+    stretches: Stretches = field(default_factory=Stretches)
 
 
 @dataclass
@@ -108,6 +110,7 @@ class Plan:
         outputs: name, element type and shape of each.
         regions: control flow, in the order in which regions begin, the outer one first.
         libraries: who prepares jobs that are calls of a library.
+        graphs: where launches that come again become graphs; None: they do not.
     """
 
     gpu: Gpu
@@ -118,6 +121,7 @@ class Plan:
     outputs: list[tuple[str, DType, tuple[int, ...]]]
     regions: list[Region] = field(default_factory=list)
     libraries: Libraries | None = None
+    graphs: Graphs | None = None
     offsets: dict[str, int] = field(default_factory=dict)
     arena_nbytes: int = 0
     unshared_nbytes: int = 0
@@ -221,7 +225,7 @@ class Plan:
         if self.regions:
             _Walk(self, bound, outside, state, run, observer).all()
         else:
-            self._start(range(len(bound)), bound, observer)
+            self._start(range(len(bound)), bound, state, run, observer)
         if state.status is not None:
             self._check(np.frombuffer(gpu.read(state.status, state.status.nbytes), np.uint32))
         self._free.append(state)
@@ -229,11 +233,18 @@ class Plan:
             run.check()
         return [DeviceTensor(dtype, shape, gpu.device, made[n]) for n, dtype, shape in self.outputs]
 
-    def _start(self, which: Sequence[int], bound: Sequence[Any], observer: JobObserver | None) -> None:
+    def _start(
+        self, which: Sequence[int], bound: Sequence[Any], state: State, run: RunContext | None, observer: JobObserver | None
+    ) -> None:
         """Launches by their numbers. An observer is told when each began and ended: the device's times, from now on."""
         launches = [bound[i] for i in which]
         if observer is None:
-            self.gpu.run(launches)
+            if self.graphs is None or not launches or run is not None and run.config.get("gpu_graph_id") == "-1":
+                self.gpu.run(launches)
+                return
+            key = which if isinstance(which, range) else tuple(which)
+            varying = lambda: [at for at, i in enumerate(which) if state.bound[i] is None]  # noqa: E731
+            self.graphs.run(state.stretches, key, launches, varying)
             return
         start = time.perf_counter_ns()
         for i, nanoseconds in zip(which, self.gpu.timed(launches), strict=False):
@@ -282,6 +293,10 @@ class Plan:
             first = int(wrong[0])
             raise InvalidArgument(f"{self.jobs[self._checked[first]].node}: {MESSAGES[int(status[64 * first])]}")
 
+    def looks(self) -> list[tuple[str, str]]:
+        """Where the host has to read a value before it knows what to launch: the node, and what of it."""
+        return [(r.node, what) for r in self.regions if (what := _looked_at(r))]
+
     def lines(self) -> Iterator[str]:
         """For people: the launches, and where their results lie."""
         shared = f"{self.arena_nbytes:,} bytes of scratch ({self.unshared_nbytes:,} without sharing)"
@@ -292,6 +307,12 @@ class Plan:
             line = f"{i}. {job.schedule} {how} {', '.join(job.reads)} -> {', '.join(places)}  {job.node}"
             scratch = f" (scratch {self._scratch[i]:,} bytes)" if i in self._scratch else ""
             yield line + scratch + (f"  [{job.choice.code}: {job.choice.reason}]" if job.choice is not None else "")
+
+
+def _looked_at(region: Region) -> str:
+    if region.middle is not None:
+        return "which branch runs"
+    return "how often its body runs" if region.limit or region.first or region.condition else ""
 
 
 def _scratch_of(i: int) -> str:
@@ -340,7 +361,7 @@ class _Walk:
     def _flush(self) -> None:
         if self.context is not None:
             self.context.check()
-        self.plan._start(self.waiting, self.bound, self.observer)
+        self.plan._start(self.waiting, self.bound, self.state, self.context, self.observer)
         self.waiting = []
 
     def _holds(self, name: str) -> bool:

@@ -13,6 +13,7 @@ from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.cut import Job
 from intarsia.codegen.clike.library import Choice, Libraries
 from intarsia.device.gpu import Gpu, GpuTransfer, Slice
+from intarsia.device.graphs import Graphs
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import philox
@@ -28,6 +29,8 @@ from intarsia.providers.gpu.written.random import state_words
 from intarsia.providers.gpu.written.rules import STATE
 
 _KEPT_PLANS = 16
+GRAPH = "graphs of launches"
+"""Stands where a provider's or a library's name does: what says no to a node."""
 LIBRARY_OPERATORS = {
     "cuBLASLt": frozenset("MatMul Gemm FusedMatMul FusedGemm GemmFastGelu MatMulInteger".split()),
     "cuDNN": frozenset(("Conv", "FusedConv")),
@@ -41,17 +44,25 @@ class GpuProgram(Program):
 
     def __init__(
         self, graph: Graph, gpu: Gpu, on_step: StepObserver | None = None, libraries: Libraries | None = None,
-        dialect: Dialect | None = None,
+        dialect: Dialect | None = None, graphs: Graphs | None = None,
     ) -> None:  # fmt: skip
         """`on_step`: where a profile is wanted, is told of each launch, with the device's own times. `dialect`: what kernels
-        are printed in, if not in the device's."""
+        are printed in, if not in the device's. `graphs`: where launches that come again become graphs."""
         dialect = dialect or gpu.dialect
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu, self._libraries = graph, gpu, libraries
         constants = Constants(gpu)
         found = stages(graph, dialect, gpu.limits)
         names = {described(node): next((n for n in node.outputs if n), "") for node in graph.nodes}
-        self._stages = [_Stage(g, gpu, constants, not i, names, on_step, libraries, dialect) for i, g in enumerate(found)]
+        self._graphs, self._timed = graphs, on_step is not None
+        self._stages = [
+            _Stage(g, gpu, constants, not i, names, on_step, libraries, dialect, graphs) for i, g in enumerate(found)
+        ]
+        self._names = names
+        self._cuts = [_first_reader(g, {n for s in found[:i] for n in s.output_names()}) for i, g in enumerate(found) if i]
+        if graphs is not None:
+            for node, what in self._cuts:
+                graphs.say(f"the host reads {what}, which the device computes, before it knows what to launch", node)
         self._states = list(dict.fromkeys(n for g in found for n in g.input_names() if n.endswith(STATE)))
         self._last = {n: i for i, stage in enumerate(self._stages) for n in stage.inputs}
 
@@ -93,6 +104,7 @@ class GpuProgram(Program):
         jobs = [job for plan in self.plans for job in plan.jobs]
         schedules = {job.node: _schedule(job) for job in jobs}
         choices = {job.choice.node or job.node: job.choice for job in jobs if job.choice is not None}
+        prevented = self._prevented()
         reports = []
         for node in self.graph.nodes:
             schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
@@ -100,8 +112,20 @@ class GpuProgram(Program):
             declined = {}
             if choice is not None and choice.code != "library":
                 declined = {choice.library: Support.no(choice.reason, code=choice.code, suggestion=choice.suggestion)}
+            if described(node) in prevented:
+                declined[GRAPH] = Support.no(prevented[described(node)], code="graph")
             reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule, declined=declined))
         return reports
+
+    def _prevented(self) -> dict[str, str]:
+        """By node, why launches with those of it are no graph."""
+        return {} if self._graphs is None else dict(self._graphs.prevented)
+
+    def remarks(self) -> list[str]:
+        if self._graphs is None:
+            return []
+        timed = [f"{self.gpu.device}: each launch is timed, so none is part of a graph here"] if self._timed else []
+        return [*timed, *self._graphs.lines()]
 
     def _missing(self, node: Node) -> Choice | None:
         """Before any run: why the library that might compute the node is not there."""
@@ -111,6 +135,15 @@ class GpuProgram(Program):
 
 def _schedule(job: Job) -> str:
     return job.schedule if job.kernel.call is None else f"{job.kernel.call.library}'s {job.schedule}"
+
+
+def _first_reader(graph: Graph, made: set[str]) -> tuple[str, str]:
+    """The first node of a stage that needs a number of stages before it, and that number's name."""
+    numbers = read_as_numbers(graph) & made
+    for node in graph.nodes:
+        if found := sorted(numbers & node.used_names()):
+            return described(node), repr(found[0])
+    return described(graph.nodes[0]), "a number"
 
 
 class _Stage:
@@ -129,12 +162,14 @@ class _Stage:
         on_step: StepObserver | None,
         libraries: Libraries | None,
         dialect: Dialect,
+        graphs: Graphs | None,
     ) -> None:
         """`on_disk`: whether plans are kept there too; `names`: outputs of nodes as they are described."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu, self._libraries, self._dialect = graph, gpu, libraries, dialect
         self._numbers = read_as_numbers(graph)
         self._constants, self._on_disk, self._names, self._on_step = constants, on_disk, names, on_step
+        self._graphs = graphs
         self._plans: OrderedDict[object, Plan] = OrderedDict()
         self._lock = threading.Lock()
         self._store: PlanStore | None = None
@@ -178,8 +213,12 @@ class _Stage:
             if plan is None:
                 store = self._kept() if self._on_disk else None
                 plan = self._plans[key] = bind(
-                    self.graph, shapes, numbers, self.gpu, self._constants, store, self._libraries, self._dialect
+                    self.graph, shapes, numbers, self.gpu, self._constants, store, self._libraries, self._dialect,
+                    self._graphs,
                 )  # fmt: skip
+                if self._graphs is not None:
+                    for node, what in plan.looks():
+                        self._graphs.say(f"the host reads {what}", node)
                 if len(self._plans) > _KEPT_PLANS:
                     self._plans.popitem(last=False)
             else:

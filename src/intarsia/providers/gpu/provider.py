@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer, no_such_device
+from intarsia.device.graphs import Graphs
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
@@ -80,12 +81,17 @@ class GpuExecutionProvider(ExecutionProvider):
         if context.config.get("session.disable_winograd") == "1":
             dialect = copy.copy(dialect)
             dialect.tuning = replace(dialect.tuning, filtering=None)
-        return GpuProgram(graph, self.gpu, context.on_step, self.libraries, dialect)
+        return GpuProgram(graph, self.gpu, context.on_step, self.libraries, dialect, self.graphs)
 
     @property
     def dialect(self) -> Dialect:
         """What kernels are printed in."""
         return self.gpu.dialect
+
+    @property
+    def graphs(self) -> Graphs | None:
+        """Where launches that come again become graphs; None: nowhere."""
+        return None
 
     @property
     def libraries(self) -> Libraries | None:

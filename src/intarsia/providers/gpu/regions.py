@@ -14,7 +14,7 @@ class Region:
 
     A loop runs them `count` times, or as often as `limit` (an int64) says before it begins, while `first` (a bool, looked at
     before it) and `condition` (after each iteration) hold. A choice, which has a `middle`, runs those before it where
-    `condition` holds, else those from it on. What is looked at is read by the host; nothing else is.
+    `condition` holds, else those from it on. What is looked at is read by the host; nothing else is. `node`: whose it is.
     """
 
     start: int
@@ -24,6 +24,7 @@ class Region:
     limit: str = ""
     first: str = ""
     condition: str = ""
+    node: str = ""
     inner: list[Region] = field(default_factory=list)
 
     @property

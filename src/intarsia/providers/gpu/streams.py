@@ -6,8 +6,10 @@ import logging
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-from intarsia.device.streams import Setup
+from intarsia.device.graphs import Graphs
+from intarsia.device.streams import Setup, StreamDevice
 from intarsia.errors import InvalidArgument
+from intarsia.partition.partition import Partition, label
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
@@ -57,21 +59,48 @@ class StreamExecutionProvider(GpuExecutionProvider):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
+        self._graphs: Graphs | None = None
         changed = {f.name for f in fields(self.Options) if getattr(self.options, f.name) != f.default} - self.effective
         if changed:
             _logger.info("%s: no effect, since kernels are its own: %s", self.name, ", ".join(sorted(changed)))
 
-    def setup(self, graphs: bool) -> Setup:
-        """The device that the options mean; `graphs`: launches are captured."""
+    def setup(self) -> Setup:
+        """The device that the options mean."""
         o = self.options
         return Setup(
             o.device_id, 0 if o.gpu_mem_limit >= NO_LIMIT >> 1 else o.gpu_mem_limit,
-            o.arena_extend_strategy == "kNextPowerOfTwo", o.user_compute_stream, not o.do_copy_in_default_stream, graphs,
+            o.arena_extend_strategy == "kNextPowerOfTwo", o.user_compute_stream, not o.do_copy_in_default_stream,
             (o.gpu_external_alloc, o.gpu_external_free),
         )  # fmt: skip
 
+    @property
+    def wants_graphs(self) -> bool | None:
+        """Whether launches are to become graphs; None: where that pays."""
+        raise NotImplementedError
+
+    @property
+    def graphs(self) -> Graphs | None:
+        wanted, gpu = self.wants_graphs, self.gpu
+        if wanted is False:
+            return None
+        if self._graphs is None or self._graphs.gpu is not gpu:  # the device was lost and opened again
+            assert isinstance(gpu, StreamDevice)
+            self._graphs = Graphs(gpu, bool(wanted))
+        return self._graphs
+
     def release_graphs(self) -> None:
-        self.gpu.release_graphs()
+        if self._graphs is not None:
+            self._graphs.release()
+
+    def divided(self, split: Partition) -> None:
+        if self.wants_graphs:
+            for row in split.placements:
+                why = row.refusals.get(self.name)
+                if row.provider != self.name and (why is None or why.code != "shape"):  # shapes are known before a run
+                    assert self.graphs is not None
+                    reason = f": {why.reason}" if why is not None else ""
+                    node = f"node {label(row.node)!r} ({row.node.qualified_op})"
+                    self.graphs.say(f"it runs on {row.provider}{reason}", node)
 
     @classmethod
     def unavailable(cls) -> str:

@@ -15,7 +15,7 @@ class RocmOptions(StreamOptions):
     """onnxruntime's options. Those behind `enable_hip_graph` choose among algorithms of MIOpen; they are taken and have no
     effect, since no kernel of this provider is MIOpen's."""
 
-    enable_hip_graph: bool = False  # launches that come again on the same memory are captured and replayed
+    enable_hip_graph: bool = False  # launches that come again become a graph
     miopen_conv_exhaustive_search: bool = False
     miopen_conv_use_max_workspace: bool = True
 
@@ -31,7 +31,12 @@ class ROCMExecutionProvider(StreamExecutionProvider):
     def gpu(self) -> Gpu:
         from intarsia.device.hip import open_device
 
-        return open_device(self.setup(self.options.enable_hip_graph))
+        return open_device(self.setup())
+
+    @property
+    def wants_graphs(self) -> bool | None:
+        wanted: bool = self.options.enable_hip_graph
+        return wanted
 
     @classmethod
     def missing(cls) -> str:
