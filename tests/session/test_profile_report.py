@@ -142,6 +142,7 @@ class TwoRuns:
     def __init__(self, trace: Profile) -> None:
         text = '<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) { y = Neg(x) }'
         self.partition = Partition(load(onnx.parser.parse_model(text).SerializeToString()), (), ())
+        self.programs = ()
         self.trace, self.calls = trace, [[(0, 1)], [(2, 3), (3, 5)]]
 
     def run(self, inputs: object, options: object) -> None:
