@@ -99,6 +99,13 @@ SESSION_KEYS: dict[str, ConfigKey] = {
         True,
         "float32,float16,float16_weights,bfloat16",
     ),
+    "session.matrix_unit": ConfigKey(
+        "auto",
+        "what multiplies pairs of bfloat16 (session.arithmetic) and bytes: 'auto' (AMX; of bfloat16 AVX512-BF16 where that is "
+        "fast), 'none' (neither), 'amx', 'avx512_bf16', or 'amx_emulated' (AMX in plain code, slow: for tests)",
+        True,
+        "auto,none,amx,avx512_bf16,amx_emulated",
+    ),
     "session.schedule_budget_ms": ConfigKey(
         "0",
         "milliseconds for timing the schedules of the heaviest products and convolutions, once for each machine; 0: estimates",

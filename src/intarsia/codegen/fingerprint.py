@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from intarsia.codegen.cache import cached, content_key
+from intarsia.codegen.tile_permission import refusal
 
 
 def fingerprint() -> str:
@@ -100,4 +101,5 @@ def _cpu() -> str:
 
         return str(platform.uname())
     names = (b"model name", b"flags", b"Features", b"CPU part")
-    return b"\n".join(line for line in lines if line.split(b":", 1)[0].strip() in names).decode(errors="replace")
+    found = b"\n".join(line for line in lines if line.split(b":", 1)[0].strip() in names).decode(errors="replace")
+    return found + (f"\n{refusal()}" if " amx_tile" in found else "")

@@ -40,6 +40,11 @@ _FIELDS = (
     "claims tail piece"
 ).split()
 ARGUMENTS = {name: i for i, name in enumerate(_FIELDS)}
+VECTORS, TILES, EMULATED = "avx512_bf16", "amx", "amx_emulated"  # what multiplies words (`word_gemm`)
+TILE_UNITS = (TILES, EMULATED)
+# Words that a unit multiplies in the time of a float32 multiply-add: a product of tiles is 16^3 in 16 cycles, in which two
+# units of AVX-512 do 512; VDPBF16PS does 16 in the place of 16, where it is used.
+WORDS_IN_TIME = {"": 1, VECTORS: 1, TILES: 8, EMULATED: 8}
 _OPERAND_FIELDS = 6  # address, bytes between rows, lines, images, batch0, batch1
 
 
@@ -57,6 +62,7 @@ class GemmSpec:
         tile: the register tile where it is not `tile_of(dtype, target)`.
         stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT.
         halves: whether A and B are packed by `half_tiles`, for products in float16.
+        unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`.
     """
 
     dtype: DType = DType.FLOAT
@@ -66,6 +72,7 @@ class GemmSpec:
     tile: Tile | None = None
     stored: DType | None = None
     halves: bool = False
+    unit: str = ""
 
     @property
     def b_itemsize(self) -> int:

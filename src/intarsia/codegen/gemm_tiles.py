@@ -24,7 +24,7 @@ from itertools import pairwise
 from intarsia.codegen.body import Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.gemm import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
+from intarsia.codegen.gemm import A_RESIDENT_NBYTES, TILE_UNITS, WORDS_IN_TIME, Gemm, GemmSpec, Operand
 from intarsia.codegen.microkernel import PARAMETERS, Tile, product_tile, tile_of
 from intarsia.codegen.pack import emit_widen
 from intarsia.codegen.pack_tiles import k_block
@@ -32,6 +32,8 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
 
 _PART_NBYTES = 5 << 10  # of a row of A: more is cut
+_TILE_PART_NBYTES = 12 << 10  # the same for tiles, to which sums in memory cost more than products do
+_TILE_BLOCK_NBYTES = 768  # of a row of A: with panels of 32 columns a block of B is half of a first-level cache
 _AHEAD_NBYTES = 4096  # how far before its use B is fetched where it is used once
 _PIECE_PRODUCTS = 1_200_000  # multiply-adds of a piece: some 20 microseconds
 _MOST_PIECES = 12  # for each thread: the tail is not cut where a long step is computed in slices
@@ -52,10 +54,19 @@ def tiles_pay(n: int, k: int, spec: GemmSpec, target: Target) -> bool:
     return n >= 4 * tile.width and k >= 2 * tile.lanes
 
 
-def parts(k: int, tile: Tile) -> list[tuple[int, int]]:
+def block_steps(k: int, tile: Tile, unit: str = "") -> int:
+    """Steps of a block of K; see `GemmSpec.unit`."""
+    return k_block(k, tile, _TILE_BLOCK_NBYTES) if unit in TILE_UNITS else k_block(k, tile)
+
+
+def _part_nbytes(unit: str) -> int:
+    return _TILE_PART_NBYTES if unit in TILE_UNITS else _PART_NBYTES
+
+
+def parts(k: int, tile: Tile, unit: str = "") -> list[tuple[int, int]]:
     """(first, steps) of the parts of K: whole blocks each."""
-    block = k_block(k, tile)
-    count = max(1, -(-(k * tile.itemsize) // _PART_NBYTES))
+    block = block_steps(k, tile, unit)
+    count = max(1, -(-(k * tile.itemsize) // _part_nbytes(unit)))
     blocks = -(-k // block)
     edges = [min(k, blocks * i // count * block) for i in range(count)] + [k]
     return [(low, high - low) for low, high in pairwise(edges) if high > low]
@@ -100,7 +111,7 @@ def tiled_args(
     tile = spec.tile or tile_of(spec.dtype, target)
     size = tile.itemsize
     out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
-    packed = spec.halves or packs(m, tile)
+    packed = spec.halves or bool(spec.unit) or packs(m, tile)
     tiles, panels = -(-m // tile.rows), -(-n // tile.width)
     panel_nbytes = tile.width * (4 + 2 * k if spec.halves else k * spec.b_itemsize)
     first, steps = part
@@ -109,15 +120,15 @@ def tiled_args(
     args = [
         micro, a, k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
         m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, panel_nbytes, first, steps, k,
-        k_block(k, tile) if tiles > 1 or spec.halves else max(1, k), int(packed), partial, claims,
-        *_tail(tiles * panels, tile, steps, threads),
+        block_steps(k, tile, spec.unit) if tiles > 1 or spec.halves or spec.unit else max(1, k), int(packed), partial, claims,
+        *_tail(tiles * panels, tile, steps / WORDS_IN_TIME[spec.unit], threads),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
     return args
 
 
-def _tail(units: int, tile: Tile, steps: int, threads: int) -> tuple[int, int]:
+def _tail(units: int, tile: Tile, steps: float, threads: int) -> tuple[int, int]:
     """How many units are claimed in pieces, and the units of a piece."""
     piece = max(1, round(_PIECE_PRODUCTS / (tile.rows * tile.width * max(1, steps))))
     if threads == 1 or units < 8 * threads * piece:
@@ -130,7 +141,7 @@ def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
     tile = spec.tile or tile_of(spec.dtype, target)
     tiles = -(-m // tile.rows)
     widened = k_block(k, tile) * tile.width * tile.itemsize if spec.stored is not None else 0
-    return max(1, _chunk(tiles, m, min(k * tile.itemsize, _PART_NBYTES))) * tile.nbytes + widened
+    return max(1, _chunk(tiles, m, min(k * tile.itemsize, _part_nbytes(spec.unit)))) * tile.nbytes + widened
 
 
 def _chunk(tiles: int, m: int, row_nbytes: int) -> int:
@@ -158,6 +169,7 @@ class TiledGemm(Gemm):
         _, tid, nthreads = body.args
         self.read_arguments()
         v = self.v
+        self._enter()
         self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         self.begins = body.equal(v["first"], 0)
         self.ends = body.equal(body.add(v["first"], v["k"]), v["total"])
@@ -180,8 +192,21 @@ class TiledGemm(Gemm):
         # Each of the callers has claimed one piece that is not there; the last to do so leaves the count as it was.
         with body.when(body.equal(number.get(), body.sub(body.add(pieces, nthreads), 1))):
             body.b.store(body.i(0), v["claims"], align=8)
+        self._leave()
         body.b.ret_void()
         return self.module.text("gemm_tiles")
+
+    def _enter(self) -> None:
+        """What comes before a share of work."""
+
+    def _leave(self) -> None:
+        """What comes after it."""
+
+    def _rows_of(self, tile: Value) -> tuple[Value, Value]:
+        """A register tile's first row, and how many it has: as even numbers as there can be."""
+        body, v = self.body, self.v
+        row = body.add(body.mul(tile, v["rows"]), body.min(tile, v["extra"]))
+        return row, body.add(v["rows"], body.select(body.less(tile, v["extra"]), 1, 0))
 
     def _following(self, after: Value, last: Value) -> Value:
         """The panel that the caller is likely to need after the units up to `after` of a range up to `last`."""
@@ -239,9 +264,7 @@ class TiledGemm(Gemm):
             part = body.mul(steps, self.pace)
             self._begin_block(b, at, steps)
             with body.loop(0, count) as number:
-                w = body.add(first_tile, number)
-                row = body.add(body.mul(w, v["rows"]), body.min(w, v["extra"]))
-                rows = body.add(v["rows"], body.select(body.less(w, v["extra"]), 1, 0))
+                row, rows = self._rows_of(body.add(first_tile, number))
                 self.buffer = body.at(self.sums, body.mul(number, self.tile.nbytes))
                 self._multiply(row, rows, accumulate, body.at(ahead, body.mul(number, part)))
                 with body.when(final):

@@ -13,6 +13,7 @@ from typing import Any
 from intarsia.codegen.ir_module import (
     Argument,
     ArrayType,
+    BFloatType,
     Block,
     Constant,
     DoubleType,
@@ -39,6 +40,7 @@ from intarsia.codegen.ir_module import (
 __all__ = [
     "Argument",
     "ArrayType",
+    "BFloatType",
     "Block",
     "Constant",
     "DoubleType",

@@ -111,6 +111,13 @@ class HalfType(_Float):
     name, code = "half", "e"
 
 
+class BFloatType(_Single):
+    """For operands of instructions only: numbers are written and computed as integers (`emit.storage_type`)."""
+
+    __slots__ = ()
+    name = "bfloat"
+
+
 class FloatType(_Float):
     __slots__ = ()
     name, code = "float", "f"

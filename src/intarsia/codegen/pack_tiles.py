@@ -21,9 +21,9 @@ from intarsia.graph.dtypes import DType
 _BLOCK_NBYTES = 512  # of one row of A: with panels of 48 columns a block of B is half of a first-level cache
 
 
-def k_block(k: int, tile: Tile) -> int:
-    """Steps of a block: even parts of K of at most 128 float32, whole vectors."""
-    most = _BLOCK_NBYTES // tile.itemsize
+def k_block(k: int, tile: Tile, nbytes: int = _BLOCK_NBYTES) -> int:
+    """Steps of a block: even parts of K of at most 128 float32 (or `nbytes` bytes), whole vectors."""
+    most = nbytes // tile.itemsize
     even = math.ceil(k / max(1, math.ceil(k / most)))
     return max(1, min(k, math.ceil(even / tile.lanes) * tile.lanes))
 

@@ -23,6 +23,7 @@ from intarsia.codegen import compiler
 from intarsia.codegen.cache import cached, get_cache
 from intarsia.codegen.compilers import compilers
 from intarsia.codegen.fingerprint import compiler_key
+from intarsia.codegen.tile_permission import refusal
 from intarsia.errors import EPFail, InvalidArgument, nearest
 
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
@@ -46,6 +47,7 @@ _DEPENDENTS: dict[str, tuple[str, ...]] = {
     "avx512f": ("avx512", "avx10"),
     "avx2": ("avx512", "avx10", "avxvnni", "avxifma", "avxneconvert"),
     "avx": ("avx", "fma", "f16c", "vaes", "vpclmulqdq"),
+    "amx-tile": ("amx-",),
 }
 
 
@@ -135,6 +137,17 @@ class Target:
         return _enabled(self.features)
 
     @property
+    def has_tiles(self) -> bool:
+        """Whether there are AMX's tiles, and products of bfloat16 and of bytes in them."""
+        wide = self.arch == "x86_64" and self.vector_bytes == 64
+        return wide and self.enabled >= {"amx-tile", "amx-bf16", "amx-int8"}
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there are products of pairs of bfloat16 in vectors (VDPBF16PS)."""
+        return self.arch == "x86_64" and self.vector_bytes == 64 and self.has("avx512bf16")
+
+    @property
     def scales_floats(self) -> bool:
         """Whether LLVM makes one instruction of a multiplication by 2^n (VSCALEFPS of `llvm.ldexp`; a call before LLVM 22)."""
         return self.arch == "x86_64" and self.vector_bytes == 64 and int(host_facts()[3].split(".")[0]) >= 22
@@ -180,7 +193,7 @@ def _enabled(features: str) -> frozenset[str]:
 def _host(override: str) -> Target:
     triple, cpu, features, _ = host_facts()
     if not override:
-        return Target.create(triple, cpu, features)
+        return _permitted(Target.create(triple, cpu, features))
     first, *changes = [item.strip() for item in override.split(",")]
     if first[0] in "+-":
         changes = [first, *changes]
@@ -192,4 +205,11 @@ def _host(override: str) -> Target:
     for change in changes:
         if len(change) < 2 or change[0] not in "+-":
             raise InvalidArgument(f"{FEATURES_VARIABLE} holds {change!r}; expected '+feature' or '-feature', comma separated")
-    return Target.create(triple, cpu, ",".join([features, *changes]))
+    return _permitted(Target.create(triple, cpu, ",".join([features, *changes])))
+
+
+def _permitted(target: Target) -> Target:
+    """Without AMX where the system does not let this process use it."""
+    if target.has("amx-tile") and refusal():
+        return Target.create(target.triple, target.cpu, f"{target.features},-amx-tile")
+    return target

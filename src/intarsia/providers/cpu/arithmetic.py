@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from intarsia.codegen.gemm import EMULATED, TILE_UNITS, TILES, VECTORS
 from intarsia.codegen.soft_half import needs_conversions
 from intarsia.codegen.target import Target
+from intarsia.codegen.tile_permission import refusal
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 
 KEY = "session.arithmetic"
+UNIT_KEY = "session.matrix_unit"
+UNIT_NAMES = {TILES: "AMX", EMULATED: "emulated AMX", VECTORS: "AVX512-BF16"}
 _STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16": DType.BFLOAT16}
 
 
@@ -28,6 +33,58 @@ def stored_type(config: Mapping[str, str], target: Target, own: DType | None = N
 def in_halves(config: Mapping[str, str], target: Target) -> bool:
     """Whether products are computed in float16: it is asked for, and the CPU has instructions for it (AVX512-FP16)."""
     return config.get(KEY) == "float16" and target.arch == "x86_64" and target.has("avx512fp16") and target.vector_bytes == 64
+
+
+def pair_unit(config: Mapping[str, str], target: Target) -> str:
+    """What multiplies pairs of bfloat16 (`codegen.word_gemm`) where bfloat16 is asked for; "" where float32 is as fast.
+
+    VDPBF16PS does as many multiplications of pairs in a cycle as there are float32 multiply-adds on AMD's Zen 4 and later, half
+    of them on Intel's CPUs.
+
+    Raises:
+        InvalidArgument: the unit that the configuration names is not there.
+    """
+    if config.get(KEY) != "bfloat16":
+        return ""
+    if named := _named_unit(config, target):
+        return "" if named == "none" else named
+    return TILES if target.has_tiles else VECTORS if target.cpu.startswith("znver") and target.has_pairs else ""
+
+
+def byte_unit(config: Mapping[str, str], target: Target) -> str:
+    """What multiplies bytes, where that is not a vector instruction: AMX's tiles, with the same results; else "".
+
+    Raises:
+        InvalidArgument: the unit that the configuration names is not there.
+    """
+    named = _named_unit(config, target)
+    return named if named in TILE_UNITS else TILES if not named and target.has_tiles else ""
+
+
+def may_try_pairs(config: Mapping[str, str], target: Target) -> bool:
+    """Whether VDPBF16PS is there and allowed, though not known to be fast: measuring decides."""
+    asked = config.get(KEY) == "bfloat16" and not _named_unit(config, target)
+    return asked and target.has_pairs and not pair_unit(config, target)
+
+
+def _named_unit(config: Mapping[str, str], target: Target) -> str:
+    """The unit that the configuration names; "" where it leaves the choice."""
+    named = config.get(UNIT_KEY, "auto")
+    if named == TILES and not target.has_tiles:
+        raise InvalidArgument(
+            f"{UNIT_KEY} is {named!r}, but this process cannot use AMX: {refusal() or 'the CPU or INTARSIA_CPU_FEATURES has none'}; "
+            "give 'auto', which takes what is there, or 'amx_emulated' for tests"
+        )
+    if named == VECTORS and not target.has_pairs:
+        raise InvalidArgument(
+            f"{UNIT_KEY} is {named!r}, but the CPU (or INTARSIA_CPU_FEATURES) has no avx512bf16; give 'auto', which takes what is there"
+        )
+    return "" if named == "auto" else named
+
+
+def described_unit(unit: str, source: DType) -> str:
+    """What of a step of a unit is not float32, for people."""
+    return f"bfloat16 by {UNIT_NAMES[unit]}" if source is DType.FLOAT else ""
 
 
 def described(stored: DType | None) -> str:

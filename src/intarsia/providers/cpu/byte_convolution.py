@@ -25,9 +25,11 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, Argument, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
 from intarsia.providers.cpu.convolution import Geometry, Windowed, explicit_pads, strides_and_dilations
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.word_product import window_steps
 
 _EXACT = 1 << 24  # whole numbers up to here are float32
 _LARGEST = 255 * 255
@@ -145,6 +147,10 @@ class ByteConvolution(Windowed):
     ) -> list[Step]:  # fmt: skip
         a_dtype, kernel, out_shape = self.data.dtype, tuple(weights.shape[2:]), self.output.shape
         assert out_shape is not None
+        if unit := byte_unit(workspace.config, target) if group == 1 else "":
+            found = self._tiles(target, workspace, epilogue, operands, out, weights, key, unit)
+            if found is not None:
+                return found
         each = len(weights) // group * conv.merged_groups(len(weights), group, byte_tile(target))
         pointwise = math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
         line = out_shape[-2] if isinstance(out_shape[-2], int) and not pointwise else None
@@ -168,6 +174,21 @@ class ByteConvolution(Windowed):
         reads = (source, packed, *(o.name for o in operands))
         text = gemm.kernel_text(spec, target)
         return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+
+    def _tiles(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, key: str, unit: str,
+    ) -> list[Step] | None:  # fmt: skip
+        """As a product of tiles, which take signed bytes as they are; None where weights need more than eight bits, or it does
+        not pay."""
+        kernel, parts = tuple(weights.shape[2:]), _parts(weights)
+        if len(parts) > 1:
+            return None
+        epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, 0)
+        return window_steps(
+            target, workspace, epilogue, operands, out, unit=unit, dtype=self.data.dtype, geometry=self.geometry(kernel),
+            bordered=partial(self._bordered, target, workspace, out, kernel), weights=self.reads[1], filters=parts[0], key=key,
+        )  # fmt: skip
 
     def _bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
         """The step that surrounds the input by its zero point, and what it writes; the input itself if it has no border."""

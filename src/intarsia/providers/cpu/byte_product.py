@@ -30,9 +30,11 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.contraction import Batches, MatMul
 from intarsia.providers.cpu.product_steps import fused_operand
 from intarsia.providers.cpu.template import FusedOperand, Workspace
+from intarsia.providers.cpu.word_product import Left, pays, word_steps
 
 _SERIAL_PRODUCTS = 400_000  # below this a second thread costs more than it saves
 _DEPTH = "%depth"  # stands for an operand that holds K
@@ -58,14 +60,17 @@ class Weights:
     """Constant weights as they are packed.
 
     Attributes:
-        packed: name of the panels.
+        packed: name of the panels; "": tiles of AMX pack them otherwise.
         sums: sum b' - K zb' of every column.
         zero: what is left of the zero point, one per column; None if nothing is.
+        values: b' itself, int8 [K, N]; `key` tells it from others made of the same constant.
     """
 
     packed: str
     sums: np.ndarray
     zero: np.ndarray | None
+    values: np.ndarray
+    key: str
 
 
 def centred(weights: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -209,12 +214,20 @@ class _Builder:
         self.tile: Tile = byte_tile(target)
         self.correction = Correction(epilogue, operands)
         self.before: list[Step] = []
+        self.unit = ""  # what multiplies bytes, where it is no vector instruction
 
     def steps(self) -> list[Step]:
         weights = self._weights()
         right = weights.packed if weights is not None else self._pack()
         self._correct(weights)
         epilogue, operands = self.correction.finish()
+        if self.unit:
+            assert weights is not None and isinstance(self.depth, int)
+            left = Left(self.made.reads[0], self.a_dtype, self.m, self.depth)
+            return word_steps(
+                self.target, self.workspace, epilogue, operands, self.out, unit=self.unit, left=left,
+                weights=self.made.reads[1], right=weights.values[None], key=weights.key,
+            )  # fmt: skip
         return [*self.before, self._product(right, epilogue, operands, self.n, self.out)]
 
     # --- the second operand ---
@@ -234,8 +247,14 @@ class _Builder:
         if left is not None:
             left = np.broadcast_to(left, sums.shape)
             sums = sums - len(matrix) * left.astype(np.int64)
-        key = f"bytes{self.tile.width}_{digest(zero)}"
-        return Weights(workspace.add(made.reads[1], key, lambda: pack_bytes(values[None], self.tile)), sums, left)
+        key = digest(zero)
+        # Tiles take signed bytes as they are; what is left of a zero point would need sums of rows as they are lifted otherwise.
+        if left is None and made.a_zero.kind != "row" and pays(self.m, *values.shape[::-1]):
+            self.unit = byte_unit(workspace.config, self.target)
+        packed = ""
+        if not self.unit:
+            packed = workspace.add(made.reads[1], f"bytes{self.tile.width}_{key}", lambda: pack_bytes(values[None], self.tile))
+        return Weights(packed, sums, left, values, key)
 
     def _known_zero(self, zero: Zero) -> np.ndarray | None:
         if zero.known:
@@ -265,7 +284,7 @@ class _Builder:
 
     def _correct(self, weights: Weights | None) -> None:
         correction, made = self.correction, self.made
-        lift = LIFT if self.a_dtype is DType.INT8 else 0
+        lift = LIFT if self.a_dtype is DType.INT8 and not self.unit else 0
         known = self._known_zero(made.a_zero)
         a_zero: Tensor | int
         if (

@@ -14,6 +14,7 @@ from intarsia.codegen import gemm_tiles as tiled
 from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
+from intarsia.codegen.gemm import VECTORS
 from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.codegen.pack import in_16_bits, pack_matrix
 from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
@@ -24,16 +25,18 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, stored_type
+from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, may_try_pairs, pair_unit, stored_type
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
+from intarsia.providers.cpu.word_product import pair_steps
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
 _ROWS = "rows"  # the schedule without packed A
+_PAIRS = "pairs"  # that by products of pairs of bfloat16
 _TILES = {"14x2": Tile(14, 2, 16, 4), "8x3": Tile(8, 3, 16, 4), _ROWS: None, "": None}  # schedules that may be timed
 
 
@@ -97,12 +100,8 @@ class MatMul(Template):
         assert a is not None and b is not None and a.shape is not None and b.shape is not None and found is not None
         batch = found.sizes
         tile, single = tile_of(a.dtype, target), batch == (1, 1)
-        known = self._matrix(workspace) if single and a.dtype is DType.FLOAT and in_halves(workspace.config, target) else None
-        if known is not None:
-            steps = half_steps(
-                target, workspace, epilogue, operands, out, source=self.reads[0], m=found.rows, weights=self.reads[1],
-                matrix=known[0], key=known[1],
-            )  # fmt: skip
+        if single and a.dtype is DType.FLOAT:
+            steps = self._in_16_bits(target, workspace, epilogue, operands, out, found.rows)
             if steps is not None:
                 return steps
         if single and self._tiled(target, workspace) and self._choice(target, workspace) != _ROWS:
@@ -124,6 +123,27 @@ class MatMul(Template):
             )
         ]  # fmt: skip
 
+    def _in_16_bits(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        rows: Dim,
+    ) -> list[Step] | None:  # fmt: skip
+        """Products in float16 or bfloat16, where they are asked for and faster than float32's."""
+        config = workspace.config
+        unit = VECTORS if self._choice(target, workspace) == _PAIRS else pair_unit(config, target)
+        known = self._matrix(workspace) if unit or in_halves(config, target) else None
+        if known is None:
+            return None
+        matrix, key = known
+        if unit:
+            return pair_steps(
+                target, workspace, epilogue, operands, out, unit=unit, source=self.reads[0], m=rows, weights=self.reads[1],
+                matrix=matrix, key=key,
+            )  # fmt: skip
+        return half_steps(
+            target, workspace, epilogue, operands, out, source=self.reads[0], m=rows, weights=self.reads[1], matrix=matrix,
+            key=key,
+        )  # fmt: skip
+
     def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
         """Register tiles for packed A, or A as it lies, of a product by a constant of known sizes."""
         a, b, found = self.types[0], self.types[1], self.batches()
@@ -132,11 +152,11 @@ class MatMul(Template):
         if not (isinstance(k, int) and isinstance(n, int) and isinstance(rows, int)) or found is None or found.sizes != (1, 1):
             return None
         default, spec = product_tile(n, a.dtype, target), template.GemmSpec(a.dtype)
-        if a.dtype is not DType.FLOAT or default not in _TILES.values() or in_halves(config, target):
+        if a.dtype is not DType.FLOAT or default not in _TILES.values() or in_halves(config, target) or pair_unit(config, target):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None
-        names = sorted(_TILES, key=lambda name: _TILES[name] != default)
+        names = sorted(_TILES, key=lambda name: _TILES[name] != default) + [_PAIRS] * may_try_pairs(config, target)
         return Schedules(f"gemm {rows}x{n}x{k} {config.get(KEY)}", tuple(x for x in names if x), rows * n * k)
 
     def _choice(self, target: Target, workspace: Workspace) -> str:
@@ -164,7 +184,7 @@ class MatMul(Template):
         assert a is not None and a.shape is not None and b is not None and b.shape is not None
         dtype, k, n, m = a.dtype, a.shape[-1], b.shape[-2 if self.transposed else -1], found.rows
         assert isinstance(k, int) and isinstance(n, int)
-        tile = _TILES[self._choice(target, workspace)] or product_tile(n, dtype, target)
+        tile = _TILES.get(self._choice(target, workspace)) or product_tile(n, dtype, target)
         right, layout, _, stored = self._right(workspace, True, tile, target)
         assert layout == "packed", layout
         spec = template.GemmSpec(dtype, "packed", epilogue, tile=tile, stored=stored)

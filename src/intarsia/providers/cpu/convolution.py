@@ -25,9 +25,10 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.arithmetic import in_halves
+from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
+from intarsia.providers.cpu.word_product import pair_steps, window_steps
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
@@ -37,6 +38,7 @@ _WIDEST_WINDOW = 64  # of pooling: a line of the window is written out
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
+_TILE_FILTERS = 64  # the same for tiles of bfloat16
 _USUAL_PIXELS = 224  # along an image whose size is not known
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
@@ -187,6 +189,9 @@ class Convolution(Windowed):
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
         if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
+        steps = self._in_16_bits(target, workspace, epilogue, operands, out, weights, kernel, group)
+        if steps is not None:
+            return steps
         outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
         chosen_by_time = self.schedules(target, workspace.config) if workspace.choices else None
         if chosen_by_time is not None and chosen_by_time.key in workspace.choices:
@@ -282,32 +287,13 @@ class Convolution(Windowed):
         weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> list[Step]:  # fmt: skip
         dtype = self.data.dtype
-        plain = group == math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
-        if plain and not any(self.pads):
-            steps = self._pointwise_halves(target, workspace, epilogue, operands, out, weights)
-            if steps is not None:
-                return steps
         found = self._blocked(target, workspace, epilogue, operands, out, weights, kernel, group)
         if found is not None:
             return [found]
         spec = gemm.GemmSpec(dtype, "packed", epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
-        border: list[Step] = []
-        source = self.reads[0]
-        x = self.data.shape
-        assert x is not None
-        if any(self.pads):
-            rank = len(kernel)
-            padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
-            source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
-            border.append(
-                Step(
-                    conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
-                    partial(_border, self.geometry(kernel), self.reads[0], source), label="border",
-                )
-            )  # fmt: skip
-
+        border, source = self._bordered(target, workspace, out, kernel)
         micro = micro_text(dtype, target)
         call = ConvolutionCall(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
@@ -315,20 +301,50 @@ class Convolution(Windowed):
         text = gemm.kernel_text(spec, target)
         return [*border, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
 
-    def _pointwise_halves(
+    def _in_16_bits(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
-        weights: np.ndarray,
+        weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> list[Step] | None:  # fmt: skip
-        """As a matrix product in float16, where that is asked for and has columns enough to be worth rounding the input."""
-        filters, x = weights.shape[0], self.data.shape
-        if self.data.dtype is not DType.FLOAT or filters < _HALF_FILTERS or not in_halves(workspace.config, target):
+        """Products in float16 or bfloat16, where they are asked for and there are filters enough to be worth rounding the
+        input."""
+        filters, x, config, source = weights.shape[0], self.data.shape, workspace.config, self.reads[0]
+        unit = pair_unit(config, target)
+        tiles, halves = unit in gemm.TILE_UNITS, in_halves(config, target)
+        least = _TILE_FILTERS if tiles else _HALF_FILTERS
+        if self.data.dtype is not DType.FLOAT or filters < least or group != 1 or not (unit or halves):
             return None
         assert x is not None
-        matrix = weights.reshape(filters, -1).T
+        plain = not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
+        if not plain:
+            if not tiles:
+                return None
+            return window_steps(
+                target, workspace, epilogue, operands, out, unit=unit, dtype=DType.FLOAT, geometry=self.geometry(kernel),
+                bordered=partial(self._bordered, target, workspace, out, kernel), weights=self.reads[1], filters=weights,
+            )  # fmt: skip
+        matrix, m = weights.reshape(filters, -1).T, product(x[:-1])
+        if unit:
+            return pair_steps(
+                target, workspace, epilogue, operands, out, unit=unit, source=source, m=m, weights=self.reads[1], matrix=matrix,
+                key="t",
+            )  # fmt: skip
         return half_steps(
-            target, workspace, epilogue, operands, out, source=self.reads[0], m=product(x[:-1]), weights=self.reads[1],
-            matrix=matrix, key="t",
+            target, workspace, epilogue, operands, out, source=source, m=m, weights=self.reads[1], matrix=matrix, key="t"
+        )
+
+    def _bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
+        """The step that surrounds the input by zeros, and what it writes; the input itself if it has no border."""
+        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
+        if not any(self.pads):
+            return [], self.reads[0]
+        assert x is not None
+        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+        source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
+        step = Step(
+            conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
+            partial(_border, self.geometry(kernel), self.reads[0], source), label="border",
         )  # fmt: skip
+        return [step], source
 
     def _blocked(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
