@@ -1,4 +1,4 @@
-"""Products of bfloat16 by VDPBF16PS and by AMX's tiles, and of bytes by tiles, in their instructions where this CPU has them."""
+"""Products of bfloat16 by VDPBF16PS and by AMX's tiles, and of bytes by tiles; by instructions where this CPU has them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import gemm_tiles, pack, strips, tile_unit
+from intarsia.codegen import gemm_tiles, pack, strips
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import EMULATED, TILES, VECTORS, GemmSpec, Operand
 from intarsia.codegen.microkernel import Tile
@@ -80,3 +80,94 @@ def test_bfloat16(m: int, n: int, k: int, unit: str) -> None:
         for nthreads in (1, 3):
             c = product(a, bits(b), unit, nthreads, tile=tile)
             assert (np.abs(c - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_bits_do_not_depend_on_threads_or_rows(unit: str) -> None:
+    rng = np.random.default_rng(1)
+    a, b = t.random(rng, 75, 900), bits(t.random(rng, 900, 100))
+    whole = product(a, b, unit, 1)
+    np.testing.assert_array_equal(product(a, b, unit, 5), whole)
+    np.testing.assert_array_equal(product(a[40:61].copy(), b, unit, 2), whole[40:61])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(("m", "n", "k"), [(5, 50, 40), (60, 100, 200), (75, 70, 7000)])
+def test_epilogue_comes_once(m: int, n: int, k: int, unit: str) -> None:
+    rng = np.random.default_rng(k)
+    a, b, column, row, full = (t.random(rng, *s) for s in ((m, k), (k, n), (n,), (m, 1), (m, n)))
+    a, column = a / np.float32(np.sqrt(k)), np.ascontiguousarray(column)
+    scalar = np.array([1.5], np.float32)
+    places = [Operand(column.ctypes.data), Operand(row.ctypes.data, row=4), Operand(full.ctypes.data, row=4 * n)]
+    c = product(a, bits(b), unit, 3, t.every_kind(), (*places, Operand(scalar.ctypes.data)))
+    expected = t.every_kind_numpy(rounded(a) @ rounded(b), column, row, full, 1.5)
+    np.testing.assert_allclose(c, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_infinity_and_nan_stay_in_their_rows(unit: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = t.random(rng, 9, 70), bits(np.abs(t.random(rng, 70, 64)))
+    expected = product(a, b, unit)
+    a[2, 5], a[4, 69], a[6, 0] = np.inf, np.nan, -np.inf
+    found = product(a, b, unit)
+    assert np.isposinf(found[2]).all() and np.isnan(found[4]).all() and np.isneginf(found[6]).all()
+    kept = [0, 1, 3, 5, 7, 8]
+    np.testing.assert_array_equal(found[kept], expected[kept])
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_numbers_below_the_normal_ones_are_zeros(unit: str) -> None:
+    """As operands and as results, in every unit: what the plain code does is what VDPBF16PS does here."""
+    tiny = np.float32(2.0**-126)
+    a = np.zeros((5, 40), np.float32)
+    a[0, 3], a[1, 3], a[2, 3], a[3, 3], a[4, 3:5] = tiny, tiny, tiny / 2, -tiny, tiny
+    b = np.zeros((40, 64), np.float32)
+    b[3], b[4] = np.repeat([1, 0.5, 0.75, 3], 16), -0.5
+    c = product(a, bits(b), unit)
+    assert (c[:4, 0] == [tiny, tiny, 0, -tiny]).all()
+    assert (c[:4, 16:48] == 0).all()
+    assert (c[:4, 48] == np.array([3, 3, 0, -3]) * tiny).all()
+    # In row 4 tiny and -tiny / 2, of another pair: one sum (0), or sums of even and of odd elements, of which one is a zero.
+    assert c[4, 0] == (0 if unit == VECTORS else tiny)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("unit", [u for u in UNITS if u != VECTORS])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 64, 32), (13, 65, 129), (60, 200, 300), (40, 33, 14000)])
+def test_bytes(m: int, n: int, k: int, unit: str, dtype: type) -> None:
+    rng = np.random.default_rng(m + n + k)
+    a = t.at_page_end(rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, (m, k)).astype(dtype))
+    b = rng.integers(-128, 128, (k, n)).astype(np.int8)
+    for nthreads in (1, 4):
+        np.testing.assert_array_equal(product(a, b, unit, nthreads), a.astype(np.int32) @ b.astype(np.int32))
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+@pytest.mark.parametrize(("stride", "dilation", "channels"), [(1, 1, 21), (2, 1, 40), (1, 2, 70)])
+def test_windows(stride: int, dilation: int, channels: int, dtype: type, unit: str) -> None:
+    """3 x 3 windows of images as rows of A: lines of a window are runs, or its pixels where they lie apart."""
+    if unit == VECTORS and dtype is np.uint8:
+        return  # bytes have an instruction of their own in vectors
+    rng = np.random.default_rng(channels)
+    images, height, width, filters = 2, 9, 8, 35
+    x = t.at_page_end(rng.integers(0, 200, (images, height, width, channels)).astype(dtype))
+    w = rng.integers(-100, 100, (3, 3, channels, filters)).astype(np.int8)
+    reach = 2 * dilation
+    lines, columns = (height - reach - 1) // stride + 1, (width - reach - 1) // stride + 1
+    pixel = channels * x.itemsize
+    taps = [(i * width + j) * dilation * pixel for i in range(3) for j in range(1 if dilation == 1 else 3)]
+    length = channels * (3 if dilation == 1 else 1)
+    rows = Rows(length, stride * pixel, tuple(taps), columns, stride * width * pixel, lines, height * width * pixel)
+    weights = w.reshape(len(taps), length, filters)
+    b = bits(weights.astype(np.float32)) if dtype is np.float32 else weights
+    found = product(x, b, unit, 2, rows=rows, m=images * lines * columns)
+    expected = np.zeros((images, lines, columns, filters))
+    for i in range(3):
+        for j in range(3):
+            part = x[:, i * dilation :, j * dilation :][
+                :, : (lines - 1) * stride + 1 : stride, : (columns - 1) * stride + 1 : stride
+            ]
+            expected += part.astype(np.float64) @ w[i, j]
+    np.testing.assert_array_equal(found.reshape(expected.shape), expected)

@@ -1,7 +1,7 @@
 """A and B of products by words (`word_gemm`): 32 bits that hold two bfloat16 or four bytes which follow each other along k.
 
-A row of A is `runs` pieces of `length` numbers, each at a displacement of its own: one for a matrix, one for each line of a kernel
-for a convolution's windows. A run is filled up with zeros to whole lines of 16 words; a row has runs * lines * 16 words.
+A row of A is `runs` pieces of `length` numbers, each at its own displacement: one for a matrix, and for a convolution's windows
+one for each line of the kernel. A run is filled up with zeros to whole lines of 16 words; a row has runs * lines * 16 words.
 
 Packed A is [block of k][strip of rows][line][row of the strip][16 words], so that a strip's line is a tile of AMX, and any word
 of it lies at a fixed distance from another's. The last strip repeats the last row. B is packed by `pack.pack_matrix`, a word
@@ -30,7 +30,7 @@ _FIELDS = "source packed m runs displacements length block pixel columns line li
 
 @dataclass(frozen=True)
 class Rows:
-    """How rows of A lie in memory: `columns` of them `pixel` bytes apart, `lines` of these `line` bytes, and so on by `image`."""
+    """How rows of A lie in memory: `columns` of them `pixel` bytes apart, `lines` of these by `line`, these by `image`."""
 
     length: int
     pixel: int
@@ -162,4 +162,5 @@ def rounded_pairs(body: Body, low: Value, high: Value) -> Value:
         convert = body.intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", pairs, [floats, floats])
         return body.b.bitcast(body.b.call(convert, [high, low]), ir.VectorType(ir.IntType(16), 32))
     emitter = Emitter(body.b, 16)
-    return body.shuffle(*(emitter.to_storage(x, DType.BFLOAT16) for x in (low, high)), range(32))
+    first, second = (emitter.to_storage(x, DType.BFLOAT16) for x in (low, high))
+    return body.shuffle(first, second, range(32))

@@ -108,6 +108,7 @@ class TileUnit:
             write(inner)
             inner.b.ret_void()
             function = inner.function
+        assert self.state is not None
         self.body.b.call(function, [self.state, *arguments])
 
     def _tile(self, tile: int) -> Value:

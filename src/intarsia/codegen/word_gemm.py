@@ -212,4 +212,3 @@ class _WordGemm(TiledGemm):
                 count, self.vectors,
             ],
         )  # fmt: skip
-

@@ -69,16 +69,13 @@ def may_try_pairs(config: Mapping[str, str], target: Target) -> bool:
 
 def _named_unit(config: Mapping[str, str], target: Target) -> str:
     """The unit that the configuration names; "" where it leaves the choice."""
-    named = config.get(UNIT_KEY, "auto")
+    named, why = config.get(UNIT_KEY, "auto"), ""
     if named == TILES and not target.has_tiles:
-        raise InvalidArgument(
-            f"{UNIT_KEY} is {named!r}, but this process cannot use AMX: {refusal() or 'the CPU or INTARSIA_CPU_FEATURES has none'}; "
-            "give 'auto', which takes what is there, or 'amx_emulated' for tests"
-        )
-    if named == VECTORS and not target.has_pairs:
-        raise InvalidArgument(
-            f"{UNIT_KEY} is {named!r}, but the CPU (or INTARSIA_CPU_FEATURES) has no avx512bf16; give 'auto', which takes what is there"
-        )
+        why = f"this process cannot use AMX: {refusal() or 'the CPU (or INTARSIA_CPU_FEATURES) has none'}"
+    elif named == VECTORS and not target.has_pairs:
+        why = "the CPU (or INTARSIA_CPU_FEATURES) has no avx512bf16"
+    if why:
+        raise InvalidArgument(f"{UNIT_KEY} is {named!r}, but {why}; give 'auto', which takes what is there")
     return "" if named == "auto" else named
 
 

@@ -248,7 +248,7 @@ class _Builder:
             left = np.broadcast_to(left, sums.shape)
             sums = sums - len(matrix) * left.astype(np.int64)
         key = digest(zero)
-        # Tiles take signed bytes as they are; what is left of a zero point would need sums of rows as they are lifted otherwise.
+        # Tiles take signed bytes as they are; what is left of a zero point would need sums of rows that are lifted.
         if left is None and made.a_zero.kind != "row" and pays(self.m, *values.shape[::-1]):
             self.unit = byte_unit(workspace.config, self.target)
         packed = ""

@@ -152,7 +152,12 @@ class MatMul(Template):
         if not (isinstance(k, int) and isinstance(n, int) and isinstance(rows, int)) or found is None or found.sizes != (1, 1):
             return None
         default, spec = product_tile(n, a.dtype, target), template.GemmSpec(a.dtype)
-        if a.dtype is not DType.FLOAT or default not in _TILES.values() or in_halves(config, target) or pair_unit(config, target):
+        if (
+            a.dtype is not DType.FLOAT
+            or default not in _TILES.values()
+            or in_halves(config, target)
+            or pair_unit(config, target)
+        ):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None

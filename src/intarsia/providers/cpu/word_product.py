@@ -79,7 +79,9 @@ def pair_steps(
     if halves is None:
         return None
     left = Left(source, DType.FLOAT, m, k)
-    return word_steps(target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=halves[None], key=key)
+    return word_steps(
+        target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=halves[None], key=key
+    )
 
 
 def window_steps(
@@ -97,7 +99,9 @@ def window_steps(
     y, rank, last = geometry.y, len(geometry.kernel), geometry.dilations[-1]
     n, channels = filters.shape[:2]
     long = last == 1  # neighbouring pixels of a window lie together
-    runs, length = (math.prod(geometry.kernel[:-1]), geometry.kernel[-1] * channels) if long else (math.prod(geometry.kernel), channels)
+    runs, length = (
+        (math.prod(geometry.kernel[:-1]), geometry.kernel[-1] * channels) if long else (math.prod(geometry.kernel), channels)
+    )
     full = strips.words(length, 1, dtype) * strips.per_line(dtype) // strips.LINE_WORDS
     m = product(y[:-1])
     if rank > 2 or 2 * full > 3 * length or not pays(m, n, runs * length):
@@ -110,7 +114,9 @@ def window_steps(
         right = halves
     before, source = bordered()
     left = Left(source, dtype, m, length, runs, partial(_window_rows, geometry, dtype))
-    steps = word_steps(target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=right, key=f"w{key}")
+    steps = word_steps(
+        target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=right, key=f"w{key}"
+    )
     return [*before, *steps]
 
 
@@ -156,8 +162,9 @@ def word_steps(
     by = "" if floats else f" by {UNIT_NAMES[unit]}"
     steps = [
         Step(
-            strips.pack_strips_text(left.dtype, strip, target), (left.source, *([zero] if zero else [])), (packed,), made.packing,
-            serial=little, label=f"pack {m}x{depth}{by}", shared=left.rows is None, arithmetic="bfloat16" if floats else "",
+            strips.pack_strips_text(left.dtype, strip, target), (left.source, *([zero] if zero else [])), (packed,),
+            made.packing, serial=little, label=f"pack {m}x{depth}{by}", shared=left.rows is None,
+            arithmetic="bfloat16" if floats else "",
         )
     ]  # fmt: skip
     for number, part in enumerate(parts):
@@ -207,8 +214,9 @@ class _WordProduct:
         rows, k, unit = self.left.at(size), self.left.words, self.spec.unit
         table = Ref(self.displacements) if self.displacements else np.array(rows.displacements, np.int64)
         return strips.pack_strips_args(
-            Ref(self.left.source), Ref(self.packed), size(self.left.m), rows, table, tiled.block_steps(k, tile, unit)  # type: ignore[arg-type]
-        )
+            Ref(self.left.source), Ref(self.packed), size(self.left.m), rows, table,  # type: ignore[arg-type]
+            tiled.block_steps(k, tile, unit),
+        )  # fmt: skip
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
