@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.codegen.cache import cache_directory, cache_enabled, get_cache
 from intarsia.codegen.cores import available_cores, cpu_quota, memory_limit
@@ -19,6 +19,9 @@ from intarsia.errors import IntarsiaError, nearest
 from intarsia.partition.table import format_table
 from intarsia.providers.field import KNOWN_ELSEWHERE
 from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider
+
+if TYPE_CHECKING:
+    from intarsia.codegen.target import Target
 
 ERROR, WARNING = "error", "warning"
 
@@ -238,10 +241,27 @@ def _cpu(problems: list[Problem]) -> dict[str, Any]:
         return found
     features = [name for name in _FEATURES if target.has(name)]
     found |= {"compiled for": target.cpu, "vectors": f"{8 * target.vector_bytes} bits", "features": features}
+    found["AMX"] = _tiles(target, problems)
     if target.arch == "x86_64" and target.vector_bytes < 32:
         message = "the CPU (or INTARSIA_CPU_FEATURES) has no AVX2: models run several times slower than they could on others"
         problems.append(Problem("old-cpu", WARNING, message))
     return found
+
+
+def _tiles(target: Target, problems: list[Problem]) -> str:
+    """Whether tile registers are used, and why not."""
+    from intarsia.codegen.target import host_facts
+    from intarsia.codegen.tile_permission import refusal
+
+    if target.has_tiles:
+        return "used: the system gives this process the tile registers"
+    if "+amx-tile" not in host_facts()[2].split(","):
+        return "not on this CPU, or kept off by the system or a hypervisor"
+    if not (why := refusal()):
+        return "not used: INTARSIA_CPU_FEATURES leaves it out, or the CPU has no tiles of bfloat16 or of bytes"
+    message = f"the CPU has AMX, which this process cannot use: {why}"
+    problems.append(Problem("no-amx", WARNING, message, "let the process call arch_prctl (a sandbox's rules, a newer kernel)"))
+    return f"not used: {why}"
 
 
 def _cpu_name() -> str:

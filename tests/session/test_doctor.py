@@ -14,6 +14,7 @@ import intarsia as ort
 from intarsia import diagnosis
 from intarsia.codegen.cache import get_cache
 from intarsia.codegen.cores import memory_limit
+from intarsia.codegen.target import Target
 from intarsia.diagnosis import Diagnosis, Problem, doctor
 
 CPU = "CPUExecutionProvider"
@@ -21,6 +22,7 @@ CPU = "CPUExecutionProvider"
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    Target.host()  # what LLVM says of this machine is looked up once, and kept in the user's cache
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -43,6 +45,30 @@ def test_it_reports_this_machine(own_cache: Path) -> None:
     text = str(found)
     assert f"numpy: {np.__version__}" in text
     assert CPU in text
+
+
+@pytest.mark.parametrize(
+    ("features", "refused", "said"),
+    [
+        ("+avx2", "", "not on this CPU"), ("+avx512f,+avx512vl,+amx-tile,+amx-bf16,+amx-int8", "", "used: the system gives"),
+        ("+avx512f,+avx512vl,+amx-tile,+amx-bf16,+amx-int8", "no leave (errno 1)", "not used: no leave"),
+        ("+avx512f,+avx512vl,+amx-tile", "", "not used: INTARSIA_CPU_FEATURES leaves it out, or"),
+    ],
+)  # fmt: skip
+def test_it_says_whether_amx_is_used(monkeypatch: pytest.MonkeyPatch, features: str, refused: str, said: str) -> None:
+    from intarsia.codegen import target as targets
+    from intarsia.codegen import tile_permission
+
+    facts = ("x86_64-unknown-linux-gnu", "sapphirerapids", features, "22.1.0")
+    monkeypatch.setattr(targets, "host_facts", lambda: facts)
+    for module in (targets, tile_permission):
+        monkeypatch.setattr(module, "refusal", lambda: refused)
+    monkeypatch.setattr(targets.Target, "host", lambda: targets._permitted(targets.Target.create(*facts[:3])))
+    found: list[Problem] = []
+    assert diagnosis._cpu(found)["AMX"].startswith(said)
+    amx = {p.code: p for p in found}.get("no-amx")
+    assert (amx is not None) is bool(refused)
+    assert amx is None or amx.message == f"the CPU has AMX, which this process cannot use: {refused}"
 
 
 def test_a_missing_compiler_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
