@@ -141,7 +141,7 @@ class ProfileReport:
         reached, at_best = None, None
         ours = all(k.provider == CPU for k in members) and any(k.kind == KERNEL for k in members)
         if self.roof is not None and milliseconds and ours:
-            needed = sum(self.roof.seconds(k.flop, k.nbytes) for k in members) * 1e3
+            needed = sum(self.roof.seconds(k.flop, k.nbytes, k.name) for k in members) * 1e3
             least = sum(k.least_milliseconds for k in members)
             reached, at_best = needed / milliseconds, needed / least if least else None
         calls = sum(k.calls for k in members)

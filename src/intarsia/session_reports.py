@@ -93,7 +93,9 @@ class SessionReports:
         if roofline and any(part.provider.name == CPU for part in model.partition.parts):
             from intarsia.runtime.roofline import roofline as measured
 
-            roof = measured(self._sess_options.intra_op_num_threads)
+            titles = (n.kernel for p in model.programs for n in p.nodes())
+            less = {title.rpartition("(")[2].removesuffix(")") for title in titles if title.endswith(")")}
+            roof = measured(self._sess_options.intra_op_num_threads, less=sorted(less))
         return measure(model, inputs, trace, runs, warmup, roof)
 
     def memory_report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> MemoryReport:

@@ -21,6 +21,7 @@ from intarsia.codegen.target import Target
 from intarsia.codegen.tile_unit import BFLOAT16, SIGNED, STATE_NBYTES, UNSIGNED, TileUnit, configuration
 from intarsia.codegen.word_gemm import word_micro_text, word_text, word_tile
 from intarsia.graph.dtypes import DType
+from intarsia.runtime import roofline
 
 _AVX512 = "+avx2,+fma,+f16c,+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512vnni,+avx512bf16"
 _INTEL = ("sapphirerapids", "graniterapids", "diamondrapids")
@@ -176,6 +177,14 @@ def test_tiles_are_configured_and_given_back() -> None:
     assert words.count("ldtilecfg") == 1 and words.count("tilerelease") == words.count("retq") == 1
     assert words.index("ldtilecfg") < words.index("callq") if "callq" in words else True
     assert words.index("tilerelease") < words.index("retq")
+
+
+def test_the_peak_of_tiles_is_measured_without_loads() -> None:
+    target = intel("graniterapids")
+    text = roofline._tiles_text(target)
+    (loop,) = loops(emit_assembly(text.ir, target), text.symbol)
+    assert sum(x.startswith("tdpbf16ps") for x in loop) == 4 and not any(x.startswith("tile") for x in loop)
+    assert "bfloat16 by AMX" in roofline._units(target)
 
 
 @pytest.mark.parametrize("cpu", ["znver4", "znver5"])

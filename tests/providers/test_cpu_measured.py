@@ -94,6 +94,22 @@ def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert (f", {name} by time" in plan(made)) == offered
 
 
+@pytest.mark.skipif(not Target.host().has_pairs, reason="this CPU has no VDPBF16PS")
+def test_products_of_pairs_are_a_schedule_where_bfloat16_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        measured.Chooser, "_times", lambda self, template, s, end: {n: 1000 - (n == "pairs") * 999 for n in s.names}
+    )
+    source, feeds, expected = model()
+    options = ort.SessionOptions()
+    for key, value in (("session.arithmetic", "bfloat16"), ("session.schedule_budget_ms", "1000")):
+        options.add_session_config_entry(key, value)
+    made = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    found = made.run(None, feeds)[0]
+    assert np.sqrt(((found - expected) ** 2).mean() / (expected**2).mean()) < 5e-3
+    fast = Target.host().cpu.startswith("znver")  # taken without timing there
+    assert "(bfloat16 by AVX512-BF16)" in plan(made) and (", pairs by time" in plan(made)) != fast
+
+
 def test_nothing_is_timed_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("timed")

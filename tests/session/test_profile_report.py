@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 
@@ -172,6 +174,48 @@ def test_the_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
     again = roofline(1, again=True)
     assert (again.gflop_per_s, again.gbyte_per_s) == (1e6, first.gbyte_per_s)
     assert roofline(1) == again
+
+
+def test_arithmetic_of_less_than_float32_has_peaks_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from intarsia.codegen.target import Target
+    from intarsia.runtime import roofline as module
+
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(module, "_SECONDS", 0.01)
+    names = [name for name in module._units(Target.host()) if name]
+    plain = roofline(1)
+    assert plain.less == {}
+    monkeypatch.setattr(module, "_bytes_read", lambda _threads: 1e6)
+    found = roofline(1, less=[*names, "of no kind"])
+    assert list(found.less) == names and all(peak > 0.1 for peak in found.less.values())
+    assert replace(found, less={}) == plain, "what was known is not measured again"
+    assert roofline(1, less=names[:1]).less == {name: found.less[name] for name in names[:1]}
+    assert roofline(1) == plain
+    roof = Roofline(100.0, 10.0, 2, {"bfloat16 by AMX": 1000.0})
+    assert "100 GFLOP/s (float32), 1,000 (bfloat16 by AMX), 10.0 GB/s" in str(roof)
+    assert roof.seconds(1e9, 0, "MatMul+Relu (bfloat16 by AMX)") == pytest.approx(1e-3)
+    assert roof.seconds(1e9, 0, "MatMul (bfloat16 weights)") == roof.seconds(1e9, 0) == pytest.approx(1e-2)
+
+
+def test_a_profile_asks_for_the_peaks_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from intarsia.runtime import roofline as module
+
+    asked = []
+
+    def measured(threads: int, *, less: list[str]) -> Roofline:
+        asked.append(less)
+        return Roofline(100.0, 10.0, 1, dict.fromkeys(less, 200.0))
+
+    monkeypatch.setattr(module, "roofline", measured)
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[9, 64] x) => (y) { y = MatMul(x, w) }')
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((64, 128), np.float32), "w"))
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.arithmetic", "bfloat16")
+    options.add_session_config_entry("session.matrix_unit", "amx_emulated")
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=[CPU])
+    found = session.profile({"x": np.ones((9, 64), np.float32)}, 2)
+    assert asked == [["bfloat16 by emulated AMX"]]
+    assert found.roof is not None and "bfloat16 by emulated AMX" in str(found)
 
 
 def test_a_closed_session_has_no_reports(make_session) -> None:

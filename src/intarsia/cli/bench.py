@@ -74,7 +74,7 @@ def report_roofline(
         runs = max(5, min(100, int(_PROFILE_MS / timing.median)))
         found = open_session(model, providers, threads).profile(dict(feeds), runs)
     flop, nbytes = (sum(getattr(k, what) for k in found.kernels) for what in ("flop", "nbytes"))
-    least = sum(roof.seconds(k.flop, k.nbytes) for k in found.kernels) * 1e3
+    least = sum(roof.seconds(k.flop, k.nbytes, k.name) for k in found.kernels) * 1e3
     screen.print(
         f"roofline: {roof}\na run: {flop / 1e9:.4f} GFLOP, {nbytes / 1e6:.3f} MB; at least {least:.3f} ms, "
         f"which is {100 * least / timing.median:.0f} % of the median", highlight=False,

@@ -1,5 +1,7 @@
 """What this machine can do at most: multiply-adds on numbers in registers, and bytes read from memory.
 
+Steps in float16 or bfloat16 (`session.arithmetic`) are compared with what their instructions can do, measured where asked for.
+
 Measured once for a number of threads and kept in the cache; the highest value ever seen is kept, since noise only lowers it.
 """
 
@@ -8,15 +10,17 @@ from __future__ import annotations
 import json
 import time
 from array import array
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
+from intarsia.codegen.body import Module
 from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.engine import KernelText, get_engine, kernel_text
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.codegen.target import Target
+from intarsia.codegen.tile_unit import BFLOAT16, TileUnit, configuration
 from intarsia.runtime.executor import StepTableBuilder, get_pool
 
 _ROUNDS = 50_000  # a tenth of a millisecond: other processes let that pass now and then
@@ -28,25 +32,32 @@ _LINE = 64
 
 @dataclass(frozen=True)
 class Roofline:
-    """Peaks of `threads` threads together: float32 operations (a multiply-add is two) and bytes read, both in 1e9/s."""
+    """Peaks of `threads` threads together: float32 operations (a multiply-add is two) and bytes read, both in 1e9/s.
+
+    `less`: operations in less than float32, by the name that steps have for them (`Step.arithmetic`).
+    """
 
     gflop_per_s: float
     gbyte_per_s: float
     threads: int
+    less: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.gflop_per_s:,.0f} GFLOP/s (float32), {self.gbyte_per_s:,.1f} GB/s, {self.threads} threads"
+        less = "".join(f", {peak:,.0f} ({name})" for name, peak in self.less.items())
+        return f"{self.gflop_per_s:,.0f} GFLOP/s (float32){less}, {self.gbyte_per_s:,.1f} GB/s, {self.threads} threads"
 
-    def seconds(self, flop: float, nbytes: float) -> float:
-        """The least time for so many operations and bytes."""
-        return max(flop / self.gflop_per_s, nbytes / self.gbyte_per_s) / 1e9
+    def seconds(self, flop: float, nbytes: float, step: str = "") -> float:
+        """The least time for so many operations and bytes; `step`: the title of the step that does them."""
+        kind = step.rpartition("(")[2].removesuffix(")")
+        return max(flop / self.less.get(kind, self.gflop_per_s), nbytes / self.gbyte_per_s) / 1e9
 
 
-def roofline(threads: int = 0, *, again: bool = False) -> Roofline:
+def roofline(threads: int = 0, *, again: bool = False, less: Iterable[str] = ()) -> Roofline:
     """The peaks of `threads` threads (0: as many as there are cores), measured (under a second) where that was not done before.
 
     Args:
         again: measure in any case.
+        less: arithmetic to measure, too, by the name that steps have for it; what cannot be measured is left out.
 
     Raises:
         EPFail: LLVM is missing.
@@ -55,28 +66,67 @@ def roofline(threads: int = 0, *, again: bool = False) -> Roofline:
     cache, key = get_cache(), f"roofline-{content_key(*(surroundings()[n] for n in _DEPENDS), str(count))}"
     kept = cache.get(key)
     before = Roofline(**json.loads(kept)) if kept is not None else None
-    if before is not None and not again:
-        return before
-    found = Roofline(_multiply_adds(count), _bytes_read(count), count)
+    wanted = [name for name in less if name in _units(Target.host())]
+    if before is not None and not again and before.less.keys() >= set(wanted):
+        return replace(before, less={name: before.less[name] for name in wanted})
+    known = before is not None and not again
+    found = before if before is not None and known else Roofline(_multiply_adds(count), _bytes_read(count), count)
+    measured = {name: _multiply_adds(count, name) for name in wanted if not known or name not in found.less}
+    found = replace(found, less={**found.less, **measured})
     if count > 1:  # where threads share a core, or others use it, one alone may do more
-        alone = roofline(1, again=again)
-        found = Roofline(max(found.gflop_per_s, alone.gflop_per_s), max(found.gbyte_per_s, alone.gbyte_per_s), count)
+        found = _higher(found, roofline(1, again=again, less=wanted))
     if before is not None:
-        faster = max(found.gflop_per_s, before.gflop_per_s), max(found.gbyte_per_s, before.gbyte_per_s)
-        found = Roofline(*faster, count)
+        found = _higher(found, before)
     cache.put(key, json.dumps(asdict(found)).encode())
-    return found
+    return replace(found, less={name: found.less[name] for name in wanted})
+
+
+def _higher(a: Roofline, b: Roofline) -> Roofline:
+    """The higher of two measurements of each peak, for the threads of the first."""
+    less = {name: max(of.get(name, 0.0) for of in (a.less, b.less)) for name in (*a.less, *b.less)}
+    return Roofline(max(a.gflop_per_s, b.gflop_per_s), max(a.gbyte_per_s, b.gbyte_per_s), a.threads, less)
 
 
 _DEPENDS = ("the CPU", "INTARSIA_CPU_FEATURES")
 
 
-def _multiply_adds(threads: int) -> float:
+@dataclass(frozen=True)
+class _Unit:
+    """An instruction on registers: `call` of sums %s{k} by factors %x gives %t{k}; `operations` of one."""
+
+    sums: str
+    factors: str
+    call: str
+    operations: int
+
+
+def _units(target: Target) -> dict[str, _Unit | None]:
+    """Instructions by the names that steps have for their arithmetic, "" for float32; None: tiles (`_tiles_text`)."""
+    lanes = target.vector_bytes // 4
+    floats = f"<{lanes} x float>"
+    fma = f"%t{{k}} = call {floats} @llvm.fma.v{lanes}f32({floats} %x, {floats} %x, {floats} %s{{k}})"
+    found: dict[str, _Unit | None] = {"": _Unit(floats, floats, fma, 2 * lanes)}
+    if target.vector_bytes == 64 and target.has("avx512fp16"):
+        halves = "<32 x half>"
+        fma = f"%t{{k}} = call {halves} @llvm.fma.v32f16({halves} %x, {halves} %x, {halves} %s{{k}})"
+        found["float16"] = _Unit(halves, halves, fma, 64)
+    if target.has_pairs:
+        pairs = "<32 x bfloat>"
+        dot = f"%t{{k}} = call {floats} @llvm.x86.avx512bf16.dpbf16ps.512({floats} %s{{k}}, {pairs} %x, {pairs} %x)"
+        found["bfloat16 by AVX512-BF16"] = _Unit(floats, pairs, dot, 64)
+    if target.has_tiles:
+        found["bfloat16 by AMX"] = None
+    return found
+
+
+def _multiply_adds(threads: int, name: str = "") -> float:
     target = Target.host()
-    lanes, chains = target.vector_bytes // 4, _chains(target)
-    state = np.full((threads + 1) * _LINE // 4 + lanes, 1e-3, np.float32)
-    seconds = _best(_fma_text(target), [(_ROUNDS, state.ctypes.data)], threads, target)
-    return 2.0 * lanes * chains * _ROUNDS * threads / seconds / 1e9
+    unit = _units(target)[name]
+    state = np.full((threads + 1) * _LINE // 4 + max(1024, target.vector_bytes // 4), 1e-3, np.float32)
+    text = _tiles_text(target) if unit is None else _unit_text(target, unit)
+    seconds = _best(text, [(_ROUNDS, state.ctypes.data)], threads, target)
+    each = 4 * 2 * 16 * 16 * 32 if unit is None else unit.operations * _chains(target)
+    return 1.0 * each * _ROUNDS * threads / seconds / 1e9
 
 
 def _bytes_read(threads: int) -> float:
@@ -113,22 +163,43 @@ def _chains(target: Target) -> int:
     return 12 if target.arch == "x86_64" else 24
 
 
-def _fma_text(target: Target) -> KernelText:
+def _tiles_text(target: Target) -> KernelText:
+    """As `_unit_text`, by four tiles of sums of products of bfloat16, and 2 KiB of factors."""
+    module = Module(target)
+    body = module.kernel()
+    tiles = TileUnit(body)
+    rounds, state = body.load_i64(body.args[0], 0), body.load_pointer(body.args[0], 1)
+    tiles.configure(configuration())
+    for tile in range(4, 8):
+        tiles.load(tile, state, 64)
+    for tile in range(4):
+        tiles.zero(tile)
+    with body.loop(0, rounds):
+        for tile in range(4):
+            tiles.multiply(BFLOAT16, tile, 4 + tile // 2, 6 + tile % 2)
+    tiles.release()
+    body.b.ret_void()
+    return module.text("roofline_tiles")
+
+
+def _unit_text(target: Target, unit: _Unit) -> KernelText:
     """Arguments: rounds, state (float[...]: the factors, then a line for each thread)."""
-    lanes, chains = target.vector_bytes // 4, _chains(target)
-    vector = f"<{lanes} x float>"
-    sums = range(chains)
-    phis = "\n".join(f"  %s{k} = phi {vector} [ zeroinitializer, %entry ], [ %t{k}, %loop ]" for k in sums)
-    steps = "\n".join(f"  %t{k} = call {vector} @llvm.fma({vector} %x, {vector} %x, {vector} %s{k})" for k in sums)
-    adds = "\n".join(f"  %a{k} = fadd {vector} {'%t0' if k == 1 else f'%a{k - 1}'}, %t{k}" for k in range(1, chains))
+    sums = range(_chains(target))
+    of = unit.sums
+    phis = "\n".join(f"  %s{k} = phi {of} [ zeroinitializer, %entry ], [ %t{k}, %loop ]" for k in sums)
+    steps = "\n".join(f"  {unit.call.format(k=k)}" for k in sums)
+    adds = "\n".join(f"  %a{k} = fadd {of} {'%t0' if k == 1 else f'%a{k - 1}'}, %t{k}" for k in sums[1:])
+    called = unit.call[unit.call.index("@") : unit.call.index("(")]
+    factor = f"{unit.factors}, {unit.factors}"
+    parameters = f"{of}, {factor}" if of != unit.factors else f"{factor}, {of}"
     return kernel_text("roofline_fma", f"""
-declare {vector} @llvm.fma({vector}, {vector}, {vector})
+declare {of} {called}({parameters})
 define void @__SYMBOL__(ptr %args, i64 %tid, i64 %nthreads) {target.function_attributes} {{
 entry:
   %rounds = load i64, ptr %args
   %place = getelementptr i64, ptr %args, i64 1
   %state = load ptr, ptr %place
-  %x = load {vector}, ptr %state, align 4
+  %x = load {unit.factors}, ptr %state, align 4
   br label %loop
 loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
@@ -142,10 +213,10 @@ out:
   %line = add i64 %tid, 1
   %at = mul i64 %line, {_LINE}
   %own = getelementptr i8, ptr %state, i64 %at
-  store {vector} %a{chains - 1}, ptr %own, align 4
+  store {of} %a{len(sums) - 1}, ptr %own, align 4
   ret void
 }}
-""".replace("@llvm.fma", f"@llvm.fma.v{lanes}f32"))  # fmt: skip
+""")  # fmt: skip
 
 
 def _read_text(target: Target) -> KernelText:
