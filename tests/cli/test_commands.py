@@ -117,6 +117,25 @@ def test_bench_with_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the heaviest steps" in out
 
 
+def test_configuration_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [9, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(rng.standard_normal((64, 128)).astype(np.float32), "w")],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    path = str(tmp_path / "product.onnx")
+    onnx.save(made, path)
+    config = ["--config", "session.arithmetic=bfloat16", "--config", "session.matrix_unit=amx_emulated"]
+    for command in (["dump", path, "-s", "plan"], ["explain", path], ["profile", path, "-n", "1"],
+                    ["bench", path, "-n", "2", "--roofline", "-t", "1"]):  # fmt: skip
+        assert main([*command, *config]) == 0
+        assert "(bfloat16 by emulated AMX)" in capsys.readouterr().out, command
+    assert main(["explain", path, "--config", "session.arithmetic"]) != 0
+    assert "--config: expected KEY=VALUE, such as session.arithmetic=bfloat16; got" in capsys.readouterr().err
+
+
 def test_providers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["providers"]) == 0
     out = capsys.readouterr().out

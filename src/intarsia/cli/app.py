@@ -75,6 +75,9 @@ Operators = Annotated[
         "--operators", callback=_register_operators, help="A Python file or module with operators of your own; may be repeated."
     ),
 ]
+Config = Annotated[
+    list[str] | None, typer.Option("--config", help="A session configuration entry, e.g. session.arithmetic=bfloat16.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
 Threads = Annotated[int, typer.Option("--threads", "-t", min=0, help="Threads of one run; 0: as many as there are cores.")]
 
@@ -142,6 +145,7 @@ def explain_model(
     operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page to this file.")] = None,
+    config: Config = None,
 ) -> None:
     """Say which provider runs each node, and why each other refused it.
 
@@ -153,7 +157,7 @@ def explain_model(
 
     `intarsia explain model.onnx --html placement.html`
     """
-    explain.explain_model(model, _names(provider), as_json, html)
+    explain.explain_model(model, _names(provider), as_json, html, config or [])
 
 
 @app.command("check")
@@ -189,6 +193,7 @@ def bench_model(
     roofline: Annotated[
         bool, typer.Option("--roofline", help="Measure what this machine can do at most, and compare.")
     ] = False,
+    config: Config = None,
 ) -> None:
     """Time a model, beside other runtimes where asked, in turn in one process.
 
@@ -197,9 +202,11 @@ def bench_model(
     `intarsia bench model.onnx --threads 2`
 
     `intarsia bench bert.onnx -d batch=1 -d seq=128 --compare onnxruntime,openvino`
+
+    `intarsia bench bert.onnx --roofline --config session.arithmetic=bfloat16`
     """
     names = [name.strip() for name in compare.split(",") if name.strip()]
-    effort = bench.Effort(runs, seconds, roofline)
+    effort = bench.Effort(runs, seconds, roofline, config or [])
     bench.bench_model(model, inputs or [], _names(provider), FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
 
 
@@ -271,6 +278,7 @@ def profile_model(
     html: Annotated[Path | None, typer.Option(help="Write the placement with times as a page.")] = None,
     operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: Config = None,
 ) -> None:
     """Say where the time of a run goes: by kernel, operator, layer and provider, copies apart.
 
@@ -281,7 +289,7 @@ def profile_model(
     `intarsia profile bert.onnx -d batch=1 -d seq=128 --depth 3 --trace trace.json --html times.html`
     """
     feed_options = FeedOptions(parse_dims(dim or []), seed)
-    show = profile.Shown(runs, top, depth, trace, html, as_json)
+    show = profile.Shown(runs, top, depth, trace, html, as_json, config or [])
     profile.profile_model(model, inputs or [], _names(provider), feed_options, threads, show)
 
 
@@ -293,6 +301,7 @@ def dump_model(
     dim: Dims = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     operators: Operators = None,
+    config: Config = None,
 ) -> None:
     """Print what a stage made of a model: the graph, its partition, kernels, generated source, the plan.
 
@@ -304,7 +313,7 @@ def dump_model(
 
     `intarsia dump model.onnx --stage plan --dim batch=8`
     """
-    dump.dump_model(model, stage, _names(provider), FeedOptions(parse_dims(dim or [])), output)
+    dump.dump_model(model, stage, _names(provider), FeedOptions(parse_dims(dim or [])), output, config or [])
 
 
 def _names(given: list[str] | None) -> list[str]:

@@ -24,11 +24,13 @@ _PROFILE_MS = 3000.0
 
 @dataclass(frozen=True)
 class Effort:
-    """When to stop: timed runs of each runtime, seconds in all. `roofline`: compare with what the machine can do at most."""
+    """When to stop: timed runs of each runtime, seconds in all. `roofline`: compare with what the machine can do at most;
+    `config`: our session's configuration entries."""
 
     runs: int
     seconds: float
     roofline: bool = False
+    config: Sequence[str] = ()
 
 
 def bench_model(
@@ -50,7 +52,7 @@ def bench_model(
             raise UnknownOption(f"--compare: no runtime {name!r}; {nearest(name, PEERS)}")
     feeds = build_feeds([NodeArg.of(value) for value in load(model).inputs], specs, feed_options).arrays
     with working(f"compiling {model.name}"):
-        runners = [intarsia_runner(model, feeds, threads, providers)]
+        runners = [intarsia_runner(model, feeds, threads, providers, effort.config)]
     for name in compare:
         with working(f"creating a session in {name}"):
             runners.append(peer_runner(name, model, feeds, threads))
@@ -58,21 +60,23 @@ def bench_model(
         timings = interleave(runners, effort.runs, effort.seconds, progress)
     report(model, runners, timings)
     if effort.roofline:
-        report_roofline(model, feeds, threads, providers, timings[0])
+        report_roofline(model, feeds, threads, providers, timings[0], effort.config)
 
 
 def report_roofline(
-    model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str], timing: Timing
-) -> None:
+    model: Path, feeds: Mapping[str, np.ndarray], threads: int, providers: Sequence[str], timing: Timing,
+    config: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Measure the machine's peaks and print the model's share of them, and that of its heaviest steps."""
     from intarsia.profile_report import roofline_cells
     from intarsia.runtime.roofline import roofline
 
     with working("measuring the machine"):
-        roof = roofline(threads, again=True)
+        roofline(threads, again=True)
     with working("profiling"):
         runs = max(5, min(100, int(_PROFILE_MS / timing.median)))
-        found = open_session(model, providers, threads).profile(dict(feeds), runs)
+        found = open_session(model, providers, threads, config=config).profile(dict(feeds), runs)
+        roof = found.roof or roofline(threads)
     flop, nbytes = (sum(getattr(k, what) for k in found.kernels) for what in ("flop", "nbytes"))
     least = sum(roof.seconds(k.flop, k.nbytes, k.name) for k in found.kernels) * 1e3
     screen.print(

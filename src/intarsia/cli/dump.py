@@ -15,7 +15,10 @@ PROGRAM_STAGES = ("kernels", "source", "plan")  # what programs describe
 STAGES = ("graph", "optimized", "partition", *PROGRAM_STAGES)
 
 
-def dump_model(model: Path, stage: str, providers: Sequence[str], feed_options: FeedOptions, output: Path | None) -> None:
+def dump_model(
+    model: Path, stage: str, providers: Sequence[str], feed_options: FeedOptions, output: Path | None,
+    config: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Print one stage's result, or write it to a file.
 
     Raises:
@@ -27,9 +30,9 @@ def dump_model(model: Path, stage: str, providers: Sequence[str], feed_options: 
     simple: dict[str, Callable[[], str]] = {
         "graph": lambda: str(load(model)),
         "optimized": lambda: optimized_text(model),
-        "partition": lambda: str(open_session(model, providers)._whole_model().partition),
+        "partition": lambda: str(open_session(model, providers, config=config)._whole_model().partition),
     }
-    text = simple[stage]() if stage in simple else program_text(model, stage, providers, feed_options)
+    text = simple[stage]() if stage in simple else program_text(model, stage, providers, feed_options, config)
     if output:
         output.write_text(text + "\n", encoding="utf-8")
         note(f"{len(text.splitlines())} lines written to {output}")
@@ -48,9 +51,11 @@ def optimized_text(model: Path) -> str:
     return "\n".join([*log, str(result.graph)])
 
 
-def program_text(model: Path, stage: str, providers: Sequence[str], feed_options: FeedOptions) -> str:
+def program_text(
+    model: Path, stage: str, providers: Sequence[str], feed_options: FeedOptions, config: Sequence[str] = ()
+) -> str:
     """What each part's program says about a stage; a plan is made by running once on inputs of the sizes asked for."""
-    session = open_session(model, providers, from_cache=False)
+    session = open_session(model, providers, from_cache=False, config=config)
     if stage == "plan":
         with working(f"running {model.name}"):
             session.run(None, build_feeds(session.get_inputs(), [], feed_options).arrays)

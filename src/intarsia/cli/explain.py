@@ -12,13 +12,15 @@ from intarsia.cli.run import open_session
 from intarsia.cli.show import note, screen
 
 
-def explain_model(model: Path, providers: Sequence[str], as_json: bool, html: Path | None = None) -> None:
+def explain_model(
+    model: Path, providers: Sequence[str], as_json: bool, html: Path | None = None, config: Sequence[str] = ()
+) -> None:
     """Print the placement of every node as a table, or as JSON, or write a page.
 
     Raises:
         IntarsiaError: the model or a provider.
     """
-    explanation = open_session(model, providers).explain()
+    explanation = open_session(model, providers, config=config).explain()
     if html is not None:
         explanation.save_html(html, title=model.name)
         note(f"written to {html}")

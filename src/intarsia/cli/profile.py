@@ -24,6 +24,7 @@ class Shown:
     trace: Path | None
     html: Path | None
     as_json: bool
+    config: Sequence[str] = ()
 
 
 def profile_model(
@@ -34,7 +35,7 @@ def profile_model(
     Raises:
         IntarsiaError: the model, an option or a run.
     """
-    session = open_session(model, providers, threads)
+    session = open_session(model, providers, threads, config=show.config)
     feeds = build_feeds(session.get_inputs(), specs, feed_options)
     with working(f"running {model.name}"):
         report = session.profile(feeds.arrays, show.runs)

@@ -27,15 +27,38 @@ class OutputOptions:
 
 
 def open_session(
-    model: Path, providers: Sequence[str], threads: int = 0, *, from_cache: bool = True
+    model: Path, providers: Sequence[str], threads: int = 0, *, from_cache: bool = True, config: Sequence[str] = ()
 ) -> intarsia.InferenceSession:
-    """A session of the model; warns on the error stream while it takes its time. `from_cache`: a warm start will do."""
-    options = intarsia.SessionOptions()
-    options.intra_op_num_threads = threads
+    """A session of the model; warns on the error stream while it takes its time.
+
+    Args:
+        from_cache: a warm start will do.
+        config: configuration entries, KEY=VALUE.
+
+    Raises:
+        IntarsiaError: the model, a provider, or an entry.
+    """
+    options = session_options(threads, config)
     if not from_cache:
         options.add_session_config_entry("session.cache_weights_mib", "0")
     with compiling(options, f"compiling {model.name}"):
         return intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
+
+
+def session_options(threads: int, config: Sequence[str] = ()) -> intarsia.SessionOptions:
+    """Options with configuration entries; `threads` 0 leaves the choice to the session.
+
+    Raises:
+        InvalidArgument: an entry is not KEY=VALUE, or has a value that its key does not take.
+    """
+    options = intarsia.SessionOptions()
+    options.intra_op_num_threads = threads
+    for entry in config:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            raise InvalidArgument(f"--config: expected KEY=VALUE, such as session.arithmetic=bfloat16; got {entry!r}")
+        options.add_session_config_entry(key.strip(), value.strip())
+    return options
 
 
 def run_model(

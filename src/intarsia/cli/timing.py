@@ -48,12 +48,10 @@ def intarsia_runner(
 ) -> Runner:
     """The model in Intarsia; `threads` 0 leaves the choice to it, `config` are configuration entries, KEY=VALUE."""
     import intarsia
+    from intarsia.cli.run import session_options
 
     start = time.perf_counter()
-    options = intarsia.SessionOptions()
-    options.intra_op_num_threads = threads
-    for entry in config:
-        options.add_session_config_entry(*entry.split("=", 1))
+    options = session_options(threads, config)
     session = intarsia.InferenceSession(str(model), options, providers=list(providers) or ["CPUExecutionProvider"])
     created = time.perf_counter() - start
     arrays = dict(feeds)
