@@ -257,3 +257,65 @@ def test_nothing_changes_without_the_option() -> None:
 def test_names_of_units() -> None:
     assert {arithmetic.described_unit(unit, DType.FLOAT) for unit in NAMES} == {f"bfloat16 by {n}" for n in NAMES.values()}
     assert arithmetic.described_unit("amx", DType.UINT8) == "", "integers are what their types say"
+
+
+# --- whole models ---------------------------------------------------------------------------------------------------
+
+
+def network() -> tuple[bytes, dict[str, np.ndarray]]:
+    """Convolutions, a residual sum, attention over the pixels, and a classifier."""
+    rng = np.random.default_rng(9)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.sqrt(np.prod(shape[1:]) if len(shape) > 2 else shape[0])).astype(np.float32)
+
+    constants = {
+        "w1": weights(64, 3, 3, 3), "w2": weights(96, 64, 3, 3), "w3": weights(96, 96, 1, 1), "wq": weights(96, 96),
+        "wk": weights(96, 96), "wv": weights(96, 96), "wo": weights(96, 70), "b": weights(1, 70)[0], "s": np.array([0, 96, -1]),
+        "scale": np.float32(96**-0.5),
+    }  # fmt: skip
+    lines = (
+        ("Conv", ["x", "w1"], "c1", {"pads": [1] * 4}), ("Relu", ["c1"], "r1", {}),
+        ("Conv", ["r1", "w2"], "c2", {"pads": [1] * 4, "strides": [2, 2]}), ("Conv", ["c2", "w3"], "c3", {}),
+        ("Add", ["c2", "c3"], "sum", {}), ("Relu", ["sum"], "r2", {}), ("Reshape", ["r2", "s"], "flat", {}),
+        ("Transpose", ["flat"], "t", {"perm": [0, 2, 1]}), ("MatMul", ["t", "wq"], "q", {}), ("MatMul", ["t", "wk"], "k", {}),
+        ("MatMul", ["t", "wv"], "v", {}), ("Transpose", ["k"], "kt", {"perm": [0, 2, 1]}), ("MatMul", ["q", "kt"], "a", {}),
+        ("Mul", ["a", "scale"], "as", {}), ("Softmax", ["as"], "p", {}), ("MatMul", ["p", "v"], "o", {}),
+        ("MatMul", ["o", "wo"], "l", {}), ("Add", ["l", "b"], "y", {}),
+    )  # fmt: skip
+    nodes = [helper.make_node(op, inputs, [out], **given) for op, inputs, out, given in lines]
+    source = model(
+        nodes, {"x": (1, ["N", 3, "H", "W"])}, {n: np.asarray(v) for n, v in constants.items()}, TensorProto.FLOAT
+    )  # fmt: skip
+    return source, {"x": rng.standard_normal((2, 3, 14, 14)).astype(np.float32)}
+
+
+@pytest.mark.parametrize("unit", PAIRS)
+def test_a_network_stays_within_the_error_of_bfloat16(unit: str) -> None:
+    """Rounding to bfloat16 is 2^-9 at most of a number, 2^-10.8 in the mean; some six products follow each other here."""
+    source, feeds = network()
+    exact = session(source, "none").run(None, feeds)[0].astype(np.float64)
+    made = session(source, unit, "bfloat16")
+    for _ in range(2):
+        found = made.run(None, feeds)[0]
+        assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 6 * 2.0**-9
+    text = plan(made)
+    steps = [line for line in text.splitlines() if f"by {NAMES[unit]})" in line]
+    assert len(steps) >= (6 if unit != "avx512_bf16" else 4), text
+    small = {"x": feeds["x"][:1, :, :9, :11]}  # other sizes, bound anew
+    exact = session(source, "none").run(None, small)[0].astype(np.float64)
+    found = made.run(None, small)[0]
+    assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 6 * 2.0**-9
+
+
+@pytest.mark.parametrize("unit", PAIRS)
+def test_bits_do_not_depend_on_threads(unit: str) -> None:
+    source, feeds = network()
+    found = []
+    for threads in (1, 2, 3):
+        options = ort.SessionOptions()
+        options.use_deterministic_compute, options.intra_op_num_threads = True, threads
+        options.add_session_config_entry("session.arithmetic", "bfloat16")
+        options.add_session_config_entry("session.matrix_unit", unit)
+        found.append(ort.InferenceSession(source, options, providers=["CPUExecutionProvider"]).run(None, feeds)[0])
+    assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
