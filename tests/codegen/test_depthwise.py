@@ -9,7 +9,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import depthwise
+from intarsia.codegen import depthwise, kept_lines
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.window import WindowSpec, window_operand
@@ -86,22 +86,68 @@ def test_which_groups() -> None:
         WindowSpec("multiply", (3,), (1,), (1,), each=3)
 
 
-@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
-@pytest.mark.parametrize("s", SHAPES, ids=str)
-def test_depthwise(s: ConvShape, dtype: DType) -> None:
+LONG = [
+    depthwise_shape(1, (9, 200), 20, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),  # more pixels than a ring has room for
+    depthwise_shape(2, (4, 6, 40), 33, (2, 3, 5), (1, 1, 2), (1, 2, 1), (1, 2, 2, 0, 0, 1)),
+    depthwise_shape(1, (70, 9), 8, (9, 5), (1, 1), (1, 2), (4, 4, 4, 4)),  # several pieces of lines
+    depthwise_shape(1, (40, 12), 24, (5, 3), (2, 1), (2, 1), (4, 1, 4, 1)),
+]
+
+
+SPECS = [  # pixels, kept
+    *((s, dtype, 7, False) for s in SHAPES for dtype in (DType.FLOAT, DType.DOUBLE)),
+    *((s, DType.FLOAT, 8, False) for s in SHAPES + LONG),
+    *((s, DType.FLOAT, 5, True) for s in SHAPES + LONG if len(s.kernel) > 1),
+    *((s, DType.DOUBLE, 8, True) for s in SHAPES[:4] + LONG[:2]),
+]
+
+
+@pytest.mark.parametrize(("s", "dtype", "pixels", "kept"), SPECS, ids=str)
+def test_depthwise(s: ConvShape, dtype: DType, pixels: int, kept: bool) -> None:
+    spec = replace(depthwise.depthwise_spec(s, dtype), pixels=pixels)
+    assert not kept or kept_lines.can_keep(spec)
+    spec = replace(spec, kept=kept)
     rng = np.random.default_rng(0)
     x, w = (
         t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy),
         t.random(rng, s.channels, 1, *s.kernel, dtype=dtype.numpy),
     )
     for nthreads in t.THREADS:
-        y = convolve(s, x, w, depthwise.depthwise_spec(s, dtype), nthreads)
+        y = convolve(s, x, w, spec, nthreads)
         np.testing.assert_allclose(y, reference(x, w, s), atol=1e-5)
 
 
-@pytest.mark.parametrize("heavy", [False, True])
+def test_schedule() -> None:
+    def scheduled(width: int | None, channels: int = 96, kernel: tuple[int, ...] = (3, 3), stride: int = 1) -> tuple[int, bool]:
+        steps, target = (stride,) * len(kernel), replace(t.host(), vector_bytes=64)
+        spec = depthwise.scheduled(WindowSpec("multiply", kernel, steps, (1,) * len(kernel)), channels, width, target)
+        return spec.pixels, spec.kept
+
+    assert [scheduled(w)[0] for w in (None, 112, 56, 28, 20, 14, 7, 4, 1)] == [7, 7, 7, 7, 7, 7, 7, 5, 5]
+    assert [scheduled(w)[0] for w in (64, 32, 16, 8, 12, 10, 5)] == [8, 8, 8, 8, 6, 5, 5]
+    assert scheduled(16, 768, (7, 7)) == (8, True), "pixels lie a multiple of 256 bytes apart"
+    assert scheduled(None, 768, (7, 7)) == (7, True)
+    assert not scheduled(16, 760, (7, 7))[1]
+    assert not scheduled(7, 768, (7, 7))[1], "a short line stays in the cache"
+    assert not scheduled(16, 768, (3, 3))[1], "of few lines a copy costs as much as it spares"
+    assert not scheduled(16, 768, (7, 7), 2)[1], "lines are hardly seen twice"
+    assert not scheduled(16, 768, (7,))[1]
+    assert not scheduled(64, 64, (5, 301))[1], "a ring has no room for the pixels that one output sees"
+
+
+def test_no_sums_of_what_was_in_memory() -> None:
+    """Outputs beyond a line's end are computed as well, of numbers: what a ring held before might be slow or raise flags."""
+    s = depthwise_shape(1, (6, 9), 16, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2))
+    rng = np.random.default_rng(4)
+    x, w = t.random(rng, 1, 6, 9, 16), t.random(rng, 16, 1, 5, 5)
+    spec = replace(depthwise.depthwise_spec(s), kept=True)
+    convolve(s, np.full_like(x, np.nan), w, spec, 1)
+    np.testing.assert_allclose(convolve(s, x, w, spec, 1), reference(x, w, s), atol=1e-5)
+
+
+@pytest.mark.parametrize(("heavy", "kept"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("s", SHAPES, ids=str)
-def test_epilogue(s: ConvShape, heavy: bool) -> None:
+def test_epilogue(s: ConvShape, heavy: bool, kept: bool) -> None:
     rng = np.random.default_rng(1)
     x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.channels, 1, *s.kernel)
     bias, residual, scale = (
@@ -116,6 +162,7 @@ def test_epilogue(s: ConvShape, heavy: bool) -> None:
         for _ in range(8):
             root = root + lang.tanh(root)
     spec = depthwise.depthwise_spec(s, epilogue=Epilogue(root, kinds, (DType.FLOAT,) * 3))
+    spec = replace(spec, kept=kept and kept_lines.can_keep(spec))
     operands = [
         window_operand(kind, DType.FLOAT, array.ctypes.data, s.channels, s.output)
         for kind, array in zip(kinds, (bias, residual, scale), strict=True)

@@ -6,16 +6,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import Operand
+from intarsia.codegen.kept_lines import LINE, KeptLines, can_keep, units
 from intarsia.codegen.pack import aligned_zeros
 from intarsia.codegen.target import Target
-from intarsia.codegen.window import Window, WindowSpec, window_args
+from intarsia.codegen.window import FIELDS, PIXELS, Window, WindowSpec, window_args
 from intarsia.graph.dtypes import DType
 
 
@@ -36,16 +39,44 @@ def depthwise_spec(shape: ConvShape, dtype: DType = DType.FLOAT, epilogue: Epilo
 @functools.lru_cache(maxsize=256)
 def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
     """The kernel of a spec; its arguments are `depthwise_args`."""
-    return Window(spec, target).text()
+    return (KeptLines if spec.kept else Window)(spec, target).text()
 
 
 def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
-    """ONNX weights [C, channels of a group, *kernel] as [positions * channels of a group, C padded to whole vectors]."""
+    """ONNX weights [C, channels of a group, *kernel] as [vectors, positions * channels of a group, lanes], C padded to whole
+    cache lines (`kept_lines`)."""
     channels, each, count = *weights.shape[:2], math.prod(weights.shape[2:])
     lanes = target.vector_bytes // weights.dtype.itemsize
-    out = aligned_zeros((count * each, -(-channels // lanes) * lanes), weights.dtype)
-    out[:, :channels] = weights.reshape(channels, each, count).transpose(2, 1, 0).reshape(count * each, channels)
+    vectors = -(-channels * weights.dtype.itemsize // LINE) * (LINE // target.vector_bytes)
+    flat = np.zeros((vectors * lanes, each, count), weights.dtype)
+    flat[:channels] = weights.reshape(channels, each, count)
+    out = aligned_zeros((vectors, count * each, lanes), weights.dtype)
+    out[:] = flat.reshape(vectors, lanes, each, count).transpose(0, 3, 2, 1).reshape(out.shape)
     return out
+
+
+_PIXELS = (8, 6, 5)  # where these fit a line better than `PIXELS`
+_REGISTERS_FOR_8 = 64  # bytes of vectors of a machine with 32 registers
+_END = 0.5  # of a pixel's time that a line's next piece costs
+_WORTH = 0.95  # of the time with `PIXELS` that is worth another kernel
+_HIGH = 5  # lines of a window that are worth a copy of the image's
+_CROWDED = 256  # bytes between pixels by whose multiples these fall into few sets of a cache
+_LONG = 12  # pixels of a line that then do not stay there
+
+
+def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target) -> WindowSpec:
+    """How a window goes over an image of so many channels, of which a line of output has `width` pixels (None: not known): so
+    many pixels at once that few are computed in vain, from lines that are kept where those of the image drive each other out
+    of the cache."""
+    if spec.each > 1:
+        return spec
+    if width is not None:
+        times = {p: -(-width // p) * (p + _END) for p in (PIXELS, *_PIXELS)}
+        few = [p for p in _PIXELS if times[p] < _WORTH * times[PIXELS] and (p < 8 or target.vector_bytes >= _REGISTERS_FOR_8)]
+        spec = replace(spec, pixels=min(few, key=times.__getitem__, default=PIXELS))
+    high = len(spec.kernel) > 1 and spec.kernel[-2] >= _HIGH and spec.strides[-2] == 1
+    crowded = channels * itemsize(spec.x_dtype or spec.dtype) % _CROWDED == 0 and (width is None or width >= _LONG)
+    return replace(spec, kept=high and crowded and can_keep(spec))
 
 
 MOST_IN_GROUP = 8  # of wider groups the matrix product of their windows wastes nothing
@@ -74,7 +105,10 @@ def depthwise_args(
     number: int = 0,
 ) -> list[int]:
     """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
-    return window_args(
+    args = window_args(
         spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes,
         y_pixel_nbytes=y_pixel_nbytes, number=number,
     )  # fmt: skip
+    if spec.kept:
+        args[FIELDS.index("blocks")], args[FIELDS.index("lines")] = units(spec, shape)
+    return args

@@ -7,6 +7,7 @@ for several outputs. There is no border in memory: positions outside read a vect
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ _BLOCK_VECTORS = 8  # channels of a unit of work: 512 bytes of AVX-512 vectors
 _LIGHT = 12  # primitives of an epilogue that is still unrolled for all pixels
 FIELDS = (
     "x y weights batch depth height width channels out_depth out_height out_width pad_d pad_h pad_w "
-    "low_d low_h low_w high_d high_h high_w x_pixel x_line x_plane x_image y_pixel y_line y_plane y_image blocks number"
+    "low_d low_h low_w high_d high_h high_w x_pixel x_line x_plane x_image y_pixel y_line y_plane y_image blocks number lines"
 ).split()
 _POINTERS = ("x", "y", "weights", "number")
 _OPERAND_FIELDS = 6
@@ -48,6 +49,8 @@ class WindowSpec:
         filters: of "multiply", where every filter sees all channels (`codegen.few_filters`): how many there are.
         each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
             a weight (grouped convolution); a power of two that divides a vector.
+        pixels: how many neighbouring output pixels are accumulated at once.
+        kept: of "multiply", whether lines of the input are kept beside the image (`codegen.kept_lines`).
     """
 
     operation: str
@@ -59,6 +62,8 @@ class WindowSpec:
     x_dtype: DType | None = None
     each: int = 1
     filters: int = 0
+    pixels: int = PIXELS
+    kept: bool = False
 
     def __post_init__(self) -> None:
         if self.each != 1 and (self.operation != "multiply" or self.x_dtype is not None or self.each & (self.each - 1)):
@@ -103,7 +108,7 @@ def window_args(
     high = [n + p for n, p in zip(s.spatial, ends, strict=True)] if count_include_pad else list(s.spatial)
     args = [
         x, y, weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high, *_strides(x_pixel, s.spatial),
-        *_strides(y_pixel, out), -(-s.channels // (lanes * _BLOCK_VECTORS)), number,
+        *_strides(y_pixel, out), -(-s.channels // (lanes * _BLOCK_VECTORS)), number, 1,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -137,7 +142,7 @@ class Window:
         self.x_dtype = spec.x_dtype or spec.dtype
         self.x_size = itemsize(self.x_dtype)
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
-        self.pixels = PIXELS
+        self.pixels = spec.pixels
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
         self.loose = self.halo  # pixels at either end of those that outputs see which may lie outside in the fast case, too
         self.light = spec.operation != "average" and (spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT)
@@ -164,12 +169,15 @@ class Window:
         body.store(outside, self.neutral, self.x_dtype)
         if self.spec.x_dtype is not None:
             self.zero = Emitter(body.b, self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
-        rows = body.mul(body.mul(v["batch"], v["out_depth"]), v["out_height"])
-        first, last = body.share(body.mul(rows, v["blocks"]), tid, nthreads)
+        first, last = body.share(body.mul(self._rows(), v["blocks"]), tid, nthreads)
         with body.loop(first, last) as unit:
             self._unit(unit)
         body.b.ret_void()
         return self.module.text(f"window_{self.spec.operation}")
+
+    def _rows(self) -> Value:
+        """Units of work of each block of channels."""
+        return self.body.mul(self.body.mul(self.v["batch"], self.v["out_depth"]), self.v["out_height"])
 
     def _initial(self) -> Value:
         lowest = {DType.UINT8: 0, DType.INT8: -128}.get(self.spec.dtype, float("-inf"))
@@ -302,9 +310,8 @@ class Window:
             self._accumulate_groups(state, pixel, position, offset)
             return
         if self.spec.operation == "multiply":
-            width = body.mul(body.div(body.add(v["channels"], self.lanes - 1), self.lanes), self.lanes * self.size)
-            line = body.at(v["weights"], offset, body.mul(position, width))
-            weights = [body.load(body.at(line, body.mul(width, x)), dtype, self.lanes) for x in taps]
+            line = self._weights(offset, position)
+            weights = [body.load(body.at(line, x * self.lanes * self.size), dtype, self.lanes) for x in taps]
         for x in taps:
             for p in range(self.pixels):
                 value = pixel(p * self.strides[2] + x * self.dilations[2])
@@ -315,14 +322,19 @@ class Window:
                 else:
                     state[p] = body.b.fadd(state[p], value)
 
+    def _weights(self, offset: Value, position: Value) -> Value:
+        """Where the weights of the window's positions from `position` on lie, of the vector at `offset` in a pixel."""
+        body, each = self.body, self.spec.each
+        vector = body.mul(offset, math.prod(self.kernel) * each)
+        return body.at(self.v["weights"], vector, body.mul(position, each * self.lanes * self.size))
+
     def _accumulate_groups(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
         """One line of the window: channel `i` of every group, spread over its group's lanes, times its weights."""
         body, each, dtype = self.body, self.spec.each, self.spec.dtype
-        width = body.mul(body.div(body.add(self.v["channels"], self.lanes - 1), self.lanes), self.lanes * self.size)
-        line = body.at(self.v["weights"], offset, body.mul(body.mul(position, each), width))
+        line, width = self._weights(offset, position), self.lanes * self.size
         taps, stride, dilation = range(self.kernel[2]), self.strides[2], self.dilations[2]
         weights = {
-            (x, i): body.load(body.at(line, body.mul(width, x * each + i)), dtype, self.lanes)
+            (x, i): body.load(body.at(line, width * (x * each + i)), dtype, self.lanes)
             for x in taps
             for i in range(each)
         }

@@ -131,7 +131,9 @@ class ByteConvolution(Windowed):
         kernel = tuple(weights.shape[2:])
         epilogue, operands = Correction(epilogue, operands, DType.FLOAT).finish()
         steps = strides_and_dilations(self.node, len(kernel))
-        spec = WindowSpec("multiply", kernel, *steps, DType.FLOAT, epilogue, self.data.dtype)
+        plain, y = WindowSpec("multiply", kernel, *steps, DType.FLOAT, epilogue, self.data.dtype), self.output.shape
+        assert y is not None
+        spec = depthwise.scheduled(plain, weights.shape[0], y[-2] if isinstance(y[-2], int) else None, target)
         packed = workspace.add(
             self.reads[1], f"byte_depthwise_{key}", lambda: depthwise.pack_weights(weights.astype(np.float32), target)
         )

@@ -258,7 +258,9 @@ class Convolution(Windowed):
         weights: np.ndarray, kernel: tuple[int, ...],
     ) -> Step:  # fmt: skip
         strides, each = strides_and_dilations(self.node, len(kernel)), weights.shape[1]
-        spec = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, each=each)
+        plain, y = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, each=each), self.output.shape
+        assert y is not None
+        spec = depthwise.scheduled(plain, weights.shape[0], y[-2] if isinstance(y[-2], int) else None, target)
         packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
 
         call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
