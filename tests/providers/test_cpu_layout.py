@@ -266,6 +266,37 @@ def test_convolutions_by_computed_filters(name: str, bias: str) -> None:
     assert multiplied == (name not in ("groups", "padded_to_its_size"))
 
 
+PACKED = {  # images, filters, attributes
+    "few_pixels_are_not": ((24, 3, 5), (20, 24, 3, 3), "pads = [1, 1, 1, 1]"),
+    "windows": ((24, 12, 11), (20, 24, 3, 3), "pads = [1, 1, 1, 1]"),
+    "windows_of_odd_channels": ((19, 32, 13), (33, 19, 3, 2), "strides = [2, 1], pads = [1, 0, 0, 1]"),
+    "dilated": ((8, 12, 11), (5, 8, 3, 3), "dilations = [2, 2], pads = [2, 2, 2, 2]"),
+    "pointwise": ((37, 12, 11), (21, 37, 1, 1), "group = 1"),
+    "pointwise_of_some_pixels": ((37, 23, 24), (21, 37, 1, 1), "strides = [2, 2]"),
+    "one_axis": ((20, 300), (16, 20, 5), "pads = [2, 2]"),
+    "three_axes": ((16, 5, 6, 7), (17, 16, 2, 3, 3), "pads = [0, 1, 1, 1, 1, 1]"),
+    "groups": ((32, 12, 11), (48, 16, 3, 3), "group = 2, pads = [1, 1, 1, 1]"),
+    "depthwise": ((21, 12, 11), (21, 1, 5, 5), "group = 21, pads = [2, 2, 2, 2]"),
+    "depthwise_of_crowded_lines": ((64, 9, 16), (64, 1, 7, 7), "group = 64, pads = [3, 3, 3, 3]"),
+}
+
+
+@pytest.mark.parametrize("tail", ["y = Relu(c)", "d = Add(c, b)  y = Relu(d)"])
+@pytest.mark.parametrize("name", PACKED)
+def test_computed_filters_are_packed_in_the_run(name: str, tail: str) -> None:
+    (channels, *sizes), filters, attributes = PACKED[name]
+    axes = [chr(ord("p") + i) for i in range(len(sizes))]
+    text = f"""g (float[n, {channels}, {", ".join(map(str, sizes))}] x, float[{", ".join(map(str, filters))}] w)
+        => (float[n, k, {", ".join(axes)}] y) {{ v = Tanh(w)  c = Conv <{attributes}> (x, v)  {tail} }}"""
+    constants = {"b": normal(filters[0], *[1] * len(sizes))} if "b" in tail.split("y")[0] else {}
+    feeds = [{"x": normal(n, channels, *sizes), "w": normal(*filters, seed=n)} for n in (2, 1, 40)]
+    session = check(text, *feeds, constants=constants, rtol=2e-5)
+    (program,) = session._model.programs
+    steps = [s for segment in program.executable.segments() for s in segment.steps]
+    packs = [s for s in steps if s.label.startswith("pack ")]
+    assert len(packs) == (name != "few_pixels_are_not")
+
+
 # --- what is fused -----------------------------------------------------------------------------------------------------
 
 

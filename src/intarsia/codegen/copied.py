@@ -55,14 +55,14 @@ def takes_windows(channels: int, filters: int, group: int, tile: Tile) -> bool:
 def pack_windows(weights: np.ndarray, tile: Tile, group: int = 1) -> np.ndarray:
     """ONNX weights [M, C / group, *kernel] as panels [group, steps in the order of the taps, padded with zeros]."""
     filters, channels = weights.shape[:2]
-    each, padded = LINE // tile.itemsize, _padded_channels(channels)
+    each, padded = LINE // tile.itemsize, padded_channels(channels)
     w = np.zeros((group, filters // group, padded, math.prod(weights.shape[2:])), weights.dtype)
     w[:, :, :channels] = weights.reshape(group, filters // group, channels, -1)
     parts = [w[:, :, at : at + each].transpose(0, 3, 2, 1) for at in range(0, padded, each)]
     return pack_matrix(np.concatenate([p.reshape(group, -1, filters // group) for p in parts], 1), tile)
 
 
-def _padded_channels(channels: int) -> int:
+def padded_channels(channels: int) -> int:
     return -(-channels // STEPS) * STEPS
 
 
@@ -122,7 +122,7 @@ class _Tables:
 @functools.lru_cache(maxsize=1024)
 def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
     plan, s, tile = _plan(spec, shape, threads), shape.as_3d(), check(spec)
-    each, padded = LINE // tile.itemsize, _padded_channels(s.channels // s.group)
+    each, padded = LINE // tile.itemsize, padded_channels(s.channels // s.group)
     blocks, fill = _blocks(s.kernel, padded, each)
     parts = [_taps(plan, s, padded, each, tile.itemsize), blocks.reshape(-1)]
     parts.append(_inside_each(s.output[0], 0, s))
@@ -260,7 +260,7 @@ def window_args(
     x_pixel, y_pixel = s.channels * tile.itemsize, s.filters * out_size
     each, channels, flat = s.filters // s.group, s.channels // s.group, plan.flat
     tall, wide = s.kernel[1] > 1, s.kernel[2] > 1
-    steps = _padded_channels(channels) * math.prod(s.kernel)
+    steps = padded_channels(channels) * math.prod(s.kernel)
     tiles, panels = max(1, -(-plan.width // tile.rows)), -(-each // tile.width)
     even = plan.width // tiles
     chunks = -(-plan.lines // plan.chunk) if plan.width else 0

@@ -1,14 +1,14 @@
 """Depthwise convolution that keeps the lines its window sees in memory of its own, a cache line of channels at a time.
 
-In an image of many channels neighbouring pixels lie so far apart that the lines a window sees fall into few sets of the first-level
-cache, and are gone before the next line of output asks for them. Here a thread takes one cache line of channels through some
-lines of the output: each line of the input is copied once, with its border, into a ring of as many lines as the window is high,
-in which pixels are neighbours. So all but the copy has fixed distances, and asks nothing about borders at the sides.
+In an image of many channels neighbouring pixels lie so far apart that the lines a window sees fall into few sets of the
+first-level cache, and are gone before the next line of output asks for them. Here a thread takes one cache line of channels
+through some lines of the output: each line of the input is copied once, with its border, into a ring of as many lines as the
+window is high, in which pixels are neighbours. So all but the copy has fixed distances, and asks nothing about borders at the
+sides.
 """
 
 from __future__ import annotations
 
-import math
 from contextlib import ExitStack
 
 from intarsia.codegen.body import Cell, Index, Value
@@ -185,7 +185,7 @@ class KeptLines(Window):
             slot = self._slot(z, body.add(y0, body.mul(y, self.dilations[1])))
             row = body.at(slot, body.mul(at, self.strides[2] * LINE), offset)
             position = body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
-            line = self._weights(body.mul(vector, self.size), position)
+            line = self._place_of_weights(body.mul(vector, self.size), position)
             width, dtype, taps = self.lanes * self.size, self.spec.dtype, range(self.kernel[2])
             weights = [body.load(body.at(line, x * width), dtype, self.lanes) for x in taps]
             loaded: dict[int, Value] = {}

@@ -310,7 +310,7 @@ class Window:
             self._accumulate_groups(state, pixel, position, offset)
             return
         if self.spec.operation == "multiply":
-            line = self._weights(offset, position)
+            line = self._place_of_weights(offset, position)
             weights = [body.load(body.at(line, x * self.lanes * self.size), dtype, self.lanes) for x in taps]
         for x in taps:
             for p in range(self.pixels):
@@ -322,7 +322,7 @@ class Window:
                 else:
                     state[p] = body.b.fadd(state[p], value)
 
-    def _weights(self, offset: Value, position: Value) -> Value:
+    def _place_of_weights(self, offset: Value, position: Value) -> Value:
         """Where the weights of the window's positions from `position` on lie, of the vector at `offset` in a pixel."""
         body, each = self.body, self.spec.each
         vector = body.mul(offset, math.prod(self.kernel) * each)
@@ -331,12 +331,10 @@ class Window:
     def _accumulate_groups(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
         """One line of the window: channel `i` of every group, spread over its group's lanes, times its weights."""
         body, each, dtype = self.body, self.spec.each, self.spec.dtype
-        line, width = self._weights(offset, position), self.lanes * self.size
+        line, width = self._place_of_weights(offset, position), self.lanes * self.size
         taps, stride, dilation = range(self.kernel[2]), self.strides[2], self.dilations[2]
         weights = {
-            (x, i): body.load(body.at(line, width * (x * each + i)), dtype, self.lanes)
-            for x in taps
-            for i in range(each)
+            (x, i): body.load(body.at(line, width * (x * each + i)), dtype, self.lanes) for x in taps for i in range(each)
         }
         uses: dict[int, list[tuple[int, int]]] = {}
         for p in range(self.pixels):

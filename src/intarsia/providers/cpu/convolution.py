@@ -14,7 +14,7 @@ import numpy as np
 from intarsia.codegen import blocked, conv, copied, depthwise, few_filters, gemm, pooling, winograd
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import micro_text, tile_of
+from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.target import Target
@@ -44,9 +44,12 @@ _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
-    """Convolution by constant weights; the border must be known as numbers."""
-    made = _windowed(node, inference, Convolution)
-    return made if made is not None and node.inputs[1] in inference.graph.constants else None
+    """Convolution; the border must be known as numbers."""
+    if node.inputs[1] in inference.graph.constants:
+        return _windowed(node, inference, Convolution)
+    from intarsia.providers.cpu.computed_filters import ComputedConvolution, suits
+
+    return _windowed(node, inference, ComputedConvolution) if suits(node, inference) else None
 
 
 def pool(node: Node, inference: Inference) -> Template | None:
@@ -78,7 +81,7 @@ def _windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowe
     pads = explicit_pads(node, x.shape, out.shape, types)
     if pads is None:
         return None
-    reads = (node.inputs[0], node.inputs[1]) if kind is Convolution else (node.inputs[0],)
+    reads = (node.inputs[0], node.inputs[1]) if issubclass(kind, Convolution) else (node.inputs[0],)
     return kind(node, reads, types, out, pads=pads)
 
 
@@ -186,7 +189,7 @@ class Convolution(Windowed):
         group = int(self.node.attributes.get("group", 1))
         small = depthwise.takes_groups(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits)
         if group > 1 and (small or weights.shape[1] == 1 and weights.shape[0] == group):
-            return [self._depthwise(target, workspace, epilogue, operands, out, weights, kernel)]
+            return self._depthwise(target, workspace, epilogue, operands, out, weights.shape)
         if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
         steps = self._in_16_bits(target, workspace, epilogue, operands, out, weights, kernel, group)
@@ -253,22 +256,35 @@ class Convolution(Windowed):
             label=f"{label} {self.output}", calls=(micro,), work=call.geometry.shares,
         )  # fmt: skip
 
+    def _packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
+        """The buffer of the packed filters ("panels" of pointwise ones, of "windows", or "depthwise"), and what packs them."""
+        weights, group = workspace.array(self.reads[1]), int(self.node.attributes.get("group", 1))
+        assert weights is not None
+        if tile is None:
+            return workspace.add(self.reads[1], form, lambda: depthwise.pack_weights(weights, target)), []
+        if form == "panels":
+            matrix = weights.reshape(weights.shape[:2]).T
+            return workspace.add(self.reads[1], f"{form}{tile.width}", lambda: pack_matrix(matrix, tile)), []
+        return workspace.add(self.reads[1], f"{form}{tile.width}", lambda: copied.pack_windows(weights, tile, group)), []
+
     def _depthwise(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
-        weights: np.ndarray, kernel: tuple[int, ...],
-    ) -> Step:  # fmt: skip
-        strides, each = strides_and_dilations(self.node, len(kernel)), weights.shape[1]
+        filters: tuple[int, ...],
+    ) -> list[Step]:  # fmt: skip
+        kernel = filters[2:]
+        strides, each = strides_and_dilations(self.node, len(kernel)), filters[1]
         plain, y = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, each=each), self.output.shape
         assert y is not None
-        spec = depthwise.scheduled(plain, weights.shape[0], y[-2] if isinstance(y[-2], int) else None, target)
-        packed = workspace.add(self.reads[1], "depthwise", lambda: depthwise.pack_weights(weights, target))
+        spec = depthwise.scheduled(plain, filters[0], y[-2] if isinstance(y[-2], int) else None, target)
+        packed, packing = self._packed(workspace, "depthwise", None, target)
 
         call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
         kind = "grouped" if each > 1 else "depthwise"
-        return Step(
+        step = Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
             label=f"{kind} {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
         )  # fmt: skip
+        return [*packing, step]
 
     def _few_filters(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -289,9 +305,9 @@ class Convolution(Windowed):
         weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> list[Step]:  # fmt: skip
         dtype = self.data.dtype
-        found = self._blocked(target, workspace, epilogue, operands, out, weights, kernel, group)
+        found = self._blocked(target, workspace, epilogue, operands, out, weights.shape, group)
         if found is not None:
-            return [found]
+            return found
         spec = gemm.GemmSpec(dtype, "packed", epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
@@ -350,11 +366,10 @@ class Convolution(Windowed):
 
     def _blocked(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
-        weights: np.ndarray, kernel: tuple[int, ...], group: int,
-    ) -> Step | None:  # fmt: skip
+        shape: tuple[int, ...], group: int,
+    ) -> list[Step] | None:  # fmt: skip
         """The product in blocks of its sums; None where there are too few rows, or channels."""
-        dtype, name = self.data.dtype, self.reads[1]
-        filters, channels = weights.shape[:2]
+        dtype, (filters, channels), kernel = self.data.dtype, shape[:2], shape[2:]
         y = self.output.shape
         assert y is not None
         pixels, line = product(y[:-1]), y[-2]
@@ -366,22 +381,22 @@ class Convolution(Windowed):
         if math.prod(kernel) == group == 1 and not any(self.pads) and all(s == 1 for s in strides):
             tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target)
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
-            matrix = weights.reshape(filters, channels).T
-            packed = workspace.add(name, f"panels{tile.width}", lambda: pack_matrix(matrix, tile))
+            packed, packing = self._packed(workspace, "panels", tile, target)
             text, method, scratch = blocked.rows_text(spec, target), ConvolutionCall.rows, None
         elif copied.takes_windows(channels, filters, group, tile):
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
-            packed = workspace.add(name, f"windows{tile.width}", lambda: copied.pack_windows(weights, tile, group))
+            packed, packing = self._packed(workspace, "windows", tile, target)
             text, method, scratch = copied.window_text(spec, target), ConvolutionCall.windows, ConvolutionCall.windows_scratch
         else:
             return None
         micro = stepped_micro_text(dtype, target, tile)
         call = ConvolutionCall(geometry, spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol)
-        return Step(
+        step = Step(
             text, (self.reads[0], packed, *(o.name for o in operands)), (out,), MethodType(method, call),
             scratch_nbytes=MethodType(scratch, call) if scratch else None,
             label=f"conv {'x'.join(map(str, kernel))} {self.output}", calls=(micro,), work=geometry.shares,
         )  # fmt: skip
+        return [*packing, step]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.channels_last import DOMAIN
 from intarsia.ops.infer import Inference
+from intarsia.providers.cpu.computed_filters import suits
 from intarsia.providers.cpu.layout_twins import Twins
 
 _PIXELS_FOR_FILTER = 4
@@ -31,9 +32,12 @@ _VERSIONS = {
 
 
 def has_computed_filters(node: Node, inference: Inference) -> bool:
-    """A convolution by filters that another node computes, few beside its pixels: as rows of a product pixels are faster."""
+    """A convolution by filters that another node computes, few beside its pixels: it goes over channels-last images, or, where
+    these have few channels, as a product whose rows are pixels."""
     if node.domain or node.op_type != "Conv" or node.inputs[1] in inference.graph.constants:
         return False
+    if suits(node, inference):
+        return True
     x, w, y = (inference.types.get(n) for n in (*node.inputs[:2], node.outputs[0]))
     if not all(isinstance(t, TensorType) and t.shape is not None for t in (x, w, y)):
         return False
@@ -94,7 +98,10 @@ class Blocks(Twins):
         return True
 
     def _computed_filters(self, node: Node) -> bool:
-        """A product of the windows' pixels and the filters."""
+        """A convolution, or a product of the windows' pixels and the filters."""
+        if suits(node, self.inference):
+            self._restore(node.inputs[1])
+            return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
         (output,), rank = node.outputs, len(self._shape(node.inputs[0])) - 2
         filters, channels, *kernel = (int(d) for d in self._shape(node.inputs[1]))  # type: ignore[arg-type]
         made, source, ones = _Chain(self, node), self._last(node.inputs[0]), (1,) * rank
