@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import logging
 from collections.abc import Iterator
 
 import pytest
 
+from intarsia.codegen import fingerprint, tile_permission
 from intarsia.codegen import target as targets
-from intarsia.codegen import tile_permission
 from intarsia.codegen.target import Target
 
 FEATURES = "+avx512f,+avx512vl,+avx2,+amx-tile,+amx-bf16,+amx-int8"
@@ -91,6 +92,25 @@ def test_this_machine_answers() -> None:
 def test_targets_that_are_not_this_machine_keep_their_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, errno.EPERM)
     assert Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", FEATURES).has_tiles
+
+
+def test_the_caches_keys_tell_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program with tiles must not be found by a process that may not use them; a CPU without them is not asked for them."""
+    cpus = {
+        "with": b"model name : a\nflags : fpu amx_bf16 amx_tile amx_int8\n\n",
+        "without": b"model name : a\nflags : fpu\n\n",
+    }
+
+    def key(cpu: str, code: int) -> str:
+        tile_permission.refusal.cache_clear()
+        calls = answers(monkeypatch, code, permitted=1 << 18)
+        monkeypatch.setattr(fingerprint, "open", lambda *_: io.BytesIO(cpus[cpu]), raising=False)
+        found = fingerprint._cpu()
+        assert bool(calls) == (cpu == "with"), "asked before a program is looked up, in every process"
+        return found
+
+    assert key("with", 0) != key("with", errno.EPERM)
+    assert key("without", 0) == key("without", errno.EPERM)
 
 
 def test_without_tiles_nothing_else_of_amx_is_left() -> None:

@@ -309,6 +309,15 @@ def test_a_network_stays_within_the_error_of_bfloat16(unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", PAIRS)
+def test_a_session_from_the_cache_goes_by_the_same_unit(unit: str) -> None:
+    source, feeds = network()
+    first = session(source, unit, "bfloat16").run(None, feeds)[0]
+    again = session(source, unit, "bfloat16")
+    np.testing.assert_array_equal(again.run(None, feeds)[0], first)
+    assert not np.array_equal(first, session(source, "none", "bfloat16").run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("unit", PAIRS)
 def test_bits_do_not_depend_on_threads(unit: str) -> None:
     source, feeds = network()
     found = []
