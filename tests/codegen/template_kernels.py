@@ -6,6 +6,7 @@ import ctypes
 import functools
 import mmap
 import sys
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -53,12 +54,27 @@ def run(text: KernelText, args: Sequence[int], nthreads: int = 1) -> None:
 def run_in_pieces(text: KernelText, args: Sequence[int], nthreads: int, pieces: int, scratch: int) -> None:
     """Call the kernel for every piece of every thread, in order, as `executor.sliced_step` does: the pieces of a thread share
     its scratch memory, whose address is argument `scratch` and the bytes of a thread's part the next one."""
-    call = _SIGNATURE(get_engine(host()).load([text])[text.symbol])
     for tid in reversed(range(nthreads)):
-        for player in range(tid * pieces, (tid + 1) * pieces):
-            block = np.array(args, np.int64)
-            block[scratch] -= (player - tid) * block[scratch + 1]
-            call(block.ctypes.data, player, nthreads * pieces)
+        _run_pieces(text, args, tid, nthreads, pieces, scratch)
+
+
+def run_together(text: KernelText, args: Sequence[int], nthreads: int, pieces: int, scratch: int) -> None:
+    """As `run_in_pieces`, each thread's pieces in a thread of their own."""
+    workers = [
+        threading.Thread(target=_run_pieces, args=(text, args, tid, nthreads, pieces, scratch)) for tid in range(nthreads)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _run_pieces(text: KernelText, args: Sequence[int], tid: int, nthreads: int, pieces: int, scratch: int) -> None:
+    call = _SIGNATURE(get_engine(host()).load([text])[text.symbol])
+    for player in range(tid * pieces, (tid + 1) * pieces):
+        block = np.array(args, np.int64)
+        block[scratch] -= (player - tid) * block[scratch + 1]
+        call(block.ctypes.data, player, nthreads * pieces)
 
 
 def random(rng: np.random.Generator, *shape: int, dtype: type = np.float32) -> np.ndarray:

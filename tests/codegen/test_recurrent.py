@@ -65,13 +65,15 @@ def call(
     initial: list[np.ndarray],
     threads: int,
     pieces: int = 1,
+    together: bool = False,
 ) -> list[np.ndarray]:
     """Y and the final states; x is [seq, batch, directions, gates * hidden]."""
     tile = t.tile(spec.dtype)
     products = recurrent.arrange(x, GATES[spec.cell], tile)
     packed = recurrent.pack_recurrent(r, spec, tile)
-    scratch = aligned_zeros((threads * recurrent.scratch_nbytes(spec, t.host(), shape.hidden),), np.dtype(np.uint8))
+    scratch = aligned_zeros((threads * recurrent.scratch_nbytes(spec, t.host(), shape, threads),), np.dtype(np.uint8))
     scratch[:] = 255
+    claims = np.zeros(1, np.int64)
     inner = aligned_zeros((shape.directions, recurrent.columns_of(shape.hidden, 1, tile)), x.dtype)
     made = [
         t.guarded(s, x.dtype.type)
@@ -79,17 +81,21 @@ def call(
     ]
     args = recurrent.recurrent_args(
         spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=products.ctypes.data, weights=packed.ctypes.data,
-        taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data,
+        taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data, claims=claims.ctypes.data,
         lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
         y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]],
     )  # fmt: skip
-    if pieces == 1:
-        t.run(recurrent.kernel_text(spec, t.host()), args, threads)
+    text = recurrent.kernel_text(spec, t.host())
+    args[recurrent.PIECES] = pieces
+    if together:
+        t.run_together(text, args, threads, pieces, recurrent.PIECES - 2)
+    elif pieces == 1:
+        t.run(text, args, threads)
     else:
-        args[recurrent.PIECES] = pieces
-        t.run_in_pieces(recurrent.kernel_text(spec, t.host()), args, threads, pieces, recurrent.PIECES - 2)
+        t.run_in_pieces(text, args, threads, pieces, recurrent.PIECES - 2)
     for _, whole in made:
         t.check_margin(whole)
+    assert claims == 0
     return [m for m, _ in made]
 
 
@@ -105,7 +111,7 @@ def operands(spec: RecurrentSpec, shape: RecurrentShape) -> tuple[np.ndarray, np
 
 SHAPES = [
     RecurrentShape(4, 1, 5, 2), RecurrentShape(3, 17, 20, 1, reverse=True), RecurrentShape(5, 3, 80, 2),
-    RecurrentShape(2, 1, 33, 1),
+    RecurrentShape(2, 1, 33, 1), RecurrentShape(4, 1, 200, 1), RecurrentShape(2, 20, 370, 1, reverse=True),
     RecurrentShape(0, 2, 4, 1),
 ]  # fmt: skip
 
@@ -157,10 +163,51 @@ def test_double() -> None:
 
 def test_units_cover_the_threads() -> None:
     tile = t.tile()
-    assert recurrent.chunks_of(RecurrentShape(1, 1, 8, 2), 2, tile) == 1
-    assert recurrent.chunks_of(RecurrentShape(1, 4, 8, 1), 2, tile) == 2
-    assert recurrent.chunks_of(RecurrentShape(1, 4 * tile.rows, 8, 1), 3, tile) == 6
-    assert recurrent.chunks_of(RecurrentShape(1, 0, 8, 1), 3, tile) == 1
+
+    def found(shape: RecurrentShape, threads: int, cell: str = "LSTM", **given: object) -> tuple[int, int, int]:
+        made = recurrent.divide(default(cell, **given), shape, threads, tile)
+        return made.chunks, made.rows, made.parts
+
+    assert found(RecurrentShape(1, 1, 8, 2), 2) == (1, 1, 0)
+    assert found(RecurrentShape(1, 4, 8, 1), 2) == (2, 2, 0)
+    assert found(RecurrentShape(1, 4 * tile.rows, 8, 1), 3) == (6, -(-4 * tile.rows // 6), 0)
+    assert found(RecurrentShape(1, 0, 8, 1), 3) == (1, 1, 0)
+
+
+def test_threads_share_a_unit_where_r_is_large() -> None:
+    tile = t.tile()
+
+    def found(shape: RecurrentShape, threads: int, cell: str = "LSTM", **given: object) -> tuple[int, int]:
+        made = recurrent.divide(default(cell, **given), shape, threads, tile)
+        return made.chunks, made.parts
+
+    assert found(RecurrentShape(9, 1, 256, 1), 2) == (1, 2)
+    assert found(RecurrentShape(9, 1, 256, 1), 1) == (1, 0)
+    assert found(RecurrentShape(9, 1, 256, 2), 2) == (1, 0)  # a direction each
+    assert found(RecurrentShape(9, 1, 256, 2), 4) == (1, 2)
+    assert found(RecurrentShape(9, 1, 16, 1), 2) == (1, 0)  # not worth meeting for
+    assert found(RecurrentShape(9, 4, 256, 1), 2) == (2, 0)  # rows of their own, for which R stays in the cache
+    assert found(RecurrentShape(9, 4, 1024, 1), 2) == (1, 2)
+    assert found(RecurrentShape(9, 4 * tile.rows, 1024, 1), 2) == (1, 2)
+    assert found(RecurrentShape(9, 5 * tile.rows, 1024, 1), 2) == (2, 0)
+    assert found(RecurrentShape(9, 1, 1024, 1), 2, "GRU") == (1, 0)  # its products wait for each other
+    assert found(RecurrentShape(9, 1, 1024, 1), 2, "GRU", linear_before_reset=True) == (1, 2)
+    assert found(RecurrentShape(9, 1, 1024, 1), 64)[1] == 16
+
+
+@pytest.mark.parametrize("spec", [default("LSTM"), default("GRU", linear_before_reset=True), default("RNN")], ids=str)
+def test_threads_that_share_a_unit_side_by_side(spec: RecurrentSpec) -> None:
+    """Each thread at once, in whatever order they come, and in pieces; lengths that end early."""
+    shape = RecurrentShape(12, 2, 530, 1)
+    x, r, initial = operands(spec, shape)
+    lengths = np.array([12, 5], np.int32)
+    expected = reference(spec, shape, x, r, lengths, initial)
+    for threads in (2, 3):
+        assert recurrent.divide(spec, shape, threads, t.tile()).parts > 1
+        for pieces in (1, 7):
+            found = call(spec, shape, x, r, lengths, initial, threads, pieces, together=True)
+            for f, e in zip(found, expected, strict=False):
+                np.testing.assert_allclose(f, e, atol=1e-5)
 
 
 def test_unknown_cell_and_activation() -> None:

@@ -5,6 +5,10 @@ this kernel adds the recurrent product of every step and updates the state. A un
 of the batch, over all steps: it needs nothing of another thread. A thread may do its share in pieces, some steps at a time,
 so that a long sequence can be stopped.
 
+Where there are fewer units than threads and R is large, threads share a unit: each has a range of the hidden units, with its
+part of R in a cache of its own, and they meet after every step (`codegen.lockstep`). An R that no cache of a core holds is
+read for as many rows as there are, up to some register tiles of them.
+
 Columns are arranged by blocks of one vector of hidden units, each block all gates in turn (the last block and the last
 panel are filled with zeros), so that one pass over the hidden units has all it needs in vectors.
 
@@ -15,6 +19,7 @@ rows go through the micro-kernel.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +28,7 @@ import numpy as np
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.lockstep import MOST_PARTS, emit_lockstep
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent_bytes import byte_row_product, packed_words, spare_nbytes
@@ -38,10 +44,13 @@ _LINE = 64
 _FIELDS = (
     "micro x x_step x_row x_direction weights weights_direction inner extra extra_direction taps lengths "
     "seq hidden blocks state_nbytes initial_h initial_c y_h y_c h_direction h_row y y_step y_direction y_row "
-    "reverse units chunks rows extra_rows scratch scratch_nbytes pieces"
+    "reverse units chunks rows extra_rows claims parts group area unit_nbytes scratch scratch_nbytes pieces"
 ).split()
 PIECES = _FIELDS.index("pieces")
-_POINTERS = frozenset("micro x weights extra taps scratch".split())
+_POINTERS = frozenset("micro x weights extra taps claims scratch".split())
+_SHARED_NBYTES = 1 << 17  # bytes of R from which on threads share a unit of one row
+_CACHED_NBYTES = 1 << 20  # bytes of R that stay in a core's cache from step to step
+_MOST_TILES = 4  # register tiles of rows that go through a panel of a larger R
 
 Activation = tuple[str, float, float]
 
@@ -146,13 +155,42 @@ class RecurrentShape:
 _ORDERED_THREADS = 2  # for so many the batch is cut where results must not depend on how many there are
 
 
-def chunks_of(shape: RecurrentShape, threads: int, tile: Tile) -> int:
-    """Into how many parts the batch is cut: no more rows than a register tile's, and as many units as threads."""
-    least = max(1, -(-shape.batch // tile.rows))
+@dataclass(frozen=True)
+class Division:
+    """How the work is cut: the batch into `chunks` of at most `rows` rows. A direction of a chunk is a unit, of one thread or of
+    several with `parts` ranges of hidden units (0: one)."""
+
+    chunks: int
+    rows: int
+    parts: int = 0
+
+
+def divide(spec: RecurrentSpec, shape: RecurrentShape, threads: int, tile: Tile) -> Division:
+    """As many units as threads if rows are enough, else ranges of hidden units where R is large.
+
+    Where R stays in each core's cache, rows are cut rather than hidden units: threads need not meet then.
+    """
+    weights_nbytes = GATES[spec.cell] * shape.hidden**2 * tile.itemsize
+    streamed = weights_nbytes > _CACHED_NBYTES and not spec.stored
+    rows = tile.rows * (_MOST_TILES if streamed else 1)
+    least = max(1, -(-shape.batch // rows))
+    units = shape.directions * least
+    if (streamed or (shape.batch == 1 and weights_nbytes >= _SHARED_NBYTES)) and not (spec.reset_first or spec.stored):
+        groups = -(-blocks_of(shape.hidden, tile) // _group(spec, tile))
+        parts = min(threads // units, MOST_PARTS // units, groups)
+        if parts > 1 and shape.batch:
+            return Division(least, -(-shape.batch // least), parts)
     for chunks in range(least, min(shape.batch, least + threads) + 1):
         if shape.directions * chunks % threads == 0:
-            return chunks
-    return min(max(1, shape.batch), max(least, -(-threads // shape.directions)))
+            break
+    else:
+        chunks = min(max(1, shape.batch), max(least, -(-threads // shape.directions)))
+    return Division(chunks, max(1, -(-shape.batch // chunks)))
+
+
+def _group(spec: RecurrentSpec, tile: Tile) -> int:
+    """Blocks of hidden units whose gates are whole panels."""
+    return tile.vectors // math.gcd(tile.vectors, GATES[spec.cell])
 
 
 def _widths(spec: RecurrentSpec, hidden: int, tile: Tile) -> tuple[int, int, int]:
@@ -162,13 +200,24 @@ def _widths(spec: RecurrentSpec, hidden: int, tile: Tile) -> tuple[int, int, int
     return state, first, columns_of(hidden, 1, tile) if spec.reset_first else 0
 
 
-def scratch_nbytes(spec: RecurrentSpec, target: Target, hidden: int) -> int:
-    """Bytes that a thread needs: states, sums of the products."""
-    tile = tile_of(spec.dtype, target)
+def _divided(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int) -> Division:
+    """As `divide`. One row alone has a product of its own, which sums in another order, as panels do that are not four
+    together: where results must not depend on the number of threads, neither does the division."""
+    return divide(spec, shape, _ORDERED_THREADS if target.ordered else threads, tile_of(spec.dtype, target))
+
+
+def _unit_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int, found: Division) -> int:
+    """Bytes of a unit's states and sums."""
     state, first, second = _widths(spec, hidden, tile)
-    states = STATES[spec.cell] + (2 if spec.reset_first else 0)
-    spare = spare_nbytes(blocks_of(hidden, tile) * tile.lanes) if spec.stored else 0
-    return -(-tile.rows * (states * state + max(first, second) * tile.itemsize) // _LINE) * _LINE + spare
+    states = STATES[spec.cell] + (2 if spec.reset_first else 1 if found.parts else 0)
+    return -(-found.rows * (states * state + max(first, second) * tile.itemsize) // _LINE) * _LINE
+
+
+def scratch_nbytes(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int) -> int:
+    """Bytes for each of `threads` threads: states, sums of the products."""
+    tile = tile_of(spec.dtype, target)
+    spare = spare_nbytes(blocks_of(shape.hidden, tile) * tile.lanes) if spec.stored else 0
+    return _unit_nbytes(spec, tile, shape.hidden, _divided(spec, target, shape, threads)) + spare
 
 
 def recurrent_args(
@@ -181,6 +230,7 @@ def recurrent_args(
     x: int,
     weights: int,
     taps: int,
+    claims: int,
     scratch: int,
     extra: int = 0,
     lengths: int = 0,
@@ -193,7 +243,7 @@ def recurrent_args(
     `x` holds the input products, [seq, batch, directions * columns] ([batch, seq, ...] if batch first); `weights` is
     `pack_recurrent`'s; `extra` the arranged peepholes [directions, columns of 3 gates] or, of a GRU that is linear before
     reset, the bias of the candidate's recurrent product [directions, columns of 1 gate]; `lengths` int32 [batch]. `scratch`
-    is `scratch_nbytes` bytes for every thread, `taps` one int64 0.
+    is `scratch_nbytes` bytes for every thread, `taps` one int64 0; `claims` too, which the kernel leaves as it was.
     """
     tile = tile_of(spec.dtype, target)
     item = tile.itemsize
@@ -210,15 +260,16 @@ def recurrent_args(
         x_step, x_row = shape.batch * x_pixel, x_pixel
         y_step, y_direction, y_row = shape.batch * y_pixel, shape.batch * hidden_nbytes, hidden_nbytes
         h_direction, h_row = y_direction, hidden_nbytes
-    # One row alone has a product of its own, which sums in another order.
-    chunks = chunks_of(shape, _ORDERED_THREADS if target.ordered else threads, tile)
+    found = _divided(spec, target, shape, threads)
+    chunks = found.chunks
     weights_direction = packed_words(shape.hidden, first) * 4 if spec.stored else shape.hidden * (first + second) * item
     initials, ends = (*initial, 0)[:2], (*finals, 0)[:2]
     return [
         micro, x, x_step, x_row, row, weights, weights_direction, shape.hidden * first * item, extra, extra_row, taps,
         lengths, shape.seq, shape.hidden, blocks_of(shape.hidden, tile), state, *initials, *ends, h_direction, h_row, y, y_step,
         y_direction, y_row, int(shape.reverse), shape.directions * chunks if shape.batch else 0, chunks, shape.batch // chunks,
-        shape.batch % chunks, scratch, scratch_nbytes(spec, target, shape.hidden), 1,
+        shape.batch % chunks, claims, found.parts, _group(spec, tile), found.rows * state,
+        _unit_nbytes(spec, tile, shape.hidden, found), scratch, scratch_nbytes(spec, target, shape, threads), 1,
     ]  # fmt: skip
 
 
@@ -244,75 +295,125 @@ class _Recurrent:
             self.product = byte_row_product(self.module, target, self.tile)
         else:
             self.product = _row_product(self.module, spec.dtype, self.tile)
-        self.body: Body = self.module.kernel()
-        self.emitter = Emitter(self.body.b, self.tile.lanes)
+        self.body: Body
 
     def text(self) -> KernelText:
-        body = self.body
+        walk = self._walk_function()
+        self.body = body = self.module.kernel()
         args, tid, nthreads = body.args
-        self.v: dict[str, Value] = {}
-        for index, name in enumerate(_FIELDS):
-            self.v[name] = body.load_pointer(args, index) if name in _POINTERS else body.load_i64(args, index)
-        v = self.v
-        self.area = body.mul(v["state_nbytes"], self.tile.rows)
-        states = [body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))]
-        for _ in range(STATES[self.spec.cell] + (2 if self.spec.reset_first else 0)):
-            states.append(body.at(states[-1], self.area))
-        self.sums = states.pop()
-        self.hidden, self.cell = states[0], states[1] if self.spec.cell == "LSTM" else None
-        self.states = states[: STATES[self.spec.cell]]
-        if self.spec.reset_first:
-            self.reset, self.update = states[1:]
-        pieces = v["pieces"]
-        piece, players = body.rem(tid, pieces), body.div(nthreads, pieces)
-        first, last = body.share(v["units"], body.div(tid, pieces), players)
-        begin, end = body.share(body.mul(body.sub(last, first), v["seq"]), piece, pieces)
-        empty = body.less(v["seq"], 1)
-        with body.loop(first, last) as unit:
-            done = body.mul(body.sub(unit, first), v["seq"])
-            start = body.min(body.max(body.sub(begin, done), 0), v["seq"])
-            stop = body.min(body.max(body.sub(end, done), 0), v["seq"])
-            with body.when(body.b.or_(body.less(start, stop), empty)):
-                self._unit(body.div(unit, v["chunks"]), body.rem(unit, v["chunks"]), start, stop)
+        v = self._fields(args)
+        phases, pieces = body.add(v["seq"], 1), v["pieces"]
+        piece, players, player = body.rem(tid, pieces), body.div(nthreads, pieces), body.div(tid, pieces)
+        with body.either(body.equal(v["parts"], 0)) as (alone, together):
+            with alone:
+                first, last = body.share(v["units"], player, players)
+                begin, end = body.share(body.mul(body.sub(last, first), phases), piece, pieces)
+                memory = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
+                with body.loop(first, last) as unit:
+                    done = body.mul(body.sub(unit, first), phases)
+                    start = body.min(body.max(body.sub(begin, done), 0), phases)
+                    stop = body.min(body.max(body.sub(end, done), 0), phases)
+                    with body.when(body.less(start, stop)):
+                        body.b.call(walk, [args, unit, memory, body.i(0), start, stop, body.i(0), v["blocks"]])
+            with together:
+                shared = body.at(v["scratch"], body.mul(body.sub(tid, player), v["scratch_nbytes"]))
+                groups = body.div(body.add(v["blocks"], body.sub(v["group"], 1)), v["group"])
+
+                def task(number: Value, phase: Value) -> None:
+                    unit = body.div(number, v["parts"])
+                    low, high = body.share(groups, body.rem(number, v["parts"]), v["parts"])
+                    first, end = body.mul(low, v["group"]), body.min(body.mul(high, v["group"]), v["blocks"])
+                    memory, other = body.at(shared, body.mul(unit, v["unit_nbytes"])), body.sub(v["unit_nbytes"], v["area"])
+                    body.b.call(walk, [args, unit, memory, other, phase, body.add(phase, 1), first, end])
+
+                until = body.div(body.mul(phases, body.add(piece, 1)), pieces)
+                tasks = body.mul(v["units"], v["parts"])
+                emit_lockstep(body, self.module.target, v["claims"], tasks, phases, until, (player, players), task)
         body.b.ret_void()
         return self.module.text(self.spec.cell.lower())
 
-    def _unit(self, direction: Value, chunk: Value, start: Value, stop: Value) -> None:
-        """Steps from `start` to `stop` of some rows of the batch in one direction."""
-        body, v = self.body, self.v
+    def _fields(self, args: Value) -> dict[str, Value]:
+        """The kernel's arguments."""
+        body = self.body
+        return {n: body.load_pointer(args, i) if n in _POINTERS else body.load_i64(args, i) for i, n in enumerate(_FIELDS)}
+
+    def _walk_function(self) -> Value:
+        """An internal function: some blocks of a unit in some phases.
+
+        Phase 0 sets its states, `p` is step `p - 1`, and the last one gives the final states as well. The unit's states and
+        sums begin at `memory`; h lies in two buffers in turn, the second `other` bytes behind the first.
+        """
+        self.body = body = self.module.function("walk", ("p", "i", "p", "i", "i", "i", "i", "i"))
+        self.emitter = Emitter(body.b, self.tile.lanes)
+        args, unit, memory, other, start, stop, self.first, self.end = body.args
+        v = self.v = self._fields(args)
+        direction, chunk = body.div(unit, v["chunks"]), body.rem(unit, v["chunks"])
         self.row = body.add(body.mul(chunk, v["rows"]), body.min(chunk, v["extra_rows"]))
         self.rows = body.add(v["rows"], body.select(body.less(chunk, v["extra_rows"]), 1, 0))
         self.sum_area = body.mul(self.rows, self.panel_row)
-        backward = body.less(0, body.b.or_(direction, v["reverse"]))
-        place = body.add(body.mul(direction, v["h_direction"]), body.mul(self.row, v["h_row"]))
+        self.place = body.add(body.mul(direction, v["h_direction"]), body.mul(self.row, v["h_row"]))
         self.weights = body.at(v["weights"], body.mul(direction, v["weights_direction"]))
         self.extra = body.at(v["extra"], body.mul(direction, v["extra_direction"]))
+        states = [memory]
+        for _ in range(STATES[self.spec.cell] + (2 if self.spec.reset_first else 0)):
+            states.append(body.at(states[-1], v["area"]))
+        self.sums, self.spare = states.pop(), body.at(memory, v["unit_nbytes"])
+        self.cell = states[1] if self.spec.cell == "LSTM" else None
+        if self.spec.reset_first:
+            self.reset, self.update = states[1:]
+        with body.when(body.equal(start, 0)):
+            for state, name in zip((memory, self.cell), ("initial_h", "initial_c"), strict=True):
+                if state is not None:
+                    self._begin(state, v[name])
         x = body.at(v["x"], body.mul(direction, v["x_direction"]), body.mul(self.row, v["x_row"]))
         y = body.add(body.mul(direction, v["y_direction"]), body.mul(self.row, v["y_row"]))
-        with body.when(body.less(start, 1)):
-            for state, name in zip(self.states, ("initial_h", "initial_c"), strict=False):
-                self._begin(state, v[name], place)
-        with body.loop(start, stop) as step:
-            t = body.select(backward, body.sub(body.sub(v["seq"], 1), step), step)
+        backward = body.less(0, body.b.or_(direction, v["reverse"]))
+        with body.loop(body.max(start, 1), stop) as phase:
+            self._turn(memory, other, phase)
+            t = body.select(backward, body.sub(v["seq"], phase), body.sub(phase, 1))
             self._step(t, body.at(x, body.mul(t, v["x_step"])), body.add(y, body.mul(t, v["y_step"])))
-        with body.when(body.equal(stop, v["seq"])):
-            for state, name in zip(self.states, ("y_h", "y_c"), strict=False):
-                with body.when(self._given(v[name])), body.loop(0, self.rows) as i:
-                    end = body.at(body.pointer(v[name]), place, body.mul(i, v["h_row"]))
-                    body.copy(body.at(state, body.mul(i, v["state_nbytes"])), end, self._hidden_nbytes())
+        with body.when(body.equal(stop, body.add(v["seq"], 1))):
+            self._turn(memory, other, v["seq"])
+            for state, name in zip((self.new, self.cell), ("y_h", "y_c"), strict=True):
+                if state is not None:
+                    self._finish(state, v[name])
+        body.b.ret_void()
+        return body.function
+
+    def _turn(self, memory: Value, other: Value, phase: Value) -> None:
+        """Where a phase reads and writes h."""
+        body = self.body
+        odd = body.mul(body.b.and_(phase, body.i(1)), other)
+        self.new, self.hidden = body.at(memory, odd), body.at(memory, body.sub(other, odd))
+
+    def _copy(self, source: Value, target: Value) -> None:
+        start, nbytes = self._range()
+        self.body.copy(self.body.at(source, start), self.body.at(target, start), nbytes)
+
+    def _range(self) -> tuple[Value, Value]:
+        """Where the hidden units of the blocks begin in a row, and their bytes."""
+        body = self.body
+        start = body.mul(self.first, self.vector_bytes)
+        end = body.min(body.mul(self.end, self.vector_bytes), body.mul(self.v["hidden"], self.tile.itemsize))
+        return start, body.sub(end, start)
 
     def _given(self, address: Value) -> Value:
         return self.body.b.icmp_unsigned("!=", address, self.body.i(0))
 
-    def _hidden_nbytes(self) -> Value:
-        return self.body.mul(self.v["hidden"], self.tile.itemsize)
-
-    def _begin(self, state: Value, initial: Value, place: Value) -> None:
+    def _begin(self, state: Value, initial: Value) -> None:
         body, v = self.body, self.v
-        body.fill(state, body.mul(self.rows, v["state_nbytes"]))
-        with body.when(self._given(initial)), body.loop(0, self.rows) as i:
-            source = body.at(body.pointer(initial), place, body.mul(i, v["h_row"]))
-            body.copy(source, body.at(state, body.mul(i, v["state_nbytes"])), self._hidden_nbytes())
+        start, end = body.mul(self.first, self.vector_bytes), body.mul(self.end, self.vector_bytes)
+        with body.loop(0, self.rows) as i:
+            at = body.at(state, body.mul(i, v["state_nbytes"]))
+            body.fill(body.at(at, start), body.sub(end, start))
+            with body.when(self._given(initial)):
+                self._copy(body.at(body.pointer(initial), self.place, body.mul(i, v["h_row"])), at)
+
+    def _finish(self, state: Value, final: Value) -> None:
+        body, v = self.body, self.v
+        with body.when(self._given(final)), body.loop(0, self.rows) as i:
+            to = body.at(body.pointer(final), self.place, body.mul(i, v["h_row"]))
+            self._copy(body.at(state, body.mul(i, v["state_nbytes"])), to)
 
     def _step(self, t: Value, x: Value, y: Value) -> None:
         body, v = self.body, self.v
@@ -330,25 +431,29 @@ class _Recurrent:
         """sums [panel][row][width] = states x weights."""
         body, v = self.body, self.v
         per_panel = self.tile.vectors
-        panels = body.div(body.add(body.mul(v["blocks"], gates), per_panel - 1), per_panel)
+        begin = body.div(body.mul(self.first, gates), per_panel)
+        panels = body.sub(body.div(body.add(body.mul(self.end, gates), per_panel - 1), per_panel), begin)
         panel_nbytes = body.mul(v["hidden"], self.panel_row)
         if self.spec.stored:
-            spare = body.at(self.sums, body.mul(body.mul(panels, self.panel_row), self.tile.rows))
             with body.loop(0, self.rows) as i:
                 row, sums = body.at(a, body.mul(i, v["state_nbytes"])), body.at(self.sums, body.mul(i, self.panel_row))
-                place = [v["hidden"], v["blocks"], panels, self.sum_area, sums, spare]
+                place = [v["hidden"], v["blocks"], panels, self.sum_area, sums, self.spare]
                 body.b.call(self.product, [row, weights, *place])
             return
+        weights, sums = body.at(weights, body.mul(begin, panel_nbytes)), body.at(self.sums, body.mul(begin, self.sum_area))
         with body.either(body.equal(self.rows, 1)) as (single, several):
             with single:
-                body.b.call(self.product, [a, weights, v["hidden"], panels, panel_nbytes, self.sums])
-            with several, body.loop(0, panels) as panel:
-                b = body.at(weights, body.mul(panel, panel_nbytes))
-                place = [b, self.panel_row, v["hidden"], v["taps"], 1, body.at(self.sums, body.mul(panel, self.sum_area))]
-                body.call_pointer(
-                    v["micro"], PARAMETERS,
-                    [a, v["state_nbytes"], *place, 0, body.at(b, panel_nbytes), self.panel_row, self.rows, per_panel],
-                )  # fmt: skip
+                body.b.call(self.product, [a, weights, v["hidden"], panels, panel_nbytes, sums])
+            with several:
+                tiles = body.div(body.add(self.rows, self.tile.rows - 1), self.tile.rows)
+                with body.loop(0, panels) as panel, body.loop(0, tiles) as number:
+                    low, high = body.share(self.rows, number, tiles)
+                    b = body.at(weights, body.mul(panel, panel_nbytes))
+                    out = body.at(sums, body.mul(panel, self.sum_area), body.mul(low, self.panel_row))
+                    row, pitch = body.at(a, body.mul(low, v["state_nbytes"])), v["state_nbytes"]
+                    place = [row, pitch, b, self.panel_row, v["hidden"], v["taps"], 1, out, 0]
+                    ahead = [body.at(b, panel_nbytes), self.panel_row]
+                    body.call_pointer(v["micro"], PARAMETERS, [*place, *ahead, body.sub(high, low), per_panel])
 
     def _rows(self, t: Value, x: Value, y: Value | None, block: Callable[[Value], None], gates: int) -> None:
         """Run `block` over the hidden units of every row whose sequence has not ended; then store the row's output."""
@@ -358,21 +463,24 @@ class _Recurrent:
             self.x = body.at(x, body.mul(i, v["x_row"]))
             self.line, self.sum_gates = body.at(self.sums, body.mul(i, self.panel_row)), gates
             self.at_row = body.mul(i, v["state_nbytes"])
-            with body.when(live), body.loop(0, v["blocks"]) as self.block:
+            with body.when(live), body.loop(self.first, self.end) as self.block:
                 block(body.add(self.at_row, body.mul(self.block, self.vector_bytes)))
             if y is not None:
                 self._output(live, body.add(y, body.mul(i, v["y_row"])))
 
     def _output(self, live: Value, y: Value) -> None:
-        """Y at a row and step: the state, or zero where the sequence has ended."""
-        body = self.body
-        with body.when(self._given(self.v["y"])):
-            out = body.at(body.pointer(self.v["y"]), y)
-            with body.either(live) as (running, ended):
-                with running:
-                    body.copy(body.at(self.hidden, self.at_row), out, self._hidden_nbytes())
-                with ended:
-                    body.fill(out, self._hidden_nbytes())
+        """Y at a row and step: the state, or zero where the sequence has ended, whose state stays as it is."""
+        body, given = self.body, self._given(self.v["y"])
+        out = body.at(body.pointer(self.v["y"]), y)
+        new = body.at(self.new, self.at_row)
+        with body.either(live) as (running, ended):
+            with running, body.when(given):
+                self._copy(new, out)
+            with ended:
+                self._copy(body.at(self.hidden, self.at_row), new)
+                with body.when(given):
+                    start, nbytes = self._range()
+                    body.fill(body.at(out, start), nbytes)
 
     def _live(self, t: Value, i: Value) -> Value:
         """Whether step `t` lies in the sequence of row `i`."""
@@ -441,7 +549,7 @@ class _Recurrent:
         x = k.input(0, spec.dtype, ())
         squashed = self.emitter.evaluate(ACTIVATIONS[name.lower()](x, alpha, beta), {0: cell})
         self._store(cell, self.cell, offset)
-        self._store(b.fmul(o, squashed), self.hidden, offset)
+        self._store(b.fmul(o, squashed), self.new, offset)
 
     def _gru_block(self, offset: Value) -> None:
         """h' = (1 - z) g(x_h + r (R_h h + b)) + z h; gates in the order z, r, h."""
@@ -465,11 +573,11 @@ class _Recurrent:
 
     def _mix(self, z: Value, candidate: Value, offset: Value) -> None:
         hidden = self._load(self.hidden, offset)
-        self._store(self._fma(z, hidden, self.body.b.fmul(self._one_minus(z), candidate)), self.hidden, offset)
+        self._store(self._fma(z, hidden, self.body.b.fmul(self._one_minus(z), candidate)), self.new, offset)
 
     def _rnn_block(self, offset: Value) -> None:
         """h' = f(x + R h)."""
-        self._store(self._activate(0, self.body.b.fadd(self._input(0), self._sum(0))), self.hidden, offset)
+        self._store(self._activate(0, self.body.b.fadd(self._input(0), self._sum(0))), self.new, offset)
 
 
 def _row_product(module: Module, dtype: DType, tile: Tile) -> Value:

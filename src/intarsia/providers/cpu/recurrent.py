@@ -22,7 +22,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.activations import ACTIVATIONS
 from intarsia.ops.recurrent import resolve_activations
 from intarsia.plan.call import SHARE_NBYTES
-from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.quantized_recurrent import StoredWeights
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
@@ -260,13 +260,16 @@ class _Walk:
     initial: tuple[str, ...]
     finals: tuple[str, ...]
 
-    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def _shape(self, size: Sizes) -> RecurrentShape:
         seq, batch = self.extents
-        shape = RecurrentShape(size(seq), size(batch), self.hidden, self.directions, self.reverse, self.batch_first)
+        return RecurrentShape(size(seq), size(batch), self.hidden, self.directions, self.reverse, self.batch_first)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self._shape(size)
         products, packed, taps, extra, lengths, y = (_place(n) for n in self.names)
         return recurrent.recurrent_args(
             self.spec, self.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,  # type: ignore[arg-type]
-            taps=taps, scratch=Ref(SCRATCH), extra=extra, lengths=lengths,  # type: ignore[arg-type]
+            taps=taps, scratch=Ref(SCRATCH), claims=Ref(CLAIMS), extra=extra, lengths=lengths,  # type: ignore[arg-type]
             initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],  # type: ignore[arg-type,misc]
         )  # fmt: skip
 
@@ -278,7 +281,7 @@ class _Walk:
         return size(seq) * self.directions * -(-size(batch) // rows) * weights_nbytes / SHARE_NBYTES
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * recurrent.scratch_nbytes(self.spec, self.target, self.hidden)
+        return threads * recurrent.scratch_nbytes(self.spec, self.target, self._shape(size), threads)
 
 
 def _place(name: str) -> Argument:
