@@ -157,8 +157,8 @@ _ORDERED_THREADS = 2  # for so many the batch is cut where results must not depe
 
 @dataclass(frozen=True)
 class Division:
-    """How the work is cut: the batch into `chunks` of at most `rows` rows. A direction of a chunk is a unit, of one thread or of
-    several with `parts` ranges of hidden units (0: one)."""
+    """How the work is cut: the batch into `chunks` of at most `rows` rows. A direction of a chunk is a unit, of one thread or
+    of several with `parts` ranges of hidden units (0: one)."""
 
     chunks: int
     rows: int
