@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,13 @@ from intarsia.device.cudnn import Kind as K
 
 SUCCESS, BAD_PARAM, NOT_SUPPORTED = 0, 2000, 3000
 NOT_FINALIZED = 2004
-TYPES = {0: np.dtype(np.float32), 1: np.dtype(np.float64), 2: np.dtype(np.float16), 9: np.dtype(ml_dtypes.bfloat16)}
+TYPES = {
+    0: np.dtype(np.float32),
+    1: np.dtype(np.float64),
+    2: np.dtype(np.float16),
+    4: np.dtype(np.int32),
+    9: np.dtype(ml_dtypes.bfloat16),
+}
 _BY_AXIS = (A.CUDNN_ATTR_CONVOLUTION_DILATIONS, A.CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
             A.CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, A.CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)  # fmt: skip
 _CONVOLUTION = (A.CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, A.CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
@@ -28,6 +35,14 @@ _POINTWISE = (A.CUDNN_ATTR_OPERATION_POINTWISE_XDESC, A.CUDNN_ATTR_OPERATION_POI
 _ATTENTION = (A.CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, A.CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
               A.CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, A.CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC,
               A.CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC)  # fmt: skip
+_LENGTHS = (A.CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC, A.CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC)
+_INSIDE = (A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID, A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID)
+_BAND = (A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC, A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC)
+_BAND_EXTRA = (
+    A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_LEFT_BOUND_DESC, A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SHIFT_RIGHT_BOUND_DESC,
+    A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_QDESC, A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_KVDESC,
+)  # fmt: skip
+SINCE = {A.CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC: 91500, A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH: 92100}
 _PACK = (A.CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, A.CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, A.CUDNN_ATTR_VARIANT_PACK_WORKSPACE)
 ATTRIBUTES: dict[K, dict[A, tuple[T, int]]] = {  # what may be set, of which type, and how many at most
     K.CUDNN_BACKEND_TENSOR_DESCRIPTOR: {
@@ -58,7 +73,16 @@ ATTRIBUTES: dict[K, dict[A, tuple[T, int]]] = {  # what may be set, of which typ
     K.CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: dict.fromkeys(
         (A.CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, *_POINTWISE), (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)
     ),
-    K.CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR: dict.fromkeys(_ATTENTION, (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)),
+    K.CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR: {
+        **dict.fromkeys((*_ATTENTION, *_LENGTHS), (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)),
+        A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH: (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1),
+        **dict.fromkeys(_INSIDE, (T.CUDNN_TYPE_INT64, 1)),
+    },
+    K.CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR: {
+        **dict.fromkeys((*_BAND, A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC), (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)),
+        **dict.fromkeys(_BAND_EXTRA, (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 1)),
+        A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE: (T.CUDNN_TYPE_POINTWISE_MODE, 1),
+    },
     K.CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: {
         A.CUDNN_ATTR_OPERATIONGRAPH_HANDLE: (T.CUDNN_TYPE_HANDLE, 1),
         A.CUDNN_ATTR_OPERATIONGRAPH_OPS: (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, 64),
@@ -81,7 +105,8 @@ C_TYPES = {T.CUDNN_TYPE_INT64: ctypes.c_int64, T.CUDNN_TYPE_FLOAT: ctypes.c_floa
            T.CUDNN_TYPE_BOOLEAN: ctypes.c_bool, T.CUDNN_TYPE_HANDLE: ctypes.c_void_p, T.CUDNN_TYPE_VOID_PTR: ctypes.c_void_p,
            T.CUDNN_TYPE_BACKEND_DESCRIPTOR: ctypes.c_void_p}  # fmt: skip
 OPTIONAL = {A.CUDNN_ATTR_TENSOR_IS_VIRTUAL, A.CUDNN_ATTR_TENSOR_IS_BY_VALUE, A.CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP,
-            A.CUDNN_ATTR_OPERATION_POINTWISE_BDESC}  # fmt: skip
+            A.CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *_LENGTHS, *_INSIDE, A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH,
+            *_BAND_EXTRA}  # fmt: skip
 EXACT, TENSOR_CORE, FASTER_AND_WORSE = frozenset[int](), frozenset({0}), frozenset({0, 1})
 
 
@@ -170,6 +195,8 @@ class FakeCudnn(FakeLibrary):
     def cudnnBackendSetAttribute(self, pointer: int, attribute: int, what: int, count: int, address: int) -> int:
         one = self.thing(pointer, Descriptor)
         known = ATTRIBUTES.get(one.kind, {}).get(A(attribute))
+        if SINCE.get(A(attribute), 0) > self.version:
+            raise Wrong(NOT_SUPPORTED, f"{A(attribute).name} came later")
         if one.finalized or known is None or known[0] != what or not 0 < count <= known[1]:
             raise Wrong(BAD_PARAM, f"{A(attribute).name} of {one.kind.name} with {count} {T(what).name}")
         values = (C_TYPES.get(T(what), ctypes.c_int) * count).from_address(address)
@@ -277,8 +304,35 @@ class FakeCudnn(FakeLibrary):
             raise Wrong(BAD_PARAM, f"attention of {q}, {k}, {v} to {o}")
         if not kinds <= {2, 9} or len(kinds) != 1 or max(q[3], v[3]) > 256 or q[3] % 8 or v[3] % 8:
             raise Wrong(NOT_SUPPORTED, "attention is of float16 or bfloat16, and heads of eights")
+        lengths = [one.values[a][0] for a in _LENGTHS if a in one.values]
+        if len(lengths) == 1 or any(_shape(t) != [q[0], 1, 1, 1] or _type(t) != 4 for t in lengths):
+            raise Wrong(BAD_PARAM, f"lengths of shapes {[_shape(t) for t in lengths]}")
+        inside = one.values.get(A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH)
+        if (inside is None) != (len([a for a in _INSIDE if a in one.values]) == 0):
+            raise Wrong(BAD_PARAM, "a graph inside, and the numbers of its tensors")
+        if inside is not None:
+            ops = inside[0].values[A.CUDNN_ATTR_OPERATIONGRAPH_OPS]
+            first, last = (one.values[a][0] for a in _INSIDE)
+            if _number(_operands(ops[0])[0][0]) != first or _number(_operands(ops[-1])[1]) != last:
+                raise Wrong(BAD_PARAM, f"the graph inside goes from another tensor than {first}, or to another than {last}")
+            if _shape(_operands(ops[-1])[1]) != [*q[:3], k[2]] or not _virtual(_operands(ops[-1])[1]):
+                raise Wrong(BAD_PARAM, "the graph inside makes no scores")
+
+    def _operation_diagonal_band_mask(self, one: Descriptor) -> None:
+        x, fill = (one.values[a][0] for a in _BAND)
+        y = one.values[A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC][0]
+        left, right = (one.values.get(a) for a in _BAND_EXTRA[:2])
+        mode = one.values[A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE][0]
+        if _shape(x) != _shape(y) or _shape(fill) != [1, 1, 1, 1] or left is not None and right is not None:
+            raise Wrong(BAD_PARAM, f"a band of {_shape(x)} in {_shape(y)}")
+        if mode != (302 if left is not None else 303):
+            raise Wrong(BAD_PARAM, f"a band that compares by {mode}")
+        if len([a for a in _BAND_EXTRA[2:] if a in one.values]) == 1:
+            raise Wrong(BAD_PARAM, "lengths of queries and keys come together")
 
     def _operationgraph(self, one: Descriptor) -> None:
+        if _is_inside(one):
+            return
         made: set[int] = set()
         seen: dict[int, Descriptor] = {}
         names = []
@@ -323,7 +377,7 @@ class FakeCudnn(FakeLibrary):
         if engine.workspace_nbytes and self.machine is not None and not self.machine.inside(scratch, engine.workspace_nbytes):
             raise Wrong(BAD_PARAM, "the scratch is in no allocation")
         ops = graph.values[A.CUDNN_ATTR_OPERATIONGRAPH_OPS]
-        real = {_number(t): t for op in ops for t in (*_operands(op)[0], _operands(op)[1]) if not _virtual(t)}
+        real = {_number(t): t for op in _all(ops) for t in (*_operands(op)[0], _operands(op)[1]) if not _virtual(t)}
         if set(real) != set(places):
             raise Wrong(BAD_PARAM, f"tensors {sorted(real)} and addresses of {sorted(places)}")
         for number, t in real.items():
@@ -357,7 +411,7 @@ class FakeCudnn(FakeLibrary):
 
         for op in ops:
             inputs, output = _operands(op)
-            result = _FUNCTIONS[op.kind](op, *map(read, inputs))
+            result = _FUNCTIONS[op.kind](op, *map(read, inputs)) if op.kind in _FUNCTIONS else _attended(op, read)
             if _virtual(output):
                 values[_number(output)] = result
             else:
@@ -377,10 +431,32 @@ def _virtual(t: Descriptor) -> bool:
     return bool(t.values.get(A.CUDNN_ATTR_TENSOR_IS_VIRTUAL, [False])[0])
 
 
+def _type(t: Descriptor) -> int:
+    return t.values[A.CUDNN_ATTR_TENSOR_DATA_TYPE][0]
+
+
+def _is_inside(graph: Descriptor) -> bool:
+    """Whether a graph begins with a virtual tensor, and is what attention does to its scores."""
+    inputs, _ = _operands(graph.values[A.CUDNN_ATTR_OPERATIONGRAPH_OPS][0])
+    return _virtual(inputs[0])
+
+
+def _inner(op: Descriptor) -> list[Descriptor]:
+    found = op.values.get(A.CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH)
+    return found[0].values[A.CUDNN_ATTR_OPERATIONGRAPH_OPS] if found is not None else []
+
+
+def _all(ops: list[Descriptor]) -> list[Descriptor]:
+    return [*ops, *(inner for op in ops for inner in _inner(op))]
+
+
 def _operands(op: Descriptor) -> tuple[list[Descriptor], Descriptor]:
     if op.kind is K.CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR:
         q, k, v, o, scale = (op.values[a][0] for a in _ATTENTION)
-        return [q, k, v, scale], o
+        return [q, k, v, scale, *(op.values[a][0] for a in _LENGTHS if a in op.values)], o
+    if op.kind is K.CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR:
+        inputs = [op.values[a][0] for a in (*_BAND, *_BAND_EXTRA) if a in op.values]
+        return inputs, op.values[A.CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC][0]
     names = _CONVOLUTION if op.kind is K.CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR else _POINTWISE
     *inputs, output = (op.values[a][0] for a in names if a in op.values)
     return inputs, output
@@ -390,7 +466,13 @@ def _name(op: Descriptor) -> str:
     if op.kind is K.CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
         how = op.values[A.CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR][0]
         return dnn.Pointwise(how.values[A.CUDNN_ATTR_POINTWISE_MODE][0]).name.removeprefix("CUDNN_POINTWISE_").lower()
-    return "convolve" if op.kind is K.CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR else "attend"
+    if op.kind is K.CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+        return "convolve"
+    if op.kind is K.CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR:
+        return "left" if _BAND_EXTRA[0] in op.values else "right"
+    lengths = ["lengths"] if _LENGTHS[0] in op.values else []
+    inner = [_name(inner) for inner in _inner(op)]
+    return f"attend({', '.join([*lengths, *inner])})" if lengths or inner else "attend"
 
 
 def _convolved(op: Descriptor, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -431,14 +513,38 @@ def _pointed(op: Descriptor, x: np.ndarray, b: np.ndarray | None = None) -> np.n
     return functions[name]()
 
 
-def _attended(op: Descriptor, q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.ndarray) -> np.ndarray:
+def _attended(op: Descriptor, read: Callable[[Descriptor], np.ndarray]) -> np.ndarray:
+    """Powers of two are taken, as engines do: what overflows there is infinite, and infinity less infinity no number."""
+    q, k, v, _, scale = (read(op.values[a][0]) if a is not _ATTENTION[3] else None for a in _ATTENTION)
+    assert q is not None and k is not None and v is not None and scale is not None
+    each = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(t, each, 1) for t in (k, v))
     scores = scale * (q @ k.swapaxes(2, 3))
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    return powers / powers.sum(-1, keepdims=True) @ v
+    for inner in _inner(op):
+        if inner.kind is K.CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+            scores = scores + read(inner.values[A.CUDNN_ATTR_OPERATION_POINTWISE_BDESC][0])
+        else:
+            scores = _banded(inner, scores, read)
+    if _LENGTHS[0] in op.values:
+        rows, keys = (read(op.values[a][0]) for a in _LENGTHS)
+        assert (rows == scores.shape[2]).all()
+        scores = np.where(np.arange(scores.shape[3]) < keys, scores, -np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        twos = (scores.astype(np.float32) * np.float32(math.log2(math.e))).astype(np.float64)
+        powers = np.exp2(twos - twos.max(-1, keepdims=True))
+        return powers / powers.sum(-1, keepdims=True) @ v
+
+
+def _banded(op: Descriptor, scores: np.ndarray, read: Callable[[Descriptor], np.ndarray]) -> np.ndarray:
+    fill = read(op.values[_BAND[1]][0])
+    left, right, queries, keys = (read(op.values[a][0]) if a in op.values else None for a in _BAND_EXTRA)
+    place = np.arange(scores.shape[2])[:, None] + (0 if keys is None or queries is None else keys - queries)
+    column = np.arange(scores.shape[3])
+    kept = column + left > place if left is not None else place + (0 if right is None else right) >= column
+    return np.where(kept, scores, fill)
 
 
 _FUNCTIONS = {
     K.CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR: _convolved,
     K.CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: _pointed,
-    K.CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR: _attended,
 }

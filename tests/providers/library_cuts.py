@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,12 @@ from intarsia.device.cuda_libraries import PRODUCT_WORKSPACE
 from intarsia.device.cudnn import Cudnn
 from intarsia.device.cudnn_calls import attention, convolution
 from intarsia.device.libraries import LibraryProgram, NotOfferedError
+from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
 from intarsia.kernel.lang import Tensor, walk
+
+ROUNDING = {DType.FLOAT: 2e-6, DType.FLOAT16: 2e-3, DType.BFLOAT16: 2e-2, DType.DOUBLE: 1e-14}
 
 
 @dataclass
@@ -90,14 +94,14 @@ def computed(
     """The value of an expression (or of what a function makes, which may store values before), and its jobs."""
     cut = RecordingCut(Cuda(), libraries=offered)
     cut.store(cut.settle(root if isinstance(root, Tensor) else root(cut)), "result")
-    values = {name: aligned(a) for name, a in arrays.items()}
+    values = {name: aligned(a) for name, a in {**arrays, **cut.tables}.items()}
     roots = cut.__dict__.get("roots", {})
     for i, job in enumerate(cut.jobs):
         if job.kernel.call is not None:
             _call(job, values, cut, offered)
         else:
             expression, name = roots[i]
-            values[name] = aligned(_interpreted(expression, values))
+            values[name] = aligned(_interpreted(expression, values).reshape(cut.stored[name][1]))
     dtype, shape = cut.stored["result"]
     assert not offered.blas.wrong + offered.dnn.wrong
     return values["result"].view(dtype.numpy).reshape(shape), cut.jobs
@@ -124,3 +128,12 @@ def _interpreted(root: Tensor, values: Mapping[str, np.ndarray]) -> np.ndarray:
         )  # fmt: skip
     (value,) = interpret([made[id(root)]], [values[n] for n in names])
     return np.asarray(value, root.dtype.numpy)
+
+
+def drawn(shape: tuple[int, ...], dtype: DType, seed: int) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal(shape) / 2).astype(dtype.numpy)
+
+
+def close(found: np.ndarray, expected: np.ndarray, dtype: DType, terms: int = 1) -> None:
+    bound = ROUNDING[dtype] * max(1.0, float(np.abs(expected).max(initial=0))) * math.sqrt(terms)
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=ROUNDING[dtype] * 4, atol=bound)

@@ -57,8 +57,7 @@ class Deviceless:
 
     def plans(self, operations: Any, most: int) -> list[dict[str, Any]]:
         """What becomes of the best engine configurations: scratch and notes, or why it is none."""
-        graph = self.dnn.made(Kind.CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
-                              OPERATIONGRAPH_OPS=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, operations._ops))  # fmt: skip
+        graph = operations.graph()
         heuristics = self.dnn.made(Kind.CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, False,
                                    ENGINEHEUR_OPERATION_GRAPH=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, graph),
                                    ENGINEHEUR_MODE=(T.CUDNN_TYPE_HEUR_MODE, Heuristic.CUDNN_HEUR_MODE_A))  # fmt: skip
@@ -87,10 +86,37 @@ def image(dtype: DType, last: bool, bias: bool, addend: bool, activation: str) -
     )  # fmt: skip
 
 
-def heads(dtype: DType) -> Attention:
-    order = View.packed(dtype, (2, 256, 12, 64)).strides
-    view = View(dtype, (2, 12, 256, 64), tuple(order[i] for i in (0, 2, 1, 3)))
-    return Attention(view, view, view, view, 0.125)
+def heads(
+    dtype: DType, queries: int = 256, keys: int = 256, groups: int = 12, size: int = 64, bias: tuple[int, ...] = (),
+    lengths: bool = False, places: bool = False, right: int | None = None, left: int | None = None,
+) -> Attention:  # fmt: skip
+    """Two texts, twelve heads; `bias`: its first three axes."""
+
+    def view(length: int, many: int) -> View:
+        order = View.packed(dtype, (2, length, many, size)).strides
+        return View(dtype, (2, many, length, size), tuple(order[i] for i in (0, 2, 1, 3)))
+
+    numbers = View.packed(DType.INT32, (2, 1, 1, 1))
+    given = View.packed(DType.FLOAT, (*bias, keys)) if bias else None
+    return Attention(
+        view(queries, 12), view(keys, groups), view(keys, groups), view(queries, 12), 0.125, given,
+        numbers if lengths else None,
+        numbers if places else None, numbers if lengths or places else None, right, left,
+    )  # fmt: skip
+
+
+ATTENTION: dict[str, dict[str, Any]] = {
+    "plain": {}, "grouped": {"groups": 4}, "causal": {"right": 0}, "after a past": {"keys": 500, "right": 244},
+    "windows": {"right": 3, "left": 7}, "left alone": {"left": 5, "right": None}, "padding": {"bias": (2, 1, 1)},
+    "bias of heads": {"bias": (2, 12, 256)}, "bias of odd sizes": {"queries": 77, "keys": 333, "bias": (1, 1, 77)},
+    "lengths": {"lengths": True}, "a cache": {"groups": 4, "lengths": True, "places": True, "right": 0},
+    "a window of a cache": {"groups": 4, "lengths": True, "places": True, "right": 0, "left": 31},
+    "all": {"groups": 4, "lengths": True, "places": True, "right": 0, "left": 31, "bias": (1, 1, 256)},
+    "one query": {"queries": 1, "keys": 512, "groups": 4, "lengths": True, "places": True, "right": 0},
+    "one query and padding": {"queries": 1, "keys": 512, "bias": (2, 1, 1)}, "heads of 128": {"size": 128, "right": 0},
+    "heads of 40": {"size": 40, "bias": (1, 1, 256)},
+}  # fmt: skip
+"""Calls that `library_attention` makes."""
 
 
 def main() -> None:
@@ -106,8 +132,9 @@ def main() -> None:
                 call = image(dtype, last, bias, addend, activation)
                 key = f"{dtype.onnx_name} {'last' if last else 'first'} {bias:d}{addend:d}{activation}"
                 answers[key] = real.plans(cudnn_calls.convolution_graph(real.dnn, call)[0], 2)
-        if dtype is not DType.FLOAT:
-            answers[f"attention {dtype.onnx_name}"] = real.plans(cudnn_calls.attention_graph(real.dnn, heads(dtype))[0], 1)
+        for name, given in ATTENTION.items() if dtype is not DType.FLOAT else ():
+            graph = cudnn_calls.attention_graph(real.dnn, heads(dtype, **given))[0]
+            answers[f"attention {name} {dtype.onnx_name}"] = real.plans(graph, 1)
     wrong = image(DType.FLOAT, False, False, False, "")
     try:
         ops = cudnn_calls.convolution_graph(

@@ -39,7 +39,9 @@ class Gpu:
     blas: FakeCublasLt
     dnn: FakeCudnn
 
-    def session(self, nodes: list[Any], feeds: dict[str, np.ndarray], weights: dict[str, np.ndarray], **options: object) -> Any:
+    def session(
+        self, nodes: list[Any], feeds: dict[str, np.ndarray], weights: dict[str, np.ndarray], opset: int = 18, **options: object
+    ) -> Any:
         from onnx import helper, numpy_helper
 
         inputs = [
@@ -48,7 +50,7 @@ class Gpu:
         ]
         outputs = [helper.make_empty_tensor_value_info("y")]
         graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(a, n) for n, a in weights.items()])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
         settings = intarsia.SessionOptions()
         settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         return intarsia.InferenceSession(model.SerializeToString(), settings, [(NAME, dict(options))])
@@ -119,6 +121,24 @@ def test_a_convolution_is_one_call(gpu: Gpu) -> None:
     (found,) = gpu.image(use_tf32=0).run(None, {"x": IMAGE})
     np.testing.assert_allclose(found, CONVOLVED, rtol=1e-5, atol=1e-5)
     assert gpu.dnn.log[-1] == "convolve add"
+
+
+def test_causal_attention_of_grouped_heads_is_one_call(gpu: Gpu) -> None:
+    """Projections stay as they are; the band is in the call."""
+    from onnx import helper
+
+    draw = np.random.default_rng(1)
+    feeds = {n: draw.standard_normal((2, 5, w)).astype(np.float16) for n, w in (("q", 32), ("k", 16), ("v", 16))}
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"], q_num_heads=4, kv_num_heads=2, is_causal=1, name="heads")
+    session = gpu.session([node], feeds, {}, opset=23)
+    (found,) = session.run(None, feeds)
+    q, key, v = (a.astype(np.float64).reshape(2, 5, -1, 8).transpose(0, 2, 1, 3) for a in feeds.values())
+    scores = q @ np.repeat(key, 2, 1).swapaxes(2, 3) / np.sqrt(8)
+    powers = np.exp(np.where(np.tri(5, dtype=bool), scores, -np.inf))
+    expected = (powers / powers.sum(-1, keepdims=True)) @ np.repeat(v, 2, 1)
+    np.testing.assert_allclose(found, expected.transpose(0, 2, 1, 3).reshape(2, 5, 32), rtol=4e-3, atol=4e-3)
+    assert gpu.dnn.log == ["attend(right)"] and gpu.machine.log.count("launch") == 0
+    assert "cuDNN's attention" in str(session.explain())
 
 
 def test_nothing_is_loaded_before_it_is_asked_for(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

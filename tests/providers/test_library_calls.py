@@ -16,17 +16,16 @@ from fake_cublaslt import FakeCublasLt
 from fake_cudnn import FakeEngine, convolved
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from library_cuts import Offered, computed
+from library_cuts import Offered, close, computed, drawn
 
 from intarsia.codegen.clike import Cut, library_cut
 from intarsia.codegen.clike.views import View, view_of
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
-from intarsia.ops import activation, attention, matmul, nn
+from intarsia.ops import activation, matmul, nn
 
 F, H, B, D, I8 = DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE, DType.INT8
-ROUNDING = {F: 2e-6, H: 2e-3, B: 2e-2, D: 1e-14}
 ACTIVATIONS = {
     "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh,
     "gelu": lambda x: 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
@@ -43,15 +42,6 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest product goes to a library, if it can."""
     monkeypatch.setattr(library_cut, "LEAST_FLOP", 0)
     monkeypatch.setattr(library_cut, "LEAST_INTENSITY", 0.0)
-
-
-def drawn(shape: tuple[int, ...], dtype: DType, seed: int) -> np.ndarray:
-    return (np.random.default_rng(seed).standard_normal(shape) / 2).astype(dtype.numpy)
-
-
-def close(found: np.ndarray, expected: np.ndarray, dtype: DType, terms: int = 1) -> None:
-    bound = ROUNDING[dtype] * max(1.0, float(np.abs(expected).max(initial=0))) * math.sqrt(terms)
-    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=ROUNDING[dtype] * 4, atol=bound)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -347,48 +337,6 @@ def test_engines_of_less_precision_are_left_out() -> None:
     _, (job,) = computed(root, {"x": x, "w": w}, offered)
     assert job.kernel.call is None
     assert "compute with less precision than is asked for" in job.choice.reason
-
-
-# --- attention --------------------------------------------------------------------------------------------------------
-
-
-@given(
-    st.sampled_from([H, B]), st.integers(1, 2), st.integers(1, 3), st.tuples(st.integers(2, 6), st.integers(2, 6)),
-    st.tuples(st.sampled_from([8, 16]), st.sampled_from([8, 16])), st.booleans(), st.integers(0, 1 << 16),
-)  # fmt: skip
-@settings(max_examples=60, deadline=None)
-def test_attention(
-    dtype: DType, batch: int, heads: int, lengths: tuple[int, int], sizes: tuple[int, int], split: bool, seed: int
-) -> None:
-    shapes = {"q": (lengths[0], sizes[0]), "k": (lengths[1], sizes[0]), "v": (lengths[1], sizes[1])}
-    arrays, leaves, wide = {}, [], []
-    for i, (name, (length, size)) in enumerate(shapes.items()):
-        a = drawn((batch, length, heads, size) if split else (batch, heads, length, size), dtype, seed + i)
-        arrays[name] = a
-        leaf = k.input(name, dtype, a.shape)
-        leaves.append(k.transpose(leaf, (0, 2, 1, 3)) if split else leaf)
-        wide.append((a.transpose(0, 2, 1, 3) if split else a).astype(np.float64))
-    result, _ = attention.attend(*leaves, attention.Scores(scale=0.3))
-    root = attention.merge_heads(k.cast(result, dtype))
-    found, jobs = computed(root, arrays, Offered())
-    scores = 0.3 * wide[0] @ wide[1].swapaxes(2, 3)
-    powers = np.exp(scores - scores.max(-1, keepdims=True))
-    expected = (powers / powers.sum(-1, keepdims=True)) @ wide[2]
-    assert "attention" in [job.schedule for job in jobs]
-    close(found, expected.transpose(0, 2, 1, 3).reshape(found.shape), dtype)
-
-
-def test_attention_that_is_masked_or_wide_is_ours() -> None:
-    arrays = {n: drawn((1, 2, 4, 8), H, i) for i, n in enumerate("qkv")}
-    q, key, v = (k.input(n, H, (1, 2, 4, 8)) for n in "qkv")
-    masked, _ = attention.attend(q, key, v, attention.Scores(scale=0.3, allowed=[k.input("m", DType.BOOL, (1, 1, 4, 4))]))
-    _, jobs = computed(k.cast(masked, H), {**arrays, "m": np.ones((1, 1, 4, 4), bool)}, Offered())
-    assert "attention" not in [job.schedule for job in jobs]
-    offered = Offered()
-    offered.dnn.version = 90700
-    plain, _ = attention.attend(q, key, v, attention.Scores(scale=0.3))
-    _, jobs = computed(k.cast(plain, H), arrays, offered)
-    assert "attention" not in [job.schedule for job in jobs]
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------

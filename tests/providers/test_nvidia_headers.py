@@ -16,6 +16,7 @@ from typing import Any
 import fake_cublaslt
 import fake_cudnn
 import pytest
+import real_cudnn
 
 from intarsia.codegen.clike.library import MatrixProduct
 from intarsia.codegen.clike.views import View
@@ -263,9 +264,10 @@ def test_cudnn_has_engines_for_convolutions_on_an_h200(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_cudnn_compiles_attention_for_an_h200(answers: dict[str, list[dict[str, Any]]], dtype: str) -> None:
+@pytest.mark.parametrize("name", real_cudnn.ATTENTION)
+def test_cudnn_compiles_attention_for_an_h200(answers: dict[str, list[dict[str, Any]]], name: str, dtype: str) -> None:
     """It gets as far as giving the machine code to the driver, which is a stand-in that takes none."""
-    (best,) = answers[f"attention {dtype}"]
+    (best,) = answers[f"attention {name} {dtype}"]
     assert "workspace" in best or "cuLibraryLoadData returned error  (100)" in best["error"]
 
 

@@ -8,6 +8,7 @@ on the addresses of a variant pack.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Kind(IntEnum):
     CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR = 16
     CUDNN_BACKEND_TENSOR_DESCRIPTOR = 17
     CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR = 41
+    CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR = 44
 
 
 class Attribute(IntEnum):
@@ -87,6 +89,19 @@ class Attribute(IntEnum):
     CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC = 2802
     CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC = 2803
     CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC = 2805
+    CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_QDESC = 2809
+    CUDNN_ATTR_OPERATION_SDPA_FWD_SEQ_LEN_KVDESC = 2810
+    CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH = 2811
+    CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID = 2812
+    CUDNN_ATTR_OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID = 2813
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_XDESC = 3000
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_KVDESC = 3001
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_QDESC = 3002
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_LEFT_BOUND_DESC = 3003
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_SHIFT_RIGHT_BOUND_DESC = 3004
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_BDESC = 3005
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_YDESC = 3006
+    CUDNN_ATTR_OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE = 3007
 
 
 class AttributeType(IntEnum):
@@ -112,6 +127,7 @@ class DataType(IntEnum):
     CUDNN_DATA_FLOAT = 0
     CUDNN_DATA_DOUBLE = 1
     CUDNN_DATA_HALF = 2
+    CUDNN_DATA_INT32 = 4
     CUDNN_DATA_BFLOAT16 = 9
 
 
@@ -129,6 +145,8 @@ class Pointwise(IntEnum):
     CUDNN_POINTWISE_TANH_FWD = 101
     CUDNN_POINTWISE_GELU_FWD = 104
     CUDNN_POINTWISE_GELU_APPROX_TANH_FWD = 107
+    CUDNN_POINTWISE_CMP_GT = 302
+    CUDNN_POINTWISE_CMP_GE = 303
 
 
 class Heuristic(IntEnum):
@@ -170,6 +188,7 @@ SIGNATURES: dict[str, Signature] = {
 TYPES: dict[DType, DataType] = {
     DType.FLOAT: DataType.CUDNN_DATA_FLOAT, DType.DOUBLE: DataType.CUDNN_DATA_DOUBLE,
     DType.FLOAT16: DataType.CUDNN_DATA_HALF, DType.BFLOAT16: DataType.CUDNN_DATA_BFLOAT16,
+    DType.INT32: DataType.CUDNN_DATA_INT32,
 }  # fmt: skip
 
 T, A = AttributeType, Attribute
@@ -353,24 +372,93 @@ class Operations:
             OPERATION_POINTWISE_YDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, y), **second,
         ))  # fmt: skip
 
-    def attend(self, q: Descriptor, k: Descriptor, v: Descriptor, o: Descriptor, scale: Descriptor) -> None:
-        """o = softmax(scale q k') v; all [batch, heads, length, size], heads of k and v perhaps fewer, scale [1, 1, 1, 1]."""
+    def attend(
+        self, q: Descriptor, k: Descriptor, v: Descriptor, o: Descriptor, scale: Descriptor,
+        lengths: tuple[Descriptor, Descriptor] | None = None, inside: Inside | None = None,
+    ) -> None:  # fmt: skip
+        """o = softmax(inside(scale q k')) v; all [batch, heads, length, size], heads of k and v perhaps fewer, scale
+        [1, 1, 1, 1]. `lengths`: how many queries and keys of each text count, [batch, 1, 1, 1]."""
+        more: dict[str, Any] = {}
+        if lengths is not None:
+            names = ("OPERATION_SDPA_FWD_SEQ_LEN_QDESC", "OPERATION_SDPA_FWD_SEQ_LEN_KVDESC")
+            more = {name: (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, one) for name, one in zip(names, lengths, strict=True)}
+        if inside is not None and inside.first != inside.last:
+            more |= {
+                "OPERATION_SDPA_FWD_SUBGRAPH": (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, inside.graph()),
+                "OPERATION_SDPA_FWD_SUBGRAPH_INPUT_UID": (T.CUDNN_TYPE_INT64, inside.first),
+                "OPERATION_SDPA_FWD_SUBGRAPH_OUTPUT_UID": (T.CUDNN_TYPE_INT64, inside.last),
+            }
         self._ops.append(self.dnn.made(
             Kind.CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR,
             OPERATION_SDPA_FWD_QDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, q),
             OPERATION_SDPA_FWD_KDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, k),
             OPERATION_SDPA_FWD_VDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, v),
             OPERATION_SDPA_FWD_ODESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, o),
-            OPERATION_SDPA_FWD_SCALEDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, scale),
+            OPERATION_SDPA_FWD_SCALEDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, scale), **more,
+        ))  # fmt: skip
+
+    def band(
+        self, x: Descriptor, y: Descriptor, fill: Descriptor, left: Descriptor | None, right: Descriptor | None,
+        lengths: tuple[Descriptor, Descriptor] | None,
+    ) -> None:  # fmt: skip
+        """y = x where column + left > row or, without `left`, row + right >= column, else `fill`. With `lengths` rows begin
+        at the number of keys less that of queries."""
+        more: dict[str, Any] = {}
+        if left is not None:
+            more["OPERATION_DIAGONAL_BAND_MASK_LEFT_BOUND_DESC"] = (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, left)
+        if right is not None:
+            more["OPERATION_DIAGONAL_BAND_MASK_SHIFT_RIGHT_BOUND_DESC"] = (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, right)
+        if lengths is not None:
+            for name, one in zip("Q KV".split(), lengths, strict=True):
+                more[f"OPERATION_DIAGONAL_BAND_MASK_SEQ_LEN_{name}DESC"] = (T.CUDNN_TYPE_BACKEND_DESCRIPTOR, one)
+        mode = Pointwise.CUDNN_POINTWISE_CMP_GT if left is not None else Pointwise.CUDNN_POINTWISE_CMP_GE
+        self._ops.append(self.dnn.made(
+            Kind.CUDNN_BACKEND_OPERATION_DIAGONAL_BAND_MASK_DESCRIPTOR,
+            OPERATION_DIAGONAL_BAND_MASK_XDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, x),
+            OPERATION_DIAGONAL_BAND_MASK_BDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, fill),
+            OPERATION_DIAGONAL_BAND_MASK_YDESC=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, y),
+            OPERATION_DIAGONAL_BAND_MASK_COMPARISON_MODE=(T.CUDNN_TYPE_POINTWISE_MODE, mode), **more,
         ))  # fmt: skip
 
     def graph(self) -> Descriptor:
         """The operations as a finalized graph. Raises NotOfferedError where cuDNN knows no such graph."""
+        handle: dict[str, Any] = {"OPERATIONGRAPH_HANDLE": (T.CUDNN_TYPE_HANDLE, self.dnn.handle)} if self.dnn.handle else {}
         return self.dnn.made(
             Kind.CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
-            OPERATIONGRAPH_HANDLE=(T.CUDNN_TYPE_HANDLE, self.dnn.handle),
-            OPERATIONGRAPH_OPS=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, self._ops),
+            OPERATIONGRAPH_OPS=(T.CUDNN_TYPE_BACKEND_DESCRIPTOR, self._ops), **handle,
         )  # fmt: skip
+
+
+class Inside:
+    """What is done to attention's scores before their softmax: a graph in the graph, from the virtual tensor `first` to
+    `last`. Its tensors are numbered with those around it."""
+
+    def __init__(self, around: Operations, shape: Sequence[int]) -> None:
+        self.around, self.shape = around, list(shape)
+        self._ops = Operations(around.dnn)
+        self.first, self.scores = self._next()
+        self.last = self.first
+
+    def _next(self) -> tuple[int, Descriptor]:
+        strides = [math.prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
+        return self.around.tensor(DType.FLOAT, self.shape, strides)
+
+    def add(self, bias: Descriptor) -> None:
+        self.last, y = self._next()
+        self._ops.pointwise(Pointwise.CUDNN_POINTWISE_ADD, self.scores, y, bias)
+        self.scores = y
+
+    def band(
+        self, fill: Descriptor, left: Descriptor | None = None, right: Descriptor | None = None,
+        lengths: tuple[Descriptor, Descriptor] | None = None,
+    ) -> None:  # fmt: skip
+        """See `Operations.band`."""
+        self.last, y = self._next()
+        self._ops.band(self.scores, y, fill, left, right, lengths)
+        self.scores = y
+
+    def graph(self) -> Descriptor:
+        return self._ops.graph()
 
 
 @dataclass(frozen=True)

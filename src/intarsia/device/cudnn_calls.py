@@ -1,7 +1,8 @@
 """Convolutions and attention as graphs of cuDNN.
 
 A convolution is followed by what is added to it and by its activation, all on virtual float32 tensors, in the order that
-cuDNN's compiled engines know: addend, bias, activation. Attention is cuDNN's one operation for it (9.13 or later).
+cuDNN's compiled engines know: addend, bias, activation. Attention is cuDNN's one operation for it (9.13 or later), with
+lengths of texts (9.15) and a graph on its scores for a bias and bands (9.21).
 """
 
 from __future__ import annotations
@@ -16,8 +17,21 @@ import numpy as np
 
 from intarsia.codegen.clike.library import Attention, Convolution, operands
 from intarsia.codegen.clike.views import View
-from intarsia.device.cudnn import Cudnn, Descriptor, Engine, Heuristic, Kind, Note, Operations, Pointwise, T, engines
+from intarsia.device.cudnn import (
+    Cudnn,
+    Descriptor,
+    Engine,
+    Heuristic,
+    Inside,
+    Kind,
+    Note,
+    Operations,
+    Pointwise,
+    T,
+    engines,
+)
 from intarsia.device.libraries import LibraryProgram, NotOfferedError, offset_nbytes
+from intarsia.device.nvidia_libraries import version_text
 from intarsia.graph.dtypes import DType
 
 _ACTIVATIONS = {
@@ -37,6 +51,10 @@ MODES = {
 TRIED = 8
 """Plans that EXHAUSTIVE measures."""
 ATTENTION_SINCE = 91300
+"""Of cuDNN's versions: with its operation for attention; with lengths of texts; with a bias and bands."""
+LENGTHS_SINCE, INSIDE_SINCE = 91500, 92100
+_ONE = (1, 1, 1, 1)
+_FILL = -(2.0**100)  # where a band does not allow: less would overflow where powers of two are taken
 _PACKS = 8
 
 Fastest = Callable[[Sequence[LibraryProgram], Sequence[View]], LibraryProgram]
@@ -132,25 +150,52 @@ def attention(dnn: Cudnn, call: Attention, workspace_nbytes: int) -> LibraryProg
     """A program for the call.
 
     Raises:
-        NotOfferedError: cuDNN is older than its operation for attention, or has no engine for it.
+        NotOfferedError: cuDNN is older than what the call asks of its operation, or has no engine for it.
     """
-    if dnn.library.cudnnGetVersion() < ATTENTION_SINCE:
-        raise NotOfferedError(f"cuDNN {dnn.version} has no operation for attention; 9.13 or later has")
-    ops, numbers, scale = attention_graph(dnn, call)
+    inside = call.bias is not None or call.right is not None or call.left is not None
+    needs = INSIDE_SINCE if inside else LENGTHS_SINCE if call.lengths is not None else ATTENTION_SINCE
+    if dnn.library.cudnnGetVersion() < needs:
+        what = "attention with a bias or band" if inside else "attention of some lengths" if call.lengths else "attention"
+        raise NotOfferedError(f"cuDNN {dnn.version} has no operation for {what}; {version_text(needs)} or later has")
+    ops, numbers, constants = attention_graph(dnn, call)
     modes = (Heuristic.CUDNN_HEUR_MODE_A, Heuristic.CUDNN_HEUR_MODE_FALLBACK)
     (plan,) = engines(dnn, ops.graph(), modes, frozenset({Note.CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC}), workspace_nbytes, 1)
-    value = ctypes.c_float(call.scale)
-    return GraphProgram(dnn, plan, "cuDNN's attention", numbers, [*offset_nbytes(call), 0], {scale: value})
+    words = ["bias" if call.bias else "", "lengths" if call.lengths else "", "band" if inside and not call.bias else ""]
+    extra = ", ".join(w for w in words if w)
+    title = f"cuDNN's attention{f' with {extra}' if extra else ''}"
+    return GraphProgram(dnn, plan, title, numbers, [*offset_nbytes(call), 0], constants)
 
 
-def attention_graph(dnn: Cudnn, call: Attention) -> tuple[Operations, list[int], int]:
-    """The call's operation, the numbers of its operands' and its result's tensors, and the scale's."""
+def attention_graph(dnn: Cudnn, call: Attention) -> tuple[Operations, list[int], dict[int, Any]]:
+    """The call's operation, the numbers of its operands' and its result's tensors, and tensors by value: number -> memory."""
     ops = Operations(dnn)
-    made = [_tensor(ops, view) for view in (call.q, call.k, call.v, call.result)]
-    number, scale = ops.tensor(DType.FLOAT, (1, 1, 1, 1), (1, 1, 1, 1), 4, by_value=True)
-    q, k, v, o = (descriptor for _, descriptor in made)
-    ops.attend(q, k, v, o, scale)
-    return ops, [n for n, _ in made], number
+    made: dict[str, Descriptor] = {}
+    numbers: list[int] = []
+    constants: dict[int, Any] = {}
+
+    def by_value(dtype: DType, value: Any) -> Descriptor:
+        number, descriptor = ops.tensor(dtype, _ONE, _ONE, 4, by_value=True)
+        constants[number] = value
+        return descriptor
+
+    for name, view in [*operands(call), ("result", call.result)]:
+        number, made[name] = _tensor(ops, view)
+        numbers.append(number)
+    scale = by_value(DType.FLOAT, ctypes.c_float(call.scale))
+    inside = Inside(ops, (*call.result.shape[:3], call.k.shape[2]))
+    if call.bias is not None:
+        inside.add(made["bias"])
+    if call.right is not None or call.left is not None:
+        fill = by_value(DType.FLOAT, ctypes.c_float(_FILL))
+        places = (made["rows"], made["places"]) if call.places is not None else None
+        if call.right is not None:
+            right = by_value(DType.INT32, ctypes.c_int32(call.right)) if call.right else None
+            inside.band(fill, None, right, places)
+        if call.left is not None:  # column + bound > place
+            inside.band(fill, by_value(DType.INT32, ctypes.c_int32(call.left + 1)), None, places)
+    lengths = (made["rows"], made["lengths"]) if call.lengths is not None else None
+    ops.attend(made["q"], made["k"], made["v"], made["result"], scale, lengths, inside)
+    return ops, numbers, constants
 
 
 def _tensor(ops: Operations, view: View) -> tuple[int, Descriptor]:

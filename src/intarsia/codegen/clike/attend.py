@@ -48,12 +48,29 @@ def found(dot: Tensor, nbytes: int) -> Tensor | None:
     last = (x.rank - 1,)
     if highest.prim != "reduce" or highest.args[0] is not x or highest.attrs != ("max", last) or total.attrs != ("sum", last):
         return None
-    if masked != shifted or sum(t.prim == "dot" for t in walk([x])) != 1:
+    if masked != shifted or len(_products_of(x)) != 1:
         return None
     batch = x.shape[:-2]
     if _extent(*batch) != _extent(*dot.shape[:-2]) or values.rank > dot.rank:
         return None
     return Tensor("attend", (x, values), (masked,), dot.dtype, dot.shape)
+
+
+def _products_of(x: Tensor) -> dict[int, Tensor]:
+    """Products that `x` is made of, without those that are behind an operand of one."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+    waiting = [x]
+    while waiting:
+        t = waiting.pop()
+        if id(t) in seen:
+            continue
+        seen.add(id(t))
+        if t.prim == "dot":
+            found[id(t)] = t
+        else:
+            waiting += t.args
+    return found
 
 
 def _unspread(t: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ of products that are not mere gathers, what a sort or a scan makes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +30,7 @@ from intarsia.codegen.clike import product as product_schedule
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.library import Choice, Libraries
+from intarsia.codegen.clike.ranges import Range, range_of
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.steps import Write, step_kernel
 from intarsia.codegen.loop_index import ELEMENTWISE
@@ -80,8 +81,10 @@ class Cut:
         owners: ids of expressions -> name of the node whose result they are, where that is another.
         libraries: what computes products where kernels of ours need not; None: nothing.
         choice: of the job that is added next.
+        declined: of attention that several jobs compute now: told with the first of them that has no choice of its own.
         weights: leaves that are the same in every run.
         prepared: values that are computed of weights alone, once for all runs: name -> how.
+        ranges: between which numbers elements of stored values lie, where that is known (devices with libraries).
     """
 
     dialect: Dialect
@@ -92,12 +95,15 @@ class Cut:
     owners: dict[int, str] = field(default_factory=dict)
     libraries: Libraries | None = None
     choice: Choice | None = None
+    declined: list[Choice] = field(default_factory=list)
     weights: Collection[str] = frozenset()
     prepared: dict[str, Tensor] = field(default_factory=dict)
+    ranges: dict[object, Range] = field(default_factory=dict)
     _settled: dict[int, Tensor] = field(default_factory=dict)  # expressions that are made of settled parts only
     _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
     _open: dict[int, bool] = field(default_factory=dict)
     _kept: list[Tensor] = field(default_factory=list)  # whose ids are in use
+    _once: dict[tuple[object, ...], tuple[Tensor, Sequence[Tensor]]] = field(default_factory=dict)
     _pair: tuple[tuple[object, ...], Tensor, Tensor] | None = None  # what the latest sort made, and of what
 
     # --- expressions ---
@@ -150,6 +156,12 @@ class Cut:
         if t.prim == "windows":
             light = [_is_light(a) and not self.is_open(a) for a in args]
             return self._rebuilt(t, [a if ok else self.store(a, turned=True) for a, ok in zip(args, light, strict=True)])
+        if (
+            t.prim == "transpose"
+            and args[0].prim == "transpose"
+            and tuple(args[0].attrs[p] for p in t.attrs) == tuple(range(t.rank))
+        ):
+            return args[0].args[0]
         if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]):
             return self._rebuilt(t, [self.store(args[0])])
         if t.prim not in _PASSES and t.prim != "reduce":
@@ -246,6 +258,8 @@ class Cut:
         name = name or f"%{len(self.stored)}"
         shape = _numbers(t.shape)
         self.stored[name] = (t.dtype, shape)
+        if self.libraries is not None and (between := range_of(root, self.ranges)) is not None:
+            self.ranges[name] = between
         if 0 not in shape:
             before, self.node = self.node, self.owners.get(id(t), self.node)
             made = self._launch(root, name, turned)
@@ -274,6 +288,7 @@ class Cut:
             reads, writes = (tuple(new if n == old else n for n in names) for names in (job.reads, job.writes))
             self.jobs[i] = replace(job, reads=reads, writes=writes)
         self.stored[new] = self.stored.pop(old)
+        self.ranges |= {new: self.ranges.pop(old)} if old in self.ranges else {}
         for key, t in self._leaves.items():
             if t.attrs[0] == old:
                 self._leaves[key] = Tensor("input", (), (new,), t.dtype, t.shape)
@@ -362,6 +377,12 @@ class Cut:
             self._add(kernel, (values.attrs[0], places.attrs[0]), "sort")
         return values, places
 
+    def once(self, key: tuple[object, ...], make: Callable[[], Tensor], sources: Sequence[Tensor]) -> Tensor:
+        """What `make` gives, the same object for the same key, which names ids of `sources`."""
+        if key not in self._once:
+            self._once[key] = make(), sources
+        return self._once[key][0]
+
     def prepare(self, t: Tensor, what: str) -> Tensor:
         """The leaf of what is computed of one weight alone, which the program computes once."""
         (source,) = {x.attrs[0] for x in walk([t]) if x.prim == "input"}
@@ -377,6 +398,8 @@ class Cut:
         return Tensor("input", (), (name,), dtype, tuple(shape))  # type: ignore[arg-type]
 
     def _add(self, kernel: Kernel, writes: tuple[str, ...], schedule: str) -> None:
+        if self.choice is None and self.declined:
+            self.choice = self.declined.pop(0)
         self.jobs.append(Job(kernel, tuple(str(n) for n in kernel.operands), writes, self.node, schedule, self.choice))
         self.choice = None
 

@@ -81,7 +81,17 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Attention:
-    """softmax(scale q k') v. q, k, v, result: [batch, heads, length, size]; the result's heads are neighbours in memory."""
+    """softmax(scale q k' + bias, where masks hold) v.
+
+    Attributes:
+        q, k, v, result: [batch, heads, length, size]; k and v of fewer heads, each for as many consecutive ones of q; the
+            result's heads are neighbours in memory.
+        bias: [batch or 1, heads or 1, queries or 1, keys], float32 or of the type of q.
+        lengths: [batch, 1, 1, 1] int32: how many keys of each text may be attended.
+        places, rows: [batch, 1, 1, 1] int32: where each text's last query lies among the keys, plus one, and the number of
+            queries: row r is at places - rows + r. None: at r.
+        right: a row at place p may attend columns up to p + right. left: columns from p - left on. None: all.
+    """
 
     library: ClassVar[str] = "cuDNN"
     kind: ClassVar[str] = "attention"
@@ -91,6 +101,12 @@ class Attention:
     v: View
     result: View
     scale: float = 1.0
+    bias: View | None = None
+    lengths: View | None = None
+    places: View | None = None
+    rows: View | None = None
+    right: int | None = None
+    left: int | None = None
 
     @property
     def flop(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from intarsia.codegen.clike import Cut, Dialect
 from intarsia.codegen.clike.cut import is_cheap
 from intarsia.codegen.clike.library import Libraries
+from intarsia.codegen.loop_values import stripped
 from intarsia.device.gpu import Gpu, Slice
 from intarsia.device.graphs import Graphs
 from intarsia.device.libraries import NotOfferedError
@@ -346,14 +347,16 @@ class Scope:
     def store_outputs(self, names: list[str]) -> None:
         """Values that are nothing but stored already are written to the output's memory in the first place."""
         renamed: dict[str, str] = {}
+        shapes = {name: self.value(name).shape for name in names}
         for name in names:
-            made = self.value(name)
+            made = stripped(self.value(name))
             if made.prim == "input" and made.attrs[0].startswith("%") and made.attrs[0] not in self.cut.tables:
                 renamed.setdefault(made.attrs[0], name)
             if renamed.get(made.attrs[0] if made.prim == "input" else "") != name:
                 self._store_output(name)
         for stored, name in renamed.items():
             self.cut.rename(stored, name)
+            self.cut.stored[name] = (self.cut.stored[name][0], shapes[name])  # type: ignore[assignment]
             for region in self.work.regions:
                 region.renamed(stored, name)
 

@@ -185,6 +185,8 @@ class Plan:
                         first[name] = region.start
 
     def nbytes_of(self, name: str) -> int:
+        if name not in self.stored and name in self.constants:  # a table
+            return self.constants[name].nbytes
         if name not in self.stored:
             return self._scratch[int(name.removeprefix(_SCRATCH))]
         dtype, shape = self.stored[name]

@@ -103,15 +103,22 @@ class GpuProgram(Program):
     def nodes(self) -> list[NodeReport]:
         jobs = [job for plan in self.plans for job in plan.jobs]
         schedules = {job.node: _schedule(job) for job in jobs}
-        choices = {job.choice.node or job.node: job.choice for job in jobs if job.choice is not None}
+        choices: dict[str, list[Choice]] = {}
+        for job in jobs:
+            if job.choice is not None:
+                choices.setdefault(job.choice.node or job.node, []).append(job.choice)
         prevented = self._prevented()
         reports = []
         for node in self.graph.nodes:
             schedule = schedules.get(described(node), "part of another kernel" if schedules else "")
-            choice = choices.get(described(node)) or (self._missing(node) if not jobs else None)
-            declined = {}
-            if choice is not None and choice.code != "library":
-                declined = {choice.library: Support.no(choice.reason, code=choice.code, suggestion=choice.suggestion)}
+            missing = self._missing(node) if not jobs else None
+            found = choices.get(described(node)) or ([missing] if missing is not None else [])
+            used = {choice.library for choice in found if choice.code == "library"}
+            declined = {
+                choice.library: Support.no(choice.reason, code=choice.code, suggestion=choice.suggestion)
+                for choice in found
+                if choice.library not in used
+            }
             if described(node) in prevented:
                 declined[GRAPH] = Support.no(prevented[described(node)], code="graph")
             reports.append(NodeReport(next((n for n in node.outputs if n), ""), "compiled", schedule, declined=declined))
