@@ -13,6 +13,7 @@ import pytest
 from intarsia.codegen.clike import Cuda, Cut, Hip, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.ops.contrib import matmul_n_bits
 from intarsia.ops.nn import convolve
 from intarsia.ops.spatial import Windows
 
@@ -57,6 +58,13 @@ def depthwise() -> k.Tensor:
     return k.reshape(k.dot(w, columns), (1, 8, 30, 30))
 
 
+def few_bits(rows: int) -> k.Tensor:
+    """A product by weights of four bits, in blocks of 32 with a zero point."""
+    a, b = k.input("a", F, (rows, 128)), k.input("b", DType.UINT8, (72, 4, 16))
+    scales, zeros = k.input("s", F, (72, 4)), k.input("z", DType.UINT8, (72, 2))
+    return matmul_n_bits(a, b, scales, zeros, K=128, N=72, block_size=32)
+
+
 KERNELS = {
     "depthwise": depthwise,
     "vectors": lambda: k.maximum(k.input("x", F, (4, 16, 128)) + k.input("b", F, (16, 1)), 0.0) * k.input("c", F, (128,)),
@@ -69,6 +77,8 @@ KERNELS = {
     "filtered": filtered,
     "gemm": lambda: k.dot(k.input("a", F, (70, 100)), k.input("b", F, (100, 90))) + k.input("c", F, (90,)),
     "product_in_parts": lambda: k.dot(k.input("a", F, (20, 4096)), k.input("b", F, (4096, 40))) + k.input("c", F, (40,)),
+    "few_bits_few_rows": lambda: few_bits(1),
+    "few_bits_many_rows": lambda: few_bits(70),
     "reduction": lambda: k.reduce_sum(k.input("x", F, (6, 1000)) * 2.0, [1], False),
     "cumulative_sum": lambda: k.scan(k.input("x", DType.INT32, (5, 30)), "sum", 1),
     "sorted": lambda: k.sort(k.input("x", F, (5, 30)), 1)[0],

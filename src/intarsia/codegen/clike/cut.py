@@ -18,6 +18,7 @@ from intarsia.codegen.clike import (
     attend,
     columns,
     element,
+    few_bits,
     lanes,
     library_attention,
     library_cut,
@@ -44,6 +45,7 @@ from intarsia.kernel.rewrite import replaced
 MAX_PRIMITIVES = 96
 _VIEWS = frozenset("input scalar iota broadcast reshape transpose slice pad concat windows take index row cast table".split())
 _CHEAP = frozenset((*_VIEWS, *"add sub mul neg abs min max select eq ne lt le and or xor not".split()))
+_BITS = frozenset("bitand bitor shl shr".split())
 _PASSES = ELEMENTWISE | {"broadcast", "reshape", "transpose"}  # through which a reduction or product stays open
 _LIGHT = 8  # cheap primitives that the operand of a matrix product may have besides views
 _SMALL = 4096  # elements times terms: so much may be computed many times over
@@ -144,7 +146,7 @@ class Cut:
         if t.prim in ("scan", "scatter"):
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
-            return self._product(self._rebuilt(t, [self._operand(a) for a in args]))
+            return self._product(self._factored(t, args))
         if t.prim == "library":
             return library_attention.attend(self, t, args)
         if t.prim == "attend":
@@ -162,7 +164,7 @@ class Cut:
             and tuple(args[0].attrs[p] for p in t.attrs) == tuple(range(t.rank))
         ):
             return args[0].args[0]
-        if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]):
+        if t.prim == "broadcast" and not self.is_open(args[0]) and not is_cheap(args[0]) and not _is_light(args[0], _BITS):
             return self._rebuilt(t, [self.store(args[0])])
         if t.prim not in _PASSES and t.prim != "reduce":
             args = [self._closed(a) for a in args]
@@ -191,10 +193,22 @@ class Cut:
             made = self._step(Tensor(t.prim, (k.cast(args[0], wide),), t.attrs, wide, t.shape), [k.cast(args[0], wide)])
         return k.cast(made, t.dtype)
 
+    def _factored(self, t: Tensor, args: list[Tensor]) -> Tensor:
+        """A matrix product of what may stand in it: weights of few bits are unpacked where they are multiplied."""
+        unpacked = [KINDS[t.dtype] is Kind.F32 and not self.is_open(a) and few_bits.is_unpacked(a) for a in args]
+        made = self._rebuilt(t, [a if kept else self._operand(a) for a, kept in zip(args, unpacked, strict=True)])
+        if any(unpacked) and self._bindings(made) > self.dialect.limits.buffers - 3:
+            made = self._rebuilt(t, [self._operand(a) for a in args])
+        return made
+
     def _product(self, t: Tensor) -> Tensor:
         """A matrix product, left open; the sum of stored parts where it is of few elements and many terms."""
+        if 0 not in t.shape and few_bits.has_few_rows(self.dialect, t):
+            return t
         count = 1 if 0 in t.shape else product_schedule.parts_of(self.dialect, t)
-        if count == 1 or self.libraries is not None and library_cut.computes(self, t) or winograd.chosen(self, t) is not None:
+        if count == 1 or winograd.chosen(self, t) is not None:
+            return t
+        if self.libraries is not None and not any(few_bits.is_unpacked(a) for a in t.args) and library_cut.computes(self, t):
             return t
         wide = Tensor("dot", t.args, (), wide_type(t.dtype), t.shape)
         parts = self.store(product_schedule.in_parts(wide, count))
@@ -297,7 +311,10 @@ class Cut:
         """Returns what reads the value where that is not its memory as it lies."""
         d, order = self.dialect, walk([root])
         dots = open_products(order)
-        if dots and self.libraries is not None and self._product_fits(root, dots[0]):
+        unpacked = bool(dots) and any(few_bits.is_unpacked(a) for a in dots[0].args)
+        if unpacked and self.libraries is not None:
+            self.choice = Choice("cuBLASLt", "library-shape", few_bits.NO_LIBRARY, node=self.node)
+        elif dots and self.libraries is not None and self._product_fits(root, dots[0]):
             made = library_cut.launch(self, root, dots[0], name, turned)
             if made is not None:
                 return made if made.prim != "input" else None
@@ -310,7 +327,10 @@ class Cut:
             wide = wide_type(root.dtype)
             inner = self.store(root.args[0] if root.prim == "cast" and root.args[0].dtype is wide else k.cast(root, wide))
             root, by_rows, by_tiles = k.cast(inner, root.dtype), False, False
-        if by_tiles and (filtering := winograd.chosen(self, dots[0])) is not None:
+        of_words = few_bits.rows_kernel(d, root, dots[0]) if by_tiles and unpacked else None
+        if of_words is not None:
+            self._add(of_words, (name,), "few bits")
+        elif by_tiles and (filtering := winograd.chosen(self, dots[0])) is not None:
             winograd.launch(self, root, dots[0], filtering, name)
         elif by_tiles:
             units = tensor.factor_type(d, dots[0]) is not None
@@ -454,9 +474,11 @@ def unsupported(roots: Sequence[Tensor], dialect: Dialect) -> str:
     return ""
 
 
-def _is_light(t: Tensor) -> bool:
+def _is_light(t: Tensor, besides: frozenset[str] = frozenset()) -> bool:
+    """Whether little is computed; `besides`: primitives that may be, other than the cheap ones."""
     order = walk([t])
-    return is_cheap(t) and sum(x.prim not in _VIEWS for x in order) <= _LIGHT
+    few = sum(x.prim not in _VIEWS for x in order) <= _LIGHT
+    return few and (is_cheap(t) or all(x.prim in _CHEAP or x.prim in besides for x in order))
 
 
 def is_cheap(t: Tensor) -> bool:

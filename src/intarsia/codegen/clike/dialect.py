@@ -313,6 +313,10 @@ class Dialect:
         """The statement that makes vector number `at` of a buffer one of these elements, as they are stored."""
         return f"(({self.vector_of(dtype)}*){buffer})[{at}] = {self.vector(parts, dtype)};"
 
+    def part(self, array: str, at: str) -> str:
+        """Element number `at` of an array of vectors that a group shares."""
+        return f"((float*){array})[{at}]"
+
     # --- statements ---
 
     def let(self, name: str, kind: Kind, value: str) -> str:

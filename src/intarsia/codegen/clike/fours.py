@@ -1,10 +1,12 @@
 """Values of four neighbours: at indices that are a number more than a multiple of four, read by vectors where memory allows.
 
 Indices are sums of products; how large variables become is known, so that divisions whose result is a part of a sum go away.
+Where elements are packed in words, neighbours share the word that they lie in.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from intarsia.codegen.clike.dialect import Dialect
@@ -26,7 +28,8 @@ class Fours(Values):
         bounds: the most that a variable of indices is.
         along: variables that the four neighbours have in common; an element that depends on one is read by a vector.
         plainly: whether that is so from here on, or indices are left as they are.
-        vectors, scattered: leaves that were read by vectors, and those of which neighbours read an element each.
+        vectors, words, scattered: leaves that were read by vectors, and by words that elements are packed in, and those of
+            which neighbours read an element each.
     """
 
     def __init__(self, dialect: Dialect, known: Collection[object] | None = None) -> None:
@@ -39,6 +42,7 @@ class Fours(Values):
         self.along: Collection[str] = ()
         self.plainly = True
         self.vectors: frozenset[object] = frozenset()
+        self.words: frozenset[object] = frozenset()
         self.scattered: frozenset[object] = frozenset()
 
     def define(self, name: str, index: Index, most: int, block: Block) -> None:
@@ -73,7 +77,7 @@ class Fours(Values):
         offsets = [apart(self.plain(linear(list(at), root.shape))) for at in places]
         (rest, first), count = offsets[0], int(product(root.shape))  # type: ignore[arg-type]
         return (
-            bool(self.dialect.vector_of(root.dtype)) and count % LANES == 0 and first % LANES == 0 and _is_multiple(rest)
+            bool(self.dialect.vector_of(root.dtype)) and count % LANES == 0 and first % LANES == 0 and is_multiple(rest)
             and not may_miss(rest) and offsets == [(rest, first + lane) for lane in range(LANES)]
         )  # fmt: skip
 
@@ -87,10 +91,17 @@ class Fours(Values):
         base = add(rest, ("c", number - lane)) if number != lane else rest
         varies = any(_has(offset, name) for name in self.along)
         allowed = self._known is None or t.attrs[0] in self._known
-        if varies and allowed and kind and count % LANES == 0 and _is_multiple(rest) and not may_miss(offset):
+        if varies and allowed and kind and count % LANES == 0 and is_multiple(rest) and not may_miss(offset):
             self.vectors |= {t.attrs[0]}
             name = self._vector(t, base, count, block)
             return self.decoded(f"{name}.{'xyzw'[lane]}", t.dtype, block)
+        many = self.dialect.packed(t.dtype)
+        if varies and many > 1 and is_multiple(rest) and not may_miss(offset):
+            self.words |= {t.attrs[0]}
+            within = number % many
+            word = self._word(t, add(rest, ("c", number - within)), count, many, block)
+            shift = within * (32 // many)
+            return self.elements.from_bits(f"({word} >> {shift}u)" if shift else word, t.dtype, block)
         if varies:
             self.scattered |= {t.attrs[0]}
         return super()._write_input(t, at, block)
@@ -113,6 +124,17 @@ class Fours(Values):
             known = place.memo[key] = self.elements.fresh("w")
             text = self.read_vector(t.attrs[0], t.dtype, count, self.index(base, place))
             place.write(self.dialect.let_vector(known, text, self.dialect.vector_of(t.dtype)))
+        return known
+
+    def _word(self, t: Tensor, base: Index, count: int, many: int, block: Block) -> str:
+        """The word in which `many` elements lie, from place `base` on."""
+        place = block.place(self.names(base))
+        key = ("word", t.attrs[0], base)
+        known = place.memo.get(key)
+        if known is None:
+            buffer = self.operand(t.attrs[0], t.dtype, count)
+            at = f"{self.index(base, place)} >> {many.bit_length() - 1}u"
+            known = place.memo[key] = self.elements.let(place, self.read(buffer, at), Kind.U32)
         return known
 
 
@@ -155,13 +177,24 @@ def _plain(index: Index, bounds: dict[str, int]) -> Index:
             if kind == "/":
                 return _sum([(i, n // size) for i, n in multiples], number // size)
             return _sum(others, number % size)
+        common = math.gcd(size, *(n for _, n in others))
+        if common > 1 and others and number >= 0:  # (g x + r) / (g m) is x / m, where 0 <= r < g
+            reduced = _sum([(i, n // common) for i, n in others], number // common)
+            smaller = _summands(_plain((kind, reduced, size // common), bounds))
+            if kind == "/":
+                return _total([*((i, n // size) for i, n in multiples), *smaller])
+            return _total([*((i, n * common) for i, n in smaller), (("c", 1), number % common)])
         return (kind, inner, index[2])
     if kind in ("+", "*"):
         parts = _summands((kind, _plain(index[1], bounds), _plain(index[2], bounds) if kind == "+" else index[2]))
-        return _sum([p for p in parts if p[0] != ("c", 1)], sum(n for i, n in parts if i == ("c", 1)))
+        return _total(parts)
     if kind == "clamp":
         return (kind, _plain(index[1], bounds), index[2])
     return index
+
+
+def _total(parts: Sequence[tuple[Index, int]]) -> Index:
+    return _sum([p for p in parts if p[0] != ("c", 1)], sum(n for i, n in parts if i == ("c", 1)))
 
 
 def _sum(parts: Sequence[tuple[Index, int]], number: int) -> Index:
@@ -181,7 +214,7 @@ def _most(parts: Sequence[tuple[Index, int]], bounds: dict[str, int]) -> int | N
     return total
 
 
-def _is_multiple(index: Index) -> bool:
+def is_multiple(index: Index) -> bool:
     return all(n % LANES == 0 for _, n in _summands(index))
 
 

@@ -41,7 +41,7 @@ def lane_kernel(dialect: Dialect, root: Tensor) -> Kernel | None:
         return None
     trial = _Lanes(dialect, root, whole)
     kernel = trial.kernel()
-    if plain and (trial.scattered or not trial.vectors):
+    if plain and (trial.scattered or not trial.vectors | trial.words):
         return None
     if not dialect.typed_buffers:
         return kernel

@@ -66,6 +66,9 @@ class OpenCl(Dialect):
     def write_vector(self, buffer: str, at: str, parts: Sequence[str], dtype: DType) -> str:
         return f"vstore4({self.vector(parts, dtype)}, {at}, {buffer});"
 
+    def part(self, array: str, at: str) -> str:
+        return f"((__local float*){array})[{at}]"
+
     def source(self, kernel: KernelParts) -> str:
         arguments = [f"__global const {self.element(b.dtype)}* restrict {b.name}" for b in kernel.operands]
         arguments += [f"__global {self.element(b.dtype)}* restrict {b.name}" for b in kernel.outputs]

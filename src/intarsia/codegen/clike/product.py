@@ -6,6 +6,8 @@ Operands may be any gather (a convolution's windows). Two ways to feed the regis
 - straight from memory, where both operands are matrices that lie there as they are read (drivers on a processor, whose
   caches serve as well and whose barriers cost more).
 
+Weights of few bits (`few_bits`) are unpacked word by word on their way into such tiles.
+
 Types other than float32 are summed one by one, in tiles of the same sizes.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from intarsia.codegen.clike import few_bits
 from intarsia.codegen.clike.dialect import Dialect, Tile
 from intarsia.codegen.clike.fours import LANES as WIDTH
 from intarsia.codegen.clike.fours import Fours
@@ -104,7 +107,7 @@ def _product_kernel(
     batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
     tile = tile_for(dialect, m, n)
     v = Fours(dialect, known)
-    v.along = ("four",)
+    v.along = ("four", "word")
     v.bounds |= {"gm": m - 1, "gn": n - 1, "four": max(n // WIDTH - 1, 0), "z": batch - 1}
     fours = [_places(root, product_, ("+", ("*", ("v", "four"), WIDTH), ("c", lane))) for lane in range(WIDTH)]
     whole = n % WIDTH == 0 and tile.each[1] % WIDTH == 0 and v.begins_vectors(root, [at for at, _ in fours])
@@ -183,7 +186,7 @@ class Operand:
 class _Product:
     """The sums of a thread's elements."""
 
-    def __init__(self, v: Values, t: Tensor, tile: Tile) -> None:
+    def __init__(self, v: Fours, t: Tensor, tile: Tile) -> None:
         self.v, self.t, self.tile, self.d = v, t, tile, v.dialect
         self.kind = KINDS[t.dtype]
         self.vectors = self.kind is Kind.F32 and tile.each[1] % WIDTH == 0 and tile.depth % WIDTH == 0
@@ -192,9 +195,18 @@ class _Product:
         self.m, self.n = shape[-2:]
         self.batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
         self.left, self.right = (operand(t, i) for i in range(2))
+        self.unpacked = [self._unpacked_side(i, tile) for i in range(2)]
         for x, along in ((self.left, "gk"), (self.right, "gn")):
             if self.vectors and x.leaf is not None and x.vector == along:
                 v.vector_leaves.add(x.leaf.attrs[0])
+
+    def _unpacked_side(self, side: int, tile: Tile) -> few_bits.Neighbours | None:
+        """How the numbers of an operand lie that is weights of few bits, whole words of which are in a tile."""
+        found = few_bits.neighbours(self.d, self.t, side, ("gm", "gn")[side]) if self.vectors else None
+        if found is None:
+            return None
+        extent = tile.depth if found.along == "gk" else (tile.rows, tile.columns)[side]
+        return found if extent % found.width == 0 else None
 
     # --- text ---
 
@@ -307,6 +319,9 @@ class _Product:
         Neighbouring threads read along the axis whose elements are neighbours in memory.
         """
         v, d, tile = self.v, self.d, self.tile
+        if (near := self.unpacked[0 if rows else 1]) is not None:
+            self._fill_unpacked(steps, shared, near, 0 if rows else 1)
+            return
         width = WIDTH if self.vectors else 1
         threads = tile.threads[0] * tile.threads[1]
         name, size, start, extent = ("gm", self.m, "m0", tile.rows) if rows else ("gn", self.n, "n0", tile.columns)
@@ -334,6 +349,44 @@ class _Product:
             self._gathered(inner, rows, name, size, along, target)
         fill.nest("{", inner)
         steps.nest(d.loop("s", d.local, str(lines * line), str(threads)), fill)
+
+    def _fill_unpacked(self, steps: Block, shared: str, near: few_bits.Neighbours, side: int) -> None:
+        """A tile of weights of few bits: each thread unpacks words, and a thread's neighbour the word behind."""
+        v, d, tile = self.v, self.d, self.tile
+        name, size, start, extent = (("gm", self.m, "m0", tile.rows), ("gn", self.n, "n0", tile.columns))[side]
+        deep = near.along == "gk"
+        words, lines = (tile.depth // near.width, extent) if deep else (extent // near.width, tile.depth)
+        fixed, most, begin, origin = (name, size, start, "k0") if deep else ("gk", self.depth, "k0", start)
+        fill = Block(steps, ("s",))
+        fill.write(
+            d.let("place", Kind.I32, f"s % {words}"), d.let("line", Kind.I32, f"s / {words}"),
+            d.let("word0", Kind.I32, f"{origin} / {near.width} + place"), d.let("other0", Kind.I32, f"{begin} + line"),
+        )  # fmt: skip
+        count = (self.depth if deep else size) // near.width
+        inside = f"(word0 < {v.number(count)} && other0 < {v.number(most)})"
+        block = Block(fill, ("word", fixed))
+        for variable, given, end in (("word", "word0", count - 1), (fixed, "other0", most - 1)):
+            limit = v.number(end)
+            block.write(d.let(variable, Kind.I32, d.select(f"({given} < {limit})", given, limit)))
+            v.bounds[variable] = end
+        before, v.plainly = v.plainly, True
+        zero, parts = v.elements.literal(0, self.kind), []
+        for q in range(near.width):
+            at_word = few_bits.word(near.width, q)
+            last: list[Index] = [at_word if a == near.along else ("v", a) for a in ((name, "gk"), ("gk", name))[side]]
+            value = v.factor(self.t, self.t.args[side], self.batch, last, block)
+            parts.append(v.elements.let(block, d.select(inside, value, zero), self.kind))
+        v.plainly = before
+        row = tile.columns if side else tile.depth
+        if deep == (side == 0):  # neighbours in memory are neighbours in the tile
+            for q in range(0, near.width, WIDTH):
+                at = f"(line * {row} + place * {near.width} + {q}) / {WIDTH}"
+                block.write(f"{shared}[{at}] = {d.vector(parts[q : q + WIDTH])};")
+        else:
+            for q, part in enumerate(parts):
+                block.write(f"{d.part(shared, f'(place * {near.width} + {q}) * {row} + line')} = {part};")
+        fill.nest("{", block)
+        steps.nest(d.loop("s", d.local, str(words * lines), str(tile.threads[0] * tile.threads[1])), fill)
 
     def _gathered(self, inner: Block, rows: bool, name: str, size: int, along: str, target: str) -> None:
         """Elements one by one, those outside as zeros."""

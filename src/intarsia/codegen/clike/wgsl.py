@@ -128,6 +128,9 @@ class Wgsl(Dialect):
     def add_scaled(self, total: str, factor: str, vector: str) -> str:
         return f"{total} += {factor} * {vector};"
 
+    def part(self, array: str, at: str) -> str:
+        return f"{array}[({at}) >> 2u][({at}) & 3]"
+
     def source(self, kernel: KernelParts) -> str:
         """Every buffer is read_write: one buffer may then hold operands and results of the same kernel."""
         lines: list[str] = []

@@ -1,0 +1,235 @@
+__kernel __attribute__((reqd_work_group_size(128, 1, 1))) void main_kernel(__global const float* restrict X0, __global const uchar* restrict X1, __global const uchar* restrict X2, __global const float* restrict X3, __global float* restrict Y0, __global const int* restrict P) {
+  __local float4 shared0[256];
+  __local float4 shared1[256];
+  const int p0 = P[0];
+  const int p1 = P[1];
+  const int p2 = P[2];
+  const int p3 = P[3];
+  const int p4 = P[4];
+  const int p5 = P[5];
+  const int p6 = P[6];
+  const int z = (int)get_group_id(2);
+  const int m0 = (int)get_group_id(1) * 64;
+  const int n0 = (int)get_group_id(0) * 64;
+  const int r0 = ((int)get_local_id(0) / 16) * 8;
+  const int c0 = ((int)get_local_id(0) % 16) * 4;
+  const int row = m0 + r0;
+  const int column = n0 + c0;
+  float4 total0 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total1 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total2 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total3 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total4 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total5 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total6 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  float4 total7 = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+  int v19 = 0;
+  const uint v20 = (uint)(v19);
+  const uint v21 = (v20 & 255u);
+  const uint v22 = (v21 * 4u);
+  const uint v23 = (v22 & 255u);
+  int v51 = 1;
+  const uint v52 = (uint)(v51);
+  const uint v53 = (v52 & 255u);
+  const uint v54 = (v53 * 4u);
+  const uint v55 = (v54 & 255u);
+  for (int k0 = 0; k0 < p0; k0 += 16) {
+    for (int s = (int)get_local_id(0); s < 256; s += 128) {
+      const int line = s / 4;
+      const int place = s % 4;
+      {
+        const int gk0 = k0 + place * 4;
+        const int gm0 = m0 + line;
+        const int gk = gk0;
+        const int gm = gm0;
+        const int v8 = (gm * p0);
+        const int v9 = (v8 + gk);
+        shared0[line * 4 + place] = (float4)(0.0f, 0.0f, 0.0f, 0.0f);
+        if (gk < p0 && gm < p1) {
+          shared0[line * 4 + place] = vload4(v9 >> 2, X0);
+        }
+      }
+    }
+    for (int s = (int)get_local_id(0); s < 128; s += 128) {
+      const int place = s % 2;
+      const int line = s / 2;
+      const int word0 = k0 / 8 + place;
+      const int other0 = n0 + line;
+      {
+        const int word = ((word0 < p4) ? word0 : p4);
+        const int gn = ((other0 < p5) ? other0 : p5);
+        const int v11 = (gn * p6);
+        const int v12 = (word / 4);
+        const int v13 = (v12 * p2);
+        const int v14 = (v11 + v13);
+        const int v15 = (word % 4);
+        const int v16 = (v15 * 4);
+        const int v17 = (v14 + v16);
+        const uchar4 w10 = vload4(v17 >> 2, X1);
+        const uint v18 = w10.x;
+        const uint v24 = (v23 & 31u);
+        const uint v25 = ((v23 < 8u) ? (v18 >> v24) : 0u);
+        const uint v26 = (v25 & 255u);
+        const uint v27 = (v26 & 15u);
+        const uint v28 = (v27 & 255u);
+        const float v29 = (float)(v28);
+        const int v30 = (gn * 2);
+        const int v31 = (v12 / 2);
+        const int v32 = (v30 + v31);
+        const uint v33 = X2[v32];
+        const int v34 = (v12 % 2);
+        const uint v35 = (uint)(v34);
+        const uint v36 = (v35 & 255u);
+        const uint v37 = (v36 * 4u);
+        const uint v38 = (v37 & 255u);
+        const uint v39 = (v38 & 31u);
+        const uint v40 = ((v38 < 8u) ? (v33 >> v39) : 0u);
+        const uint v41 = (v40 & 255u);
+        const uint v42 = (v41 & 15u);
+        const uint v43 = (v42 & 255u);
+        const float v44 = (float)(v43);
+        const float v45 = (v29 - v44);
+        const int v46 = (gn * 4);
+        const int v47 = (v46 + v12);
+        const float v48 = X3[v47];
+        const float v49 = (v45 * v48);
+        const float v50 = ((word0 < p2 && other0 < p3) ? v49 : 0.0f);
+        const uint v56 = (v55 & 31u);
+        const uint v57 = ((v55 < 8u) ? (v18 >> v56) : 0u);
+        const uint v58 = (v57 & 255u);
+        const uint v59 = (v58 & 15u);
+        const uint v60 = (v59 & 255u);
+        const float v61 = (float)(v60);
+        const float v62 = (v61 - v44);
+        const float v63 = (v62 * v48);
+        const float v64 = ((word0 < p2 && other0 < p3) ? v63 : 0.0f);
+        const uint v65 = w10.y;
+        const uint v66 = (v23 & 31u);
+        const uint v67 = ((v23 < 8u) ? (v65 >> v66) : 0u);
+        const uint v68 = (v67 & 255u);
+        const uint v69 = (v68 & 15u);
+        const uint v70 = (v69 & 255u);
+        const float v71 = (float)(v70);
+        const float v72 = (v71 - v44);
+        const float v73 = (v72 * v48);
+        const float v74 = ((word0 < p2 && other0 < p3) ? v73 : 0.0f);
+        const uint v75 = (v55 & 31u);
+        const uint v76 = ((v55 < 8u) ? (v65 >> v75) : 0u);
+        const uint v77 = (v76 & 255u);
+        const uint v78 = (v77 & 15u);
+        const uint v79 = (v78 & 255u);
+        const float v80 = (float)(v79);
+        const float v81 = (v80 - v44);
+        const float v82 = (v81 * v48);
+        const float v83 = ((word0 < p2 && other0 < p3) ? v82 : 0.0f);
+        const uint v84 = w10.z;
+        const uint v85 = (v23 & 31u);
+        const uint v86 = ((v23 < 8u) ? (v84 >> v85) : 0u);
+        const uint v87 = (v86 & 255u);
+        const uint v88 = (v87 & 15u);
+        const uint v89 = (v88 & 255u);
+        const float v90 = (float)(v89);
+        const float v91 = (v90 - v44);
+        const float v92 = (v91 * v48);
+        const float v93 = ((word0 < p2 && other0 < p3) ? v92 : 0.0f);
+        const uint v94 = (v55 & 31u);
+        const uint v95 = ((v55 < 8u) ? (v84 >> v94) : 0u);
+        const uint v96 = (v95 & 255u);
+        const uint v97 = (v96 & 15u);
+        const uint v98 = (v97 & 255u);
+        const float v99 = (float)(v98);
+        const float v100 = (v99 - v44);
+        const float v101 = (v100 * v48);
+        const float v102 = ((word0 < p2 && other0 < p3) ? v101 : 0.0f);
+        const uint v103 = w10.w;
+        const uint v104 = (v23 & 31u);
+        const uint v105 = ((v23 < 8u) ? (v103 >> v104) : 0u);
+        const uint v106 = (v105 & 255u);
+        const uint v107 = (v106 & 15u);
+        const uint v108 = (v107 & 255u);
+        const float v109 = (float)(v108);
+        const float v110 = (v109 - v44);
+        const float v111 = (v110 * v48);
+        const float v112 = ((word0 < p2 && other0 < p3) ? v111 : 0.0f);
+        const uint v113 = (v55 & 31u);
+        const uint v114 = ((v55 < 8u) ? (v103 >> v113) : 0u);
+        const uint v115 = (v114 & 255u);
+        const uint v116 = (v115 & 15u);
+        const uint v117 = (v116 & 255u);
+        const float v118 = (float)(v117);
+        const float v119 = (v118 - v44);
+        const float v120 = (v119 * v48);
+        const float v121 = ((word0 < p2 && other0 < p3) ? v120 : 0.0f);
+        ((__local float*)shared1)[(place * 8 + 0) * 64 + line] = v50;
+        ((__local float*)shared1)[(place * 8 + 1) * 64 + line] = v64;
+        ((__local float*)shared1)[(place * 8 + 2) * 64 + line] = v74;
+        ((__local float*)shared1)[(place * 8 + 3) * 64 + line] = v83;
+        ((__local float*)shared1)[(place * 8 + 4) * 64 + line] = v93;
+        ((__local float*)shared1)[(place * 8 + 5) * 64 + line] = v102;
+        ((__local float*)shared1)[(place * 8 + 6) * 64 + line] = v112;
+        ((__local float*)shared1)[(place * 8 + 7) * 64 + line] = v121;
+      }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int k = 0; k < 4; k += 1) {
+      const float4 y122 = shared1[(k * 4 + 0) * 16 + c0 / 4 + 0];
+      const float4 y123 = shared1[(k * 4 + 1) * 16 + c0 / 4 + 0];
+      const float4 y124 = shared1[(k * 4 + 2) * 16 + c0 / 4 + 0];
+      const float4 y125 = shared1[(k * 4 + 3) * 16 + c0 / 4 + 0];
+      const float4 x126 = shared0[(r0 + 0) * 4 + k];
+      total0 += x126.x * y122;
+      total0 += x126.y * y123;
+      total0 += x126.z * y124;
+      total0 += x126.w * y125;
+      const float4 x127 = shared0[(r0 + 1) * 4 + k];
+      total1 += x127.x * y122;
+      total1 += x127.y * y123;
+      total1 += x127.z * y124;
+      total1 += x127.w * y125;
+      const float4 x128 = shared0[(r0 + 2) * 4 + k];
+      total2 += x128.x * y122;
+      total2 += x128.y * y123;
+      total2 += x128.z * y124;
+      total2 += x128.w * y125;
+      const float4 x129 = shared0[(r0 + 3) * 4 + k];
+      total3 += x129.x * y122;
+      total3 += x129.y * y123;
+      total3 += x129.z * y124;
+      total3 += x129.w * y125;
+      const float4 x130 = shared0[(r0 + 4) * 4 + k];
+      total4 += x130.x * y122;
+      total4 += x130.y * y123;
+      total4 += x130.z * y124;
+      total4 += x130.w * y125;
+      const float4 x131 = shared0[(r0 + 5) * 4 + k];
+      total5 += x131.x * y122;
+      total5 += x131.y * y123;
+      total5 += x131.z * y124;
+      total5 += x131.w * y125;
+      const float4 x132 = shared0[(r0 + 6) * 4 + k];
+      total6 += x132.x * y122;
+      total6 += x132.y * y123;
+      total6 += x132.z * y124;
+      total6 += x132.w * y125;
+      const float4 x133 = shared0[(r0 + 7) * 4 + k];
+      total7 += x133.x * y122;
+      total7 += x133.y * y123;
+      total7 += x133.z * y124;
+      total7 += x133.w * y125;
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+  }
+  for (int r = 0; r < 8; r += 1) {
+    const float4 sum134 = ((r == 0) ? total0 : ((r == 1) ? total1 : ((r == 2) ? total2 : ((r == 3) ? total3 : ((r == 4) ? total4 : ((r == 5) ? total5 : ((r == 6) ? total6 : total7)))))));
+    const int gm = row + r;
+    if (gm < p1) {
+      const int v135 = (gm * p3);
+      if (column + 0 < p3) {
+        const int four = (column + 0) / 4;
+        const int v136 = (four * 4);
+        const int v137 = (v135 + v136);
+        vstore4((float4)(sum134.x, sum134.y, sum134.z, sum134.w), (v137 >> 2u), Y0);
+      }
+    }
+  }
+}

@@ -1,0 +1,243 @@
+@group(0) @binding(0) var<storage, read_write> X0: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read_write> X1: array<u32>;
+@group(0) @binding(2) var<storage, read_write> X2: array<u32>;
+@group(0) @binding(3) var<storage, read_write> X3: array<f32>;
+@group(0) @binding(4) var<storage, read_write> Y0: array<vec4<f32>>;
+@group(0) @binding(5) var<uniform> P: array<vec4<i32>, 2>;
+var<workgroup> shared0: array<vec4<f32>, 256>;
+var<workgroup> shared1: array<vec4<f32>, 256>;
+@compute @workgroup_size(128)
+fn main_kernel(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let p0: i32 = P[0].x;
+  let p1: i32 = P[0].y;
+  let p2: i32 = P[0].z;
+  let p3: i32 = P[0].w;
+  let p4: i32 = P[1].x;
+  let p5: i32 = P[1].y;
+  let p6: i32 = P[1].z;
+  let z: i32 = i32(group.z);
+  let m0: i32 = i32(group.y) * 64;
+  let n0: i32 = i32(group.x) * 64;
+  let r0: i32 = (i32(thread) / 16) * 8;
+  let c0: i32 = (i32(thread) % 16) * 4;
+  let row: i32 = m0 + r0;
+  let column: i32 = n0 + c0;
+  var total0: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total1: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total2: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total3: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total4: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total5: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total6: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var total7: vec4<f32> = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+  var v19: i32 = 0;
+  let v20: u32 = u32(v19);
+  let v21: u32 = (v20 & 255u);
+  let v22: u32 = (v21 * 4u);
+  let v23: u32 = (v22 & 255u);
+  var v52: i32 = 1;
+  let v53: u32 = u32(v52);
+  let v54: u32 = (v53 & 255u);
+  let v55: u32 = (v54 * 4u);
+  let v56: u32 = (v55 & 255u);
+  for (var k0: i32 = 0; k0 < p0; k0 += 16) {
+    for (var s: i32 = i32(thread); s < 256; s += 128) {
+      let line: i32 = s / 4;
+      let place: i32 = s % 4;
+      {
+        let gk0: i32 = k0 + place * 4;
+        let gm0: i32 = m0 + line;
+        let gk: i32 = gk0;
+        let gm: i32 = gm0;
+        let v8: i32 = (gm * p0);
+        let v9: i32 = (v8 + gk);
+        shared0[line * 4 + place] = vec4<f32>(0.0f, 0.0f, 0.0f, 0.0f);
+        if (gk < p0 && gm < p1) {
+          shared0[line * 4 + place] = X0[v9 >> 2u];
+        }
+      }
+    }
+    for (var s: i32 = i32(thread); s < 128; s += 128) {
+      let place: i32 = s % 2;
+      let line: i32 = s / 2;
+      let word0: i32 = k0 / 8 + place;
+      let other0: i32 = n0 + line;
+      {
+        let word: i32 = select(p4, word0, (word0 < p4));
+        let gn: i32 = select(p5, other0, (other0 < p5));
+        let v10: i32 = (gn * p6);
+        let v11: i32 = (word / 4);
+        let v12: i32 = (v11 * p2);
+        let v13: i32 = (v10 + v12);
+        let v14: i32 = (word % 4);
+        let v15: i32 = (v14 * 4);
+        let v16: i32 = (v13 + v15);
+        let v17: u32 = X1[v16 >> 2u];
+        let v18: u32 = (v17 & 255u);
+        let v24: u32 = (v23 & 31u);
+        let v25: u32 = select(0u, (v18 >> v24), (v23 < 8u));
+        let v26: u32 = (v25 & 255u);
+        let v27: u32 = (v26 & 15u);
+        let v28: u32 = (v27 & 255u);
+        let v29: f32 = f32(v28);
+        let v30: i32 = (gn * 2);
+        let v31: i32 = (v11 / 2);
+        let v32: i32 = (v30 + v31);
+        let v33: u32 = (X2[v32 >> 2u] >> (u32((v32 & 3) * 8)));
+        let v34: u32 = (v33 & 255u);
+        let v35: i32 = (v11 % 2);
+        let v36: u32 = u32(v35);
+        let v37: u32 = (v36 & 255u);
+        let v38: u32 = (v37 * 4u);
+        let v39: u32 = (v38 & 255u);
+        let v40: u32 = (v39 & 31u);
+        let v41: u32 = select(0u, (v34 >> v40), (v39 < 8u));
+        let v42: u32 = (v41 & 255u);
+        let v43: u32 = (v42 & 15u);
+        let v44: u32 = (v43 & 255u);
+        let v45: f32 = f32(v44);
+        let v46: f32 = (v29 - v45);
+        let v47: i32 = (gn * 4);
+        let v48: i32 = (v47 + v11);
+        let v49: f32 = X3[v48];
+        let v50: f32 = (v46 * v49);
+        let v51: f32 = select(0.0f, v50, (word0 < p2 && other0 < p3));
+        let v57: u32 = (v56 & 31u);
+        let v58: u32 = select(0u, (v18 >> v57), (v56 < 8u));
+        let v59: u32 = (v58 & 255u);
+        let v60: u32 = (v59 & 15u);
+        let v61: u32 = (v60 & 255u);
+        let v62: f32 = f32(v61);
+        let v63: f32 = (v62 - v45);
+        let v64: f32 = (v63 * v49);
+        let v65: f32 = select(0.0f, v64, (word0 < p2 && other0 < p3));
+        let v66: u32 = ((v17 >> 8u) & 255u);
+        let v67: u32 = (v23 & 31u);
+        let v68: u32 = select(0u, (v66 >> v67), (v23 < 8u));
+        let v69: u32 = (v68 & 255u);
+        let v70: u32 = (v69 & 15u);
+        let v71: u32 = (v70 & 255u);
+        let v72: f32 = f32(v71);
+        let v73: f32 = (v72 - v45);
+        let v74: f32 = (v73 * v49);
+        let v75: f32 = select(0.0f, v74, (word0 < p2 && other0 < p3));
+        let v76: u32 = (v56 & 31u);
+        let v77: u32 = select(0u, (v66 >> v76), (v56 < 8u));
+        let v78: u32 = (v77 & 255u);
+        let v79: u32 = (v78 & 15u);
+        let v80: u32 = (v79 & 255u);
+        let v81: f32 = f32(v80);
+        let v82: f32 = (v81 - v45);
+        let v83: f32 = (v82 * v49);
+        let v84: f32 = select(0.0f, v83, (word0 < p2 && other0 < p3));
+        let v85: u32 = ((v17 >> 16u) & 255u);
+        let v86: u32 = (v23 & 31u);
+        let v87: u32 = select(0u, (v85 >> v86), (v23 < 8u));
+        let v88: u32 = (v87 & 255u);
+        let v89: u32 = (v88 & 15u);
+        let v90: u32 = (v89 & 255u);
+        let v91: f32 = f32(v90);
+        let v92: f32 = (v91 - v45);
+        let v93: f32 = (v92 * v49);
+        let v94: f32 = select(0.0f, v93, (word0 < p2 && other0 < p3));
+        let v95: u32 = (v56 & 31u);
+        let v96: u32 = select(0u, (v85 >> v95), (v56 < 8u));
+        let v97: u32 = (v96 & 255u);
+        let v98: u32 = (v97 & 15u);
+        let v99: u32 = (v98 & 255u);
+        let v100: f32 = f32(v99);
+        let v101: f32 = (v100 - v45);
+        let v102: f32 = (v101 * v49);
+        let v103: f32 = select(0.0f, v102, (word0 < p2 && other0 < p3));
+        let v104: u32 = ((v17 >> 24u) & 255u);
+        let v105: u32 = (v23 & 31u);
+        let v106: u32 = select(0u, (v104 >> v105), (v23 < 8u));
+        let v107: u32 = (v106 & 255u);
+        let v108: u32 = (v107 & 15u);
+        let v109: u32 = (v108 & 255u);
+        let v110: f32 = f32(v109);
+        let v111: f32 = (v110 - v45);
+        let v112: f32 = (v111 * v49);
+        let v113: f32 = select(0.0f, v112, (word0 < p2 && other0 < p3));
+        let v114: u32 = (v56 & 31u);
+        let v115: u32 = select(0u, (v104 >> v114), (v56 < 8u));
+        let v116: u32 = (v115 & 255u);
+        let v117: u32 = (v116 & 15u);
+        let v118: u32 = (v117 & 255u);
+        let v119: f32 = f32(v118);
+        let v120: f32 = (v119 - v45);
+        let v121: f32 = (v120 * v49);
+        let v122: f32 = select(0.0f, v121, (word0 < p2 && other0 < p3));
+        shared1[((place * 8 + 0) * 64 + line) >> 2u][((place * 8 + 0) * 64 + line) & 3] = v51;
+        shared1[((place * 8 + 1) * 64 + line) >> 2u][((place * 8 + 1) * 64 + line) & 3] = v65;
+        shared1[((place * 8 + 2) * 64 + line) >> 2u][((place * 8 + 2) * 64 + line) & 3] = v75;
+        shared1[((place * 8 + 3) * 64 + line) >> 2u][((place * 8 + 3) * 64 + line) & 3] = v84;
+        shared1[((place * 8 + 4) * 64 + line) >> 2u][((place * 8 + 4) * 64 + line) & 3] = v94;
+        shared1[((place * 8 + 5) * 64 + line) >> 2u][((place * 8 + 5) * 64 + line) & 3] = v103;
+        shared1[((place * 8 + 6) * 64 + line) >> 2u][((place * 8 + 6) * 64 + line) & 3] = v113;
+        shared1[((place * 8 + 7) * 64 + line) >> 2u][((place * 8 + 7) * 64 + line) & 3] = v122;
+      }
+    }
+    workgroupBarrier();
+    for (var k: i32 = 0; k < 4; k += 1) {
+      let y123: vec4<f32> = shared1[(k * 4 + 0) * 16 + c0 / 4 + 0];
+      let y124: vec4<f32> = shared1[(k * 4 + 1) * 16 + c0 / 4 + 0];
+      let y125: vec4<f32> = shared1[(k * 4 + 2) * 16 + c0 / 4 + 0];
+      let y126: vec4<f32> = shared1[(k * 4 + 3) * 16 + c0 / 4 + 0];
+      let x127: vec4<f32> = shared0[(r0 + 0) * 4 + k];
+      total0 += x127.x * y123;
+      total0 += x127.y * y124;
+      total0 += x127.z * y125;
+      total0 += x127.w * y126;
+      let x128: vec4<f32> = shared0[(r0 + 1) * 4 + k];
+      total1 += x128.x * y123;
+      total1 += x128.y * y124;
+      total1 += x128.z * y125;
+      total1 += x128.w * y126;
+      let x129: vec4<f32> = shared0[(r0 + 2) * 4 + k];
+      total2 += x129.x * y123;
+      total2 += x129.y * y124;
+      total2 += x129.z * y125;
+      total2 += x129.w * y126;
+      let x130: vec4<f32> = shared0[(r0 + 3) * 4 + k];
+      total3 += x130.x * y123;
+      total3 += x130.y * y124;
+      total3 += x130.z * y125;
+      total3 += x130.w * y126;
+      let x131: vec4<f32> = shared0[(r0 + 4) * 4 + k];
+      total4 += x131.x * y123;
+      total4 += x131.y * y124;
+      total4 += x131.z * y125;
+      total4 += x131.w * y126;
+      let x132: vec4<f32> = shared0[(r0 + 5) * 4 + k];
+      total5 += x132.x * y123;
+      total5 += x132.y * y124;
+      total5 += x132.z * y125;
+      total5 += x132.w * y126;
+      let x133: vec4<f32> = shared0[(r0 + 6) * 4 + k];
+      total6 += x133.x * y123;
+      total6 += x133.y * y124;
+      total6 += x133.z * y125;
+      total6 += x133.w * y126;
+      let x134: vec4<f32> = shared0[(r0 + 7) * 4 + k];
+      total7 += x134.x * y123;
+      total7 += x134.y * y124;
+      total7 += x134.z * y125;
+      total7 += x134.w * y126;
+    }
+    workgroupBarrier();
+  }
+  for (var r: i32 = 0; r < 8; r += 1) {
+    let sum135: vec4<f32> = select(select(select(select(select(select(select(total7, total6, (r == 6)), total5, (r == 5)), total4, (r == 4)), total3, (r == 3)), total2, (r == 2)), total1, (r == 1)), total0, (r == 0));
+    let gm: i32 = row + r;
+    if (gm < p1) {
+      let v136: i32 = (gm * p3);
+      if (column + 0 < p3) {
+        let four: i32 = (column + 0) / 4;
+        let v137: i32 = (four * 4);
+        let v138: i32 = (v136 + v137);
+        Y0[(v138 >> 2u)] = vec4<f32>(sum135.x, sum135.y, sum135.z, sum135.w);
+      }
+    }
+  }
+}
