@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -203,6 +204,7 @@ def test_a_session_prepares_filters_once() -> None:
             allocated.append(gpu.holders().get("weights", 0))
         assert "winograd4" in plans(made)
         del made
+        gc.collect()
     assert allocated[0] == allocated[1] and allocated[2] == allocated[3]
 
 

@@ -138,6 +138,39 @@ def test_attention_without_scores_in_memory(gpu: Gpu, name: str, tuning: Tuning)
     assert found[0] == "attend"
 
 
+def test_attention_of_projections(gpu: Gpu) -> None:
+    """Queries, keys and values that are products themselves, as a model has them."""
+    x, weights = random(1, 40, 16), [random(16, 16) / 4 for _ in range(3)]
+    leaf, *given = inputs(x, *weights)
+
+    def heads(w: k.Tensor) -> k.Tensor:
+        return k.transpose(k.reshape(k.dot(leaf, w), (1, 40, 2, 8)), (0, 2, 1, 3))
+
+    q, key, value = map(heads, given)
+    root = k.dot(softmax(k.dot(q, k.transpose(key, (0, 1, 3, 2)))), value)
+    found = check(gpu, [root], x, *weights, tolerance=1e-4, tuning=replace(PROCESSOR, scores_nbytes=0))
+    assert found[:4] == ["product", "product", "product", "attend"]  # and a copy to where the result belongs
+
+
+def test_several_matrices_times_one_are_one_product(gpu: Gpu) -> None:
+    """As MatMul on channels-last images has them: weights are read for all rows together."""
+    x, w, b = random(2, 7, 5, 24), random(24, 40), random(40)
+    a, c, d = inputs(x, w, b)
+    root = k.transpose(k.maximum(k.dot(a, c) + d, 0.0), (0, 3, 1, 2))
+    plan = planned(gpu, [root], (x, w, b), tuned(gpu, PROCESSOR))
+    (job,) = plan.jobs
+    assert job.kernel.groups[2] == 1
+    (found,) = values_of(plan, (x, w, b))
+    np.testing.assert_allclose(found, np.maximum(x @ w + b, 0).transpose(0, 3, 1, 2), rtol=1e-4, atol=1e-4)
+
+
+def test_a_sum_of_two_products_is_computed_with_the_second(gpu: Gpu) -> None:
+    x, y, v, w = random(30, 24), random(24, 20), random(30, 28), random(28, 20)
+    a, b, c, d = inputs(x, y, v, w)
+    root = k.maximum(k.dot(a, b) + k.dot(c, d), 0.0)
+    assert check(gpu, [root], x, y, v, w, tolerance=1e-4, tuning=PROCESSOR) == ["product", "product"]
+
+
 @pytest.mark.parametrize("views", ["heads inside", "joined"])
 def test_attention_of_views(gpu: Gpu, views: str) -> None:
     """Keys and values that do not lie in memory as vectors of one head, or of one memory, are gathered."""

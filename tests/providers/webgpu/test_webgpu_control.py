@@ -128,7 +128,8 @@ def test_scan_backward_along_other_axes() -> None:
     ("RNN", 1, {"activations": ["Softplus", "ThresholdedRelu"], "direction": "bidirectional"}),
 ], ids=str)  # fmt: skip
 def test_recurrent_layers_stay_on_the_device(operator: str, gates: int, options: dict[str, Any]) -> None:
-    rng, steps, batch, size, hidden = np.random.default_rng(0), 6, 3, 5, 4
+    rng, batch, size, hidden = np.random.default_rng(0), 3, 5, 4
+    steps = {"LSTM": 6, "GRU": 5, "RNN": 1}[operator]  # two steps of a loop are one trip
     options = dict(options)
     ragged, peepholes = options.pop("lengths", False), options.pop("peepholes", False)
     directions = 2 if options.get("direction") == "bidirectional" else 1
@@ -139,12 +140,26 @@ def test_recurrent_layers_stay_on_the_device(operator: str, gates: int, options:
         names += ["", "p"]
         constants["p"] = rng.uniform(-1, 1, (directions, 3 * hidden)).astype(np.float32)
     if ragged:
-        constants["lengths"] = np.array([6, 2, 4], np.int32)
+        constants["lengths"] = np.array([steps, 2, 4], np.int32)
     outputs = ["y", "yh", "yc"] if operator == "LSTM" else ["y", "yh"]
     node = helper.make_node(operator, names, outputs, hidden_size=hidden, **options)
     x = rng.standard_normal((steps, batch, size)).astype(np.float32)
     copies, _ = compared(graph([node], {"x": (FLOAT, ["s", batch, size])}, outputs, constants), {"x": x})
     assert copies == len(outputs)
+
+
+def test_both_directions_take_two_launches_a_step() -> None:
+    rng, steps, size, hidden = np.random.default_rng(0), 9, 5, 4
+    shapes = {"w": (4 * hidden, size), "r": (4 * hidden, hidden)}
+    constants = {n: rng.uniform(-1, 1, (2, *s)).astype(np.float32) for n, s in shapes.items()}
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=hidden, direction="bidirectional")
+    made = graph([node], {"x": (FLOAT, [steps, 1, size])}, ["y"], constants)
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    session = intarsia.InferenceSession(model, providers=["WebGpuExecutionProvider"])
+    session.run(None, {"x": rng.standard_normal((steps, 1, size)).astype(np.float32)})
+    (plan,) = session._whole_model().programs[0].plans
+    (region,) = plan.regions
+    assert (region.count, region.stop - region.start) == (steps // 2, 4)
 
 
 def test_branches_of_different_sizes() -> None:

@@ -34,6 +34,7 @@ from intarsia.codegen.clike.library import Choice, Libraries
 from intarsia.codegen.clike.ranges import Range, range_of
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.steps import Write, step_kernel
+from intarsia.codegen.clike.views import view_of
 from intarsia.codegen.loop_index import ELEMENTWISE
 from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dims import product
@@ -146,6 +147,8 @@ class Cut:
         if t.prim in ("scan", "scatter"):
             return self._ordered(t, [self._closed(a) for a in args])
         if t.prim == "dot":
+            if (flat := self._flat(t, args)) is not None:
+                return self.settle(flat)
             return self._product(self._factored(t, args))
         if t.prim == "library":
             return library_attention.attend(self, t, args)
@@ -171,7 +174,18 @@ class Cut:
         made = self._rebuilt(t, args)
         if self._fits(made):
             return made
-        return self._rebuilt(t, [self._closed(a, large=True) for a in args])
+        return self._with_one_open(t, args) or self._rebuilt(t, [self._closed(a, large=True) for a in args])
+
+    def _with_one_open(self, t: Tensor, args: list[Tensor]) -> Tensor | None:
+        """Of several operands that are open the last one stays so, if the kernel that computes it can read the others."""
+        opened = [a for a in args if self.is_open(a)]
+        if len(opened) < 2 or all(a is opened[0] for a in opened):
+            return None
+        last = opened[-1]
+        trial = [a if a is last or not self.is_open(a) else Tensor("input", (), (id(a),), a.dtype, a.shape) for a in args]
+        if not self._fits(self._rebuilt(t, trial)):
+            return None
+        return self._rebuilt(t, [a if a is last else self._closed(a) for a in args])
 
     def _rebuilt(self, t: Tensor, args: list[Tensor]) -> Tensor:
         same = all(a is b for a, b in zip(args, t.args, strict=True))
@@ -192,6 +206,17 @@ class Cut:
         else:
             made = self._step(Tensor(t.prim, (k.cast(args[0], wide),), t.attrs, wide, t.shape), [k.cast(args[0], wide)])
         return k.cast(made, t.dtype)
+
+    def _flat(self, t: Tensor, args: list[Tensor]) -> Tensor | None:
+        """Products of several matrices with one, as one product; None where there are none."""
+        a, b = args
+        if a.rank < 3 or product(b.shape[:-2]) != 1 or product(a.shape[:-2]) == 1 or 0 in t.shape:
+            return None
+        rows, depth, columns = product(a.shape[:-1]), *b.shape[-2:]
+        x = k.reshape(a, (rows, depth))
+        if self.libraries is not None and view_of(a) is not None and view_of(x) is None:  # which would take a copy
+            return None
+        return k.reshape(Tensor("dot", (x, k.reshape(b, (depth, columns))), (), t.dtype, (rows, columns)), t.shape)
 
     def _factored(self, t: Tensor, args: list[Tensor]) -> Tensor:
         """A matrix product of what may stand in it: weights of few bits are unpacked where they are multiplied."""

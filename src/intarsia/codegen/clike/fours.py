@@ -194,7 +194,27 @@ def _plain(index: Index, bounds: dict[str, int]) -> Index:
 
 
 def _total(parts: Sequence[tuple[Index, int]]) -> Index:
-    return _sum([p for p in parts if p[0] != ("c", 1)], sum(n for i, n in parts if i == ("c", 1)))
+    return _sum(_joined([p for p in parts if p[0] != ("c", 1)]), sum(n for i, n in parts if i == ("c", 1)))
+
+
+def _joined(parts: list[tuple[Index, int]]) -> list[tuple[Index, int]]:
+    """(x / n) n f + (x % n) f as x f: what is left of a shape that was changed and changed back."""
+    for rest, factor in parts:
+        if rest[0] != "%" or not isinstance(rest[2], int):
+            continue
+        whole = (_flat(("/", *rest[1:])), factor * rest[2])
+        found = next((p for p in parts if p[0][0] == "/" and (_flat(p[0]), p[1]) == whole), None)
+        if found is not None:
+            others = [p for p in parts if p is not found and p != (rest, factor)]
+            return _joined([*others, *_summands(rest[1], factor)])
+    return parts
+
+
+def _flat(index: Index) -> Index:
+    """A quotient of a quotient as one."""
+    while index[0] == "/" and index[1][0] == "/" and isinstance(index[2], int) and isinstance(index[1][2], int):
+        index = ("/", index[1][1], index[1][2] * index[2])
+    return index
 
 
 def _sum(parts: Sequence[tuple[Index, int]], number: int) -> Index:

@@ -12,6 +12,7 @@ from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import Kind
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _coordinates, _extent, _finished, _flat, _grid
 from intarsia.codegen.clike.values import Values
+from intarsia.codegen.clike.writer import Block
 from intarsia.kernel.lang import Tensor
 
 
@@ -34,6 +35,7 @@ class Write:
         size: elements of the whole buffer.
         at: an int32 of rank 0, or None for 0.
         in_place: name of the leaf that is the buffer's former content, read at the same element; "" where nobody reads it.
+        once: the buffer is one number, the root that number in the others' shape.
     """
 
     root: Tensor
@@ -42,6 +44,7 @@ class Write:
     stride: int = 0
     base: int = 0
     in_place: str = ""
+    once: bool = False
 
 
 def step_kernel(dialect: Dialect, writes: Sequence[Write]) -> Kernel:
@@ -58,6 +61,11 @@ def step_kernel(dialect: Dialect, writes: Sequence[Write]) -> Kernel:
     values = [v.value(w.root, at, block) for w in writes]
     for w, out, value in zip(writes, outputs, values, strict=True):
         place = "i"
+        if w.once:
+            first_thread = Block(block)
+            v.store(out, w.root.dtype, "0", value, first_thread)
+            block.nest("if (i == 0) {", first_thread)
+            continue
         if w.at is not None:
             first = v.index(("*", ("at", w.at, ()), w.stride), block)
             place = v.elements.let(block, f"({first} + i)", Kind.I32)

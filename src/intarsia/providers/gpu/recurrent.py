@@ -1,6 +1,8 @@
 """LSTM, GRU, RNN and LinearAttention on a device: one product over the whole sequence, then a loop of few launches a step.
 
-The state stays in the device's memory, and is overwritten where it lies by the kernel that also writes the step's output.
+The state stays in the device's memory, and is overwritten where it lies by the kernel that also writes the step's output. Both
+directions go through the loop together, the second one on a sequence that was turned round. Two counters take turns: the
+kernel that ends a step reads one and sets the other, so that counting takes no launch of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from intarsia.codegen.clike.cut import Cut
 from intarsia.codegen.clike.steps import Write, row
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
@@ -47,6 +52,7 @@ class Layer:
     activations: list[list[Activation]]
     direction: str
     clip: float | None
+    alike: bool  # all directions have the same activations
 
     @property
     def hidden(self) -> int:
@@ -64,11 +70,6 @@ def part(x: Tensor, axis: int, start: int, count: int) -> Tensor:
     starts = [start if i == axis else 0 for i in range(x.rank)]
     shape = [count if i == axis else d for i, d in enumerate(x.shape)]
     return k.strided_slice(x, starts, [1] * x.rank, shape)
-
-
-def one(x: Tensor, i: int) -> Tensor:
-    """x[i]"""
-    return k.reshape(part(x, 0, i, 1), x.shape[1:])
 
 
 def _layer(scope: Scope, node: Node, gates: int, default: Sequence[str]) -> Layer:
@@ -100,8 +101,9 @@ def _layer(scope: Scope, node: Node, gates: int, default: Sequence[str]) -> Laye
     functions = [[activation(*given) for given in line] for line in resolved]
     bias = k.full((directions, 2 * gates * hidden), 0.0, wide) if bias is None else k.cast(bias, wide)
     return Layer(
-        x, k.cast(weights, wide), k.cast(recurrent, wide), bias, lengths, tuple(initial), functions, a["direction"], a["clip"]
-    )
+        x, k.cast(weights, wide), k.cast(recurrent, wide), bias, lengths, tuple(initial), functions, a["direction"], a["clip"],
+        all(line == resolved[0] for line in resolved),
+    )  # fmt: skip
 
 
 def _check_shape(name: str, x: Tensor | None, expected: Sequence[Any]) -> None:
@@ -109,48 +111,99 @@ def _check_shape(name: str, x: Tensor | None, expected: Sequence[Any]) -> None:
         raise DefinitionError(f"{name} has shape {list(x.shape)}; expected {list(expected)}")
 
 
-Step = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]  # (inputs of the gates, states) -> states, h first
+Step = Callable[[Tensor, Sequence[Tensor]], Sequence[Tensor]]
+"""(inputs of the gates, states), [directions, batch, ..] -> states, h first"""
 
 
-def _run(scope: Scope, node: Node, layer: Layer, step_of: Callable[[int], tuple[Tensor, Step]]) -> None:
-    """All steps of all directions. `step_of(d)` gives the direction's bias of the input product, and its step."""
-    work, cut = scope.work, scope.cut
-    steps, directions = int(layer.x.shape[0]), int(layer.weights.shape[0])  # type: ignore[arg-type]
-    batch, hidden = layer.batch, layer.hidden
-    made = work.room(layer.x.dtype, (steps, directions, batch, hidden))
-    x = cut.store(cut.settle(k.reshape(layer.x, (steps * batch, layer.x.shape[2]))))
-    finals: list[list[Tensor]] = []
-    for d in range(directions):
-        bias, step = step_of(d)
-        gates = k.dot(x, k.transpose(one(layer.weights, d), (1, 0))) + k.expand_dims(bias, [0])
-        gates = k.reshape(cut.store(cut.settle(gates)), (steps, batch, gates.shape[1]))
-        states = [work.filled(one(s, d)) for s in layer.initial]
-        counter = work.counter()
-        region = work.region(count=steps)
-        at = steps - 1 - counter if layer.direction == "reverse" or d else counter
-        new = list(step(cut.settle(row(gates, at)), states))
-        output = new[0]
-        if layer.lengths is not None:  # a sequence's state stands still beyond its end, and its output is zero
-            live = k.expand_dims(k.cast(at, layer.lengths.dtype) < layer.lengths, [1])
-            output = k.select(live, output, 0.0)
-            new = [k.select(live, a, b) for a, b in zip(new, states, strict=True)]
-        writes = [Write(cut.settle(v), batch * hidden, in_place=s.attrs[0]) for v, s in zip(new, states, strict=True)]
-        names = [s.attrs[0] for s in states]
-        total = steps * directions * batch * hidden
-        writes.append(Write(cut.settle(output), total, at, directions * batch * hidden, d * batch * hidden))
-        cut.launch_step(writes, [*names, made.attrs[0]])
-        count(work, counter)
-        region.stop = len(cut.jobs)
-        finals.append(states)
+def some(x: Tensor, which: Sequence[int]) -> Tensor:
+    """Neighbours along the first axis."""
+    return part(x, 0, which[0], len(which))
+
+
+def turned(cut: Cut, x: Tensor) -> Tensor:
+    """Matrices [directions, out, in] as [directions, in, out], in memory: once for all runs where they are weights."""
+    made = k.transpose(x, (0, 2, 1))
+    leaves = {t.attrs[0] for t in k.walk([made]) if t.prim == "input"}
+    if len(leaves) != 1 or not leaves <= set(cut.weights):
+        return cut.store(cut.settle(made))
+    starts = "".join(str(t.attrs[0]) for t in k.walk([made]) if t.prim == "slice")
+    return cut.prepare(made, f"turned{starts}")
+
+
+def _run(
+    scope: Scope, node: Node, layer: Layer, step_of: Callable[[Sequence[int]], tuple[Tensor, Step]]
+) -> None:  # fmt: skip
+    """All steps of all directions. `step_of(which)` gives the directions' biases of the input product [directions, gates], and
+    their step."""
+    directions = int(layer.weights.shape[0])  # type: ignore[arg-type]
+    groups = [list(range(directions))] if layer.alike else [[d] for d in range(directions)]
+    made, finals = zip(*(_loop(scope, layer, which, *step_of(which)) for which in groups), strict=True)
     dtype = _operand_type(scope, node)
     layout = node.attributes.get("layout", 0)
-    results = [k.transpose(made, (2, 0, 1, 3)) if layout else made]
-    for states in zip(*finals, strict=True):  # type: ignore[assignment]
-        final = k.concat([k.expand_dims(s, [0]) for s in states], 0)
+    outputs = k.concat([out for parts in made for out in parts], 1) if directions > 1 else made[0][0]
+    results = [k.transpose(outputs, (2, 0, 1, 3)) if layout else outputs]
+    for states in zip(*finals, strict=True):
+        final = k.concat(list(states), 0) if len(states) > 1 else states[0]
         results.append(k.transpose(final, (1, 0, 2)) if layout else final)
     for name, value in zip(node.outputs, results, strict=False):
         if name:
             scope.give(name, k.cast(value, dtype))
+
+
+def _loop(
+    scope: Scope, layer: Layer, which: Sequence[int], bias: Tensor, step: Step
+) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
+    """The steps of some directions: their outputs [steps, 1, batch, hidden], and their last states."""
+    work, cut = scope.work, scope.cut
+    steps, batch, hidden, count_of = int(layer.x.shape[0]), layer.batch, layer.hidden, len(which)  # type: ignore[arg-type]
+    backwards = [layer.direction == "reverse" or d == 1 for d in which]
+    gates = _input_gates(cut, layer, which, backwards, bias)
+    states = [work.filled(some(s, which)) for s in layer.initial]
+    counters = [work.counter(), work.room(DType.INT32, ())]
+    made = work.room(layer.x.dtype, (steps, count_of, batch, hidden))
+    names = [s.attrs[0] for s in states]
+
+    def body(counter: Tensor, following: Tensor) -> None:
+        new = list(step(cut.settle(row(gates, counter)), states))
+        output = new[0]
+        if layer.lengths is not None:  # a sequence's state stands still beyond its end, and its output is zero
+            at = k.select(k.constant(np.array(backwards)), steps - 1 - counter, counter)
+            live = k.cast(k.expand_dims(at, [1]), layer.lengths.dtype) < k.expand_dims(layer.lengths, [0])
+            live = k.expand_dims(live, [2])
+            output = k.select(live, output, 0.0)
+            new = [k.select(live, a, b) for a, b in zip(new, states, strict=True)]
+        size = count_of * batch * hidden
+        writes = [Write(cut.settle(v), size, in_place=name) for v, name in zip(new, names, strict=True)]
+        writes.append(Write(cut.settle(output), steps * size, counter, size))
+        writes.append(Write(k.broadcast(counter + 1, new[0].shape), 1, once=True))
+        cut.launch_step(writes, [*names, made.attrs[0], following.attrs[0]])
+
+    if steps > 1:
+        region = work.region(count=steps // 2)
+        body(*counters)
+        body(*reversed(counters))
+        region.stop = len(cut.jobs)
+    if steps % 2:
+        body(*counters)
+    parts = [part(made, 1, i, 1) for i in range(count_of)]
+    return [_backwards(p) if back else p for p, back in zip(parts, backwards, strict=True)], states
+
+
+def _backwards(x: Tensor) -> Tensor:
+    """x from the last entry of the first axis to the first."""
+    last = int(x.shape[0]) - 1  # type: ignore[arg-type]
+    return k.strided_slice(x, [last, *[0] * (x.rank - 1)], [-1, *[1] * (x.rank - 1)], x.shape)
+
+
+def _input_gates(cut: Cut, layer: Layer, which: Sequence[int], backwards: Sequence[bool], bias: Tensor) -> Tensor:
+    """What the inputs give to the gates of each step, in the order in which the steps are made: [steps, directions, batch,
+    gates], in memory."""
+    steps, batch, size = (int(d) for d in layer.x.shape)  # type: ignore[arg-type]
+    turns = [_backwards(layer.x) if back else layer.x for back in backwards]
+    xs = cut.store(cut.settle(k.concat([k.reshape(x, (1, steps * batch, size)) for x in turns], 0)))
+    gates = k.dot(xs, k.transpose(some(layer.weights, which), (0, 2, 1))) + k.expand_dims(bias, [1])
+    gates = k.reshape(gates, (len(which), steps, batch, gates.shape[2]))
+    return cut.store(cut.settle(k.transpose(gates, (1, 0, 2, 3))))
 
 
 def count(work: Work, counter: Tensor) -> None:
@@ -171,17 +224,18 @@ def lower_lstm(scope: Scope, node: Node) -> None:
     _check_shape("P", peepholes, (layer.weights.shape[0], 3 * n))
     together = node.attributes.get("input_forget", 0)
 
-    def step_of(d: int) -> tuple[Tensor, Step]:
-        f, g, h = layer.activations[d]
-        matrix = cut.store(cut.settle(k.transpose(one(layer.recurrent, d), (1, 0))))
-        peeps = [k.expand_dims(part(one(peepholes, d), 0, i * n, n), [0]) if peepholes is not None else None for i in range(3)]
+    def step_of(which: Sequence[int]) -> tuple[Tensor, Step]:
+        f, g, h = layer.activations[which[0]]
+        matrix, peeps = turned(cut, some(layer.recurrent, which)), [None] * 3
+        if peepholes is not None:
+            peeps = [k.expand_dims(part(some(peepholes, which), 1, i * n, n), [1]) for i in range(3)]  # type: ignore[misc]
 
         def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
             hidden, cell = states
             z = cut.store(cut.settle(k.dot(hidden, matrix) + gates))
 
             def gate(i: int, peep: Tensor | None, state: Tensor) -> Tensor:
-                mine = part(z, 1, i * n, n)
+                mine = part(z, 2, i * n, n)
                 return layer.bounded(mine if peep is None else mine + peep * state)
 
             i = f(gate(0, peeps[0], cell))
@@ -189,8 +243,8 @@ def lower_lstm(scope: Scope, node: Node) -> None:
             new = forget * cell + i * g(gate(3, None, cell))
             return f(gate(1, peeps[1], new)) * h(new), new
 
-        bias = one(layer.bias, d)
-        return part(bias, 0, 0, 4 * n) + part(bias, 0, 4 * n, 4 * n), step
+        bias = some(layer.bias, which)
+        return part(bias, 1, 0, 4 * n) + part(bias, 1, 4 * n, 4 * n), step
 
     _run(scope, node, layer, step_of)
 
@@ -200,31 +254,31 @@ def lower_gru(scope: Scope, node: Node) -> None:
     n = layer.hidden
     linear = node.attributes.get("linear_before_reset", 0)
 
-    def step_of(d: int) -> tuple[Tensor, Step]:
-        f, g = layer.activations[d]
-        matrix = cut.store(cut.settle(k.transpose(one(layer.recurrent, d), (1, 0))))
-        bias = one(layer.bias, d)
-        ours, theirs = part(bias, 0, 0, 3 * n), part(bias, 0, 3 * n, 3 * n)
-        inner = k.expand_dims(part(theirs, 0, 2 * n, n), [0])
+    def step_of(which: Sequence[int]) -> tuple[Tensor, Step]:
+        f, g = layer.activations[which[0]]
+        matrix = turned(cut, some(layer.recurrent, which))
+        bias = some(layer.bias, which)
+        ours, theirs = part(bias, 1, 0, 3 * n), part(bias, 1, 3 * n, 3 * n)
+        inner = k.expand_dims(part(theirs, 1, 2 * n, n), [1])
 
         def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
             (hidden,) = states
             if linear:
                 product = cut.store(cut.settle(k.dot(hidden, matrix)))
-                zr = f(layer.bounded(part(gates, 1, 0, 2 * n) + part(product, 1, 0, 2 * n)))
-                z, r = part(zr, 1, 0, n), part(zr, 1, n, n)
-                candidate = r * (part(product, 1, 2 * n, n) + inner)
+                zr = f(layer.bounded(part(gates, 2, 0, 2 * n) + part(product, 2, 0, 2 * n)))
+                z, r = part(zr, 2, 0, n), part(zr, 2, n, n)
+                candidate = r * (part(product, 2, 2 * n, n) + inner)
             else:
-                both = k.dot(hidden, part(matrix, 1, 0, 2 * n)) + part(gates, 1, 0, 2 * n)
+                both = k.dot(hidden, part(matrix, 2, 0, 2 * n)) + part(gates, 2, 0, 2 * n)
                 zr = cut.store(cut.settle(f(layer.bounded(both))))
-                z, r = part(zr, 1, 0, n), part(zr, 1, n, n)
+                z, r = part(zr, 2, 0, n), part(zr, 2, n, n)
                 kept = cut.store(cut.settle(r * hidden))
-                candidate = cut.store(cut.settle(k.dot(kept, part(matrix, 1, 2 * n, n))))
-            new = g(layer.bounded(part(gates, 1, 2 * n, n) + candidate))
+                candidate = cut.store(cut.settle(k.dot(kept, part(matrix, 2, 2 * n, n))))
+            new = g(layer.bounded(part(gates, 2, 2 * n, n) + candidate))
             return ((1.0 - z) * new + z * hidden,)
 
-        zeros = k.full((n,), 0.0, layer.x.dtype)
-        return ours + k.concat([part(theirs, 0, 0, 2 * n), zeros if linear else part(theirs, 0, 2 * n, n)], 0), step
+        zeros = k.full((len(which), n), 0.0, layer.x.dtype)
+        return ours + k.concat([part(theirs, 1, 0, 2 * n), zeros if linear else part(theirs, 1, 2 * n, n)], 1), step
 
     _run(scope, node, layer, step_of)
 
@@ -233,16 +287,16 @@ def lower_rnn(scope: Scope, node: Node) -> None:
     layer, cut = _layer(scope, node, 1, ("Tanh",)), scope.cut
     n = layer.hidden
 
-    def step_of(d: int) -> tuple[Tensor, Step]:
-        (f,) = layer.activations[d]
-        matrix = cut.store(cut.settle(k.transpose(one(layer.recurrent, d), (1, 0))))
-        bias = one(layer.bias, d)
+    def step_of(which: Sequence[int]) -> tuple[Tensor, Step]:
+        (f,) = layer.activations[which[0]]
+        matrix = turned(cut, some(layer.recurrent, which))
+        bias = some(layer.bias, which)
 
         def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
             product = cut.store(cut.settle(k.dot(states[0], matrix) + gates))
             return (f(layer.bounded(product)),)
 
-        return part(bias, 0, 0, n) + part(bias, 0, n, n), step
+        return part(bias, 1, 0, n) + part(bias, 1, n, n), step
 
     _run(scope, node, layer, step_of)
 
