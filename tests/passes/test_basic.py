@@ -393,3 +393,62 @@ def test_names_inside_a_function_may_be_those_of_a_call():
         for c in (True, False):
             expected = twisted(twisted(np.maximum(x, 0), c), c)
             np.testing.assert_allclose(session.run(None, {"x": x, "b": np.array(c)})[0], expected, rtol=1e-6)
+
+
+def scattered(box: list[tuple[int, int]], data: list[object], **attributes: object) -> onnx.ModelProto:
+    """`data[box] = rows` as exporters write it; a box has where it begins and how many rows there are, for the first axes."""
+    nodes: list[tuple[object, ...]] = []
+    constants: dict[str, np.ndarray] = {"last": np.array([-1]), "whole": np.array([count for _, count in box])}
+    for i, (begin, count) in enumerate(box):
+        constants[f"r{i}"] = np.arange(begin, begin + count).reshape(-1, *[1] * (len(box) - 1 - i))
+        nodes += [("Expand", f"r{i} whole", f"e{i}"), ("Unsqueeze", f"e{i} last", f"u{i}")]
+    parts = [f"u{i}" for i in range(len(box))]
+    nodes += [("Concat", parts, "at", {"axis": -1}), ("ScatterND", "x at rows", "y", attributes)]
+    rows = [count for _, count in box] + data[len(box) :]
+    return build(nodes, {"x": data, "rows": rows}, ["y"], constants)
+
+
+@pytest.mark.parametrize(
+    ("box", "data", "kinds"),
+    [
+        ([(0, 3), (0, 4)], [3, 4], {"Identity": 1}),
+        ([(0, 3), (0, 4)], [3, 4, "n"], {"Identity": 1}),
+        ([(0, 3), (1, 4)], [3, 6, "n"], {"Slice": 2, "Concat": 1}),
+        ([(2, 3), (0, 1), (1, 4)], [5, 1, 5], {"Slice": 3, "Concat": 2}),
+        ([(1, 3), (2, 1)], [5, 7], {"Slice": 5, "Concat": 2}),
+    ],
+)
+def test_rows_scattered_over_a_box_lie_beside_what_stays(
+    box: list[tuple[int, int]], data: list[object], kinds: dict[str, int]
+) -> None:
+    result = optimized(scattered(box, data), BASIC, sizes={"n": 2})
+    assert fired(result)["assign_slice"] == 1
+    assert counts(result.graph) == kinds
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(scattered([(0, 3)], [3, 2], reduction="add"), id="sums"),
+        pytest.param(
+            build(
+                [("ScatterND", "x at rows", "y")],
+                {"x": [4, 2], "rows": [2, 2]},
+                ["y"],
+                {"at": np.array([[3], [1]])},
+            ),
+            id="another order",
+        ),
+        pytest.param(
+            build(
+                [("Unsqueeze", "r last", "u"), ("Concat", "u u", "at", {"axis": -1}), ("ScatterND", "x at rows", "y")],
+                {"x": [3, 3], "rows": [3]},
+                ["y"],
+                {"r": np.arange(3), "last": np.array([-1])},
+            ),
+            id="a diagonal",
+        ),
+    ],
+)
+def test_rows_scattered_otherwise_stay(model: onnx.ModelProto) -> None:
+    assert counts(optimized(model, BASIC).graph)["ScatterND"] == 1

@@ -149,3 +149,12 @@ def test_few_filters_of_narrow_images_stay_with_the_product() -> None:
     assert not few_filters.takes((3, 64, 3, 3), 3, 16)  # groups
     assert not few_filters.takes((8, 64, 3, 3), 1, 16)  # Winograd multiplies less
     assert not few_filters.takes((3, 64, 1, 1), 1, 16)  # too few products to pay for adding up lanes
+
+
+def test_sizes_that_are_guessed_need_not_fit_together() -> None:
+    """Which schedule is the fastest is asked with usual sizes for those that are not known: here 112 and 224 would be added."""
+    text = """g (float[n, 16, h, w] x, float[n, 16, p, q] z) => (float[n, 16, a, b] y) {
+        m = AveragePool <kernel_shape = [2, 2], strides = [2, 2]> (x)  s = Add(m, z)
+        y = Conv <pads = [1, 1, 1, 1]> (s, f) }"""
+    feeds = {"x": normal(1, 16, 12, 16), "z": normal(1, 16, 6, 8, seed=1)}
+    check(text, feeds, constants={"f": normal(16, 16, 3, 3) / 12}, rtol=2e-4)

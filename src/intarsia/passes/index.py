@@ -57,6 +57,49 @@ def _gather_whole_grid(m: Match) -> Patch | None:
     return patch.result(patch.op("Reshape", [node.inputs[0], patch.ints(*target)]), node.outputs[0])
 
 
+def _assigned_slice(m: Match) -> Patch | None:
+    """Rows that are scattered over a box of the data: the data's parts before and behind it, and the rows, side by side."""
+    rewriter, node = m.rewriter, m.root
+    data, rows = rewriter.shape(node.inputs[0]), rewriter.shape(node.inputs[2])
+    forms = grid_of(rewriter, node)
+    if data is None or rows is None or forms is None or node.attributes.get("reduction", "none") != "none":
+        return None
+    if len(rows) != len(data) or len(forms) > len(data):
+        return None
+    cuts: list[tuple[int, int, int, int]] = []  # axis, where the box begins and ends, size
+    for axis, (size, count) in enumerate(zip(data, rows, strict=True)):
+        form = forms[axis] if axis < len(forms) else None
+        if form is not None:
+            unit = [0] * len(forms)
+            unit[axis] = 1
+            along = list(form.coefficients)
+            if count == 1:
+                along[axis : axis + 1] = unit[axis : axis + 1]
+            if along != unit or not isinstance(form.offset, int) or form.offset < 0:
+                return None
+        begin = form.offset if form is not None else 0
+        assert isinstance(begin, int)
+        if begin == 0 and size == count:
+            continue
+        if not isinstance(size, int) or not isinstance(count, int) or begin + count > size or not count:
+            return None
+        cuts.append((axis, begin, begin + count, size))
+    patch, source = m.patch(), node.inputs[0]
+    around = []  # of each cut: what lies before and behind the box
+    for axis, begin, end, size in cuts:
+        sides = [(0, begin), (end, size)]
+        around.append([_part(patch, source, axis, *side) if side[0] < side[1] else "" for side in sides])
+        source = _part(patch, source, axis, begin, end) if (axis, begin, end, size) != cuts[-1] else source
+    made = node.inputs[2]
+    for (axis, *_), (before, behind) in zip(cuts[::-1], around[::-1], strict=True):
+        made = patch.op("Concat", [n for n in (before, made, behind) if n], axis=axis)
+    return patch.result(made, node.outputs[0])
+
+
+def _part(patch: Patch, name: str, axis: int, begin: int, end: int) -> str:
+    return patch.op("Slice", [name, patch.ints(begin), patch.ints(end), patch.ints(axis)])
+
+
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
@@ -64,5 +107,7 @@ RULES = RuleSet(
         Rule("remove_neutral_mask", op("And|Or"), _neutral_operand, shared=True),
         # x[i, j] over all i, j = x
         Rule("gather_whole_grid", op("GatherND"), _gather_whole_grid, shared=True),
+        # ScatterND over a box = Concat(data before, rows, data behind)
+        Rule("assign_slice", op("ScatterND"), _assigned_slice, shared=True),
     ),
 )

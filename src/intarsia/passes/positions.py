@@ -348,15 +348,15 @@ def _gather_nd(rewriter: Rewriter, node: Node, shape: Shape, depth: int) -> Posi
 
 
 def grid_of(rewriter: Rewriter, node: Node, depth: int = 0) -> list[Linear] | None:
-    """The index of each data axis of a GatherND, without the trailing axis of the index tensor."""
+    """The index of each data axis of a GatherND or ScatterND, without the trailing axis of the index tensor."""
     concat = rewriter.producer_of(node.inputs[1], "Concat")
-    rank = rewriter.rank(node.inputs[1])
-    if (
-        node.attributes.get("batch_dims", 0)
-        or concat is None
-        or rank is None
-        or concat.attributes["axis"] not in (-1, rank - 1)
-    ):
+    rank, array = rewriter.rank(node.inputs[1]), rewriter.array(node.inputs[1])
+    if node.attributes.get("batch_dims", 0):
+        return None
+    if array is not None and array.ndim:
+        found = [_of_array(array[..., i]) for i in range(array.shape[-1])]
+        return [form for form in found if form is not None] if None not in found else None
+    if concat is None or rank is None or concat.attributes["axis"] not in (-1, rank - 1):
         return None
     forms = []
     for name in concat.inputs:

@@ -233,7 +233,10 @@ class Convolution(Windowed):
         def usual(size: Dim) -> int:
             if isinstance(size, int):
                 return size
-            return size.evaluate({name: 1 if name in many else _USUAL_PIXELS for name in size.symbols})
+            try:
+                return size.evaluate({name: 1 if name in many else _USUAL_PIXELS for name in size.symbols})
+            except (ValueError, ZeroDivisionError):  # these do not fit together
+                return _USUAL_PIXELS
 
         return winograd.prefers_winograd(self.geometry(kernel).at(usual), target.vector_bytes // 4)
 
