@@ -17,6 +17,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 from intarsia.codegen.engine import KernelText, get_engine
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
+from intarsia.codegen.tables import Table
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -43,10 +44,10 @@ def address(text: KernelText) -> int:
     return get_engine(host()).load([text])[text.symbol]
 
 
-def run(text: KernelText, args: Sequence[int], nthreads: int = 1) -> None:
+def run(text: KernelText, args: Sequence[int | Table], nthreads: int = 1) -> None:
     """Call the kernel for every thread in turn: their shares must not depend on each other."""
     call = _SIGNATURE(get_engine(host()).load([text])[text.symbol])
-    block = np.array(args, np.int64)
+    block = np.array([a.array.ctypes.data if isinstance(a, Table) else a for a in args], np.int64)
     for tid in reversed(range(nthreads)):
         call(block.ctypes.data, tid, nthreads)
 

@@ -77,7 +77,7 @@ def convolve(
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
     claims = np.zeros(1, np.int64)
     args = copied.window_args(
-        spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables.ctypes.data,
+        spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables,
         scratch=scratch.ctypes.data, claims=claims.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
     )  # fmt: skip
     t.run(copied.window_text(spec, t.host()), args, nthreads)

@@ -29,11 +29,9 @@ def product(
 ) -> None:
     """C = epilogue(A B), A packed where it has rows enough."""
     tile, (m, k), n = spec.tile or tile_of(spec.dtype, t.host()), a.shape, b.shape[1]
-    rows_of_a = packed_a(a, tile, nthreads) if gemm_tiles.packs(m, tile) else a
-    many, narrow = gemm_tiles.packs(m, tile), pack.in_16_bits(b, spec.stored) if spec.stored is not None else b
-    micro = t.address(
-        tiled_micro_text(spec.dtype, t.host(), tile) if many else micro_text(spec.dtype, t.host(), tile, spec.stored)
-    )
+    packed = packed_a(a, tile, nthreads).ctypes if gemm_tiles.packs(m, tile) else None
+    narrow = pack.in_16_bits(b, spec.stored) if spec.stored is not None else b
+    texts = micro_text(spec.dtype, t.host(), tile, spec.stored), tiled_micro_text(spec.dtype, t.host(), tile)
     assert narrow is not None
     panels = pack.pack_matrix(narrow, tile)
     nbytes = gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)
@@ -42,9 +40,11 @@ def product(
     claims = np.zeros(1, np.int64)
     for part in gemm_tiles.parts(k, tile):
         args = gemm_tiles.tiled_args(
-            spec, t.host(), micro=micro, a=rows_of_a.ctypes.data, b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
-            taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data,
-            claims=claims.ctypes.data, threads=nthreads, operands=operands,
+            spec, t.host(), micro=(t.address(texts[0]), t.address(texts[1])),
+            a=(0 if packed is not None else a.ctypes.data, packed.data if packed is not None else 0),
+            b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k, taps=t.ZERO_TAP.ctypes.data, part=part,
+            scratch=scratch.ctypes.data, partial=sums.ctypes.data, claims=claims.ctypes.data, threads=nthreads,
+            operands=operands,
         )  # fmt: skip
         t.run(gemm_tiles.tiled_text(spec, t.host()), args, nthreads)
         assert claims[0] == 0

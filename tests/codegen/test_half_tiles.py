@@ -40,9 +40,9 @@ def product(
     claims, micro = np.zeros(1, np.int64), t.address(half_tiles.half_micro_text(tile, t.host()))
     for part in gemm_tiles.parts(k, half_tiles.sums_tile(tile)):
         args = gemm_tiles.tiled_args(
-            spec, t.host(), micro=micro, a=packed.ctypes.data, b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k, taps=0,
-            scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data, claims=claims.ctypes.data, threads=nthreads,
-            operands=operands,
+            spec, t.host(), micro=(micro, micro), a=(0, packed.ctypes.data), b=panels.ctypes.data, c=c.ctypes.data,
+            m=m, n=n, k=k, taps=0, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data,
+            claims=claims.ctypes.data, threads=nthreads, operands=operands,
         )  # fmt: skip
         t.run(half_tiles.half_text(spec, t.host()), args, nthreads)
         assert claims[0] == 0

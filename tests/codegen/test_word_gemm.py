@@ -49,9 +49,9 @@ def product(
     claims, micro = np.zeros(1, np.int64), t.address(word_micro_text(source, tile, unit, t.host()))
     for part in gemm_tiles.parts(k, tile, unit):
         args = gemm_tiles.tiled_args(
-            spec, t.host(), micro=micro, a=packed.ctypes.data, b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k, taps=0,
-            scratch=scratch.ctypes.data, part=part, partial=between.ctypes.data, claims=claims.ctypes.data, threads=nthreads,
-            operands=operands,
+            spec, t.host(), micro=(micro, micro), a=(0, packed.ctypes.data), b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n,
+            k=k, taps=0, scratch=scratch.ctypes.data, part=part, partial=between.ctypes.data, claims=claims.ctypes.data,
+            threads=nthreads, operands=operands,
         )  # fmt: skip
         t.run(word_text(spec, t.host()), args, nthreads)
         assert claims[0] == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,9 +14,13 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia import InferenceSession, SessionOptions
+from intarsia.codegen.tables import Table
 from intarsia.errors import InvalidArgument
+from intarsia.graph.dims import symbol
+from intarsia.graph.trace import MOST_WAYS
 from intarsia.plan.frame import Frame
 from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.plan.step import Argument, Sizes, Step
 from intarsia.providers.cpu.program import CpuProgram
 
 LOOP = """g (float[n, 4] x) => (float[n, 4] y) {
@@ -94,7 +100,8 @@ def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[in
     """What a state has, with addresses of its own memory as offsets, those of the arena as 0."""
     state = State(bound)
     start = state.args.ctypes.data
-    args = state.args[: state._own_words].copy()
+    count = len(state.args) if bound._found is None else bound._found.frame.outline.count
+    args = state.args[:count].copy()
     args[state._leased] = 0
     low, high = state.status.ctypes.data, state.status.ctypes.data + state.status.nbytes
     args = np.where((args >= low) & (args < high), args - low, args)
@@ -108,7 +115,7 @@ def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[in
 
 def test_words_are_those_of_an_exact_binding() -> None:
     compared = 0
-    for name in ("products", "rows", "steps", "dense"):
+    for name in ("products", "rows", "steps", "dense", "loop"):
         found, native = run_segments(name)
         for segment in native:
             frame = Frame(segment, 2, {"n": 3, "m": 5})
@@ -129,19 +136,92 @@ def test_words_are_those_of_an_exact_binding() -> None:
     assert compared >= 15
 
 
-def test_tables_of_other_sizes_are_kept() -> None:
-    """What a step takes by the address of a table lives as long as what is bound to it."""
+def test_tables_lie_among_the_words() -> None:
+    """Those that the tape writes: they move with the words, and have room for more."""
     found, (segment,) = run_segments("waves")
     frame = Frame(segment, 2, {"n": 2, "m": 40})
-    rebound = frame.bind({"n": 2, "m": 64})
-    assert rebound is not None
-    assert {a.ctypes.data for a in rebound.kept} <= set(rebound.words.tolist())
-    assert rebound.kept
-    many = frame.bind_many({"n": np.array([2, 2], object), "m": np.array([64, 80], object)}, 2)
-    assert many is not None
-    assert {a.ctypes.data for a in many.kept} <= set(many.words.reshape(-1).tolist())
-    assert len(many.kept) > len(rebound.kept)
+    for m in (64, 3, 900, 40):
+        rebound = frame.bind({"n": 2, "m": m})
+        assert rebound is not None
+        assert rebound.used > frame.outline.count
+        assert not rebound.kept
+        bound = BoundSegment.of(segment, rebound, {"n": 2, "m": m})
+        state, exact = State(bound), State(segment.bind_exactly({"n": 2, "m": m}, 2))
+        low = state.args.ctypes.data
+        (place,) = [int(w) for w in state.args[: frame.outline.count] if low <= w < low + state.args.nbytes]
+        tables = [a.array for args in segment.bind_exactly({"n": 2, "m": m}, 2).arguments for a in args if type(a) is Table]
+        at = (place - low) // 8
+        np.testing.assert_array_equal(state.args[at : rebound.used], tables[0])
+        assert len(exact.args) == frame.outline.count
     assert found
+
+
+def test_tables_that_python_makes_are_kept() -> None:
+    """What a step takes by the address of a table lives as long as what is bound to it."""
+    text = "g (float[2, n, 1] x) => (float[2, n, 2] y) { y = DFT<axis=1>(x) }"
+    found = session(text)
+    results = []
+    for n in (6, 10, 14, 30, 10):
+        x = np.random.default_rng(n).standard_normal((2, n, 1)).astype("f4")
+        results.append((found.run(None, {"x": x})[0], np.fft.fft(x[..., 0])))
+        gc.collect()
+    for ours, expected in results:
+        np.testing.assert_allclose(ours[..., 0] + 1j * ours[..., 1], expected, atol=1e-4)
+
+
+def test_ways_that_are_too_many_are_asked_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function whose numbers follow from a size in no other way than by the size itself."""
+    (found, (segment,)) = run_segments("rows")
+    step = next(s for s in segment.steps if isinstance(s, Step))
+    plain = step.arguments
+
+    def arguments(size: Sizes, threads: int) -> Sequence[Argument]:
+        given = plain(size, threads)
+        return [*given[:-1], given[-1] + 0 * len(range(size(symbol("n"))))]  # type: ignore[operator]
+
+    monkeypatch.setattr(step, "arguments", arguments)
+    frame = Frame(segment, 2, {"n": 3, "m": 5})
+    for n in range(3, 2 * MOST_WAYS):
+        rebound = frame.bind({"n": n, "m": 5})
+        assert rebound is not None
+        exact = segment.bind_exactly({"n": n, "m": 5}, 2)
+        assert words(BoundSegment.of(segment, rebound, {"n": n, "m": 5})) == words(exact)
+    assert [a.section.ways for a in frame._asked] == [MOST_WAYS]
+    assert found
+
+
+def test_the_number_of_layouts_and_states_does_not_grow() -> None:
+    found, (segment,) = run_segments("products")
+    rng = np.random.default_rng(0)
+    for n in rng.permutation(np.arange(2, 200)):
+        found.run(None, feed("products", int(n), 7))
+    (frame,) = segment._frames[2]
+    assert all(len(layouts) <= 4 for layouts in frame._layouts.values())
+    assert len(frame._plain.states) == 1
+    rows = len(frame.outline.tape.code)
+    for n in rng.permutation(np.arange(2, 200)):
+        found.run(None, feed("products", int(n), 8))
+    assert len(frame.outline.tape.code) == rows
+
+
+def test_threads_that_bind_at_the_same_time() -> None:
+    found = session(MODELS["pictures"])
+    sizes = [(2, int(m)) for m in np.random.default_rng(1).permutation(np.arange(3, 60))]
+    expected = {m: session(MODELS["pictures"], 1).run(None, feed("pictures", n, m))[0] for n, m in sizes[:8]}
+    wrong: list[int] = []
+
+    def work(first: int) -> None:
+        for n, m in sizes[first::3]:
+            y = found.run(None, feed("pictures", n, m))[0]
+            if m in expected and not np.allclose(y, expected[m], atol=1e-5):
+                wrong.append(m)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> None:

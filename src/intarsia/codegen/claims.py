@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from intarsia.codegen.body import Body, Value
+from intarsia.graph import trace
 
 FIELDS = ("claims", "tail", "piece")
 _PIECE_PRODUCTS = 1_200_000  # multiply-adds of a piece: some 20 microseconds
@@ -37,12 +38,12 @@ def tail(units: int, products: int, threads: int, rows: tuple[int, ...] = (), le
     claimed = units * 3 // 8
     if threads == 1 or not claimed or units * products > _MOST_PRODUCTS:
         return 0, 1
-    wanted = min(_PIECE_PRODUCTS / max(1, products), claimed / (_PIECES * threads))
-    piece = max(least, round(wanted), -(-_LEAST_PRODUCTS // max(1, products)))
+    wanted = trace.least(_PIECE_PRODUCTS / trace.most(1, products), claimed / (_PIECES * threads))
+    piece = trace.most(least, round(wanted), -(-_LEAST_PRODUCTS // trace.most(1, products)))
     for row in rows:
-        if row <= max(2 * piece, _SMALL_ROW):
-            piece = row * max(1, round(piece / row))
-    count = min(_MOST_PIECES, claimed // (threads * piece))
+        if row <= trace.most(2 * piece, _SMALL_ROW):
+            piece = row * trace.most(1, round(piece / row))
+    count = trace.least(_MOST_PIECES, claimed // (threads * piece))
     return (count * threads * piece, piece) if count > 1 else (0, 1)
 
 

@@ -27,8 +27,10 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import GemmSpec, Operand, factor_nbytes, general_args
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.pack import pack_matrix, packed_nbytes
+from intarsia.codegen.tables import Spread, Table
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.graph.trace import most
 
 
 @dataclass(frozen=True)
@@ -130,25 +132,24 @@ def _long_rows(shape: ConvShape, groups: int) -> bool:
     return groups == 1 and shape.dilations[-1] == 1
 
 
-def displacements(
-    shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None, parts: int = 1
-) -> np.ndarray:
+def displacements(shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None, parts: int = 1) -> Table:
     """The taps: int64 bytes from a window's first pixel to every row of it that is summed as one, in the weights' order.
 
-    The array must live as long as arguments that point to it. Sums of products of bytes (`dtype` INT32) may have weights in
-    several `parts` that are added, and want the length of a row's last group behind the taps.
+    Sums of products of bytes (`dtype` INT32) may have weights in several `parts` that are added, and want the length of a row's
+    last group behind the taps.
     """
     s = shape.as_3d()
     tile, size = tile_of(dtype, target), factor_nbytes(dtype)
     groups = s.group // merged_groups(s.filters, s.group, tile)
     pixel = x_pixel_nbytes or s.channels * size
     _, height, width = s.padded
-    kd, kh, kw = (np.arange(k) * d for k, d in zip(s.kernel, s.dilations, strict=True))
     whole = _long_rows(s, groups) and pixel == s.channels * size
-    depth = s.channels // groups * (len(kw) if whole else 1)
-    taps = (kd[:, None, None] * height + kh[:, None]) * width + (kw[:1] if whole else kw)
-    found = np.tile(taps.reshape(-1) * pixel, parts)
-    return np.ascontiguousarray([*found, last_group(depth)] if dtype is SUMS else found, np.int64)
+    kd, kh, kw = s.kernel
+    along = (1 if whole else kw, s.dilations[2] * pixel)
+    line = width * pixel
+    taps = Spread(0, ((parts, 0), (kd, s.dilations[0] * height * line), (kh, s.dilations[1] * line), along))
+    behind = last_group(s.channels // groups * (kw if whole else 1)) if dtype is SUMS else 0
+    return Table((taps, Spread(behind, ())) if dtype is SUMS else (taps,))
 
 
 def conv_args(
@@ -160,7 +161,7 @@ def conv_args(
     x: int,
     weights: int,
     y: int,
-    taps: np.ndarray,
+    taps: Table,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
@@ -171,8 +172,8 @@ def conv_args(
     """The arguments of the product's kernel for a convolution.
 
     `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
-    result, `taps` is what `displacements` gave. `x_pixel_nbytes` and `y_pixel_nbytes` are the bytes between pixels where
-    input or output are slices of channels of wider images; `parts` is what `displacements`
+    result, `taps` is what `displacements` gave, which stands for its address. `x_pixel_nbytes` and `y_pixel_nbytes` are the
+    bytes between pixels where input or output are slices of channels of wider images; `parts` is what `displacements`
     was given; `claims` and `threads`: see `gemm.general_args`. For `operands` see `conv_operand`.
     """
     s = shape.as_3d()
@@ -185,12 +186,12 @@ def conv_args(
     y_pixel = y_pixel_nbytes or s.filters * out_size
     planes, height, width = s.padded
     out_planes, out_height, out_width = s.output
-    ntaps = len(taps) - (spec.dtype is SUMS)
+    ntaps = taps.length - (spec.dtype is SUMS)
     row = depth * math.prod(s.kernel) * parts // ntaps
     packed = byte_packed_nbytes(row, each, tile) * ntaps if spec.dtype is SUMS else packed_nbytes(row * ntaps, each, tile)
     packed = packed * spec.b_itemsize // tile.itemsize
     call = functools.partial(
-        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps.ctypes.data,
+        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,  # type: ignore[arg-type]
         ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
         threads=threads,
     )  # fmt: skip
@@ -208,7 +209,7 @@ def conv_args(
         a_outer, c_outer = (x_line * s.strides[1], x_plane * s.strides[0]), (y_line, y_plane)
     return call(
         lda=x_pixel * s.strides[2], m=out_width, lines=out_height, images=images, batch=(batch, groups), a_outer=a_outer,
-        c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // max(1, batch),
+        c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // most(1, batch),
     )  # fmt: skip
 
 

@@ -31,8 +31,10 @@ from intarsia.codegen.gemm import GemmSpec, Operand
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.stepped import STEPS
+from intarsia.codegen.tables import Inside, Part, Spread, Table
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.graph.trace import cached, least, most
 
 _CHUNK_NBYTES = 3 << 18  # of a thread's copy
 _SEGMENT = 112  # pixels of a segment of a line, at most
@@ -41,8 +43,8 @@ _FIELDS = (
     "micro x lda b near c ldc m n taps panel_nbytes group_nbytes tiles rows extra chunks lines panels groups planes scratch "
     "scratch_nbytes chunk_lines out_lines batch line_c line_width plane_c image_c advance extent line_step pad_line "
     "line_count line_x line_pixels pad_pixel width pixel_step copied x_pixel image_x channels block_nbytes plane_nbytes "
-    "kernel_planes plane_step pad_plane plane_dilation plane_count plane_x across_step fill "
-    "blocks blocks_at planes_at lines_at across_at"
+    "kernel_planes plane_step pad_plane plane_dilation plane_count plane_x fill blocks blocks_at planes_at lines_at "
+    "kernel_width dilation stride"
 ).split() + list(claiming.FIELDS)
 _BLOCK_FIELDS = ("tap", "taps", "plane", "line", "lines", "line_taps", "pixel_taps")
 
@@ -80,7 +82,7 @@ class _Plan:
     nbytes: int
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
     tile = check(spec)
     s = shape.as_3d()
@@ -97,61 +99,64 @@ def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
     extent = (height - 1) * s.dilations[1] + 1
     line_nbytes = copied * LINE * blocks * depth
     # Lines that chunks share are copied for each: at least as many are computed at once.
-    most = max(1, (_CHUNK_NBYTES // max(1, line_nbytes) - extent) // advance + 1, (extent - 1) // advance)
-    chunks = -(-lines // most)
+    held = most(1, (_CHUNK_NBYTES // most(1, line_nbytes) - extent) // advance + 1, (extent - 1) // advance)
+    chunks = -(-lines // held)
     copies = s.batch * out_planes * s.group
     x_numbers, y_numbers = s.batch * math.prod(s.spatial) * s.channels, s.batch * math.prod(s.output) * s.filters
     if x_numbers + y_numbers > math.prod(s.kernel) * s.channels // s.group * s.filters and copies % threads:
-        chunks = min(lines, -(-chunks // threads) * threads)
-    chunk = -(-lines // max(1, chunks))
+        chunks = least(lines, -(-chunks // threads) * threads)
+    chunk = -(-lines // most(1, chunks))
     plane = ((chunk - 1) * advance + extent) * copied * LINE
     return _Plan(flat, lines, pixels, chunk, copied, plane, plane * depth, plane * depth * blocks)
 
 
 @dataclass(frozen=True)
 class _Tables:
-    """`array` (int64) has the taps, the blocks (`_BLOCK_FIELDS`), and what of the kernel is inside: [first, last) for every
-    plane and line of the output and every tile of a line (of all lines where these are segments); with each one's place."""
+    """`table` has the taps, the blocks (`_BLOCK_FIELDS`), and what of the kernel is inside: [first, last) for every plane and
+    line of the output; with each one's place."""
 
-    array: np.ndarray
+    table: Table
     blocks: int
-    places: tuple[int, int, int, int]
+    places: tuple[int, int, int]
     fill: bool  # a block has parts outside the image multiplied
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
     plan, s, tile = _plan(spec, shape, threads), shape.as_3d(), check(spec)
     each, padded = LINE // tile.itemsize, padded_channels(s.channels // s.group)
     blocks, fill = _blocks(s.kernel, padded, each)
-    parts = [_taps(plan, s, padded, each, tile.itemsize), blocks.reshape(-1)]
-    parts.append(_inside_each(s.output[0], 0, s))
-    parts.append(np.tile(_WHOLE, plan.lines) if plan.flat else _inside_each(plan.lines, 1, s))
-    count = max(1, -(-plan.width // tile.rows))
-    even, extra = divmod(plan.width, count)
-    along = np.arange(count)
-    first = along * even + np.minimum(along, extra)
-    if plan.flat:
-        first = (np.arange(plan.lines)[:, None] * plan.width + first).reshape(-1)
-        along = np.tile(along, plan.lines)
-    last = first + even - (along >= extra)
-    parts.append(_inside(first * s.strides[2], last * s.strides[2], 2, s).reshape(-1))
-    ends = itertools.accumulate(8 * part.size for part in parts)
-    return _Tables(np.concatenate(parts), len(blocks), tuple(itertools.islice(ends, 4)), fill)  # type: ignore[arg-type]
+    planes, down = _inside_each(s.output[0], 0, s), _whole(plan.lines) if plan.flat else _inside_each(plan.lines, 1, s)
+    taps = _taps(plan, s, padded, each, tile.itemsize)
+    table = Table((*taps, blocks.reshape(-1), planes, down))
+    return _Tables(table, len(blocks), tuple(table.places()[len(taps) :]), fill)  # type: ignore[arg-type]
 
 
-def _taps(plan: _Plan, s: ConvShape, padded: int, each: int, itemsize: int) -> np.ndarray:
+def _taps(plan: _Plan, s: ConvShape, padded: int, each: int, itemsize: int) -> tuple[Part, ...]:
     """Where the taps of a pixel lie, in bytes: [block of channels][depth][height][width][steps]; then a 0."""
-    ys, xs = (np.arange(k) * d for k, d in zip(s.kernel[1:], s.dilations[1:], strict=True))
-    pixels = np.arange(s.kernel[0])[:, None, None] * plan.plane_nbytes + (ys[:, None] * plan.copied + xs) * LINE
     whole, rest = divmod(padded, each)
-    steps = np.arange(0, each, STEPS) * itemsize
-    made = np.arange(whole)[:, None, None] * plan.block_nbytes + pixels.reshape(-1, 1) + steps
-    last = whole * plan.block_nbytes + pixels.reshape(-1, 1) + steps[: -(-rest // STEPS)]
-    return np.concatenate([made.reshape(-1), last.reshape(-1), _NOTHING])
+    step = STEPS * itemsize
+    down, across = s.dilations[1] * plan.copied * LINE, s.dilations[2] * LINE
+    (depth, height, width), plane = s.kernel, plan.plane_nbytes
+    made: list[Part] = [_NOTHING]
+    if rest:
+        last = -(-rest // STEPS)
+        made.insert(0, _tap_spread(whole * plan.block_nbytes, (depth, plane), (height, down), (width, across), (last, step)))
+    steps = each // STEPS
+    if depth == 1 or whole == 1:
+        outer = (whole, plan.block_nbytes) if depth == 1 else (depth, plane)
+        return (_tap_spread(0, outer, (height, down), (width, across), (steps, step)), *made)
+    blocks = [
+        _tap_spread(block * plan.block_nbytes, (depth, plane), (height, down), (width, across), (steps, step))
+        for block in range(whole)
+    ]
+    return (*blocks, *made)
 
 
-_WHOLE = np.array([0, 1], np.int64)
+def _tap_spread(start: int, *axes: tuple[int, int]) -> Spread:
+    return Spread(start, axes)
+
+
 _NOTHING = np.zeros(1, np.int64)
 
 
@@ -165,21 +170,16 @@ def _blocks(kernel: tuple[int, ...], padded: int, each: int) -> tuple[np.ndarray
     return np.array(found, np.int64), any(not block[-1] for block in found)
 
 
-def _inside_each(count: int, axis: int, s: ConvShape) -> np.ndarray:
-    """`_inside` of every position of an axis."""
+def _whole(count: int) -> Spread:
+    """[0, 1) for all of `count` positions."""
+    return Spread(0, ((count, 0), (2, 1)))
+
+
+def _inside_each(count: int, axis: int, s: ConvShape) -> Part:
+    """Which positions [low, high) of the kernel every position of an axis sees inside the image."""
     if s.kernel[axis] == 1 and s.pads[axis] == 0 and (count - 1) * s.strides[axis] < s.spatial[axis]:
-        return np.tile(_WHOLE, count)
-    first = np.arange(count) * s.strides[axis]
-    return _inside(first, first, axis, s).reshape(-1)
-
-
-def _inside(first: np.ndarray, last: np.ndarray, axis: int, s: ConvShape) -> np.ndarray:
-    """Which positions [low, high) of the kernel some of the windows that begin at `first` to `last` see inside the image."""
-    kernel, dilation, pad = s.kernel[axis], s.dilations[axis], s.pads[axis]
-    found = np.empty((*first.shape, 2), np.int64)
-    low = np.minimum(np.maximum(-((last - pad) // dilation), 0), kernel, out=found[..., 0])
-    np.minimum(np.maximum(-((first - (pad + s.spatial[axis])) // dilation), low), kernel, out=found[..., 1])
-    return found
+        return _whole(count)
+    return Inside(count, s.strides[axis], s.pads[axis], s.spatial[axis], s.dilations[axis], s.kernel[axis])
 
 
 def multiplied_share(shape: ConvShape, rows: int = 6) -> float:
@@ -189,7 +189,9 @@ def multiplied_share(shape: ConvShape, rows: int = 6) -> float:
         count = -(-size // rows) if axis == 2 else size
         first = np.arange(count) * size // max(1, count)
         last = np.arange(1, count + 1) * size // max(1, count) - 1
-        low, high = _inside(first * s.strides[axis], last * s.strides[axis], axis, s).T
+        kernel, pad, stride = s.kernel[axis], s.pads[axis], s.strides[axis]
+        low = np.clip(-((last * stride - pad) // s.dilations[axis]), 0, kernel)
+        high = np.minimum(np.maximum(-((first * stride - pad - s.spatial[axis]) // s.dilations[axis]), low), kernel)
         share *= float((high - low).sum()) / max(1, len(first) * s.kernel[axis])
     return share
 
@@ -206,11 +208,11 @@ def _channel_blocks(kernel: tuple[int, ...], halves: int, tap: int) -> list[tupl
         return [(at, count, 0, 0, 1, count, 0) for at, count in cuts]
     if line_taps * height * depth <= 2 * BLOCK_TAPS and depth > 1:
         return [(tap, line_taps * height * depth, 0, 0, 1, line_taps * height * depth, 0)]
-    most = height if line_taps * height <= 2 * BLOCK_TAPS else max(1, round(BLOCK_TAPS / line_taps))
+    together = height if line_taps * height <= 2 * BLOCK_TAPS else max(1, round(BLOCK_TAPS / line_taps))
     made: list[tuple[int, ...]] = []
     for plane in range(depth):
-        for line in range(0, height, most):
-            lines = min(most, height - line)
+        for line in range(0, height, together):
+            lines = min(together, height - line)
             at = tap + (plane * height + line) * line_taps
             made.append((at, lines * line_taps, plane, line, lines, line_taps, halves))
     return made
@@ -227,14 +229,16 @@ def _joined(blocks: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     return [(part[0][0], n, 0, 0, 1, n, 0) for part, n in zip(parts, sizes, strict=True)]
 
 
-def window_tables(spec: GemmSpec, shape: ConvShape, threads: int) -> np.ndarray:
-    """The tables of `window_text`, int64; `threads` as `window_args` is given it."""
-    return _tables(spec, shape, threads).array
+def window_tables(spec: GemmSpec, shape: ConvShape, threads: int) -> Table:
+    """The tables of `window_text`; `threads` as `window_args` is given it."""
+    found: _Tables = _tables(spec, shape, threads)
+    return found.table
 
 
 def window_scratch_nbytes(spec: GemmSpec, shape: ConvShape, threads: int) -> int:
     """Bytes of scratch for every thread."""
-    return _plan(spec, shape, threads).nbytes
+    plan: _Plan = _plan(spec, shape, threads)
+    return plan.nbytes
 
 
 def window_args(
@@ -245,7 +249,7 @@ def window_args(
     x: int,
     weights: int,
     y: int,
-    tables: int,
+    tables: Table,
     scratch: int,
     claims: int = 0,
     operands: Sequence[Operand] = (),
@@ -261,7 +265,7 @@ def window_args(
     each, channels, flat = s.filters // s.group, s.channels // s.group, plan.flat
     tall, wide = s.kernel[1] > 1, s.kernel[2] > 1
     steps = padded_channels(channels) * math.prod(s.kernel)
-    tiles, panels = max(1, -(-plan.width // tile.rows)), -(-each // tile.width)
+    tiles, panels = most(1, -(-plan.width // tile.rows)), -(-each // tile.width)
     even = plan.width // tiles
     chunks = -(-plan.lines // plan.chunk) if plan.width else 0
     lda = LINE * (s.strides[2] if wide else 1)
@@ -279,8 +283,9 @@ def window_args(
         (s.kernel[1] - 1) * s.dilations[1] + 1, 1 if tall or flat else s.strides[1], 0 if flat else s.pads[1],
         plan.lines if flat else in_height, 0 if flat else x_line, plan.width * s.strides[2] if flat else 0, s.pads[2], in_width,
         1 if wide else s.strides[2], plan.copied, x_pixel, x_plane * in_planes, channels, plan.block_nbytes, plan.plane_nbytes,
-        s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, tiles if flat else 0, int(found.fill),
-        found.blocks, *found.places, claims, *claiming.tail(copies * panels * each_copy, products, threads, whole),
+        s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, int(found.fill), found.blocks, *found.places,
+        s.kernel[2], s.dilations[2], s.strides[2], claims,
+        *claiming.tail(copies * panels * each_copy, products, threads, whole),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -297,7 +302,7 @@ def window_operand(spec: GemmSpec, kind: str, dtype: DType, address: int, shape:
     out_planes, out_height, out_width = s.output
     pixel = s.filters * itemsize(dtype)
     plane = pixel * out_width * out_height
-    return Operand(address, pixel, pixel * min(plan.width, out_width), plane, plane * out_planes)
+    return Operand(address, pixel, pixel * least(plan.width, out_width), plane, plane * out_planes)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -452,9 +457,9 @@ class _Windows(Rows):
         body, v = self.body, self.v
         line, along = body.div(tile, v["tiles"]), body.rem(tile, v["tiles"])
         row = body.add(body.mul(along, v["rows"]), body.min(along, v["extra"]))
-        rows = body.add(v["rows"], body.select(body.less(along, v["extra"]), 1, 0))
+        wanted = body.add(v["rows"], body.select(body.less(along, v["extra"]), 1, 0))
         number = body.add(self.line0, line)
-        rows = body.min(rows, body.sub(body.sub(v["out_lines"], body.mul(number, v["line_width"])), row))
+        rows = body.min(wanted, body.sub(body.sub(v["out_lines"], body.mul(number, v["line_width"])), row))
         pitch = body.mul(body.mul(v["copied"], v["advance"]), LINE)
         a = body.at(self.scratch, body.mul(line, pitch), body.mul(row, v["lda"]))
         with body.when(body.less(0, rows)):
@@ -463,10 +468,25 @@ class _Windows(Rows):
             places = self._places([(row, 1), (number, 2), (self.plane, 3), (self.image, 4)])
             with body.when(block.is_last):
                 self._fetch(c, places, rows)
-            across = self._span("across_at", body.add(body.mul(number, v["across_step"]), along))
+            first = body.add(body.mul(number, v["line_width"]), row)
+            across = self._across(first, body.add(first, body.sub(wanted, 1)))
             self._inside(a, rows, block, self._span("lines_at", number), across)
             with body.when(block.is_last):
                 self._finish(c, places, rows)
+
+    def _across(self, first: Value, last: Value) -> tuple[Value, Value]:
+        """The kernel's columns [low, high) that some pixel of `first` to `last` sees inside the image."""
+        body, v = self.body, self.v
+        step, kernel = v["dilation"], v["kernel_width"]
+        before = body.sub(v["pad_pixel"], body.mul(last, v["stride"]))  # from the last pixel to the image's first column
+        behind = body.sub(body.add(v["pad_pixel"], v["width"]), body.mul(first, v["stride"]))
+        low, high = body.cell(0, "from"), body.cell(kernel, "to")
+        whole = body.less(body.mul(body.sub(kernel, 1), step), behind)
+        with body.when(body.b.or_(body.less(0, before), body.b.not_(whole))):
+            left, right = (body.div(body.add(body.max(n, 0), body.sub(step, 1)), step) for n in (before, behind))
+            low.set(body.min(left, kernel))
+            high.set(body.min(body.max(right, low.get()), kernel))
+        return low.get(), high.get()
 
     def _inside(
         self, a: Value, rows: Value, block: Block, lines: tuple[Value, Value], across: tuple[Value, Value]

@@ -30,6 +30,7 @@ from intarsia.codegen.pack import emit_widen
 from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
+from intarsia.graph.trace import least, most
 
 _PART_NBYTES = 5 << 10  # of a row of A: more is cut
 _TILE_PART_NBYTES = 12 << 10  # the same for tiles, to which sums in memory cost more than products do
@@ -39,7 +40,7 @@ _PIECE_PRODUCTS = 1_200_000  # multiply-adds of a piece: some 20 microseconds
 _MOST_PIECES = 12  # for each thread: the tail is not cut where a long step is computed in slices
 FIELDS = (
     "micro a lda b c ldc m n taps scratch scratch_nbytes tiles rows extra chunk panels panel_nbytes first k total block packed "
-    "partial claims tail piece"
+    "partial claims tail piece packed_micro packed_a"
 ).split()
 
 
@@ -81,8 +82,8 @@ def tiled_args(
     spec: GemmSpec,
     target: Target,
     *,
-    micro: int,
-    a: int,
+    micro: tuple[int, int],
+    a: tuple[int, int],
     b: int,
     c: int,
     m: int,
@@ -99,8 +100,8 @@ def tiled_args(
     """The kernel's arguments for dense C[M, N] = A[M, K] B[K, N].
 
     Args:
-        micro: the address of `tiled_micro_text` where A is packed (`packs(m, tile)`), else of `micro_text`.
-        a: the packed A, or its first row.
+        micro: the addresses of `micro_text`, and of `tiled_micro_text` for an A that is packed (`packs(m, tile)`).
+        a: A's first row, and where it is packed.
         taps: the address of one int64 0.
         scratch: that of `tiled_scratch_nbytes` bytes for every thread.
         part: first step and number of steps of this call; where A is not packed, the first call does all.
@@ -118,10 +119,10 @@ def tiled_args(
     if not packed:
         tiles, first, steps = (0 if first else tiles), 0, k
     args = [
-        micro, a, k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
-        m // max(1, tiles), m % max(1, tiles), _chunk(tiles, m, steps * size), panels, panel_nbytes, first, steps, k,
+        micro[0], a[0], k * size, b, c, n * out_size, m, n, taps, scratch, tiled_scratch_nbytes(spec, target, m, k), tiles,
+        m // most(1, tiles), m % most(1, tiles), _chunk(tiles, m, steps * size), panels, panel_nbytes, first, steps, k,
         block_steps(k, tile, spec.unit) if tiles > 1 or spec.halves or spec.unit else max(1, k), int(packed), partial, claims,
-        *_tail(tiles * panels, tile, steps / WORDS_IN_TIME[spec.unit], threads),
+        *_tail(tiles * panels, tile, steps / WORDS_IN_TIME[spec.unit], threads), micro[1], a[1],
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -133,7 +134,7 @@ def _tail(units: int, tile: Tile, steps: float, threads: int) -> tuple[int, int]
     piece = max(1, round(_PIECE_PRODUCTS / (tile.rows * tile.width * max(1, steps))))
     if threads == 1 or units < 8 * threads * piece:
         return 0, piece
-    return min(units * 3 // 8, _MOST_PIECES * threads * piece), piece
+    return least(units * 3 // 8, _MOST_PIECES * threads * piece), piece
 
 
 def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
@@ -141,13 +142,14 @@ def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
     tile = spec.tile or tile_of(spec.dtype, target)
     tiles = -(-m // tile.rows)
     widened = k_block(k, tile) * tile.width * tile.itemsize if spec.stored is not None else 0
-    return max(1, _chunk(tiles, m, min(k * tile.itemsize, _part_nbytes(spec.unit)))) * tile.nbytes + widened
+    return most(1, _chunk(tiles, m, min(k * tile.itemsize, _part_nbytes(spec.unit)))) * tile.nbytes + widened
 
 
 def _chunk(tiles: int, m: int, row_nbytes: int) -> int:
     """Tiles that share a pass over B: those whose rows stay in the second-level cache."""
-    chunks = min(max(1, tiles), max(1, -(-(row_nbytes * m) // A_RESIDENT_NBYTES)))
-    return max(1, -(-tiles // chunks))
+    chunks = least(most(1, tiles), most(1, -(-(row_nbytes * m) // A_RESIDENT_NBYTES)))
+    found: int = most(1, -(-tiles // chunks))
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -158,7 +160,7 @@ def tiled_text(spec: GemmSpec, target: Target) -> KernelText:
 
 class TiledGemm(Gemm):
     fields = FIELDS
-    pointers = ("micro", "a", "b", "c", "taps", "scratch", "partial", "claims")
+    pointers = ("micro", "a", "b", "c", "taps", "scratch", "partial", "claims", "packed_micro", "packed_a")
 
     def __init__(self, spec: GemmSpec, target: Target) -> None:
         super().__init__(spec, target)
@@ -170,6 +172,9 @@ class TiledGemm(Gemm):
         self.read_arguments()
         v = self.v
         self._enter()
+        packed = body.less(0, v["packed"])
+        for name in ("micro", "a"):
+            v[name] = body.b.select(packed, v[f"packed_{name}"], v[name])
         self.scratch = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         self.begins = body.equal(v["first"], 0)
         self.ends = body.equal(body.add(v["first"], v["k"]), v["total"])

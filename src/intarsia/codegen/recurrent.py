@@ -180,11 +180,13 @@ def divide(spec: RecurrentSpec, shape: RecurrentShape, threads: int, tile: Tile)
         parts = min(threads // units, MOST_PARTS // units, groups)
         if parts > 1 and shape.batch:
             return Division(least, -(-shape.batch // least), parts)
-    for chunks in range(least, min(shape.batch, least + threads) + 1):
-        if shape.directions * chunks % threads == 0:
+    chunks = min(max(1, shape.batch), max(least, -(-threads // shape.directions)))
+    for more in range(threads + 1):
+        if least + more > shape.batch:
             break
-    else:
-        chunks = min(max(1, shape.batch), max(least, -(-threads // shape.directions)))
+        if shape.directions * (least + more) % threads == 0:
+            chunks = least + more
+            break
     return Division(chunks, max(1, -(-shape.batch // chunks)))
 
 

@@ -117,6 +117,12 @@ _OPAQUE: dict[str, Callable[..., int]] = {
     "scaled": lambda n, numerator, denominator: math.floor(_float32(_float32(n) * (numerator / denominator))),
 }
 
+
+def operation(name: str) -> Callable[..., int]:
+    """What an atom with arguments computes."""
+    return _OPAQUE[name]
+
+
 Monomial = tuple[tuple[Atom, int], ...]  # ((atom, power), ...), sorted by the atom's text
 
 
@@ -205,9 +211,12 @@ class Expr:
                     found.add(atom.name)
         return frozenset(found)
 
-    def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value when every symbol has the size that `env` gives (KeyError names a missing one)."""
-        return self._evaluate(env, {})
+    def evaluate(self, env: Mapping[str, int], known: dict[Atom, int] | None = None) -> int:
+        """The value when every symbol has the size that `env` gives (KeyError names a missing one).
+
+        `known`: values of operations for this `env`, to which those that are met are added.
+        """
+        return self._evaluate(env, {} if known is None else known)
 
     def _evaluate(self, env: Mapping[str, int], known: dict[Atom, int]) -> int:
         total = 0

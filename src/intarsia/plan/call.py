@@ -7,6 +7,7 @@ Work is counted in shares: the work that is just worth another thread, some five
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,7 +22,7 @@ SLICED = "%sliced"  # the name under which a segment has the address of the step
 
 SHARE_NBYTES = 1 << 16
 _LONG_SHARES = 200.0  # about a millisecond
-_SLICE_SHARES = 2000.0  # about ten milliseconds: what claims its last pieces loses that between slices
+SLICE_SHARES = 2000.0  # about ten milliseconds: what claims its last pieces loses that between slices
 _MOST_SLICES = 4096
 
 
@@ -66,10 +67,15 @@ def is_long(work: float) -> bool:
 
 def slices(work: float, threads: int) -> int:
     """In how many slices each of `threads` threads does a step of so many shares; 1: in one go."""
-    return min(_MOST_SLICES, math.ceil(work / (threads * _SLICE_SHARES))) if work > threads * _SLICE_SHARES else 1
+    return min(_MOST_SLICES, math.ceil(work / (threads * SLICE_SHARES))) if work > threads * SLICE_SHARES else 1
 
 
-def scratch_argument(arguments: list[Argument]) -> int | None:
+def scratch_argument(arguments: Sequence[Argument]) -> int | None:
     """Which argument is the step's scratch memory; -1: it has none. None: it cannot be sliced."""
-    found = [i for i, a in enumerate(arguments) if isinstance(a, Ref) and a.name == SCRATCH]
-    return None if len(found) > 1 or len(arguments) > MOST_SLICED else found[0] if found else -1
+    return scratch_place([a.name if isinstance(a, Ref) else "" for a in arguments])
+
+
+def scratch_place(names: Sequence[str]) -> int | None:
+    """The same, of the names of the buffers that arguments are addresses of."""
+    found = [i for i, name in enumerate(names) if name == SCRATCH]
+    return None if len(found) > 1 or len(names) > MOST_SLICED else found[0] if found else -1

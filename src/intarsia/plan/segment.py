@@ -13,29 +13,33 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import NodeFailed, OutOfMemory
+from intarsia.codegen.tables import Table
+from intarsia.errors import InvalidArgument, NodeFailed, OutOfMemory
 from intarsia.faults import DIVISOR_IS_ZERO
-from intarsia.graph.dims import Dim, Expr, product, symbols_of
+from intarsia.graph.dims import Atom, Dim, Expr, product, symbols_of
 from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.arena import place
 from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, rearranged, scratch_life, windows
-from intarsia.plan.frame import Course, Frame, Rebinding
 from intarsia.plan.rows import Rows
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
+
+if TYPE_CHECKING:
+    from intarsia.plan.frame import Frame, Rebinding
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
 _SHOWN = 60  # characters of a size that a message writes out
 _MOMENT = 1_000_000  # nanoseconds that workers spin for
-_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "checks"))
+_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "common"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are kept
 
@@ -66,12 +70,10 @@ class Constraint:
             left, right = _size(self.left, env), _size(self.right, env)
         except (ValueError, ZeroDivisionError) as error:
             raise NodeFailed(f"{self.where}: {error}") from None
+        if holds(self.kind, left, right):
+            return
         if self.kind == "divisor":
-            if left == 0 != right:
-                raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
-            return
-        if left == right or (self.kind == "broadcast" and left == 1) or (self.kind == "least" and left > right):
-            return
+            raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
         if self.kind == "least":
             raise NodeFailed(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
         verb = "broadcast to" if self.kind == "broadcast" else "equal"
@@ -83,6 +85,13 @@ class Constraint:
         raise NodeFailed(
             f"{self.where}: the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}"
         )
+
+
+def holds(kind: str, left: int, right: int) -> bool:
+    """Whether two sizes are as a constraint of this kind has them."""
+    if kind == "divisor":
+        return left != 0 or right == 0
+    return left == right or (kind == "broadcast" and left == 1) or (kind == "least" and left > right)
 
 
 @dataclass
@@ -156,14 +165,20 @@ class Segment:
             if not frame.other_addresses:
                 return self.bind_exactly(env, threads)
         if len(frames) < FRAME_LIMIT:
-            bound = self.bind_exactly(env, threads)  # which says what is wrong with the sizes
-            frames.append(Frame(self, threads, env))
-            return bound
+            from intarsia.plan.frame import Frame
+
+            with suppress(ValueError, ZeroDivisionError, OverflowError):  # of which the exact binding says what is wrong
+                frame = Frame(self, threads, env)
+                found = frame.bind(env)
+                if found is not None:
+                    frames.append(frame)
+                    return BoundSegment.of(self, found, env)
         return self.bind_exactly(env, threads)
 
     def bind_exactly(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """As `bind`, with no more memory than the sizes need."""
         known: dict[Dim, int] = {}
+        atoms: dict[Atom, int] = {}
 
         def size(d: Dim) -> int:
             if not isinstance(d, Expr):
@@ -171,7 +186,7 @@ class Segment:
             found = known.get(d)
             if found is None:
                 try:
-                    found = known[d] = d.evaluate(env)
+                    found = known[d] = d.evaluate(env, atoms)
                 except (ValueError, ZeroDivisionError) as error:
                     raise NodeFailed(f"the sizes of the inputs do not fit together: {error} (size {d})") from None
             return found
@@ -217,21 +232,25 @@ class Segment:
                     del self._bound[next(iter(self._bound))]
         return found
 
-    def bind_ahead(self, envs: Sequence[Mapping[str, int]], threads: int) -> list[BoundSegment] | None:
-        """As `bind` for sizes that are likely to come one after the other, made together; None where that cannot be."""
-        if self.arena.limit:
-            return None
-        for frame in tuple(self._frames.get(threads, ())):
-            found = frame.bind_ahead(envs)
-            if found is not None:
-                return [BoundSegment.of(self, f, env) for f, env in zip(found, envs, strict=True)]
-        return None
+    def bind_ahead(self, envs: Sequence[Mapping[str, int]], threads: int) -> list[BoundSegment]:
+        """As `bind` for sizes that are likely to come one after the other, up to those that need more than a frame does."""
+        bound: list[BoundSegment] = []
+        frames = self._frames.get(threads)
+        if self.arena.limit or not frames:
+            return bound
+        with suppress(InvalidArgument):  # of a size further on, which nobody may ever ask for
+            for env in envs:
+                found = frames[0].bind(env)
+                if found is None or found.sliced:
+                    break
+                bound.append(BoundSegment.of(self, found, env))
+        return bound
 
     @cached_property
-    def checks(self) -> tuple[bool, bytes]:
-        """Whether a step reports indices that are out of range, divisions by 0, or singular matrices; and the status words of
-        a state while none has."""
-        return any(step.checked for step in self.steps), bytes(8 * len(self.steps))
+    def common(self) -> dict[str, Any]:
+        """What all that is bound to it has: whether a step reports indices that are out of range, divisions by 0, or singular
+        matrices; and the status words of a state while none has."""
+        return {"checked": any(step.checked for step in self.steps), "unset": bytes(8 * len(self.steps))}
 
     def loops(self) -> list[tuple[int, int]]:
         """First and last step of each loop, inner ones first."""
@@ -293,6 +312,9 @@ class BoundSegment:
     """A segment for given sizes."""
 
     parted = False  # whether it is bound in parts (`plan.parts`)
+    segment: Segment
+    checked: bool
+    unset: bytes
     windows: tuple[Window, ...]  # where branches go side by side
     shapes: dict[str, tuple[int, ...]]  # of a frame's: found when they are asked for
     _env: dict[str, int]
@@ -314,24 +336,26 @@ class BoundSegment:
     @classmethod
     def of(cls, segment: Segment, found: Rebinding, env: Mapping[str, int]) -> BoundSegment:
         """What a frame found."""
-        self = cls.__new__(cls)
-        self._found, self._env = found, dict(env)
+        self, frame = cls.__new__(cls), found.frame
+        shared = frame.shared(found)
+        vars(self).update(segment.common)
+        self.segment = segment
+        self._found, self._env, self._keep = found, dict(env), segment.arena.keep
         self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
-        self.workspace_nbytes = found.workspace_nbytes
-        self._begin(segment, found.course)
-        self.long, self.sliced, self.windows = found.long, found.sliced, found.windows
+        self.workspace_nbytes, self.long, self.sliced = found.workspace_nbytes, found.long, found.sliced
+        self._free, self._states = shared.free, shared.states
+        self.windows = frame.windows if found.side_by_side else ()
         return self
 
-    def _begin(self, segment: Segment, course: Course | None = None) -> None:
+    def _begin(self, segment: Segment) -> None:
+        vars(self).update(segment.common)
         self.segment = segment
-        self.checked, self.unset = segment.checks
         self.windows = ()
         self.long = False  # a run may take more than a millisecond
         self.sliced: dict[int, tuple[int, int]] = {}  # step -> slices for each thread, bytes of scratch of each thread
         self._keep = segment.arena.keep
-        self._course = course
-        self._free: list[State] = [] if course is None else course.free
-        self._states: weakref.WeakSet[State] = weakref.WeakSet() if course is None else course.states
+        self._free: list[State] = []
+        self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
     def __getattr__(self, name: str) -> Any:
         if name != "shapes":
@@ -381,13 +405,14 @@ class BoundSegment:
             state = self._free.pop()
         except IndexError:
             state = self.new_state(timed)
-        if state.lease is None:
+        found = self._found
+        if state.found is not found and not state.become(found, self.long):
+            state = self.new_state(timed)
+        if state.lease is None or state.lease.nbytes < self.arena_nbytes:
+            state.lease = None
             state.settle(self.segment.arena.lease(self, self.arena_nbytes))
         if state._alone is not None:
             state.choose()
-        if self._course is not None:
-            assert self._found is not None
-            state.become(self._found, self._course)
         return state
 
     def new_state(self, timed: bool = False) -> State:
@@ -407,7 +432,7 @@ class BoundSegment:
                 state = self._free.pop()  # another thread may take the last one
             except IndexError:
                 break
-            freed += self.arena_nbytes * (state.lease is not None)
+            freed += state.lease.nbytes if state.lease is not None else 0
             state.lease = None
             kept.append(state)
         self._free += kept
@@ -418,9 +443,10 @@ class BoundSegment:
         freed = 0
         while True:
             try:
-                freed += self.arena_nbytes * (self._free.pop().lease is not None)
+                lease = self._free.pop().lease
             except IndexError:
                 return freed
+            freed += lease.nbytes if lease is not None else 0
 
 
 class State:
@@ -431,6 +457,7 @@ class State:
     """
 
     timed: Sequence[tuple[BoundSegment, np.ndarray]] = ()
+    found: Rebinding | None = None
 
     def run(self, call: Callable[[int], int]) -> int:
         """Run the segment by `call`, which takes the address of a call's words and returns its status."""
@@ -449,20 +476,18 @@ class State:
         self._begun = 0
         self.status = np.zeros(len(segment.steps), np.int64) if status is None else status
         self.claims = np.zeros(len(segment.steps), np.int64)
-        if bound._found is None:
+        self.found = bound._found
+        if self.found is None:
             self._fill(bound)
         else:
-            self._fill_by(bound._found)
-        further = 0 if bound._course is None else len(bound._course.places)
-        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs) + further))()
-        self._behind = ctypes.addressof(self.externals) + ctypes.sizeof(self.externals)
+            self._fill_by(self.found)
+        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
         self.block = call.call_words(
             self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
             ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
         )  # fmt: skip
         self.block_address = int(self.block.ctypes.data)
-        if call.SLICED in segment.addresses:
-            self._slice(bound)
+        self._slice(segment, bound.sliced, bound.arguments if self.found is None else ())
         self._alone: np.ndarray | None = None  # the table for a time when workers sleep
         if bound.windows and not timed:
             plain = self.table.copy() if np.all(bound.serial) and not segment.allowed.eager else None
@@ -473,7 +498,7 @@ class State:
         segment, base = bound.segment, self._base
         leased: list[int] = []
         words = [len(a) for a in bound.arguments]
-        self.args = np.zeros(sum(words) + call.SLICE_WORDS * len(bound.sliced) or 1, np.int64)
+        self.args = np.zeros(sum(words) or 1, np.int64)
         self.table = np.zeros((len(segment.steps), _ROW), np.int64)
         patches: list[tuple[int, int, int]] = []
         constants = {name: array.ctypes.data for name, array in segment.constants.items()}
@@ -508,42 +533,40 @@ class State:
             raise NodeFailed("a size is 2^63 or more: check sizes and pads that attributes and inputs give") from None
         self._leased = np.array(leased, np.intp)
         self.patches = np.array(patches, np.int64).reshape(-1, 3)
-        self._own_words = sum(words)
 
     def _fill_by(self, found: Rebinding) -> None:
-        """Arguments, table and patches as a frame has them: addresses are added to what it knows."""
-        frame = found.frame
-        self._own_words = len(found.words)
-        self.args = np.zeros(self._own_words + call.SLICE_WORDS * len(found.sliced) or 1, np.int64)
-        self.args[: self._own_words] = found.words
-        self.args[frame.arena] += self._base
-        self.args[frame.status] = self.status.ctypes.data + frame.status_offsets
-        self.args[frame.claims] = self.claims.ctypes.data + frame.claim_offsets
-        self._leased, self._row = frame.arena, -1
-        address = self.args.ctypes.data
-        self.table = np.empty((len(frame.starts), _ROW), np.int64)
-        self.table[:, 0], self.table[:, 1], self.table[:, 3] = frame.functions, address + frame.start_bytes, frame.targets
-        self.table[:, 2] = found.serial * _SERIAL
-        self.patches = frame.patches if found.course is None else found.course.patches(frame)
-        self.patches = self.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
+        """Arguments, table and patches as a frame has them."""
+        outline = found.frame.outline
+        self.args = np.zeros(found.used + (found.used - outline.count) // 4 or 1, np.int64)  # room for larger tables
+        address = int(self.args.ctypes.data)
+        self._bases = np.array([self._base, address, self.status.ctypes.data, self.claims.ctypes.data], np.int64)
+        self._settling = found.frame.settling(address, int(self._bases.ctypes.data))
+        self._leased = outline.arena
+        self.table = np.empty((len(outline.starts), _ROW), np.int64)
+        self.table[:, 0], self.table[:, 1] = outline.functions, address + outline.start_bytes
+        self.table[:, 3] = outline.targets
+        self.patches = outline.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
+        self.table[:, 2] = found.serial
+        found.frame.settle(self._settling, found)
 
-    def _slice(self, bound: BoundSegment) -> None:
-        """Put the steps that take long into the table as calls in slices, whose arguments lie behind all others."""
-        at, found = self._own_words, bound._found
-        for i, (many, stride) in bound.sliced.items():
-            if found is None:
-                count, scratch = len(bound.arguments[i]), call.scratch_argument(list(bound.arguments[i]))
+    def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], arguments: Sequence[Sequence[Argument]]) -> None:
+        """Put the steps that take long into the table as calls in slices. `arguments`: of a segment that was bound exactly."""
+        self._sliced = list(sliced)
+        if not sliced or call.SLICED not in segment.addresses:
+            return
+        self.slices = np.zeros((len(sliced), call.SLICE_WORDS), np.int64)
+        for words, (i, (many, stride)) in zip(self.slices, sliced.items(), strict=True):
+            if self.found is None:
+                count, scratch = len(arguments[i]), call.scratch_argument(arguments[i])
             else:
-                count, scratch = found.frame.counts[i], found.frame.scratch_arguments[i]
+                count, scratch = self.found.frame.outline.counts[i], self.found.frame.outline.scratch_arguments[i]
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])
-            step = bound.segment.steps[i]
+            step = segment.steps[i]
             pieces = step.pieces if isinstance(step, Step) else -1
-            words = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
-            self.args[at : at + call.SLICE_WORDS] = words
-            self.table[i, :2] = (bound.segment.addresses[call.SLICED], self.args.ctypes.data + 8 * at)
-            at += call.SLICE_WORDS
+            words[:] = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
+            self.table[i, :2] = (segment.addresses[call.SLICED], words.ctypes.data)
 
     def choose(self) -> None:
         """Before a run: let branches go side by side if the last one was a moment ago, so that workers still wait. To wake
@@ -559,16 +582,23 @@ class State:
         if lease.address != self._base:
             self.args[self._leased] += lease.address - self._base
             self._base = lease.address
+            if self.found is not None:
+                self._bases[0] = lease.address
 
-    def become(self, found: Rebinding, course: Course) -> None:
-        """Go on with other sizes of the course it is in."""
-        if found.row == self._row:
-            return
-        nbytes = course.row_nbytes
-        ctypes.memmove(self._behind - nbytes, course.address + found.row * nbytes, nbytes)
-        if not course.steady:
-            self.table[:, 2] = found.serial * _SERIAL
-        self._row = found.row
+    def become(self, found: Rebinding | None, long: bool) -> bool:
+        """Go on with other sizes of the frame; False where it has no room for their words."""
+        if found is None or found.used > len(self.args):
+            return False
+        found.frame.settle(self._settling, found)
+        if not found.side_by_side:  # else it is the same
+            self.table[:, 2] = found.serial
+        self.found, self.block[call.MODE] = found, call.LONG * long
+        if found.sliced or self._sliced:
+            outline, before = found.frame.outline, self._sliced
+            self.table[before, 0] = outline.functions[before]
+            self.table[before, 1] = int(self.args.ctypes.data) + outline.start_bytes[before]
+            self._slice(found.frame.segment, found.sliced, ())
+        return True
 
     def cut_short(self) -> None:
         """Make it fit for another run after one that left a step in the middle."""
@@ -585,7 +615,9 @@ def _serial(steps: Sequence[Step | Jump], size: Any) -> list[bool]:
     return found if all(found) else [s and not isinstance(step, Jump) for s, step in zip(found, steps, strict=True)]
 
 
-def _number(argument: int | np.ndarray) -> int:
+def _number(argument: int | np.ndarray | Table) -> int:
+    if isinstance(argument, Table):
+        argument = argument.array
     return argument if isinstance(argument, int) else argument.ctypes.data
 
 

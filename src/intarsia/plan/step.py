@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from intarsia.codegen.tables import Table
 from intarsia.graph.dims import Dim
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Code:
     symbol: str
 
 
-Argument = Ref | Code | int | np.ndarray  # an array stands for its address, and is kept alive by the plan
+Argument = Ref | Code | int | np.ndarray | Table  # an array or table stands for its address, and is kept alive by the plan
 Sizes = Callable[[Dim], int]
 Arguments = Callable[[Sizes, int], Sequence[Argument]]
 

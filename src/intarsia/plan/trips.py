@@ -19,6 +19,7 @@ import numpy as np
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.frame import Repeated
+from intarsia.plan.outline import OF_CLAIMS, OF_STATUS, OWN, Outline
 
 _SERIAL = 1
 _MOST = (1 << 63) - 1
@@ -55,10 +56,10 @@ class Batch:
     """
 
     def __init__(self, bound: Repeated, places: Places, kernels: dict[str, int]) -> None:
-        frame = bound.frame
+        outline = bound.frame.outline
         self.count, self.arena_nbytes = len(bound.words), bound.arena_nbytes
-        self._leased, self._kept = frame.arena, bound.kept
-        steps, own = len(frame.starts), bound.words.shape[1]
+        self._leased, self._kept = outline.arena, bound.kept
+        steps, own = len(outline.starts), bound.words.shape[1]
         copies, looked = places.copies.shape[1], places.condition is not None
         copy_at = own
         count_at = copy_at + (2 + MOVE_WORDS * copies if copies else 0)
@@ -68,8 +69,6 @@ class Batch:
         self.status, self.claims = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
         self.unset = bytes(8 * steps)  # the status words while no step has set one
         self._cells = np.zeros(2, np.int64)  # trips done, and the byte that says whether to go on
-        words[:, frame.status] = self.status.ctypes.data + frame.status_offsets
-        words[:, frame.claims] = self.claims.ctypes.data + frame.claim_offsets
         if copies:
             words[:, copy_at] = copies
             words[:, copy_at + 6 : count_at : MOVE_WORDS] = np.array(places.copied, np.int64)
@@ -80,10 +79,11 @@ class Batch:
         self._args = np.zeros(words.size + 2, np.int64)
         self._args[:-2] = words.reshape(-1)
         self._words = self._args[:-2].reshape(words.shape)
+        self._place(outline)
         self._base = 0
         self.looked = looked
         self.table = self._table(bound, kernels, copies, copy_at, count_at)
-        self.patches = self._patches(frame.patches, places, copy_at, count_at)
+        self.patches = self._patches(outline.patches, places, copy_at, count_at)
         self.externals = (ctypes.c_int64 * max(1, places.slots))()
         self.block = call.call_words(
             self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
@@ -96,20 +96,27 @@ class Batch:
         """Bytes of its table and words."""
         return self._args.nbytes + self.table.nbytes + self.patches.nbytes
 
+    def _place(self, outline: Outline) -> None:
+        """Add the addresses of words of status and of claims, and of tables among the words of a trip."""
+        words, (at, whose) = self._words, outline.leased.T
+        words[:, at[whose == OF_STATUS]] += self.status.ctypes.data
+        words[:, at[whose == OF_CLAIMS]] += self.claims.ctypes.data
+        words[:, at[whose == OWN]] += self._args.ctypes.data + 8 * self._width * np.arange(self.count)[:, None]
+
     def _table(self, bound: Repeated, kernels: dict[str, int], copies: int, copy_at: int, count_at: int) -> np.ndarray:
         """Rows of one trip for every trip, and a jump to the end of the table, which is where loops are left."""
-        frame, address = bound.frame, self._args.ctypes.data
-        steps = len(frame.starts)
+        outline, address = bound.frame.outline, self._args.ctypes.data
+        steps = len(outline.starts)
         rows = steps + bool(copies) + 2 * self.looked
         end = rows * self.count
         table = np.zeros((end + 1, 4), np.int64)
         trips = table[:end].reshape(self.count, rows, 4)
-        trips[:, :steps, 0] = frame.functions
-        trips[:, :steps, 1] = frame.start_bytes
-        jumps = frame.jumps
+        trips[:, :steps, 0] = outline.functions
+        trips[:, :steps, 1] = outline.start_bytes
+        jumps = outline.functions == 0
         alone = bool(bound.serial.all())
         trips[:, :steps, 2] = np.where(jumps, alone, bound.serial) * _SERIAL
-        trips[:, :steps, 3] = np.where(jumps, frame.targets + rows * np.arange(self.count)[:, None], 0)
+        trips[:, :steps, 3] = np.where(jumps, outline.targets + rows * np.arange(self.count)[:, None], 0)
         if copies:
             trips[:, steps] = [kernels["move"], 8 * copy_at, _SERIAL, 0]
         if self.looked:

@@ -227,14 +227,10 @@ class _ByteCall:
         shape = self.geometry.at(size)
         given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, SUMS) for o in self.operands]  # type: ignore[arg-type]
         taps = conv.displacements(shape, SUMS, self.target, parts=self.parts)
-        made: list[Argument] = list(
-            conv.conv_args(
-                self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-                taps=taps, operands=given, parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            )
+        return conv.conv_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            taps=taps, operands=given, parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
         )  # fmt: skip
-        made[made.index(taps.ctypes.data)] = taps
-        return made
 
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)

@@ -331,12 +331,11 @@ class _TiledProduct:
         return pack_tiles_args(Ref(self.a[0]), self.k * self.tile.itemsize, Ref(self.a[1]), rows, self.k, self.tile)  # type: ignore[arg-type]
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
-        m = size(self.m)
-        packed = tiled.packs(m, self.tile)
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else self.tile.itemsize
+        micro, a = tuple(map(Code, self.micros)), tuple(map(Ref, self.a))
         return tiled.tiled_args(
-            self.spec, self.target, micro=Code(self.micros[packed]), a=Ref(self.a[packed]), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=m, n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
+            self.spec, self.target, micro=micro, a=a, b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
             partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip

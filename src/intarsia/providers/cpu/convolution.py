@@ -17,11 +17,13 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
+from intarsia.codegen.tables import Table
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dims import Dim, Expr, Shape, is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
+from intarsia.graph.trace import most
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
@@ -145,7 +147,7 @@ class Geometry:
     def shares(self, size: Sizes) -> float:
         """The work of a convolution, in times what is worth sharing."""
         shape = self.at(size)
-        depth = math.prod(self.kernel) * shape.channels / max(1, shape.group)
+        depth = math.prod(self.kernel) * shape.channels / most(1, shape.group)
         return shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
 
 
@@ -422,17 +424,13 @@ class ConvolutionCall:
         return self.placed(shape, taps, Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
 
     def placed(
-        self, shape: conv.ConvShape, taps: np.ndarray, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+        self, shape: conv.ConvShape, taps: Table, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
         """The product's arguments for some of its lines, which lie at `x` and `y`."""
-        made: list[Argument] = list(
-            conv.conv_args(
-                self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
-                taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
-            )
+        return conv.conv_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
+            taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
         )  # fmt: skip
-        made[made.index(taps.ctypes.data)] = taps
-        return made
 
     def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
         return self.placed_rows(self.geometry.at(size), Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)

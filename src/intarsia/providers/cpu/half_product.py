@@ -103,8 +103,9 @@ class _HalfProduct:
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
+        micro, a = Code(self.micro), Ref(self.packed)
         return tiled.tiled_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.packed), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
             m=size(self.m), n=self.n, k=self.k, taps=0, scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
             partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],

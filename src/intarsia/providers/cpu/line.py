@@ -30,6 +30,10 @@ class View:
     dims: Shape
     env: Mapping[str, int]
 
+    def at(self, env: Mapping[str, int]) -> View:
+        """The same for other sizes."""
+        return View(self.name, self.dims, env)
+
     def of(self, value: Any) -> Any:
         if not isinstance(value, np.ndarray):
             return value
@@ -45,6 +49,10 @@ class Call(NamedTuple):
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     views: tuple[tuple[int, View], ...]
+
+
+def _viewed(call: Call, env: Mapping[str, int]) -> Call:
+    return call._replace(views=tuple([(i, view.at(env)) for i, view in call.views])) if call.views else call
 
 
 class Output(NamedTuple):
@@ -64,6 +72,20 @@ class Line:
         self.places = [output.place for output in outputs]
         self.moved = any(output.view is not None for output in outputs)
         self.alone = None if self.moved else self._only_function()
+
+    def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> Line:
+        """The same for other sizes, to which the units are bound."""
+        made = object.__new__(Line)
+        vars(made).update(vars(self))
+        made.calls = tuple(
+            [
+                Call(unit, *call[1:]) if isinstance(unit, BoundSegment) else _viewed(call, env)
+                for call, unit in zip(self.calls, units, strict=True)
+            ]
+        )
+        if self.moved:
+            made.outputs = tuple([o if o.view is None else o._replace(view=o.view.at(env)) for o in self.outputs])
+        return made
 
     def run(self, inputs: Sequence[Any], run_segment: _RunSegment, run: RunContext | None, inner: bool) -> list[Any]:
         """The outputs; the caller's own unless it is the body of another program (`inner`), which goes on with them."""

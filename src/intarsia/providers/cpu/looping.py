@@ -395,7 +395,7 @@ class LoopProgram:
                 return None
             try:
                 frame = Frame(self.segment, self.body.pool.num_threads, env)
-            except (ValueError, ZeroDivisionError):
+            except (ValueError, ZeroDivisionError, OverflowError):
                 return None
             self._frames.append(frame)
             return frame.bind_many(columns, count)

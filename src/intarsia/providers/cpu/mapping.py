@@ -18,9 +18,9 @@ import numpy as np
 from intarsia.graph.model import TensorType
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
-from intarsia.plan.frame import Frame, holds
+from intarsia.plan.frame import Frame
 from intarsia.plan.results import memory
-from intarsia.plan.segment import too_large
+from intarsia.plan.segment import holds, too_large
 from intarsia.plan.trips import Batch, Lessee, Places
 from intarsia.providers.cpu.trip_sizes import all_sizes, asked_sizes
 from intarsia.runtime.executor import TERMINATED
@@ -177,7 +177,7 @@ class MappedBody:
             if frame is None:
                 try:
                     frame = Frame(self.segment, self.program.pool.num_threads, {n: int(c[0]) for n, c in columns.items()})
-                except (KeyError, ValueError, ZeroDivisionError):
+                except (KeyError, ValueError, ZeroDivisionError, OverflowError):
                     return None
                 self._frames.append(frame)
             repeated = frame.bind_many(columns, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,13 +121,24 @@ class Plan:
         self.line = line_of(executable, units, env, functions) if self.single is None and self.rows is None else None
 
     def again(
-        self, bound: BoundSegment, env: dict[str, int], executable: Executable, shapes: Mapping[str, tuple[int, ...]]
-    ) -> Plan:
-        """The same for other sizes, to which the only unit is bound. `shapes` are those of the inputs, which are all arrays."""
+        self, units: list[BoundSegment | Unit], env: dict[str, int], executable: Executable,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Plan:  # fmt: skip
+        """The same for other sizes, to which the units are bound. `shapes` are those of the inputs, which are all arrays."""
         made = object.__new__(Plan)
-        vars(made).update(vars(self), env=env, units=[bound], single=bound)
-        if self.rows is not None and any(row[2] is not None for row in self.rows):
-            made.rows = _rows(bound, executable, env, shapes)
+        vars(made).update(vars(self))
+        made.env, made.units = env, units
+        if self.single is not None:
+            made.single = units[0]  # type: ignore[assignment]
+        if self.rows is not None:
+            if any(row[2] is not None for row in self.rows):
+                made.rows = _rows(made.single, executable, env, shapes)
+        elif self.line is not None:
+            made.line = self.line.again(units, env)
+        elif self.sized is not None:
+            made.sized = self.sized.again(units, env)
+        if self.branch is not None:
+            made.branch = replace(self.branch, chosen={})
         return made
 
     def deliver(self, results: Sequence[np.ndarray], inputs: Sequence[Any]) -> list[Any]:

@@ -32,7 +32,15 @@ from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Un
 from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.plans import Plan
-from intarsia.runtime.executor import TERMINATED, Pool, get_pool, missing_text, sliced_step, thread_count, whole_step
+from intarsia.runtime.executor import (
+    TERMINATED,
+    Pool,
+    get_pool,
+    missing_text,
+    sliced_step,
+    thread_count,
+    whole_step,
+)
 from intarsia.runtime.threads import PoolSettings
 
 if TYPE_CHECKING:
@@ -71,6 +79,7 @@ class CpuProgram(Program):
             segment.addresses, segment.arena = addresses, context.memory
             segment.allow(allowed)
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
+        self._first: Plan | None = None  # of plans whose inputs are all arrays
         self._ahead = Ahead()
         self._lock = threading.Lock()
         self._loops = self._loop_programs()
@@ -318,7 +327,12 @@ class CpuProgram(Program):
         env = self._env(inputs)
         plan = self._ahead.plan(self, key, env)
         if plan is None:
-            plan = self._bound_plan(env, inputs)
+            units, first = self._bound_units(env), self._first
+            if first is None or None in key:
+                plan = Plan(env, units, self.executable, inputs, self._functions())
+                self._first = None if None in key else plan
+            else:
+                plan = first.again(units, env, self.executable, dict(zip(self.inputs, key, strict=False)))  # type: ignore[arg-type]
             self._ahead.note(plan)
             self._keep({key: plan})
         return plan
@@ -345,17 +359,18 @@ class CpuProgram(Program):
                 constraint.check(env)
         return env
 
-    def _bound_plan(self, env: dict[str, int], inputs: Sequence[Any]) -> Plan:
+    def _bound_units(self, env: dict[str, int]) -> list[BoundSegment | Unit]:
         units: list[BoundSegment | Unit] = []
-        for unit in self.executable.units:
-            if isinstance(unit, Segment):
+        before = self.executable.units if self._first is None else self._first.units
+        for unit, was in zip(self.executable.units, before, strict=True):
+            if isinstance(unit, Segment) and (self._first is None or was is not unit):
                 try:
                     units.append(self.in_parts(unit.bind(env, self.pool.num_threads), env))
                 except KeyError:
                     units.append(unit)  # its sizes depend on data: it is bound in each run
             else:
                 units.append(unit)
-        return Plan(env, units, self.executable, inputs, self._functions())
+        return units
 
     def in_parts(self, bound: BoundSegment, env: Mapping[str, int]) -> BoundSegment:
         """The same in parts of its batch, where these stay in the caches and all of it does not."""

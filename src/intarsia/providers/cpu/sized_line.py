@@ -59,6 +59,17 @@ class SizedLine:
         self.places = [place for place, *_ in outputs]
         self.changed = [(i, *output) for i, output in enumerate(outputs) if output[1] or output[2] is not None]
 
+    def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> SizedLine:
+        """The same for other sizes, to which the units are bound."""
+        made = object.__new__(SizedLine)
+        vars(made).update(vars(self))
+        made.env = env
+        made.calls = [
+            SizedCall(unit, *call[1:]) if isinstance(unit, BoundSegment) else call
+            for call, unit in zip(self.calls, units, strict=True)
+        ]
+        return made
+
     def _place(self, name: str) -> int:
         if name not in self._places:
             executable = self.program.executable

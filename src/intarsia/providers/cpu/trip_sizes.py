@@ -8,7 +8,7 @@ import numpy as np
 
 from intarsia.graph.dims import Dim, Expr, evaluate, evaluate_many, symbol
 from intarsia.graph.model import TensorType
-from intarsia.plan.frame import holds
+from intarsia.plan.segment import holds
 from intarsia.providers.cpu.executable import Executable, LoopStep
 
 

@@ -17,6 +17,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import WORDS_IN_TIME, GemmSpec
 from intarsia.codegen.pack import in_16_bits
 from intarsia.codegen.strips import Rows
+from intarsia.codegen.tables import Spread, Table
 from intarsia.codegen.target import Target
 from intarsia.codegen.word_gemm import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.graph.dims import Dim, product
@@ -212,7 +213,8 @@ class _WordProduct:
         tile = self.spec.tile
         assert tile is not None
         rows, k, unit = self.left.at(size), self.left.words, self.spec.unit
-        table = Ref(self.displacements) if self.displacements else np.array(rows.displacements, np.int64)
+        each = tuple(Spread(place, ()) for place in rows.displacements)
+        table = Ref(self.displacements) if self.displacements else Table(each)
         return strips.pack_strips_args(
             Ref(self.left.source), Ref(self.packed), size(self.left.m), rows, table,  # type: ignore[arg-type]
             tiled.block_steps(k, tile, unit),
@@ -220,8 +222,9 @@ class _WordProduct:
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
+        micro, a = Code(self.micro), Ref(self.packed)
         return tiled.tiled_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.packed), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
             m=size(self.left.m), n=self.n, k=self.left.words, taps=0, scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
             partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],

@@ -1,0 +1,64 @@
+"""The native code that binds sizes (`codegen.tape_text`): its arguments, and where it is in this process.
+
+It is compiled when a program meets other sizes for the first time on a machine, and kept in the cache from then on.
+"""
+
+from __future__ import annotations
+
+import functools
+
+OK, FAILED, NO_LAYOUT, NO_ROOM = 0, 1, 2, 3  # statuses; others are negative, those of guards
+
+FIELDS = (
+    # given: code, registers (int64), words to be written (int64) and how many fit, what they are at first
+    "code registers words capacity template count "
+    # (word, register), (word that a register is added to)
+    "stores nstores added nadded "
+    # registers of what may not be negative, of bytes that may not be more than `most`
+    "sizes nsizes nbytes nnbytes most "
+    # (kind, left, right): registers
+    "constraints nconstraints "
+    # for every step: where to write (int64) whether one thread runs it, the register of that, those of two floats, the larger
+    # of which is its work; which are jumps; work that takes long, and where to write (int64) the steps that do more
+    "serial serials works nsteps jumps njumps longest slowest "
+    # (first, end) of steps that must be serial for branches to go side by side
+    "windows nwindows "
+    # registers of bytes of slots; those from `scratch` on are of scratch memory; (word, slot) with offset (int64)
+    "slots nslots scratch arena narena offsets "
+    # layouts (int64: bytes in all kept, bytes of the arena, address of room for each slot, of offsets), and those for branches
+    "layouts nlayouts apart napart room "
+    # found: one of the statuses, bytes of the arena, of the largest scratch memory, words used; whether branches go side by
+    # side, all steps are serial; how many take long; all work (a float)
+    "status arena_nbytes workspace_nbytes used side_by_side alone slow work"
+).split()
+SETTLE_FIELDS = "from to count leased nleased bases".split()
+KINDS = {"equal": 0, "broadcast": 1, "least": 2, "divisor": 3}
+BINDING, SETTLING = 0, 1  # what it does, by its second argument
+
+
+@functools.cache
+def address() -> int:
+    """The function's address; 0 where it cannot be had."""
+    from intarsia.codegen import image
+    from intarsia.codegen.cache import get_cache
+    from intarsia.codegen.fingerprint import fingerprint
+    from intarsia.errors import EPFail
+
+    cache, key = get_cache(), f"binder-{fingerprint()}"
+    linked = cache.get(key)
+    found = image.load(linked) if linked is not None else None
+    if not found:
+        from intarsia.codegen.engine import get_engine
+        from intarsia.codegen.tape_text import bind_text
+        from intarsia.codegen.target import Target
+
+        try:
+            engine, kernel = get_engine(Target.host()), bind_text(Target.host())
+            found = engine.load([kernel])
+        except EPFail:
+            return 0
+        objects = engine.objects([kernel])
+        linked = image.link(objects, [kernel.symbol]) if objects is not None else None
+        if linked is not None:
+            cache.put(key, linked)
+    return next(iter(found.values()))
