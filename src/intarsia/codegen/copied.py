@@ -129,7 +129,7 @@ def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
     planes, down = _inside_each(s.output[0], 0, s), _whole(plan.lines) if plan.flat else _inside_each(plan.lines, 1, s)
     taps = _taps(plan, s, padded, each, tile.itemsize)
     table = Table((*taps, blocks.reshape(-1), planes, down))
-    return _Tables(table, len(blocks), tuple(table.places()[len(taps) :]), fill)  # type: ignore[arg-type]
+    return _Tables(table, len(blocks), tuple(table.places()[len(taps) :]), fill)
 
 
 def _taps(plan: _Plan, s: ConvShape, padded: int, each: int, itemsize: int) -> tuple[Part, ...]:

@@ -142,7 +142,8 @@ def tiled_scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
     tile = spec.tile or tile_of(spec.dtype, target)
     tiles = -(-m // tile.rows)
     widened = k_block(k, tile) * tile.width * tile.itemsize if spec.stored is not None else 0
-    return most(1, _chunk(tiles, m, min(k * tile.itemsize, _part_nbytes(spec.unit)))) * tile.nbytes + widened
+    strip: int = most(1, _chunk(tiles, m, min(k * tile.itemsize, _part_nbytes(spec.unit)))) * tile.nbytes
+    return strip + widened
 
 
 def _chunk(tiles: int, m: int, row_nbytes: int) -> int:

@@ -103,7 +103,7 @@ class Traced:
     def _refuse(self, *_: object) -> Any:
         raise Untraceable("a number is needed where there is one for each of many sizes")
 
-    __float__ = __hash__ = __iter__ = __array__ = __str__ = __rpow__ = _refuse  # type: ignore[assignment]
+    __float__ = __hash__ = __iter__ = __array__ = __str__ = __rpow__ = _refuse
 
 
 def _is_whole(x: Any) -> bool:
@@ -184,7 +184,7 @@ def _compared(name: str, a: Any, b: Any) -> bool:
 def _comparison(name: str, turned: bool) -> Callable[[Any, Any], bool]:
     def method(self: Traced, other: Any) -> bool:
         if type(other) not in (Traced, int, float, bool):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         return _compared(name, other, self) if turned else _compared(name, self, other)
 
     return method
@@ -575,7 +575,8 @@ class Tape:
         if name == "scaled":
             n, numerator, denominator = given
             return self.noted(name, n, numerator / denominator, function(_value(n), numerator, denominator))
-        return self.noted(name, *given, function(*map(_value, given)))
+        a, b = given
+        return self.noted(name, a, b, function(_value(a), _value(b)))
 
     def _reshape_dim(self, index: int, allowzero: int, rank: int, *sizes: Any) -> Any:
         shape, target = sizes[:rank], sizes[rank:]

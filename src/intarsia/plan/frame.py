@@ -234,7 +234,8 @@ class Frame:
     def _work_of(self, step: int) -> float:
         """`call.shares` of a step, for the sizes asked for last."""
         registers = self.outline.tape.registers
-        return max(_double(_bits(registers[p]))[0] for p in self.outline.works[step])
+        found: float = max(_double(_bits(registers[p]))[0] for p in self.outline.works[step])
+        return found
 
     # --- layouts ---
 
@@ -284,7 +285,7 @@ class Frame:
         if found is not None:
             work = [self._work_of(i) for i in range(self._steps)]
             self.windows = self.segment.windows(found.serial.tolist(), work, self.threads)
-            self.outline.list("windows", [(w.first, w.end) for w in self.windows])
+            self.outline.fill("windows", [(w.first, w.end) for w in self.windows])
 
     # --- many bindings ---
 

@@ -142,7 +142,7 @@ class Outline:
         bits = struct.unpack("<q", struct.pack("<d", number))[0] if isinstance(number, float) else number
         self.tape.registers[place] = bits
 
-    def list(self, name: str, rows: Iterable[Any], count: str = "") -> None:
+    def fill(self, name: str, rows: Iterable[Any], count: str = "") -> None:
         """A list of `FIELDS`; `count`: the field of its length where that is not its name with an "n"."""
         found = list(rows)
         array = np.ascontiguousarray(np.array(found, np.int32).reshape(-1))
@@ -161,9 +161,9 @@ class Outline:
         places = dict(zip(dims, sizes, strict=True))
         nbytes = self._straight(lambda: [self._nbytes_of(name) for name in segment.buffers])
         self._nbytes = dict(zip(segment.buffers, nbytes, strict=True))
-        self.list("sizes", sizes)
-        self.list("nbytes", dict.fromkeys(nbytes))
-        self.list("constraints", zip([KINDS[c.kind] for c in segment.constraints], pairs[::2], pairs[1::2], strict=True))
+        self.fill("sizes", sizes)
+        self.fill("nbytes", dict.fromkeys(nbytes))
+        self.fill("constraints", zip([KINDS[c.kind] for c in segment.constraints], pairs[::2], pairs[1::2], strict=True))
         outputs = [segment.buffers[name] for name in segment.outputs]
         self.outputs = [([places[d] for d in b.shape], b.dtype.numpy) for b in outputs]
         self.output_nbytes = np.array([self._nbytes[name] for name in segment.outputs], np.intp)
@@ -194,9 +194,9 @@ class Outline:
             self.serials.append(no if step.serial is None else self._number(step.serial, self._serial))
             counted.append(zero if by is None else self._number(by, _work))
         self.works = list(zip(found, counted, strict=True))
-        self.list("serials", self.serials, "nsteps")
-        self.list("works", self.works, "nsteps")
-        self.list("jumps", [i for i, step in enumerate(steps) if isinstance(step, Jump)])
+        self.fill("serials", self.serials, "nsteps")
+        self.fill("works", self.works, "nsteps")
+        self.fill("jumps", [i for i, step in enumerate(steps) if isinstance(step, Jump)])
 
     def _note_slots(self) -> None:
         lives = self.segment.lifetimes()
@@ -206,7 +206,7 @@ class Outline:
         self.scratch = {i: place for (i, _), place in zip(scratched, scratch, strict=True)}
         self.lifetimes = [*lives.values(), *((i, i) for i, _ in scratched)]
         self._slot_of = {name: i for i, name in enumerate((*lives, *(f"{SCRATCH}{i}" for i, _ in scratched)))}
-        self.list("slots", self.slots)
+        self.fill("slots", self.slots)
         self.set(scratch=len(lives), room=2 * LEAST_ROOM * len(self.slots))
 
     def _serial(self, function: Callable[..., Any], size: Sizes, tape: Tape | None) -> Any:
@@ -270,9 +270,9 @@ class Outline:
                 self._note_word(words, kind, next(places) if has_number else -1, i, externals)
             self.scratch_arguments.append(call.scratch_place([getattr(kind, "name", "") for kind in kinds]))
         self.template, self.count = np.array(words.first, np.int64), len(words.first)
-        self.list("stores", words.stores)
-        self.list("added", words.added)
-        self.list("arena", [row[:2] for row in words.arena])
+        self.fill("stores", words.stores)
+        self.fill("added", words.added)
+        self.fill("arena", [row[:2] for row in words.arena])
         self.arena, self.arena_slots, offsets = _columns(words.arena)
         self.added, self.leased = np.array([at for at, _ in words.added], np.intp), _pairs(words.leased)
         self._kept.append(offsets)

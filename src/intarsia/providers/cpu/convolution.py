@@ -148,7 +148,8 @@ class Geometry:
         """The work of a convolution, in times what is worth sharing."""
         shape = self.at(size)
         depth = math.prod(self.kernel) * shape.channels / most(1, shape.group)
-        return shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
+        found: float = shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
+        return found
 
 
 @dataclass(frozen=True)
