@@ -24,3 +24,10 @@ def requantize(x: k.Tensor, zero_point: k.Tensor, factor: k.Tensor | None = None
     low, high = (0.0, 255.0) if zero_point.dtype is DType.UINT8 else (-128.0, 127.0)
     shifted = k.unary("round", x if factor is None else x * factor) + k.cast(k.reshape(zero_point, ()), DType.FLOAT)
     return k.cast(k.minimum(k.maximum(shifted, low), high), zero_point.dtype)
+
+
+@op("Lookup", 1, domain=DOMAIN)
+def lookup(x: k.Tensor, table: k.Tensor) -> k.Tensor:
+    """table[x] of 256 entries; int8 `x` counts as the byte that it is in memory."""
+    place = k.cast(x, DType.INT64)
+    return k.take(table, place if x.dtype is DType.UINT8 else k.binary("bitand", place, k.full(x.shape, 255, DType.INT64)), 0)

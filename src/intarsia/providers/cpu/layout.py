@@ -97,7 +97,7 @@ class _Rewrite(Blocks):
         if has_computed_filters(node, self.inference):
             return self._computed_filters
         if node.domain == INTEGERS and node.inputs[0] in self.twin:
-            return self._elementwise
+            return self._lookup if node.op_type == "Lookup" else self._elementwise
         if not node.domain and node.op_type == "Transpose":
             return self._transpose
         if not node.domain and node.op_type == "Split" and node.inputs[0] in self.twin:
@@ -152,6 +152,9 @@ class _Rewrite(Blocks):
                 return False
             inputs.append(moved)
         return self._emit(node, inputs)
+
+    def _lookup(self, node: Node) -> bool:
+        return self._emit(node, [self.twin[node.inputs[0]], node.inputs[1]])
 
     def _quantize(self, node: Node) -> bool:
         """By one scale for the whole tensor: element-wise."""

@@ -29,6 +29,8 @@ from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step, buffers_and_sizes
 from intarsia.providers.cpu.batch_rows import BatchRows
+from intarsia.providers.cpu.byte_moves import moved_bytes
+from intarsia.providers.cpu.byte_tables import byte_tables
 from intarsia.providers.cpu.classical import taken_apart
 from intarsia.providers.cpu.control import CONTROL, spliced
 from intarsia.providers.cpu.depth_first import depth_first
@@ -39,6 +41,7 @@ from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, oper
 from intarsia.providers.cpu.grouped import groups_apart
 from intarsia.providers.cpu.growing import LOOPS, loop_step
 from intarsia.providers.cpu.layout import channels_last
+from intarsia.providers.cpu.lookup import byte_function
 from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
@@ -76,8 +79,9 @@ def lower_graph(
     inference = infer(with_own_symbols(graph), registry)
     rewrites: tuple[Callable[[Inference], Graph | None], ...] = (
         widened, packed_tables, words_numbered, dequantized_layers, lambda of: requantized(of, registry),
-        lambda of: integer_products(of, pairs), lambda of: dequantized(of, registry), lambda of: taken_apart(of, registry),
-        mixtures_apart, groups_apart, channels_last,
+        lambda of: integer_products(of, pairs), lambda of: moved_bytes(of) if pairs else None,
+        lambda of: byte_tables(of, registry, target) if pairs else None, lambda of: dequantized(of, registry),
+        lambda of: taken_apart(of, registry), mixtures_apart, groups_apart, channels_last,
     )  # fmt: skip
     for rewrite in rewrites:
         changed = rewrite(inference)
@@ -367,7 +371,7 @@ class _Lowerer:
     # --- steps ---
 
     def _steps(self, g: Group) -> list[Step]:
-        steps = self._template_steps(g) if g.template is not None else [self._loop_step(g)]
+        steps = self._template_steps(g) if g.template is not None else [self._table_step(g) or self._loop_step(g)]
         chosen = self._chosen(g)
         for step in steps:
             step.label += f", {chosen} by time" if chosen else ""
@@ -382,6 +386,14 @@ class _Lowerer:
         choices = self.constants.choices
         found = g.template.schedules(self.target, self.config) if choices and g.template is not None else None
         return choices.get(found.key, "") if found is not None else ""
+
+    def _table_step(self, g: Group) -> Step | None:
+        """A function of one byte, where a table is faster than computing it."""
+        ((out, root),) = g.roots.items()
+        found = byte_function(root, self.graph.constants)
+        if found is None or not found.worth_a_table(self.target):
+            return None
+        return found.step(self.target, self.constants, out, f"{_prefix(g)} by a table")
 
     def _loop_step(self, g: Group) -> Step:
         (out,) = g.roots

@@ -135,6 +135,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "CDist"): "intarsia.providers.cpu.distances:cdist",
     ("com.microsoft", "QLinearSigmoid"): "intarsia.providers.cpu.lookup:lookup",
     ("com.microsoft", "QLinearLeakyRelu"): "intarsia.providers.cpu.lookup:lookup",
+    ("intarsia.integers", "Lookup"): "intarsia.providers.cpu.lookup:table_lookup",
     ("", "Det"): "intarsia.providers.cpu.elimination:det",
     ("com.microsoft", "Inverse"): "intarsia.providers.cpu.elimination:inverse",
     ("", "Col2Im"): "intarsia.providers.cpu.blocks:col2im",
