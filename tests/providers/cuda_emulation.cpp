@@ -93,6 +93,22 @@ template <class Value> static void multiply_16(float* d, const unsigned int* a, 
 }
 void multiply_f16(float* d, const unsigned int* a, const unsigned int* b) { multiply_16(d, a, b, half_value); }
 void multiply_bf16(float* d, const unsigned int* a, const unsigned int* b) { multiply_16(d, a, b, brain_value); }
+void multiply_bytes(int* d, const unsigned int* a, const unsigned int* b, bool left_signed, bool right_signed) {
+  exchange(a, b);
+  Warp& w = warp_here();
+  int lane = threadIdx.x % 32;
+  for (int i = 0; i < 4; ++i) {
+    int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+    unsigned int sum = d[i];
+    for (int k = 0; k < 32; ++k) {
+      unsigned int x = w.a[row % 8 * 4 + k % 16 / 4][(row >= 8) + 2 * (k >= 16)] >> 8 * (k % 4) & 0xff;
+      unsigned int y = w.b[column * 4 + k % 16 / 4][k >= 16] >> 8 * (k % 4) & 0xff;
+      sum += (left_signed ? (int)(signed char)x : (int)x) * (right_signed ? (int)(signed char)y : (int)y);
+    }
+    d[i] = (int)sum;
+  }
+  stop_at(AT_WARP);
+}
 void multiply_tf32(float* d, const unsigned int* a, const unsigned int* b) {
   exchange(a, b);
   Warp& w = warp_here();
@@ -145,9 +161,9 @@ void copy_16(void* to, const void* from, bool inside) {
   else current->sets.back().push_back({to, from, inside});
 }
 void copies_begin() { current->sets.emplace_back(); }
-void copies_wait_but_one() {
+void copies_wait_but(int n) {
   auto& sets = current->sets;
-  for (; sets.size() > 2; sets.erase(sets.begin()))
+  for (; (int)sets.size() > n + 1; sets.erase(sets.begin()))
     for (const Copy& c : sets.front()) copied(c);
 }
 
@@ -186,7 +202,9 @@ static bool run_warp(int first, int count, bool backwards) {
   return moved;
 }
 
+alignas(16) float4 dynamic_memory[232448 / 16];  // what a launch may ask for, on the largest of GPUs
 static void run_group(int threads, bool backwards) {
+  memset((void*)dynamic_memory, 0xff, sizeof dynamic_memory);
   if (__start_shared_memory) memset(__start_shared_memory, 0xff, __stop_shared_memory - __start_shared_memory);
   fibres.resize(threads);
   for (int i = 0; i < threads; ++i) {

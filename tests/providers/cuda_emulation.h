@@ -35,10 +35,15 @@ static inline float __int_as_float(int x) { return bits_of<float>(x); }
 static inline long long __double_as_longlong(double x) { return bits_of<long long>(x); }
 static inline double __longlong_as_double(long long x) { return bits_of<double>(x); }
 
+extern float4 dynamic_memory[];
 extern Index threadIdx, blockIdx, gridDim;
 void __syncthreads();
 void multiply_f16(float* d, const unsigned int* a, const unsigned int* b);
 void multiply_bf16(float* d, const unsigned int* a, const unsigned int* b);
+void multiply_bytes(int* d, const unsigned int* a, const unsigned int* b, bool left_signed, bool right_signed);
+#define BYTES_OF(name, left, right) \
+  static inline void multiply_##name(int* d, const unsigned int* a, const unsigned int* b) { multiply_bytes(d, a, b, left, right); }
+BYTES_OF(s8s8, true, true) BYTES_OF(s8u8, true, false) BYTES_OF(u8s8, false, true) BYTES_OF(u8u8, false, false)
 void multiply_tf32(float* d, const unsigned int* a, const unsigned int* b);
 unsigned int to_tf32(float x);
 void fragments(unsigned int* r, const void* line);
@@ -57,7 +62,10 @@ template <class T> static inline T __shfl_xor_sync(unsigned int, T value, int ap
   memcpy(&value, &bits, sizeof value);
   return value;
 }
-void copies_wait_but_one();
+void copies_wait_but(int n);
+static inline void copies_wait_but_0() { copies_wait_but(0); }
+static inline void copies_wait_but_1() { copies_wait_but(1); }
+static inline void copies_wait_but_2() { copies_wait_but(2); }
 
 template <class T> struct Argument { static T of(void* given) { return *(T*)given; } };
 template <class T> struct Argument<T*> { static T* of(void* given) { return (T*)given; } };

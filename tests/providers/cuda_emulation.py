@@ -46,6 +46,7 @@ def _compiled(source: str) -> Any:
     _, machine = _machine()
     for function in FUNCTIONS:
         source = source.replace(function, "")
+    source = source.replace("extern __shared__ float4 dynamic_memory[];", "")
     text = f'#include "{_SOURCE.with_suffix(".h")}"\n{source}{_START}'
     path = machine.with_name(hashlib.sha256(text.encode()).hexdigest()[:16])
     path.with_suffix(".cpp").write_text(text, encoding="utf-8")

@@ -32,10 +32,19 @@ class CUstreamCaptureMode(enum.IntEnum):
     CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
 
 
+class CUfunction_attribute(enum.IntEnum):
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+
+
 class CUdevice_attribute(enum.IntEnum):
     CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y = 6
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75
     CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76
+    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR = 81
+    CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97
+
+
+OPTIN_NBYTES = 232448
 
 
 class KernelNode:
@@ -58,6 +67,7 @@ class FakeCuda(Machine):
     CUevent_flags = CUevent_flags
     CUstreamCaptureMode = CUstreamCaptureMode
     CUdevice_attribute = CUdevice_attribute
+    CUfunction_attribute = CUfunction_attribute
 
     def _answer(self, name: str, *values: Any) -> tuple[Any, ...]:
         error = self.failures.pop(name, OK)
@@ -82,6 +92,8 @@ class FakeCuda(Machine):
 
     def cuDeviceGetAttribute(self, attribute: CUdevice_attribute, device: int) -> tuple[Any, ...]:
         values = {CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: 65535,
+                  CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: 233472,
+                  CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: OPTIN_NBYTES,
                   CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: 9,
                   CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: 0}  # fmt: skip
         return self._answer("cuDeviceGetAttribute", values[attribute])
@@ -170,8 +182,16 @@ class FakeCuda(Machine):
 
     def cuLaunchKernel(self, function: Any, gx: int, gy: int, gz: int, tx: int, ty: int, tz: int, shared: int, stream: Any,
                        arguments: int, extra: int) -> tuple[Any, ...]:  # fmt: skip
+        assert shared <= self.allowed.get(function, 49152), f"{shared} bytes of shared memory are not allowed"
         self.launch(function, (gx, gy, gz), (tx, ty, tz), stream, arguments)
         return self._answer("cuLaunchKernel")
+
+    def cuFuncSetAttribute(self, function: Any, attribute: Any, value: int) -> tuple[Any, ...]:
+        assert attribute is CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        if value > OPTIN_NBYTES:
+            return (CUresult.CUDA_ERROR_INVALID_VALUE,)
+        self.allowed[function] = value
+        return self._answer("cuFuncSetAttribute")
 
     # --- graphs ---
 
@@ -184,7 +204,7 @@ class FakeCuda(Machine):
     def _parameters(self, given: KernelNode) -> list[Any]:
         grid = given.gridDimX, given.gridDimY, given.gridDimZ
         block = given.blockDimX, given.blockDimY, given.blockDimZ
-        assert not given.sharedMemBytes and not given.extra
+        assert given.sharedMemBytes <= self.allowed.get(given.func, 49152) and not given.extra
         return self.kernel_node(given.func, grid, block, given.kernelParams)
 
     def cuGraphAddKernelNode(self, graph: Any, before: list[Any], count: int, given: KernelNode) -> tuple[Any, ...]:

@@ -76,6 +76,7 @@ class Machine:
     streams: dict[int, deque[tuple[Any, ...]]] = field(default_factory=lambda: {0: deque()})
     objects: dict[int, Any] = field(default_factory=dict)
     executables: set[int] = field(default_factory=set)
+    allowed: dict[Any, int] = field(default_factory=dict)
     compute: Callable[[str, list[Any], tuple[int, int, int], int], None] | None = None
     _handles: int = 1000
     _capturing: int = 0

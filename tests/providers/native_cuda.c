@@ -28,7 +28,7 @@ typedef struct { uint32_t magic; Graph* graph; int first; int count; } Node;
 typedef struct { uint32_t magic; Graph* graph; int count; int64_t work[4096]; } Exec;
 typedef struct { uint32_t magic; int capturing; Graph* graph; } Stream;
 typedef struct { uint32_t magic; int timed; int recorded; } Event;
-typedef struct { uint32_t magic; int64_t text; } Module;
+typedef struct { uint32_t magic; int64_t text; unsigned shared; } Module;
 enum { STREAM = 0x51, EVENT = 0x52, MODULE = 0x53, GRAPH = 0x54, EXEC = 0x55, CONTEXT = 0x56, NODE = 0x57 };
 static struct { uint32_t magic; } context = {CONTEXT};
 static __thread int depth;
@@ -63,6 +63,8 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
     case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: *value = 65535; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 232448; return CUDA_SUCCESS;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: *value = 233472; return CUDA_SUCCESS;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; return CUDA_SUCCESS;
     default: CHECK(!"an attribute that nobody expected");
   }
@@ -161,6 +163,7 @@ CUresult CUDAAPI cuModuleLoadData(CUmodule* module, const void* image) {
   CHECK(depth && !memcmp(image, "\x7f" "ELF", 4));
   *module = made(sizeof(Module), MODULE);
   ((Module*)*module)->text = hook(LOADED, (void*)image, 0, 0);
+  ((Module*)*module)->shared = 49152;
   return CUDA_SUCCESS;
 }
 CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
@@ -168,11 +171,17 @@ CUresult CUDAAPI cuModuleGetFunction(CUfunction* function, CUmodule module, cons
   *function = (CUfunction)module;
   return CUDA_SUCCESS;
 }
+CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  CHECK(depth && is(function, MODULE) && attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES && value <= 232448);
+  ((Module*)function)->shared = value;
+  return CUDA_SUCCESS;
+}
 CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
                                 unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void** arguments,
                                 void** extra) {
   CHECK(depth && is(function, MODULE) && streams(stream) && arguments && !extra);
-  CHECK(gx && gx < 1u << 31 && gy && gy < 65536 && gz && gz < 65536 && bx && bx <= 1024 && by == 1 && bz == 1 && !shared);
+  CHECK(gx && gx < 1u << 31 && gy && gy < 65536 && gz && gz < 65536 && bx && bx <= 1024 && by == 1 && bz == 1);
+  CHECK(shared <= ((Module*)function)->shared);
   int grid[4] = {(int)gx, (int)gy, (int)gz, (int)bx};
   void* text = (void*)(intptr_t)((Module*)function)->text;
   if (capturing(stream)) {
@@ -220,8 +229,8 @@ static int64_t recorded(const CUDA_KERNEL_NODE_PARAMS* given) {
   return hook(RECORDED, (void*)(intptr_t)((Module*)given->func)->text, grid, given->kernelParams);
 }
 static int launchable(const CUDA_KERNEL_NODE_PARAMS* given) {
-  return given && is(given->func, MODULE) && given->kernelParams && !given->extra && !given->sharedMemBytes && given->gridDimX &&
-         given->gridDimY && given->gridDimZ && given->blockDimX && given->blockDimY == 1 && given->blockDimZ == 1;
+  return given && is(given->func, MODULE) && given->kernelParams && !given->extra && given->gridDimX &&
+         given->sharedMemBytes <= ((Module*)given->func)->shared && given->gridDimY && given->gridDimZ && given->blockDimX && given->blockDimY == 1 && given->blockDimZ == 1;
 }
 CUresult CUDAAPI cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
                                       const CUDA_KERNEL_NODE_PARAMS* given) {
@@ -282,7 +291,7 @@ CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function, int versi
     {"cuMemcpyDtoHAsync", (void*)cuMemcpyDtoHAsync}, {"cuMemcpyDtoDAsync", (void*)cuMemcpyDtoDAsync}, NAMED(cuStreamCreate),
     NAMED(cuStreamSynchronize), NAMED(cuStreamWaitEvent), NAMED(cuEventCreate), {"cuEventDestroy", (void*)cuEventDestroy},
     NAMED(cuEventRecord), NAMED(cuEventSynchronize), {"cuEventElapsedTime", (void*)cuEventElapsedTime},
-    NAMED(cuModuleLoadData), NAMED(cuModuleGetFunction), NAMED(cuLaunchKernel),
+    NAMED(cuModuleLoadData), NAMED(cuModuleGetFunction), NAMED(cuLaunchKernel), NAMED(cuFuncSetAttribute),
     {"cuStreamBeginCapture", (void*)cuStreamBeginCapture}, NAMED(cuStreamEndCapture),
     {"cuGraphInstantiate", (void*)cuGraphInstantiate}, {"cuGraphInstantiateWithFlags", (void*)cuGraphInstantiate},
     NAMED(cuGraphDestroy), NAMED(cuGraphExecDestroy), NAMED(cuGraphLaunch), NAMED(cuGetErrorName), NAMED(cuGetErrorString),

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from offline_kernels import compile_all, skip_where_missing
 
-from intarsia.codegen.clike import Cuda, Cut
+from intarsia.codegen.clike import Cuda, Cut, tensor
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
 
 emulated = pytest.mark.skipif(bool(cuda_emulation.missing()), reason=f"kernels cannot be emulated: {cuda_emulation.missing()}")
-UNITS = Cuda(matrix_units=(DType.FLOAT16, DType.BFLOAT16, DType.FLOAT))
+UNITS = Cuda(matrix_units=(DType.INT8, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT))
 HALVES = (DType.FLOAT16, DType.BFLOAT16)
 RNG = np.random.default_rng(0)
 
@@ -100,31 +100,85 @@ def test_the_order_of_threads_does_not_matter(dtype: DType) -> None:
 
 
 @emulated
-def test_what_is_missing_shows_in_the_emulation() -> None:
-    """A wait or a barrier that is taken out of the text changes the result: the emulation sees what a GPU would."""
-    root, operands = tree("four tiles", DType.FLOAT16)
-    wanted = exact("four tiles", operands)
+@pytest.mark.parametrize("stages", [2, 4])
+def test_what_is_missing_shows_in_the_emulation(stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait or the barrier that is taken out of the text changes the result, or one buffer less than are used: the emulation
+    sees what a GPU would."""
+    monkeypatch.setattr(tensor, "stages_for", lambda dialect, nbytes, steps: stages)
+    operands = {n: RNG.standard_normal(s).astype(np.float16) for n, s in (("a", (66, 232)), ("b", (232, 70)))}
+    root = plain(*(k.input(n, DType.FLOAT16, a.shape) for n, a in operands.items()))
+    wanted = operands["a"].astype(np.float32) @ operands["b"].astype(np.float32)
     cut = Cut(UNITS)
-    for name, array in operands.items():
-        cut.stored[name] = (DType.of(array.dtype), array.shape)
     cut.store(cut.settle(root), "y")
     (job,) = cut.jobs
     values = [cuda_emulation.aligned(a) for a in operands.values()]
-    source, barrier = job.kernel.source, "__syncthreads();"
-    second = source.rindex(barrier)
+    source = job.kernel.source
     broken = {
         "nothing": source,
-        "wait": source.replace("copies_wait_but_one();", ""),
-        "first barrier": source.replace(barrier, "", 1),
-        "second barrier": source[:second] + source[second + len(barrier) :],
+        "wait": source.replace(f"copies_wait_but_{stages - 2}();", ""),
+        "barrier": source.replace("__syncthreads();", ""),
+        "buffers": source.replace(f"% {stages};", f"% {stages - 1};"),
     }
     for what, text in broken.items():
+        assert what == "nothing" or text != source
         right = []
         for backwards, eager in itertools.product((False, True), repeat=2):
             out = cuda_emulation.aligned(np.zeros(wanted.shape, np.float32))
             cuda_emulation.launch(replace(job.kernel, source=text), [*values, out], backwards, eager)
-            right.append(np.allclose(out, wanted, rtol=1e-3, atol=1e-3))
+            right.append(np.allclose(out, wanted, rtol=1e-3, atol=1e-2))
         assert all(right) == (what == "nothing"), what
+
+
+@emulated
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.FLOAT], ids=lambda d: d.onnx_name)
+@pytest.mark.parametrize("turned", [False, True])
+def test_large_tiles(dtype: DType, turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four buffers of them are more than a text may declare: the launch says how much shared memory they need."""
+    monkeypatch.setattr(tensor, "tile_for", lambda dialect, batch, m, n: tensor.LARGE)
+    shapes = {"a": (150, 170), "b": (140, 170) if turned else (170, 140)}
+    operands = {n: RNG.standard_normal(s).astype(dtype.numpy) for n, s in shapes.items()}
+    root = (right_turned if turned else plain)(*(k.input(n, dtype, a.shape) for n, a in operands.items()))
+    cut = Cut(UNITS)
+    cut.store(cut.settle(root), "y")
+    (job,) = cut.jobs
+    assert 49152 < job.kernel.shared_nbytes <= 166912 // 2 and "extern __shared__" in job.kernel.source
+    wide = {n: a.astype(np.float64) for n, a in operands.items()}
+    found, _ = cuda_emulation.computed(UNITS, root, operands)
+    bound = 1e-2 if dtype is not DType.FLOAT else 5e-2
+    np.testing.assert_allclose(found, wide["a"] @ (wide["b"].T if turned else wide["b"]), rtol=bound, atol=bound)
+
+
+@emulated
+@pytest.mark.parametrize("types", [("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")])
+@pytest.mark.parametrize("shapes", [((40, 96), (96, 48)), ((33, 45), (45, 51)), ((130, 200), (200, 100))])
+def test_products_of_bytes(types: tuple[str, str], shapes: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    """Sums of int32 are exact, whatever the signs and sizes."""
+    operands = {
+        n: RNG.integers(np.iinfo(t).min, np.iinfo(t).max + 1, s).astype(t) for n, t, s in zip("ab", types, shapes, strict=True)
+    }
+    leaves = [k.input(n, DType.of(a.dtype), a.shape) for n, a in operands.items()]
+    wanted = operands["a"].astype(np.int64) @ operands["b"].astype(np.int64)
+    for turned in (False, True):
+        given = {**operands, "b": np.ascontiguousarray(operands["b"].T)} if turned else operands
+        right = k.transpose(k.input("b", leaves[1].dtype, given["b"].shape), (1, 0)) if turned else leaves[1]
+        found, schedules = cuda_emulation.computed(UNITS, k.dot(leaves[0], right, DType.INT32), given)
+        assert schedules == ["tensor product"]
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_buffers_follow_from_what_a_device_has() -> None:
+    """Two groups beside each other where that leaves three buffers or more; else one group with as many as it may have."""
+
+    def stages(capability: int, nbytes: int, steps: int = 100) -> int:
+        return tensor.stages_for(Cuda(capability=capability), nbytes, steps)
+
+    large, small = 20480, 10240
+    assert [stages(c, large) for c in (80, 86, 90, 120)] == [4, 4, 4, 4]
+    assert [stages(c, 2 * large) for c in (80, 86, 90)] == [4, 2, 4]
+    assert stages(80, small) == 4 and stages(80, small, 2) == 3 and stages(80, small, 1) == 2
+    for capability in (80, 86, 90):
+        limits = Cuda(capability=capability).limits
+        assert stages(capability, 2 * large) * 2 * large <= limits.group_nbytes
 
 
 @emulated

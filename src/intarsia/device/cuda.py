@@ -164,29 +164,37 @@ class CudaDriver(Driver):
         error, module = self._cu.cuModuleLoadData(code)
         return (error, None) if int(error) else self._cu.cuModuleGetFunction(module, b"main_kernel")
 
-    def launch(self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int) -> Answer:
-        return self._cu.cuLaunchKernel(function, *groups, threads, 1, 1, 0, stream, pointers, 0)  # type: ignore[no-any-return]
+    def allow_shared(self, function: Any, nbytes: int) -> Answer:
+        most = self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        return self._cu.cuFuncSetAttribute(function, most, nbytes)  # type: ignore[no-any-return]
+
+    def launch(
+        self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int, shared_nbytes: int = 0
+    ) -> Answer:
+        launch = self._cu.cuLaunchKernel
+        return launch(function, *groups, threads, 1, 1, shared_nbytes, stream, pointers, 0)  # type: ignore[no-any-return]
 
     def graph(self) -> Answer:
         return self._cu.cuGraphCreate(0)  # type: ignore[no-any-return]
 
     def add_kernel(
-        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
-    ) -> Answer:
+        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
+        shared_nbytes: int = 0,
+    ) -> Answer:  # fmt: skip
         before = [] if after is None else [after]
-        given = self._parameters(function, groups, threads, pointers)
+        given = self._parameters(function, groups, threads, pointers, shared_nbytes)
         return self._cu.cuGraphAddKernelNode(graph, before, len(before), given)  # type: ignore[no-any-return]
 
     def add_graph(self, graph: Any, after: Any, inner: Any) -> Answer:
         before = [] if after is None else [after]
         return self._cu.cuGraphAddChildGraphNode(graph, before, len(before), inner)  # type: ignore[no-any-return]
 
-    def _parameters(self, function: Any, groups: tuple[int, int, int], threads: int, pointers: int) -> Any:
+    def _parameters(self, function: Any, groups: tuple[int, int, int], threads: int, pointers: int, shared_nbytes: int) -> Any:
         made = self._cu.CUDA_KERNEL_NODE_PARAMS()
         made.func = function
         made.gridDimX, made.gridDimY, made.gridDimZ = groups
         made.blockDimX, made.blockDimY, made.blockDimZ = threads, 1, 1
-        made.sharedMemBytes, made.kernelParams, made.extra = 0, pointers, 0
+        made.sharedMemBytes, made.kernelParams, made.extra = shared_nbytes, pointers, 0
         return made
 
     def begin_capture(self, stream: Any) -> Answer:
@@ -200,9 +208,10 @@ class CudaDriver(Driver):
         return self._cu.cuGraphInstantiate(graph, 0)  # type: ignore[no-any-return]
 
     def change_kernel(
-        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
-    ) -> Answer:
-        given = self._parameters(function, groups, threads, pointers)
+        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
+        shared_nbytes: int = 0,
+    ) -> Answer:  # fmt: skip
+        given = self._parameters(function, groups, threads, pointers, shared_nbytes)
         return self._cu.cuGraphExecKernelNodeSetParams(executable, node, given)  # type: ignore[no-any-return]
 
     def change_graph(self, executable: Any, node: Any, inner: Any) -> Answer:
@@ -243,9 +252,10 @@ class CudaDevice(StreamDevice):
                 f"{', '.join(str(a / 10) for a in known)}: install a version of nvidia-cuda-nvrtc that knows it"
             )
         self.architecture = capability
-        limits = Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y"))
-        units = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT) if capability >= TENSOR_CORES else ()
-        self.exact = Cuda(limits, units[:2], capability)
+        shared = attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"), attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR")
+        limits = Limits(64, 256, 49152, attribute("MAX_GRID_DIM_Y"), group_nbytes=shared[0], unit_nbytes=shared[1])
+        units = (DType.INT8, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT) if capability >= TENSOR_CORES else ()
+        self.exact = Cuda(limits, units[:3], capability)
         """What kernels are printed in where float32 may not be rounded to TF32."""
         super().__init__(CudaDriver(), setup, described(setup.index), Cuda(limits, units, capability))
         self._libraries: dict[LibraryOptions, CudaLibraries] = {}

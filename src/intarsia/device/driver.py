@@ -103,8 +103,15 @@ class Driver:
         """The entry point of machine code."""
         raise NotImplementedError
 
-    def launch(self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int) -> Answer:
-        """Start a kernel; `pointers`: address of an array of addresses of its arguments."""
+    def allow_shared(self, function: Any, nbytes: int) -> Answer:
+        """Launches of a kernel may say so many bytes of shared memory."""
+        raise NotImplementedError
+
+    def launch(
+        self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int, shared_nbytes: int = 0
+    ) -> Answer:
+        """Start a kernel; `pointers`: address of an array of addresses of its arguments; `shared_nbytes`: memory that each
+        group shares besides what its text declares."""
         raise NotImplementedError
 
     # --- graphs of launches ---
@@ -114,8 +121,9 @@ class Driver:
         raise NotImplementedError
 
     def add_kernel(
-        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
-    ) -> Answer:
+        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
+        shared_nbytes: int = 0,
+    ) -> Answer:  # fmt: skip
         """A node that starts a kernel, behind the node `after` (None: at the beginning)."""
         raise NotImplementedError
 
@@ -136,8 +144,9 @@ class Driver:
         raise NotImplementedError
 
     def change_kernel(
-        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
-    ) -> Answer:
+        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
+        shared_nbytes: int = 0,
+    ) -> Answer:  # fmt: skip
         """Give a kernel's node other arguments from the next start on."""
         raise NotImplementedError
 

@@ -82,7 +82,9 @@ class Recording:
                 return _asked(self.gpu, driver.add_graph(self._graph, before, inner), "a library's call is refused", call.node)
             finally:
                 driver.drop_graph(inner)
-        made = driver.add_kernel(self._graph, before, call.function, call.groups, call.threads, call.address)
+        made = driver.add_kernel(
+            self._graph, before, call.function, call.groups, call.threads, call.address, call.shared_nbytes
+        )  # fmt: skip
         return _asked(self.gpu, made, "a kernel is refused", call.node)
 
     def start(self, calls: Sequence[Call]) -> None:
@@ -111,7 +113,8 @@ class Recording:
             finally:
                 driver.drop_graph(inner)
             return
-        made = driver.change_kernel(self._executable, node, call.function, call.groups, call.threads, call.address)
+        given = (call.function, call.groups, call.threads, call.address, call.shared_nbytes)
+        made = driver.change_kernel(self._executable, node, *given)
         _asked(self.gpu, made, "a kernel's arguments cannot change", call.node)
 
     def drop(self) -> None:

@@ -206,19 +206,23 @@ class HipDriver(Driver):
             return error, None
         return self._made(self._hip.hipModuleGetFunction(byref(found), module, b"main_kernel"), found)
 
-    def launch(self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int) -> Answer:
+    def launch(
+        self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int, shared_nbytes: int = 0
+    ) -> Answer:
         launch = self._hip.hipModuleLaunchKernel
-        return (launch(c_void_p(function), *groups, threads, 1, 1, 0, c_void_p(stream), c_void_p(pointers), None),)
+        given = (c_void_p(stream), c_void_p(pointers), None)
+        return (launch(c_void_p(function), *groups, threads, 1, 1, shared_nbytes, *given),)
 
     def graph(self) -> Answer:
         found = c_void_p()
         return self._made(self._hip.hipGraphCreate(byref(found), c_uint(0)), found)
 
     def add_kernel(
-        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
-    ) -> Answer:
+        self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
+        shared_nbytes: int = 0,
+    ) -> Answer:  # fmt: skip
         made, before = c_void_p(), (c_void_p * 1)(after)
-        given = KernelNode.of(function, groups, threads, pointers)
+        given = KernelNode.of(function, groups, threads, pointers, shared_nbytes)
         count = c_size_t(0 if after is None else 1)
         return self._made(self._hip.hipGraphAddKernelNode(byref(made), c_void_p(graph), before, count, byref(given)), made)
 
@@ -228,9 +232,10 @@ class HipDriver(Driver):
         return self._made(made, found)
 
     def change_kernel(
-        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int
-    ) -> Answer:
-        given = KernelNode.of(function, groups, threads, pointers)
+        self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
+        shared_nbytes: int = 0,
+    ) -> Answer:  # fmt: skip
+        given = KernelNode.of(function, groups, threads, pointers, shared_nbytes)
         return (self._hip.hipGraphExecKernelNodeSetParams(c_void_p(executable), c_void_p(node), byref(given)),)
 
     def start_graph(self, executable: Any, stream: Any) -> Answer:
@@ -252,8 +257,8 @@ class KernelNode(ctypes.Structure):
     ]  # fmt: skip
 
     @classmethod
-    def of(cls, function: Any, groups: tuple[int, int, int], threads: int, pointers: int) -> KernelNode:
-        return cls((threads, 1, 1), None, function, groups, pointers, 0)
+    def of(cls, function: Any, groups: tuple[int, int, int], threads: int, pointers: int, shared_nbytes: int) -> KernelNode:
+        return cls((threads, 1, 1), None, function, groups, pointers, shared_nbytes)
 
 
 class HipDevice(StreamDevice):

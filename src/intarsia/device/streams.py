@@ -56,7 +56,7 @@ class Setup:
 class Call:
     """A kernel, or a library's program, with its arguments.
 
-    `values` and `pointers` are what the driver reads; `key` is equal for equal calls.
+    `values` and `pointers` are what the driver reads; `key` is equal for equal calls. `shared_nbytes`: see `Kernel`.
     """
 
     function: Any
@@ -67,6 +67,7 @@ class Call:
     key: tuple[int, bytes, tuple[int, int, int]]
     node: str
     pointers: np.ndarray
+    shared_nbytes: int = 0
 
 
 @dataclass
@@ -278,7 +279,12 @@ class StreamDevice(Gpu):
     def _compile(self, kernel: Kernel) -> Any:
         code = self.machine_code(kernel.source)
         with self._current():
-            return self._ask(self._driver.function(code), "could not load a kernel")
+            function = self._ask(self._driver.function(code), "could not load a kernel")
+            if kernel.shared_nbytes:
+                self._ask(
+                    self._driver.allow_shared(function, kernel.shared_nbytes), "has too little shared memory for a kernel"
+                )
+            return function
 
     def prepare(self, kernels: Sequence[Kernel]) -> None:
         """By as many threads as there are `compilers`: the compiler does not hold Python's lock."""
@@ -302,7 +308,8 @@ class StreamDevice(Gpu):
         pointers = (values.ctypes.data + 8 * np.arange(len(values))).astype(np.uint64)
         key = (id(launch.program), values.tobytes(), kernel.groups)
         address = pointers.ctypes.data
-        return Call(launch.program, kernel.groups, kernel.threads, values, address, key, launch.node, pointers)
+        threads, shared = kernel.threads, kernel.shared_nbytes
+        return Call(launch.program, kernel.groups, threads, values, address, key, launch.node, pointers, shared)
 
     def run(self, bound: Sequence[Call]) -> None:
         with self.lock, self._current():
@@ -316,7 +323,7 @@ class StreamDevice(Gpu):
                 if why := call.function.start(stream, call.values):
                     raise EPFail(f"{self.device} could not start {call.function.title} of {call.node}: {why}")
                 continue
-            (error,) = launch(call.function, call.groups, call.threads, stream, call.address)
+            (error,) = launch(call.function, call.groups, call.threads, stream, call.address, call.shared_nbytes)
             if int(error):
                 raise self._failure(f"could not start a kernel of {call.node}", error)
 

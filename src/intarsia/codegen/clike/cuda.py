@@ -9,6 +9,13 @@ from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
 from intarsia.graph.dtypes import DType
 
 TENSOR_CORES = 80
+SHARED_NBYTES = {
+    75: (65536, 65536), 80: (166912, 167936), 87: (166912, 167936), 90: (232448, 233472), 100: (232448, 233472),
+    103: (232448, 233472),
+}  # fmt: skip
+"""Shared memory that a group, and a multiprocessor, of a compute capability have, where no device is there to tell (CUDA C++
+programming guide, "Technical Specifications per Compute Capability")."""
+OTHER_SHARED_NBYTES = (101376, 102400)
 """The compute capability (10 * major + minor) from which on `TENSOR_FUNCTIONS` compile."""
 
 
@@ -20,6 +27,11 @@ def _multiply(name: str, shape: str, kind: str) -> str:
     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }}"""
+
+
+def _wait(n: int) -> str:
+    head = f"__device__ __forceinline__ void copies_wait_but_{n}()"
+    return f"""{head} {{ asm volatile("cp.async.wait_group {n};" ::: "memory"); }}"""
 
 
 def _fragments(name: str, turned: str) -> str:
@@ -41,7 +53,7 @@ TENSOR_FUNCTIONS = "\n".join((
     :: "r"(shared_address(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }""",
     """__device__ __forceinline__ void copies_begin() { asm volatile("cp.async.commit_group;" ::: "memory"); }""",
-    """__device__ __forceinline__ void copies_wait_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }""",
+    *map(_wait, range(3)),
     _fragments("fragments", ""), _fragments("fragments_turned", ".trans"),
     """__device__ __forceinline__ unsigned int to_tf32(float x) {
   unsigned int r;
@@ -51,9 +63,20 @@ TENSOR_FUNCTIONS = "\n".join((
     _multiply("f16", "m16n8k16", "f16"), _multiply("bf16", "m16n8k16", "bf16"), _multiply("tf32", "m16n8k8", "tf32"),
 ))  # fmt: skip
 """What `tensor` calls: `copy_16` starts a copy of 16 bytes into shared memory (zeros where not inside), `copies_begin` ends a
-set of copies, `copies_wait_but_one` waits for all sets but the latest."""
+set of copies, `copies_wait_but_N` waits for all sets but the latest N."""
 
 
+def _multiply_bytes(left: str, right: str) -> str:
+    return f"""__device__ __forceinline__ void multiply_{left}{right}(int* d, const unsigned int* a, const unsigned int* b) {{
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.{left}.{right}.s32 "
+    "{{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};"
+    : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}"""
+
+
+BYTE_FUNCTIONS = "\n".join(_multiply_bytes(left, right) for left in ("s8", "u8") for right in ("s8", "u8"))
+"""d += a b for a warp's fragments of bytes."""
 HALF_VALUE = """__device__ __forceinline__ float half_value(unsigned int bits) {
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)bits));
@@ -74,7 +97,7 @@ EXTREMA = "\n".join(
     for name, op in (("minimum", "min"), ("maximum", "max"))
 )
 """NaN where either is, from compute capability 8.0 on."""
-FUNCTIONS = (TENSOR_FUNCTIONS, HALF_VALUE, HALF_BITS, EXTREMA)
+FUNCTIONS = (TENSOR_FUNCTIONS, BYTE_FUNCTIONS, HALF_VALUE, HALF_BITS, EXTREMA)
 """Everything that stands before kernels, each as a whole and once."""
 
 
@@ -96,13 +119,17 @@ class Cuda(Dialect):
         self, limits: Limits | None = None, matrix_units: Iterable[DType] = (), capability: int = TENSOR_CORES
     ) -> None:
         self.capability = capability
-        self.limits = limits or Limits(buffers=64, threads=256, shared_nbytes=49152, groups=65535)
+        group_nbytes, unit_nbytes = SHARED_NBYTES.get(capability, OTHER_SHARED_NBYTES)
+        self.limits = limits or Limits(64, 256, 49152, 65535, group_nbytes=group_nbytes, unit_nbytes=unit_nbytes)
         self.matrix_units = frozenset(matrix_units)
 
     def preamble(self, kernel: KernelParts) -> list[str]:
         text = "\n".join(kernel.body)
-        used = {"half_bits(": HALF_BITS, "half_value(": HALF_VALUE, "copies_begin();": TENSOR_FUNCTIONS}
-        found = [functions for name, functions in used.items() if name in text]
+        used = {
+            "half_bits(": HALF_BITS, "half_value(": HALF_VALUE, "copies_begin();": TENSOR_FUNCTIONS,
+            **dict.fromkeys((f"multiply_{a}{b}(" for a in ("s8", "u8") for b in ("s8", "u8")), BYTE_FUNCTIONS),
+        }  # fmt: skip
+        found = list(dict.fromkeys(functions for name, functions in used.items() if name in text))
         return [*found, *([EXTREMA] if "maximum(" in text or "minimum(" in text else [])]
 
     def extremum(self, op: str, a: str, b: str) -> str | None:

@@ -107,6 +107,8 @@ class Limits:
         shared_nbytes: memory that a group shares.
         groups: along one dimension of the grid.
         binding_nbytes: of one buffer as a kernel sees it; a larger value is bound as several windows.
+        group_nbytes: memory that a group shares, at most, where its size is said when a kernel is started; 0: it cannot be.
+        unit_nbytes: memory that all groups of a multiprocessor have together.
     """
 
     buffers: int = 8
@@ -114,6 +116,8 @@ class Limits:
     shared_nbytes: int = 16384
     groups: int = 65535
     binding_nbytes: int = 1 << 62
+    group_nbytes: int = 0
+    unit_nbytes: int = 0
 
     @property
     def window_nbytes(self) -> int:
@@ -351,8 +355,24 @@ class Dialect:
         arguments += ["unsigned int* __restrict__ S"] if kernel.checked else []
         lines = self.preamble(kernel)
         lines += [f'extern "C" __global__ void __launch_bounds__({kernel.threads}) main_kernel({", ".join(arguments)}) {{']
-        lines += [f"  __shared__ {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
+        lines += self.shared(kernel)
         return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"
+
+    def shared(self, kernel: KernelParts) -> list[str]:
+        """The memory that a group shares; what is more than the text may declare comes in one piece."""
+        if not kernel.dynamic_nbytes(self.limits):
+            return [f"  __shared__ {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
+        lines, at = ["  extern __shared__ float4 dynamic_memory[];"], 0
+        for name, kind, count, width in kernel.shared:
+            held = self.held(kind, width)
+            lines.append(f"  {held}* const {name} = ({held}*)(dynamic_memory + {at});")
+            at += vectors_of(kind, count, width)
+        return lines
+
+
+def vectors_of(kind: Kind, count: int, width: int) -> int:
+    """Vectors of 16 bytes that an array in shared memory takes."""
+    return -(-count * width * kind.bits // 128)
 
 
 @dataclass(frozen=True)
@@ -375,6 +395,11 @@ class KernelParts:
     shared: Sequence[tuple[str, Kind, int, int]]
     threads: int
     body: Sequence[str]
+
+    def dynamic_nbytes(self, limits: Limits) -> int:
+        """Bytes of shared memory that are said when the kernel is started; 0: its text declares them."""
+        nbytes = 16 * sum(vectors_of(kind, count, width) for _, kind, count, width in self.shared)
+        return nbytes if limits.group_nbytes and nbytes > limits.shared_nbytes else 0
 
 
 def rounded_to_float32(value: float) -> float:

@@ -428,7 +428,7 @@ def operand(t: Tensor, i: int, columns: str = "gn", dtype: DType = DType.FLOAT, 
     at: list[Index] = [*where, *(("v", name) for name in sizes)]
     while x.prim in ("reshape", "transpose", "slice", "broadcast"):
         ((x, at),) = operand_indices(x, at)
-    if x.prim != "input" or x.dtype is not dtype or t.dtype not in (dtype, DType.FLOAT):
+    if x.prim != "input" or x.dtype is not dtype or t.dtype not in (dtype, DType.FLOAT, DType.INT32):
         return Operand()
     index = linear(at, x.shape)
     along = next((name for name in sizes if _step(index, name) == 1), "")

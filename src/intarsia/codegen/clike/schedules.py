@@ -44,6 +44,7 @@ class Kernel:
         windows: how many bindings each operand and output has; all but the last have `window_nbytes`.
         updates: the output's former content is read: the kernel works in place.
         call: a vendor's library computes it (`library`): there is no kernel to compile, and `source` is what is asked for.
+        shared_nbytes: memory that a group shares and that its launch asks for, besides what the text declares.
     """
 
     source: str
@@ -57,6 +58,7 @@ class Kernel:
     window_nbytes: int
     updates: bool = False
     call: Any = None
+    shared_nbytes: int = 0
 
 
 def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bool = False) -> Kernel:
@@ -64,9 +66,10 @@ def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bo
         v.top.nest(*v.unfinished)
     windows = tuple(b.windows for b in (*v.operands.values(), *v.outputs))
     window_nbytes = v.dialect.limits.window_nbytes
+    source, shared_nbytes = v.source(threads)
     return Kernel(
-        v.source(threads), tuple(v.operands), len(v.outputs), tuple(v.sizes), groups, threads, v.checked, windows,
-        window_nbytes, updates,
+        source, tuple(v.operands), len(v.outputs), tuple(v.sizes), groups, threads, v.checked, windows, window_nbytes, updates,
+        shared_nbytes=shared_nbytes,
     )  # fmt: skip
 
 

@@ -1,16 +1,21 @@
 """Matrix products by matrix units (NVIDIA's tensor cores, from compute capability 8.0 on).
 
-A group of eight warps has a tile of the result. Its operands come in steps through two buffers in shared memory: while a
-step is multiplied, copies of the next one are under way. Each warp has rows and columns of its own, in pieces of 16 x 8 that
-`mma.sync` multiplies: float16 and bfloat16 sixteen terms at a time, float32 rounded to TF32 eight at a time; sums are
-float32. Element-wise primitives behind the product are computed in the same kernel, as in `product`.
+A group of warps has a tile of the result. Its operands come in steps through a ring of buffers in shared memory: while one
+step is multiplied, copies of the next ones are under way, and one barrier a step keeps the buffers apart. Each warp has rows
+and columns of its own, in pieces of 16 x 8 that `mma.sync` multiplies: float16 and bfloat16 sixteen terms at a time, float32
+rounded to TF32 eight at a time, sums in float32; bytes, signed or not, thirty-two at a time, sums in int32. Element-wise
+primitives behind the product are computed in the same kernel, as in `product`.
 
 In shared memory an operand lies as it does in memory, its neighbours along the same axis, so that 16 bytes are one copy;
 `ldmatrix` turns 16-bit elements where the other axis is wanted. Lines are 16 bytes longer than they need be: eight of them
-then lie in different banks. Operands that are no vectors of memory (windows of a convolution) are gathered one by one.
+then lie in different banks. Operands that are no vectors of memory (windows of a convolution, bytes that lie the other way) are
+gathered one by one.
+
+How many buffers there are follows from how much shared memory a device gives to a group, and to a multiprocessor.
 
 The functions that are called here (`multiply`, `fragments`, ...) are the dialect's: see `cuda.TENSOR_FUNCTIONS`. Which thread
-holds what is PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type" and "... mma.m16n8k8".
+holds what is PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating point type", "... mma.m16n8k8" and
+"... mma.m16n8k32".
 """
 
 from __future__ import annotations
@@ -31,6 +36,11 @@ _COPIED = 16  # bytes of one copy, and by which lines are longer
 _WARP = 32
 _LEAST = 16  # rows, columns and terms: below, tiles would be almost empty
 ROWS, COLUMNS = 16, 8  # of what one instruction multiplies
+_STEP_NBYTES = 64  # terms of a step
+_MOST_STAGES, _FEW_STAGES = 4, 3
+_RESERVED = 1024  # bytes of shared memory that the driver takes of each group's
+BYTES = (DType.INT8, DType.UINT8)
+_FUNCTIONS = {DType.FLOAT16: "f16", DType.BFLOAT16: "bf16", DType.FLOAT: "tf32", DType.INT8: "s8", DType.UINT8: "u8"}
 
 
 @dataclass(frozen=True)
@@ -57,13 +67,31 @@ LARGE, SMALL = TensorTile((2, 4), (4, 4)), TensorTile((2, 2), (2, 4))
 
 
 def factor_type(dialect: Dialect, product: Tensor) -> DType | None:
-    """The type in which matrix units multiply the factors of a product; None where they do not."""
+    """The type in which matrix units multiply the factors of a product (INT8: bytes, signed or not); None where they do not."""
     types = {a.dtype for a in product.args}
+    sizes = (*product.shape[-2:], product.args[0].shape[-1])
+    if any(_extent(d) < _LEAST for d in sizes):
+        return None
+    if types <= set(BYTES):
+        return DType.INT8 if DType.INT8 in dialect.matrix_units and product.dtype is DType.INT32 else None
     if len(types) != 1 or product.dtype not in (DType.FLOAT, *types):
         return None
     (dtype,) = types
-    sizes = (*product.shape[-2:], product.args[0].shape[-1])
-    return dtype if dtype in dialect.matrix_units and all(_extent(d) >= _LEAST for d in sizes) else None
+    return dtype if dtype in dialect.matrix_units else None
+
+
+def tile_for(dialect: Dialect, batch: int, m: int, n: int) -> TensorTile:
+    """Large tiles read less for each multiplication; small ones keep more of the device busy."""
+    groups = batch * -(-m // LARGE.rows) * -(-n // LARGE.columns)
+    return LARGE if m > SMALL.rows and n > SMALL.columns and groups >= dialect.tuning.fill * 3 // 4 else SMALL
+
+
+def stages_for(dialect: Dialect, nbytes: int, steps: int) -> int:
+    """How many buffers of so many bytes a group has: as many as leave room for another group, if these are not few."""
+    within, whole = dialect.limits.group_nbytes, dialect.limits.unit_nbytes
+    beside, alone = (whole // 2 - _RESERVED) // nbytes, min(within, whole - _RESERVED) // nbytes
+    most = beside if beside >= _FEW_STAGES else alone
+    return max(min(most, alone, _MOST_STAGES, steps + 1), 2)
 
 
 def tensor_kernel(dialect: Dialect, root: Tensor, product: Tensor) -> Kernel:
@@ -74,7 +102,7 @@ def tensor_kernel(dialect: Dialect, root: Tensor, product: Tensor) -> Kernel:
     at, over = found
     shape = [_extent(d) for d in product.shape]
     batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
-    tile = LARGE if m > SMALL.rows and n > SMALL.columns else SMALL
+    tile = tile_for(dialect, batch, m, n)
     v = Values(dialect)
     out = v.output(root.dtype, root.shape)
     writer = _Tensor(v, product, tile, dtype)
@@ -97,11 +125,12 @@ class _Tensor:
         self.terms, (self.m, self.n) = _extent(t.args[0].shape[-1]), shape[-2:]
         self.batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
         self.nbytes = dtype.numpy.itemsize
-        self.half = self.nbytes == 2
         self.width = _COPIED // self.nbytes
-        self.depth = 64 // self.nbytes  # terms of a step
-        self.element = "unsigned short" if self.half else "float"
+        self.depth = _STEP_NBYTES // self.nbytes  # terms of a step
+        self.element = {1: "unsigned char", 2: "unsigned short", 4: "float"}[self.nbytes]
         self.sides = [_Side(self, i) for i in range(2)]
+        self.count = -(-self.terms // self.depth)
+        self.stages = stages_for(self.d, sum(side.room for side in self.sides) * self.nbytes, self.count)
 
     # --- sums ---
 
@@ -114,40 +143,46 @@ class _Tensor:
             d.let("warp", Kind.I32, f"{d.local} / {_WARP}"), d.let("lane", Kind.I32, f"{d.local} % {_WARP}"),
             d.let("warp_m", Kind.I32, f"warp / {tile.warps[1]} * {tile.each[0] * ROWS}"),
             d.let("warp_n", Kind.I32, f"warp % {tile.warps[1]} * {tile.each[1] * COLUMNS}"),
-            f"float sums[{tile.each[0]}][{tile.each[1]}][4] = {{}};",
+            f"{'int' if self.nbytes == 1 else 'float'} sums[{tile.each[0]}][{tile.each[1]}][4] = {{}};",
         )  # fmt: skip
         for side in self.sides:
             side.declare(top)
+        ahead = self.stages - 1
         steps = Block(top, ("step",))
-        count = -(-self.terms // self.depth)
-        bring = Block(steps)
-        bring.write(d.let("k0", Kind.I32, f"step * {self.depth}"), d.let("buffer", Kind.I32, "step & 1"))
+        steps.nest("if (step >= 0) {", self._written(steps, f"copies_wait_but_{ahead - 1}();", d.barrier))
+        bring = self._written(
+            steps, d.let("k0", Kind.I32, f"(step + {ahead}) * {self.depth}"),
+            d.let("buffer", Kind.I32, f"(step + {ahead}) % {self.stages}"),
+        )  # fmt: skip
         for side in self.sides:
             side.bring(bring)
-        steps.nest(f"if (step < {self.v.number(count)}) {{", bring)
+        steps.nest(f"if (step + {ahead} < {self.v.number(self.count)}) {{", bring)
         steps.write("copies_begin();")
-        use = Block(steps)
-        use.write("copies_wait_but_one();", d.barrier, d.let("buffer", Kind.I32, "(step - 1) & 1"))
+        use = self._written(steps, d.let("buffer", Kind.I32, f"step % {self.stages}"))
         self._multiply(use)
-        use.write(d.barrier)
-        steps.nest("if (step > 0) {", use)
-        top.nest(f"for (int step = 0; step <= {self.v.number(count)}; step += 1) {{", steps)
+        steps.nest("if (step >= 0) {", use)
+        top.nest(f"for (int step = {-ahead}; step < {self.v.number(self.count)}; step += 1) {{", steps)
+
+    @staticmethod
+    def _written(outer: Block, *lines: str) -> Block:
+        made = Block(outer)
+        made.write(*lines)
+        return made
 
     def _multiply(self, use: Block) -> None:
         """The step in `buffer`."""
-        tile, each = self.tile, self.tile.each
-        terms = 16 if self.half else 8
+        each = self.tile.each
         body = Block(use)
         body.write(f"unsigned int a[{each[0]}][{4}], b[{each[1]}][2];")
         for side in self.sides:
             side.load(body)
         inner, innermost = Block(body), Block(body)
-        function = {DType.FLOAT16: "multiply_f16", DType.BFLOAT16: "multiply_bf16", DType.FLOAT: "multiply_tf32"}[self.dtype]
-        innermost.write(f"{function}(sums[i][j], a[i], b[j]);")
-        _unrolled(inner, "j", tile.each[1], innermost)
-        _unrolled(body, "i", tile.each[0], inner)
+        types = dict.fromkeys(a.dtype for a in self.t.args) if self.nbytes > 1 else [a.dtype for a in self.t.args]
+        innermost.write(f"multiply_{''.join(_FUNCTIONS[t] for t in types)}(sums[i][j], a[i], b[j]);")
+        _unrolled(inner, "j", each[1], innermost)
+        _unrolled(body, "i", each[0], inner)
         use.write("#pragma unroll")
-        use.nest(f"for (int k = 0; k < {self.depth}; k += {terms}) {{", body)
+        use.nest(f"for (int k = 0; k < {self.depth}; k += {32 // self.nbytes}) {{", body)
 
     # --- results ---
 
@@ -175,17 +210,19 @@ class _Side:
         self.name, self.start, self.extent, self.size = (
             ("gm", "m0", of.tile.rows, of.m) if which == 0 else ("gn", "n0", of.tile.columns, of.n)
         )
-        self.operand: Operand = operand(of.t, which, dtype=of.dtype, width=of.width)
-        self.by_terms = self.operand.along != self.name  # the line runs along the terms
+        self.dtype = of.t.args[which].dtype
+        self.operand: Operand = operand(of.t, which, dtype=self.dtype, width=of.width)
+        # the line runs along the terms; bytes are not turned on their way to registers
+        self.by_terms = self.operand.along != self.name or of.nbytes == 1
         self.lines, self.line = (self.extent, of.depth) if self.by_terms else (of.depth, self.extent)
         self.pitch = self.line + of.width
         self.memory = "left" if which == 0 else "right"
+        self.room = self.lines * self.pitch
 
     def declare(self, top: Block) -> None:
-        """Two buffers; vectors of 16 bytes, as copies and `ldmatrix` want them."""
+        """The buffers; vectors of 16 bytes, as copies and `ldmatrix` want them."""
         of = self.of
-        self.room = self.lines * self.pitch
-        name = of.v.share(Kind.F32, 2 * self.room * of.nbytes // _COPIED, 4)
+        name = of.v.share(Kind.F32, of.stages * self.room * of.nbytes // _COPIED, 4)
         top.write(f"{of.element}* const {self.memory} = ({of.element}*){name};")
 
     # --- into shared memory ---
@@ -222,10 +259,12 @@ class _Side:
     def _gather(self, fill: Block, target: str) -> None:
         of, v = self.of, self.of.v
         last: list[Index] = [("v", self.name), ("v", "gk")] if self.which == 0 else [("v", "gk"), ("v", self.name)]
-        t = Tensor("dot", of.t.args, (), of.dtype, of.t.shape)
+        t = Tensor("dot", of.t.args, (), self.dtype, of.t.shape)
         value = v.factor(t, of.t.args[self.which], of.batch, last, fill)
-        if of.half:
+        if of.nbytes == 2:
             value = f"({of.element})({v.elements.to_bits(value, of.dtype, fill)})"
+        elif of.nbytes == 1:
+            value = f"({of.element})({value})"
         fill.write(f"{target} = {of.d.select('inside', value, f'({of.element})0')};")
 
     # --- into registers ---
@@ -233,27 +272,28 @@ class _Side:
     def load(self, body: Block) -> None:
         """The fragments of a piece of the terms, from `k` on."""
         inner = Block(body)
-        (self._halves if self.of.half else self._singles)(inner)
+        by_matrices = self.of.nbytes < 4
+        (self._matrices if by_matrices else self._singles)(inner)
         if self.which == 0:
             _unrolled(body, "i", self.of.tile.each[0], inner)
         else:
-            _unrolled(body, "j", self.of.tile.each[1], inner, 2 if self.of.half else 1)
+            _unrolled(body, "j", self.of.tile.each[1], inner, 2 if by_matrices else 1)
 
     def _place(self, line: str, term: str) -> str:
         line, term = f"({line})", f"({term})"
         first, second = (line, term) if self.by_terms else (term, line)
         return f"{self.memory}[buffer * {self.room} + {first} * {self.pitch} + {second}]"
 
-    def _halves(self, inner: Block) -> None:
-        """Four matrices of 8 x 8 by one `ldmatrix`: those of a left piece, or those of two right ones.
+    def _matrices(self, inner: Block) -> None:
+        """Four matrices of 8 lines of 16 bytes by one `ldmatrix`: those of a left piece, or those of two right ones.
 
         Each thread says where one line of one of them begins; a line runs along the terms, or else the matrices are turned.
         """
-        half, other = ("lane / 8 % 2 * 8", "lane / 16 * 8")
+        first, second = "lane / 8 % 2", "lane / 16"
         if self.which == 0:  # matrices: upper and lower rows, then the same of the later terms
-            base, lines, terms, into = f"warp_m + i * {ROWS}", half, other, "a[i]"
+            base, lines, terms, into = f"warp_m + i * {ROWS}", f"{first} * 8", f"{second} * {self.of.width}", "a[i]"
         else:  # matrices: earlier and later terms, then the same of the next columns
-            base, lines, terms, into = f"warp_n + j * {COLUMNS}", other, half, "b[j]"
+            base, lines, terms, into = f"warp_n + j * {COLUMNS}", f"{second} * 8", f"{first} * {self.of.width}", "b[j]"
         within = "lane % 8"
         line, term = (f"{base} + {lines}", f"k + {terms}")
         if self.by_terms:

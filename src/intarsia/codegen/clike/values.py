@@ -86,12 +86,13 @@ class Values:
         self.shared.append((f"shared{len(self.shared)}", kind, count, width))
         return self.shared[-1][0]
 
-    def source(self, threads: int) -> str:
+    def source(self, threads: int) -> tuple[str, int]:
+        """The text, and how many bytes of shared memory a launch says."""
         parts = KernelParts(
             tuple(self.operands.values()), self.outputs, len(self.sizes), self.checked, self.shared, threads,
             (*self._prologue, *self.top.lines()),
         )  # fmt: skip
-        return self.dialect.source(parts)
+        return self.dialect.source(parts), parts.dynamic_nbytes(self.dialect.limits)
 
     # --- indices ---
 

@@ -8,7 +8,9 @@ __device__ __forceinline__ void copy_16(void* to, const void* from, bool inside)
     :: "r"(shared_address(to)), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
 __device__ __forceinline__ void copies_begin() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void copies_wait_but_one() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+__device__ __forceinline__ void copies_wait_but_0() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+__device__ __forceinline__ void copies_wait_but_1() { asm volatile("cp.async.wait_group 1;" ::: "memory"); }
+__device__ __forceinline__ void copies_wait_but_2() { asm volatile("cp.async.wait_group 2;" ::: "memory"); }
 __device__ __forceinline__ void fragments(unsigned int* r, const void* line) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(line)) : "memory");
@@ -40,24 +42,28 @@ __device__ __forceinline__ void multiply_tf32(float* d, const unsigned int* a, c
     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-extern "C" __global__ void __launch_bounds__(256) main_kernel(const unsigned short* __restrict__ X0, const unsigned short* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2) {
+extern "C" __global__ void __launch_bounds__(128) main_kernel(const unsigned short* __restrict__ X0, const unsigned short* __restrict__ X1, float* __restrict__ Y0, const int p0, const int p1, const int p2) {
   __shared__ float4 shared0[1280];
   __shared__ float4 shared1[1280];
   const int z = (int)blockIdx.z;
-  const int m0 = (int)blockIdx.y * 128;
-  const int n0 = (int)blockIdx.x * 128;
+  const int m0 = (int)blockIdx.y * 64;
+  const int n0 = (int)blockIdx.x * 64;
   const int warp = (int)threadIdx.x / 32;
   const int lane = (int)threadIdx.x % 32;
-  const int warp_m = warp / 4 * 64;
-  const int warp_n = warp % 4 * 32;
-  float sums[4][4][4] = {};
+  const int warp_m = warp / 2 * 32;
+  const int warp_n = warp % 2 * 32;
+  float sums[2][4][4] = {};
   unsigned short* const left = (unsigned short*)shared0;
   unsigned short* const right = (unsigned short*)shared1;
-  for (int step = 0; step <= 3; step += 1) {
-    if (step < 3) {
-      const int k0 = step * 32;
-      const int buffer = step & 1;
-      for (int s = (int)threadIdx.x; s < 512; s += 256) {
+  for (int step = -3; step < 3; step += 1) {
+    if (step >= 0) {
+      copies_wait_but_2();
+      __syncthreads();
+    }
+    if (step + 3 < 3) {
+      const int k0 = (step + 3) * 32;
+      const int buffer = (step + 3) % 4;
+      for (int s = (int)threadIdx.x; s < 256; s += 128) {
         const int line = s / 4;
         const int place = s % 4 * 8;
         const int gk0 = k0 + place;
@@ -67,9 +73,9 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel(const unsigned sho
         const int gm = (inside ? gm0 : 0);
         const int v0 = (gm * p0);
         const int v1 = (v0 + gk);
-        copy_16(&left[buffer * 5120 + line * 40 + place], X0 + v1, inside);
+        copy_16(&left[buffer * 2560 + line * 40 + place], X0 + v1, inside);
       }
-      for (int s = (int)threadIdx.x; s < 512; s += 256) {
+      for (int s = (int)threadIdx.x; s < 256; s += 128) {
         const int line = s / 4;
         const int place = s % 4 * 8;
         const int gk0 = k0 + place;
@@ -79,38 +85,35 @@ extern "C" __global__ void __launch_bounds__(256) main_kernel(const unsigned sho
         const int gn = (inside ? gn0 : 0);
         const int v2 = (gn * p0);
         const int v3 = (v2 + gk);
-        copy_16(&right[buffer * 5120 + line * 40 + place], X1 + v3, inside);
+        copy_16(&right[buffer * 2560 + line * 40 + place], X1 + v3, inside);
       }
     }
     copies_begin();
-    if (step > 0) {
-      copies_wait_but_one();
-      __syncthreads();
-      const int buffer = (step - 1) & 1;
+    if (step >= 0) {
+      const int buffer = step % 4;
       #pragma unroll
       for (int k = 0; k < 32; k += 16) {
-        unsigned int a[4][4], b[4][2];
+        unsigned int a[2][4], b[4][2];
         #pragma unroll
-        for (int i = 0; i < 4; i += 1) {
-          fragments(a[i], &left[buffer * 5120 + (warp_m + i * 16 + lane / 8 % 2 * 8 + lane % 8) * 40 + (k + lane / 16 * 8)]);
+        for (int i = 0; i < 2; i += 1) {
+          fragments(a[i], &left[buffer * 2560 + (warp_m + i * 16 + lane / 8 % 2 * 8 + lane % 8) * 40 + (k + lane / 16 * 8)]);
         }
         #pragma unroll
         for (int j = 0; j < 4; j += 2) {
-          fragments(b[j], &right[buffer * 5120 + (warp_n + j * 8 + lane / 16 * 8 + lane % 8) * 40 + (k + lane / 8 % 2 * 8)]);
+          fragments(b[j], &right[buffer * 2560 + (warp_n + j * 8 + lane / 16 * 8 + lane % 8) * 40 + (k + lane / 8 % 2 * 8)]);
         }
         #pragma unroll
-        for (int i = 0; i < 4; i += 1) {
+        for (int i = 0; i < 2; i += 1) {
           #pragma unroll
           for (int j = 0; j < 4; j += 1) {
             multiply_f16(sums[i][j], a[i], b[j]);
           }
         }
       }
-      __syncthreads();
     }
   }
   #pragma unroll
-  for (int i = 0; i < 4; i += 1) {
+  for (int i = 0; i < 2; i += 1) {
     #pragma unroll
     for (int j = 0; j < 4; j += 1) {
       #pragma unroll
