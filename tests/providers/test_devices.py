@@ -5,13 +5,16 @@ For CUDA and ROCm, on imitated drivers, see test_streams.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import intarsia
 from intarsia.device import memory, opencl, webgpu
@@ -28,8 +31,6 @@ class Kind:
     open: Callable[..., Gpu]
 
     def session(self, **given: object) -> intarsia.InferenceSession:
-        from onnx import helper
-
         nodes = [helper.make_node("MatMul", ["x", "x"], ["a"], name="product"), helper.make_node("Softmax", ["a"], ["y"])]
         inputs, outputs = [helper.make_tensor_value_info("x", 1, ["n", "n"])], [helper.make_empty_tensor_value_info("y")]
         model = helper.make_model(
@@ -126,6 +127,64 @@ def test_who_holds_memory_is_said(gpu: Kind) -> None:
     with pytest.raises(intarsia.OutOfMemory, match=message + r"(values|intermediate values) [\d,]+"):
         session.run(None, {"x": np.zeros((150, 150), np.float32)})
     np.testing.assert_allclose(session.run(None, {"x": X})[0].sum(), 70, rtol=1e-4)  # the session goes on
+
+
+def layers(count: int, width: int) -> bytes:
+    """x times `count` matrices of `width` squared, one after the other."""
+    rng = np.random.default_rng(1)
+    weights = [(rng.standard_normal((width, width)) / width**0.5).astype(np.float32) for _ in range(count)]
+    names = ["x", *(f"a{i}" for i in range(1, count)), "y"]
+    nodes = [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]], name=f"layer{i}") for i in range(count)]
+    inputs = [helper.make_tensor_value_info("x", 1, [4, width])]
+    constants = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+
+
+def keeping_islands() -> intarsia.SessionOptions:
+    """A device gets small parts, too."""
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("partition.keep_islands", "1")
+    return options
+
+
+def test_weights_beyond_the_limit_go_to_the_cpu(gpu: Kind) -> None:
+    """The first layers stay on the device, the others follow in one piece."""
+    model, x = layers(6, 256), np.ones((4, 256), np.float32)
+    wanted = intarsia.InferenceSession(model, providers=["ReferenceExecutionProvider"]).run(None, {"x": x})[0]
+    given = [(gpu.provider, {"gpu_mem_limit": 4 * 256 * 256 * 3 + 100_000}), "CPUExecutionProvider"]
+    session = intarsia.InferenceSession(model, keeping_islands(), given)
+    nodes = session.explain().nodes
+    assert [n.provider for n in nodes] == [gpu.provider] * 3 + ["CPUExecutionProvider"] * 3
+    refusal = nodes[3].refusals[gpu.provider]
+    assert refusal.code == "memory"
+    assert re.search(
+        r"the weights up to it have 1,048,576 bytes and the largest step works on 8,192; of a limit of 886,432, \d+ are in",
+        refusal.reason,
+    )
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_beyond_the_limit_are_refused_where_the_cpu_may_not_help(gpu: Kind) -> None:
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    given = [(gpu.provider, {"gpu_mem_limit": 4 * 256 * 256 * 2 + 100_000})]
+    with pytest.raises(
+        intarsia.IntarsiaError, match=r"(?s)layer2.*the weights up to it have 786,432 bytes.*of a limit of 624,288"
+    ):
+        intarsia.InferenceSession(layers(4, 256), options, given)
+
+
+def test_one_weight_beyond_the_limit_leaves_the_others_there(gpu: Kind) -> None:
+    model = onnx.load_from_string(layers(3, 64))
+    wide = numpy_helper.from_array(np.ones((64, 4096), np.float32), "wide")
+    model.graph.initializer.append(wide)
+    model.graph.node.append(helper.make_node("MatMul", ["a1", "wide"], ["z"], name="wide"))
+    model.graph.output.append(helper.make_empty_tensor_value_info("z"))
+    given = [(gpu.provider, {"gpu_mem_limit": 300_000}), "CPUExecutionProvider"]
+    session = intarsia.InferenceSession(model.SerializeToString(), keeping_islands(), given)
+    placed = {n.name: n.provider for n in session.explain().nodes}
+    assert placed == dict.fromkeys(["layer0", "layer1", "layer2"], gpu.provider) | {"wide": "CPUExecutionProvider"}
 
 
 def test_memory_is_counted_by_its_use(gpu: Kind) -> None:

@@ -11,7 +11,7 @@ import json
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 import numpy as np
 
@@ -52,6 +52,9 @@ class Roofline:
         return max(flop / self.less.get(kind, self.gflop_per_s), nbytes / self.gbyte_per_s) / 1e9
 
 
+_FIELDS = tuple(field.name for field in fields(Roofline))  # of what is kept: versions with others do not read it
+
+
 def roofline(threads: int = 0, *, again: bool = False, less: Iterable[str] = ()) -> Roofline:
     """The peaks of `threads` threads (0: as many as there are cores), measured (under a second) where that was not done before.
 
@@ -63,7 +66,7 @@ def roofline(threads: int = 0, *, again: bool = False, less: Iterable[str] = ())
         EPFail: LLVM is missing.
     """
     count = get_pool(threads).num_threads
-    cache, key = get_cache(), f"roofline-{content_key(*(surroundings()[n] for n in _DEPENDS), str(count))}"
+    cache, key = get_cache(), f"roofline-{content_key(*(surroundings()[n] for n in _DEPENDS), *_FIELDS, str(count))}"
     kept = cache.get(key)
     before = Roofline(**json.loads(kept)) if kept is not None else None
     wanted = [name for name in less if name in _units(Target.host())]

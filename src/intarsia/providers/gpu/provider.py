@@ -15,6 +15,7 @@ from intarsia.graph.model import Graph, Node
 from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
 from intarsia.partition.device import Allocator, DataTransfer, Device
 from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
+from intarsia.providers.gpu.fitting import beyond
 from intarsia.providers.gpu.program import GpuProgram
 from intarsia.providers.gpu.survey import Survey, value_indices
 
@@ -28,6 +29,7 @@ class GpuExecutionProvider(ExecutionProvider):
     def __init__(self, options: object = None) -> None:
         super().__init__(options)
         self._survey: Survey | None = None
+        self._beyond: dict[int, str] = {}
         if why := self.unavailable() or self.missing_for(self.options):
             raise EPFail(f"{self.name} cannot be used on this machine: {why}")
 
@@ -61,7 +63,19 @@ class GpuExecutionProvider(ExecutionProvider):
         survey = self._survey
         if survey is None or survey.given is not graph:
             survey = self._survey = Survey(graph, self.dialect, self.gpu.limits)
-        return survey.answer(node)
+            self._beyond = self._without_room(graph, survey)
+        answer = survey.answer(node)
+        if answer and id(node) in self._beyond:
+            return Support.no(self._beyond[id(node)], code="memory", suggestion="raise the limit of the device's memory")
+        return answer
+
+    def _without_room(self, graph: Graph, survey: Survey) -> dict[int, str]:
+        gpu = self.gpu
+        if not gpu.memory_limit:
+            return {}
+        return beyond(
+            graph, lambda node: bool(survey.answer(node)), self.reads_on_host, gpu.memory_limit, gpu.counters.allocated_nbytes
+        )
 
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
         self._survey = None  # the graph may have changed since it was last asked about
