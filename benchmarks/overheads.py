@@ -89,6 +89,45 @@ def growing(width: int) -> Callable[[], Feeds]:
     return lambda: ({"x": np.ones((n, width), np.float32)} for n in itertools.count(1))
 
 
+def far_apart(fewest: int, most: int, make: Callable[[int], np.ndarray]) -> Callable[[], Feeds]:
+    """Every number of rows from `fewest` to `most`, in an order that jumps; the same numbers for each runtime."""
+
+    def feeds() -> Feeds:
+        for n in itertools.cycle(np.random.default_rng(0).permutation(np.arange(fewest, most))):
+            yield {"x": make(int(n))}
+
+    return feeds
+
+
+def sound_encoder(blocks: int, width: int) -> Case:
+    """Strided convolutions over samples and layers of attention behind them, as of wav2vec 2.0; each length is new."""
+    from onnx import load_from_string, numpy_helper
+
+    lines, last = [], "x"
+    for i, (kernel, stride) in enumerate(((10, 5), (3, 2), (3, 2), (3, 2), (2, 2))):
+        lines += [f"c{i} = Conv<kernel_shape=[{kernel}], strides=[{stride}]>({last}, f{i})", f"a{i} = Relu(c{i})"]
+        last = f"a{i}"
+    lines.append(f"h0 = Transpose<perm=[0, 2, 1]>({last})")
+    for i in range(blocks):
+        for part in "qkv":
+            lines += [f"{part}{i} = MatMul(h{i}, w)", f"{part}r{i} = Reshape({part}{i}, heads)"]
+            lines.append(f"{part}t{i} = Transpose<perm=[0, 2, {'3, 1' if part == 'k' else '1, 3'}]>({part}r{i})")
+        lines += [
+            f"s{i} = MatMul(qt{i}, kt{i})", f"p{i} = Softmax<axis=-1>(s{i})", f"o{i} = MatMul(p{i}, vt{i})",
+            f"u{i} = Transpose<perm=[0, 2, 1, 3]>(o{i})", f"m{i} = Reshape(u{i}, flat)", f"n{i} = MatMul(m{i}, w)",
+            f"d{i} = Add(n{i}, h{i})", f"h{i + 1} = LayerNormalization(d{i}, g, g)",
+        ]  # fmt: skip
+    weights = f"<int64[4] heads = {{0, 0, 4, {width // 4}}}, int64[3] flat = {{0, 0, {width}}}>"
+    text = f"g (float[1, 1, t] x) => (float[1, s, {width}] y) {weights} {{ {' '.join(lines)} y = Identity(h{blocks}) }}"
+    made, rng = load_from_string(model(text)), np.random.default_rng(0)
+    shapes = {"f0": (width, 1, 10), **{f"f{i}": (width, width, k) for i, k in ((1, 3), (2, 3), (3, 3), (4, 2))}}
+    for name, shape in {**shapes, "w": (width, width), "g": (width,)}.items():
+        array = (rng.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
+        made.graph.initializer.append(numpy_helper.from_array(array, name))
+    feeds = far_apart(8_000, 16_000, lambda n: np.ones((1, 1, n), np.float32))
+    return Case("sound encoder, 8,000 to 16,000 samples, far apart", made.SerializeToString(), feeds, endless=True)
+
+
 def decoder(blocks: int, heads: int, size: int, grows: bool) -> Case:
     """Steps of a decoder whose cache grows by one in each run, or stays as long as it was: the difference is binding."""
     kind = f"float[1, {heads}, p, {size}]"
@@ -134,6 +173,13 @@ def cases() -> list[Case]:
         Case("100 CumSums of 10 floats", model(_cumsums(100)), same(ten)),
         Case("500 nodes, same sizes", layers(500, "float[n, 8]", 8), same(np.ones((32, 8), np.float32))),
         Case("500 nodes, new sizes", layers(500, "float[n, 8]", 8), growing(8), endless=True),
+        Case(
+            "500 nodes, new sizes, far apart",
+            layers(500, "float[n, 8]", 8),
+            far_apart(8, 4_000, lambda n: np.ones((n, 8), np.float32)),
+            endless=True,
+        ),
+        sound_encoder(6, 128),
         decoder(12, 8, 64, grows=False),
         decoder(12, 8, 64, grows=True),
     ]
