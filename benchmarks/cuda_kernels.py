@@ -196,23 +196,25 @@ def product_cases(size: int) -> list[Case]:
 
 def launch_table(device: StreamDevice) -> None:
     """What starting small kernels costs the host, and what a graph of them does."""
-    from intarsia.device.cuda import open_device
-    from intarsia.device.streams import Setup
+    from intarsia.device.graphs import Graphs, Stretches
 
     rows = []
-    x = k.input("x", F, (64, 64))
-    for name, given in (("one by one", device), ("a graph", open_device(Setup(graphs=True)))):
-        bench = Bench(given, 1)
-        launches, _ = bench.bound(x + 1.0, given.dialect)
-        many = launches * 200
+    bench = Bench(device, 1)
+    launches, _ = bench.bound(k.input("x", F, (64, 64)) + 1.0, device.dialect)
+    many = launches * 200
+    graphs, stretches = Graphs(device, asked=True), Stretches()
+    ways: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("one by one", lambda: device.run(many)), ("a graph", lambda: graphs.run(stretches, 0, many, lambda: ())),
+    )  # fmt: skip
+    for name, run in ways:
         for _ in range(3):
-            given.run(many)
-        given.read(bench.memory["y"], 4)
+            run()
+        device.read(bench.memory["y"], 4)
         start = time.perf_counter()
         for _ in range(20):
-            given.run(many)
+            run()
         asked = time.perf_counter() - start
-        given.read(bench.memory["y"], 4)
+        device.read(bench.memory["y"], 4)
         done = time.perf_counter() - start
         rows.append([name, f"{asked / 4000 * 1e6:.2f}", f"{done / 4000 * 1e6:.2f}"])
     print_table(

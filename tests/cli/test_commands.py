@@ -20,6 +20,7 @@ pytest.importorskip("typer", reason="the command line needs the extra cli")
 import intarsia
 from intarsia.cli import main
 from intarsia.cli.dump import STAGES
+from intarsia.cli.show import screen
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = str(DIGITS / "digits.onnx")
@@ -117,7 +118,8 @@ def test_bench_with_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the heaviest steps" in out
 
 
-def test_configuration_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_configuration_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(screen, "width", 120)  # long names of steps in one line
     rng = np.random.default_rng(0)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [9, 64])],

@@ -47,8 +47,10 @@ def imitated(kind: str, computes: bool = False) -> Iterator[dict[str, None]]:
         patch.setattr(nvrtc, "architectures", lambda: (90,))
         patch.setattr(rocm_libraries, "KERNEL_DRIVER", Path("/"))
         module.missing.cache_clear()
-        yield texts
-        module.missing.cache_clear()
+        try:
+            yield texts
+        finally:
+            module.missing.cache_clear()
 
 
 COMPILERS: dict[str, tuple[Compiler, Callable[[], str], tuple[Any, ...]]] = {
