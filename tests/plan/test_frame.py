@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -40,6 +41,7 @@ MODELS = {
         y = Concat<axis=0>(a, a) }""",
     "waves": "g (float[n, 16, m] x) => (float[n, 32, m] y) { c = Conv<pads=[2, 2]>(x, cw)  y = Relu(c) }",
     "loop": LOOP,
+    "texts": "g (float[n, m] x) => (float[n, m] y) { a = Relu(x)  s = Cast<to=8>(a)  b = Cast<to=1>(s)  y = Softmax(b) }",
 }
 CONSTANTS = {
     "one": np.array([1]), "zero": np.array(0), "flat": np.array([-1]), "two": np.array([2, 2]), "zeros": np.array([0, 0]),
@@ -222,6 +224,27 @@ def test_threads_that_bind_at_the_same_time() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_first_plan_while_another_thread_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    before = {id(p) for p in gc.get_objects() if type(p) is CpuProgram}
+    found, bind = session(MODELS["texts"]), Segment.bind
+
+    def interrupted(self: Segment, *args: Any) -> BoundSegment:
+        monkeypatch.setattr(Segment, "bind", bind)
+        other = threading.Thread(target=found.run, args=(None, feed("texts", 5, 3)))
+        other.start()
+        other.join()
+        return bind(self, *args)
+
+    monkeypatch.setattr(Segment, "bind", interrupted)
+    y = found.run(None, feed("texts", 2, 7))[0]
+    np.testing.assert_allclose(y.sum(-1), [1, 1], rtol=1e-6)
+    (program,) = [p for p in gc.get_objects() if type(p) is CpuProgram and id(p) not in before]
+    units = [unit for plan in program._plans.values() for unit in plan.units]
+    assert len(units) == 2 * len(program.executable.units)
+    assert not [unit for unit in units if isinstance(unit, Segment)]
 
 
 def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> None:

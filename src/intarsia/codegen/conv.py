@@ -123,11 +123,6 @@ def _dense_groups(weights: np.ndarray, group: int, merge: int) -> np.ndarray:
     return dense
 
 
-def has_long_rows(shape: ConvShape, tile: Tile) -> bool:
-    """Whether a window's pixels along W are summed as one row."""
-    return _long_rows(shape, shape.group // merged_groups(shape.filters, shape.group, tile))
-
-
 def _long_rows(shape: ConvShape, groups: int) -> bool:
     return groups == 1 and shape.dilations[-1] == 1
 

@@ -175,16 +175,8 @@ class KeptLines(Window):
     def _sum(self, state: list[Value], at: Value, vector: Value, offset: int) -> None:
         """What the outputs from `at` on of a segment see."""
         body = self.body
-        _, z_low, z_high, _ = self.z
-        y0, y_low, y_high, _ = self.y
-        with ExitStack() as stack:
-            z: Index = 0
-            if self.kernel[0] > 1:
-                z = stack.enter_context(body.carry(z_low, z_high, 1, state))
-            y = stack.enter_context(body.carry(y_low, y_high, 1, state))
-            slot = self._slot(z, body.add(y0, body.mul(y, self.dilations[1])))
-            row = body.at(slot, body.mul(at, self.strides[2] * LINE), offset)
-            position = body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
+        with self._lines(state) as (z, line_of_input, position):
+            row = body.at(self._slot(z, line_of_input), body.mul(at, self.strides[2] * LINE), offset)
             line = self._place_of_weights(body.mul(vector, self.size), position)
             width, dtype, taps = self.lanes * self.size, self.spec.dtype, range(self.kernel[2])
             weights = [body.load(body.at(line, x * width), dtype, self.lanes) for x in taps]

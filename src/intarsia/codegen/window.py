@@ -8,8 +8,8 @@ for several outputs. There is no border in memory: positions outside read a vect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from intarsia.codegen.body import Body, Index, Module, Value
@@ -271,19 +271,25 @@ class Window:
         body, v = self.body, self.v
         offset = body.mul(channel, self.x_size)
         state = self._sums()
-        z0, z_low, z_high, _ = self.z
+        with self._lines(state) as (z, line, position):
+            plane = body.add(self.z[0], body.mul(z, self.dilations[0]))
+            row = body.at(self.source, offset, body.mul(plane, v["x_plane"]), body.mul(line, v["x_line"]))
+            self._accumulate(state, row, start, position, body.mul(channel, self.size), mask, guarded)
+        self._write(state, channel, column, start, mask, guarded)
+
+    @contextmanager
+    def _lines(self, state: list[Value]) -> Iterator[tuple[Index, Value, Value]]:
+        """The lines of a window inside of the input: the plane in the window, the line in the input, the first position."""
+        body = self.body
+        _, z_low, z_high, _ = self.z
         y0, y_low, y_high, _ = self.y
         with ExitStack() as stack:
             z: Index = 0
             if self.kernel[0] > 1:
                 z = stack.enter_context(body.carry(z_low, z_high, 1, state))
             y = stack.enter_context(body.carry(y_low, y_high, 1, state))
-            plane = body.add(z0, body.mul(z, self.dilations[0]))
             line = body.add(y0, body.mul(y, self.dilations[1]))
-            row = body.at(self.source, offset, body.mul(plane, v["x_plane"]), body.mul(line, v["x_line"]))
-            position = body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
-            self._accumulate(state, row, start, position, body.mul(channel, self.size), mask, guarded)
-        self._write(state, channel, column, start, mask, guarded)
+            yield z, line, body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
 
     def _sums(self) -> list[Value]:
         """What the window's positions are accumulated in."""

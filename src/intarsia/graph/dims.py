@@ -554,16 +554,6 @@ def evaluate(d: Dim, env: Mapping[str, int]) -> int:
     return d.evaluate(env) if isinstance(d, Expr) else int(d)
 
 
-def evaluate_all(sizes: Iterable[Dim], env: Mapping[str, int]) -> list[int]:
-    """The values of many sizes; operations that they share are computed once.
-
-    Raises:
-        KeyError: a symbol is not in `env`.
-    """
-    known: dict[Atom, int] = {}
-    return [d._evaluate(env, known) if isinstance(d, Expr) else int(d) for d in sizes]
-
-
 def evaluate_many(sizes: Iterable[Dim], envs: Mapping[str, np.ndarray]) -> list[np.ndarray | int]:
     """The values of sizes for many environments at once: `envs` has for each symbol an array of Python's integers (dtype
     object); so have the results, of which those without symbols are numbers.

@@ -25,10 +25,6 @@ class Band:
     shift: int
     base: Tensor | None = None
 
-    def allows_first(self) -> bool:
-        """Whether every row may attend a column, as far as this band and what is known of it go."""
-        return self.base is None and (self.kind == "right" and self.shift >= 0 or self.kind == "length" and self.shift > 0)
-
 
 @dataclass(frozen=True)
 class _Sum:

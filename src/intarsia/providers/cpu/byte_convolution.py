@@ -116,7 +116,7 @@ class ByteConvolution(Windowed):
         found = workspace.array(self.reads[2])
         return None if found is None else int(found.reshape(-1)[0])
 
-    def _zero_point(self, workspace: Workspace) -> str:
+    def border_number(self, workspace: Workspace) -> str:
         """The buffer of the input's zero point, with which its border is filled."""
         if len(self.reads) > 2 and self.reads[2]:
             return self.reads[2]
@@ -137,7 +137,7 @@ class ByteConvolution(Windowed):
         packed = workspace.add(
             self.reads[1], f"byte_depthwise_{key}", lambda: depthwise.pack_weights(weights.astype(np.float32), target)
         )
-        zero = self._zero_point(workspace)
+        zero = self.border_number(workspace)
         call = _ByteCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         label = f"byte depthwise {'x'.join(map(str, kernel))} {self.output}"
@@ -166,7 +166,7 @@ class ByteConvolution(Windowed):
         packed = workspace.add(
             self.reads[1], f"bytes{tile.width}_{key}", lambda: conv.pack_byte_weights(parts, group, tile, long_rows)
         )
-        steps, source = self._bordered(target, workspace, out, kernel)
+        steps, source = self.bordered(target, workspace, out, kernel)
 
         micro = byte_micro_text(a_dtype, target, tile)
         call = _ByteCall(
@@ -189,23 +189,8 @@ class ByteConvolution(Windowed):
         epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, 0)
         return window_steps(
             target, workspace, epilogue, operands, out, unit=unit, dtype=self.data.dtype, geometry=self.geometry(kernel),
-            bordered=partial(self._bordered, target, workspace, out, kernel), weights=self.reads[1], filters=parts[0], key=key,
+            bordered=partial(self.bordered, target, workspace, out, kernel), weights=self.reads[1], filters=parts[0], key=key,
         )  # fmt: skip
-
-    def _bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
-        """The step that surrounds the input by its zero point, and what it writes; the input itself if it has no border."""
-        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
-        if not any(self.pads):
-            return [], self.reads[0]
-        assert x is not None
-        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
-        source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
-        zero = self._zero_point(workspace)
-        step = Step(
-            conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0], zero), (source,),
-            partial(_border, self.geometry(kernel), self.reads[0], source, zero), label="border",
-        )  # fmt: skip
-        return [step], source
 
 
 @dataclass(frozen=True)
@@ -239,10 +224,6 @@ class _ByteCall:
             self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,  # type: ignore[arg-type]
             number=Ref(self.zero),  # type: ignore[arg-type]
         )  # fmt: skip
-
-
-def _border(geometry: Geometry, x: str, y: str, zero: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return conv.border_args(geometry.at(size), Ref(x), Ref(y), Ref(zero))  # type: ignore[arg-type]
 
 
 def _parts(weights: np.ndarray) -> np.ndarray:

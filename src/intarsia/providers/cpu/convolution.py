@@ -170,6 +170,28 @@ class Windowed(Template):
         group = int(self.node.attributes.get("group", 1)) if self.node.op_type in ("Conv", "ConvInteger") else x[-1]
         return Geometry(x, out, kernel, *strides_and_dilations(self.node, len(x) - 2), self.pads, group)
 
+    def bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
+        """The step that surrounds the input, and what it writes; the input itself if it has no border."""
+        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
+        if not any(self.pads):
+            return [], self.reads[0]
+        assert x is not None
+        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+        source, number = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1])), self.border_number(workspace)
+        step = Step(
+            conv.border_text(conv.BorderSpec(dtype), target), tuple(filter(None, (self.reads[0], number))), (source,),
+            partial(_border, self.geometry(kernel), self.reads[0], source, number), label="border",
+        )  # fmt: skip
+        return [step], source
+
+    def border_number(self, workspace: Workspace) -> str:
+        """What the input is surrounded by: the name of a number, "" for zeros."""
+        return ""
+
+
+def _border(geometry: Geometry, x: str, y: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return conv.border_args(geometry.at(size), Ref(x), Ref(y), *([Ref(number)] if number else []))  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True)
 class Convolution(Windowed):
@@ -317,7 +339,7 @@ class Convolution(Windowed):
         spec = gemm.GemmSpec(dtype, "packed", epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
-        border, source = self._bordered(target, workspace, out, kernel)
+        border, source = self.bordered(target, workspace, out, kernel)
         micro = micro_text(dtype, target)
         call = ConvolutionCall(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
@@ -344,7 +366,7 @@ class Convolution(Windowed):
                 return None
             return window_steps(
                 target, workspace, epilogue, operands, out, unit=unit, dtype=DType.FLOAT, geometry=self.geometry(kernel),
-                bordered=partial(self._bordered, target, workspace, out, kernel), weights=self.reads[1], filters=weights,
+                bordered=partial(self.bordered, target, workspace, out, kernel), weights=self.reads[1], filters=weights,
             )  # fmt: skip
         matrix, m = weights.reshape(filters, -1).T, product(x[:-1])
         if unit:
@@ -355,20 +377,6 @@ class Convolution(Windowed):
         return half_steps(
             target, workspace, epilogue, operands, out, source=source, m=m, weights=self.reads[1], matrix=matrix, key="t"
         )
-
-    def _bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
-        """The step that surrounds the input by zeros, and what it writes; the input itself if it has no border."""
-        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
-        if not any(self.pads):
-            return [], self.reads[0]
-        assert x is not None
-        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
-        source = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1]))
-        step = Step(
-            conv.border_text(conv.BorderSpec(dtype), target), (self.reads[0],), (source,),
-            partial(_border, self.geometry(kernel), self.reads[0], source), label="border",
-        )  # fmt: skip
-        return [step], source
 
     def _blocked(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -488,10 +496,6 @@ class ConvolutionCall:
 
     def _given(self, shape: conv.ConvShape, dtype: DType) -> list[gemm.Operand]:
         return [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]
-
-
-def _border(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return conv.border_args(geometry.at(size), Ref(x), Ref(y))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

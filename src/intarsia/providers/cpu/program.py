@@ -327,7 +327,8 @@ class CpuProgram(Program):
         env = self._env(inputs)
         plan = self._ahead.plan(self, key, env)
         if plan is None:
-            units, first = self._bound_units(env), self._first
+            first = self._first  # once: another thread may set it at any time
+            units = self._bound_units(env, first)
             if first is None or None in key:
                 plan = Plan(env, units, self.executable, inputs, self._functions())
                 self._first = None if None in key else plan
@@ -359,11 +360,12 @@ class CpuProgram(Program):
                 constraint.check(env)
         return env
 
-    def _bound_units(self, env: dict[str, int]) -> list[BoundSegment | Unit]:
+    def _bound_units(self, env: dict[str, int], first: Plan | None) -> list[BoundSegment | Unit]:
+        """The units with their segments bound, but for those that the plan `first` could not bind either."""
         units: list[BoundSegment | Unit] = []
-        before = self.executable.units if self._first is None else self._first.units
+        before = self.executable.units if first is None else first.units
         for unit, was in zip(self.executable.units, before, strict=True):
-            if isinstance(unit, Segment) and (self._first is None or was is not unit):
+            if isinstance(unit, Segment) and (first is None or was is not unit):
                 try:
                     units.append(self.in_parts(unit.bind(env, self.pool.num_threads), env))
                 except KeyError:
