@@ -18,7 +18,7 @@ from intarsia import InferenceSession, SessionOptions
 from intarsia.codegen.tables import Table
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbol
-from intarsia.graph.trace import MOST_WAYS
+from intarsia.graph.tape import MOST_WAYS
 from intarsia.plan.frame import Frame
 from intarsia.plan.segment import BoundSegment, Segment, State
 from intarsia.plan.step import Argument, Sizes, Step

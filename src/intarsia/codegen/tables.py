@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.trace import Tape, Traced
+from intarsia.graph.tape import Tape
+from intarsia.graph.trace import Traced
 
 _AXES = 4
 

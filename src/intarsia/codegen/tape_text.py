@@ -1,4 +1,4 @@
-"""Native code that runs a tape (`graph.trace`) for given sizes and lays a segment out for them.
+"""Native code that runs a tape (`graph.tape`) for given sizes and lays a segment out for them.
 
 `codegen.binder` has its arguments. Lists are of int32 and have a field with their length, unless it is said otherwise.
 """
@@ -13,7 +13,7 @@ from intarsia.codegen.binder import FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, O
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
-from intarsia.graph.trace import OPERANDS, OPS, ROW
+from intarsia.graph.tape import OPERANDS, OPS, ROW
 
 _I1, _I32, _I64, _DOUBLE = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _POINTER = ir.PointerType()

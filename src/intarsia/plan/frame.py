@@ -27,7 +27,7 @@ import numpy as np
 
 from intarsia.codegen import binder
 from intarsia.codegen.binder import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SETTLE_FIELDS, SETTLING
-from intarsia.graph.trace import ELSEWHERE, MISSED, MOST_WAYS
+from intarsia.graph.tape import ELSEWHERE, MISSED, MOST_WAYS
 from intarsia.plan import call
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import align, place

@@ -19,7 +19,8 @@ from intarsia.codegen.binder import FIELDS, KINDS
 from intarsia.codegen.tables import Table
 from intarsia.graph.dims import Atom, Dim, Expr
 from intarsia.graph.dtypes import MOST_BYTES
-from intarsia.graph.trace import Section, Tape, Traced, Untraceable
+from intarsia.graph.tape import Section, Tape
+from intarsia.graph.trace import Traced, Untraceable
 from intarsia.plan import call
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, Ref, Sizes, Step, form_of
 
