@@ -333,13 +333,6 @@ def test_cache_with_room_keeps_its_capacity() -> None:
         (
             "GroupQueryAttention",
             MICROSOFT,
-            [floats(1, 2, 4)],
-            {"num_heads": 2, "kv_num_heads": 1, "sliding_window_cache": 1},
-            "takes no sliding cache",
-        ),
-        (
-            "GroupQueryAttention",
-            MICROSOFT,
             [floats(1, 1, 8), None, None, None, None, ids(1), np.array(1, np.int32)],
             {"num_heads": 2, "kv_num_heads": 1, "do_rotary": 1},
             "with do_rotary needs cos_cache and sin_cache",

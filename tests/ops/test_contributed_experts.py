@@ -38,10 +38,16 @@ def activated(kind: str, first: np.ndarray, third: np.ndarray | None, fusion: in
         gate, line = (first[0::2], first[1::2]) if fusion == 1 else np.split(first, 2) if fusion == 2 else (first, third)
         gate, line = np.minimum(gate, 1.5), np.clip(line, -1.5, 1.5)
         return gate * sigmoid(1.702 * gate) * (line + 1)
+    if kind == "swiglu limited after":
+        gate, line = first[0::2], first[1::2]
+        return np.minimum(gate * sigmoid(1.702 * gate), 0.5) * (np.clip(line, -0.5, 0.5) + 1)
+    if kind == "geglu":
+        gate, line = (first[0::2], first[1::2]) if fusion == 1 else np.split(first, 2)
+        return activated("gelu", gate, None, 0) * line
     cube = first + 0.044715 * first**3
     plain = {
         "relu": np.maximum(first, 0), "silu": first * sigmoid(first), "identity": first,
-        "gelu": 0.5 * first * (1 + np.tanh(math.sqrt(2 / math.pi) * cube)),
+        "gelu": 0.5 * first * (1 + np.tanh(math.sqrt(2 / math.pi) * cube)), "relu2": np.maximum(first, 0) ** 2,
     }[kind]  # fmt: skip
     return plain if third is None else plain * third
 
@@ -72,8 +78,11 @@ def reference(
 
 @pytest.mark.parametrize(
     ("kind", "fusion", "third"),
-    [("relu", 0, 0), ("gelu", 0, 0), ("silu", 0, 1), ("identity", 0, 0), ("swiglu", 0, 1), ("swiglu", 1, 0), ("swiglu", 2, 0)],
-)
+    [
+        ("relu", 0, 0), ("gelu", 0, 0), ("silu", 0, 1), ("identity", 0, 0), ("relu2", 0, 0), ("swiglu", 0, 1), ("swiglu", 1, 0),
+        ("swiglu", 2, 0), ("swiglu limited after", 1, 0), ("geglu", 1, 0), ("geglu", 2, 0),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(("count", "normalize"), [(1, 0), (2, 0), (2, 1)])
 def test_mixture_of_experts(kind: str, fusion: int, third: int, count: int, normalize: int) -> None:
     wide = INNER * (2 if fusion else 1)
@@ -87,12 +96,15 @@ def test_mixture_of_experts(kind: str, fusion: int, third: int, count: int, norm
     x, logits = normal(1, TOKENS, WIDTH) if normalize else normal(TOKENS, WIDTH), normal(TOKENS, EXPERTS)
     attributes: dict[str, Any] = {
         "k": count,
-        "activation_type": kind,
+        "activation_type": kind.split()[0],
         "swiglu_fusion": fusion,
         "normalize_routing_weights": normalize,
     }
     if kind == "swiglu":
         attributes.update(activation_alpha=1.702, activation_beta=1.0, swiglu_limit=1.5)
+    elif kind == "swiglu limited after":
+        limit = {"swiglu_limit": 0.5, "swiglu_limit_after_activation": 1}
+        attributes.update(activation_alpha=1.702, activation_beta=1.0, **limit)
     inputs = [x, logits, *matrices[: 6 if third else 4]]
     found = run("MoE", inputs, **attributes)[0]
     np.testing.assert_allclose(found, reference(x, logits, matrices, kind, count, fusion, normalize), rtol=1e-3, atol=1e-3)
@@ -118,6 +130,32 @@ def test_peer(kind: str, fusion: int, bits: int, block: int, zeros: int) -> None
     inputs += [None, None, None, z1, z2] if zeros else []
     constants = [i for i, x in enumerate(inputs) if i > 1 and x is not None]
     peers.check(peers.Case("QMoE", inputs, attributes, constants=constants, tolerance=2e-2))
+
+
+def bitstream(numbers: np.ndarray) -> np.ndarray:
+    """Numbers of three bits along the last axis as bytes, low bits first."""
+    bits = (numbers[..., None] >> np.arange(3)) & 1
+    return np.packbits(bits.reshape(*numbers.shape[:-1], -1).astype(np.uint8), axis=-1, bitorder="little")
+
+
+@pytest.mark.parametrize("given_zeros", [False, True])
+def test_three_bits(given_zeros: bool) -> None:
+    width, inner, block = 64, 32, 32
+    sizes = ((2 * inner, width), (width, inner))
+    codes = [RNG.integers(0, 8, (EXPERTS, *size)) for size in sizes]
+    scales = [np.abs(normal(EXPERTS, n, depth // block)) * np.float32(0.05) for n, depth in sizes]
+    zeros = [bitstream(np.full(s.shape, 4)) if given_zeros else None for s in scales]
+    biases = [normal(EXPERTS, n) for n, _ in sizes]
+    x, logits = normal(TOKENS, width), normal(TOKENS, EXPERTS)
+    (w1, w2), (s1, s2), (b1, b2) = map(bitstream, codes), scales, biases
+    inputs = [x, logits, w1, s1, b1, w2, s2, b2, None, None, None, *zeros]
+    found = run(
+        "QMoE", inputs[: 13 if given_zeros else 8], k=2, activation_type="swiglu", swiglu_fusion=1, expert_weight_bits=3,
+        block_size=block, weights_prepacked=0, activation_alpha=1.702, activation_beta=1.0, swiglu_limit=1.5,
+    )[0]  # fmt: skip
+    m1, m2 = ((c - 4.0) * np.repeat(s, block, -1) for c, s in zip(codes, scales, strict=True))
+    wanted = reference(x, logits, [m1, b1, m2, b2, None, None], "swiglu", 2, 1, 0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
 
 
 def dense(values: np.ndarray, scales: np.ndarray, bits: int, block: int) -> np.ndarray:
@@ -203,7 +241,7 @@ def test_refusals() -> None:
         run("QMoE", q, quant_type="int3")
     with pytest.raises(InvalidGraph, match="a layout of another runtime cannot be read"):
         run("QMoE", q, weights_prepacked=1)
-    with pytest.raises(InvalidGraph, match="weights have 3 bits"):
-        run("QMoE", q, expert_weight_bits=3)
+    with pytest.raises(InvalidGraph, match="weights have 5 bits"):
+        run("QMoE", q, expert_weight_bits=5)
     with pytest.raises(InvalidGraph, match=r"needs the inputs fc\*_scales"):
         run("QMoE", q)

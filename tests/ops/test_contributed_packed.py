@@ -197,6 +197,35 @@ def test_windows_of_convolution_states(window: int) -> None:
         close(present[slot], whole[:, :, done : done + 2] if done > 0 else np.zeros_like(past[-1]))
 
 
+def test_convolution_of_some_channels_with_a_longer_state() -> None:
+    batch, steps, width, offset, channels, taps, length = 2, 5, 9, 2, 4, 3, 6
+    x, weight, past = normal(batch, steps, width), normal(channels, 1, taps), normal(batch, channels, length)
+    chosen = {"channels_last": 1, "input_channel_offset": offset, "input_channels": channels, "dilation": 2}
+    for last in (0, 1):
+        given = np.ascontiguousarray(past.transpose(0, 2, 1)) if last else past
+        out, present, update = run(
+            "CausalConvWithState", [x, weight, None, given], outputs=3, state_length=length, state_channels_last=last,
+            state_update_capacity=8, **chosen,
+        )  # fmt: skip
+        mine = x[..., offset : offset + channels]
+        whole = np.concatenate([past, mine.transpose(0, 2, 1)], 2)
+        wanted = sum(weight[:, 0, j, None] * whole[:, :, length - 4 + 2 * j : length - 4 + 2 * j + steps] for j in range(taps))
+        close(out, wanted.transpose(0, 2, 1))
+        close(present, whole[:, :, -length:].transpose(0, 2, 1) if last else whole[:, :, -length:])
+        close(update, np.concatenate([mine, np.zeros((batch, 3, channels), np.float32)], 1))
+    update = run("CausalConvWithState", [x, weight], outputs=3, state_update_capacity=2, **chosen)[2]
+    close(update, x[:, :2, offset : offset + channels])
+    with pytest.raises(InvalidGraph, match="state_length is 3; expected 0, or 4 and more"):
+        run("CausalConvWithState", [x, weight], state_length=3, **chosen)
+    with pytest.raises(InvalidGraph, match="needs channels_last 1, an input of rank 3 and state_window 0, got 0, 3 and 0"):
+        run("CausalConvWithState", [normal(1, 2, 3), normal(2, 1, 2)], state_length=3)
+
+
+def test_a_gate_that_is_projected() -> None:
+    x, y, activation, weight = normal(2, 3, 4), normal(2, 3, 4), normal(2, 3, 8), normal(8, 1)
+    close(run("GatedAdd", [x, y, activation, weight])[0], x + y * sigmoid(activation @ weight))
+
+
 def test_refusals() -> None:
     with pytest.raises(InvalidGraph, match="the output beta needs the input b"):
         run("LinearAttentionGate", [normal(1, 2, 3), normal(3), normal(3)], outputs=2)

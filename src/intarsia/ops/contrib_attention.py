@@ -204,13 +204,19 @@ def group_query_attention(
     cos_cache: Tensor | None = None, sin_cache: Tensor | None = None, position_ids: Tensor | None = None,
     attention_bias: Tensor | None = None, head_sink: Tensor | None = None,
     k_scale: Tensor | None = None, v_scale: Tensor | None = None, q_norm_weight: Tensor | None = None,
-    k_norm_weight: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0, k_quant_type: str = "NONE",
-    kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6,
+    k_norm_weight: Tensor | None = None, query_seqlens: Tensor | None = None, *, causal: int = 1, do_rotary: int = 0,
+    k_norm_epsilon: float | None = None, k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int,
+    local_window_size: int = -1, num_heads: int, q_norm_epsilon: float | None = None, qk_norm_epsilon: float = 1e-6,
     qk_output: int = 0, rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0,
     smooth_softmax: int = -1, softcap: float = 0.0, v_quant_type: str = "NONE", node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    if sliding_window_cache:
-        raise k.DefinitionError("GroupQueryAttention takes no sliding cache here")
+    """Queries [batch, steps, heads * size] over the keys and values of `kv_num_heads` groups, which a cache keeps.
+
+    `query_seqlens` says how many of the steps are tokens, where chunks are padded behind them. With `sliding_window_cache` the
+    cache has the latest tokens only, in order (`SlidingCache`).
+    """
+    if query_seqlens is not None and (past_key is None or past_value is None or not causal):
+        raise k.DefinitionError("GroupQueryAttention with query_seqlens needs past_key, past_value and causal 1")
     if k_quant_type != v_quant_type:
         raise k.DefinitionError(f"k_quant_type is {k_quant_type!r} and v_quant_type {v_quant_type!r}; expected the same")
     caches = None
@@ -225,27 +231,32 @@ def group_query_attention(
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
     given = GroupedInputs(
         num_heads, kv_num_heads, query, key, value, seqlens_k, dim(total_sequence_length, "total_sequence_length"), cos_cache,
-        sin_cache, position_ids, bool(do_rotary), bool(rotary_interleaved), qk_norm_epsilon,
+        sin_cache, position_ids, bool(do_rotary), bool(rotary_interleaved),
+        tuple(qk_norm_epsilon if e is None else e for e in (q_norm_epsilon, k_norm_epsilon)), query_seqlens,
+        bool(sliding_window_cache),
     )  # fmt: skip
     both = q_norm_weight is not None and k_norm_weight is not None
     q = given.part(0, q_norm_weight if both else None)
     stored = (None, None) if caches is None else (caches[0].stored, caches[1].stored)
-    present = (
-        given.cache(1, past_key if past_value is not None else None, k_norm_weight if both else None, stored[0]),
-        given.cache(2, past_value if past_key is not None else None, None, stored[1]),
-    )
-    key4, value4 = present if caches is None else (cache.values(t) for cache, t in zip(caches, present, strict=True))
-    queries, before, lengths = q.shape[2], given.before, given.lengths
-    keys = key4.shape[2]
-    allowed = [k.iota((1, 1, 1, keys), 3) < k.maximum(lengths, before + k.size(queries))]
-    left = local_window_size - 1 if local_window_size > 0 else -1
-    allowed += frontier(queries, keys, before, bool(causal), left, -1)
+    pasts, weights = (past_key, past_value), (k_norm_weight if both else None, None)
+    sliding = given.sliding(pasts, local_window_size, bool(causal) and not qk_output) if sliding_window_cache else None
+    if sliding is None:
+        pasts = pasts if past_key is not None and past_value is not None else (None, None)
+        present = attended = [given.cache(1 + i, pasts[i], weights[i], stored[i]) for i in range(2)]
+    else:
+        attended = [sliding.joined(pasts[i], given.rows(1 + i, weights[i], stored[i])) for i in range(2)]
+        present = [sliding.kept(t) for t in attended]
+    key4, value4 = attended if caches is None else (cache.values(t) for cache, t in zip(caches, attended, strict=True))
+    queries, keys = q.shape[2], key4.shape[2]
+    allowed = given.allowed(queries, keys, bool(causal), local_window_size) if sliding is None else sliding.allowed(queries)
     sink = None
     if head_sink is not None:
         sink = k.reshape(widened(head_sink), (1, num_heads, 1, 1))
     elif smooth_softmax == 1:
         sink = k.scalar(0.0, DType.FLOAT)
-    extra = None if attention_bias is None else _over_keys(attention_bias, keys)
+    extra = attention_bias
+    if extra is not None:
+        extra = _over_keys(extra, keys) if sliding is None else sliding.over_keys(extra, queries)
     factor = scale or default_scale(q.shape[3], q.dtype)
     out, stages = attend(q, key4, value4, Scores(factor, softcap, extra, tuple(allowed), sink))
     shown = k.cast(stages[3 if qk_output == 2 else 2], query.dtype) if qk_output and node.outputs > 3 else None
@@ -269,7 +280,9 @@ class GroupedInputs:
     places: Tensor | None
     rotary: bool
     interleaved: bool
-    epsilon: float
+    epsilons: tuple[float, ...]  # of the norms of queries and keys
+    counts: Tensor | None = None  # of tokens in this call's steps, where what is behind them is padding
+    slides: bool = False
 
     @property
     def lengths(self) -> Tensor:
@@ -281,14 +294,48 @@ class GroupedInputs:
         """Where this call's keys start, [batch, 1, 1, 1]: in the first one at 0, however many of them are padding; in a later
         one behind those already there."""
         steps = k.size(self.query.shape[1])
+        if self.counts is not None:
+            return self.lengths - self._counted
+        if self.slides:
+            return k.maximum(self.lengths - steps, 0)
         return k.select(k.equal(k.size(self.total), steps), 0, self.lengths - steps)
+
+    @property
+    def _counted(self) -> Tensor:
+        assert self.counts is not None
+        return k.reshape(k.cast(self.counts, DType.INT64), (self.query.shape[0], 1, 1, 1))
+
+    @property
+    def new(self) -> Tensor:
+        """How many of this call's steps are tokens, [batch, 1, 1, 1]."""
+        return self._counted if self.counts is not None else k.minimum(self.lengths, k.size(self.query.shape[1]))
+
+    def allowed(self, queries: Dim, keys: Dim, causal: bool, window: int) -> list[Tensor]:
+        """Masks over the keys of a cache that has all tokens."""
+        before = self.before
+        end = self.lengths if self.counts is not None else k.maximum(self.lengths, before + k.size(queries))
+        left = window - 1 if window > 0 else -1
+        return [k.iota((1, 1, 1, keys), 3) < end, *frontier(queries, keys, before, causal, left, -1)]
+
+    def sliding(self, pasts: tuple[Tensor | None, Tensor | None], window: int, possible: bool) -> SlidingCache:
+        """The cache's window; `possible`: whether it goes with what else is asked for."""
+        past = pasts[0]
+        if past is None or pasts[1] is None or window <= 0 or not possible:
+            raise k.DefinitionError(
+                "GroupQueryAttention with sliding_window_cache needs past_key, past_value, causal 1, qk_output 0 and a "
+                f"local_window_size above 0, got {window}"
+            )
+        capacity = past.shape[2]
+        if isinstance(capacity, int) and capacity < window:
+            raise k.DefinitionError(f"past_key has room for {capacity} tokens; expected local_window_size, {window}, at least")
+        return SlidingCache(capacity, window, self.lengths, self.before, self.new)
 
     def part(self, which: int, weight: Tensor | None = None) -> Tensor:
         """The query (0), keys (1) or values (2) of this call, [batch, heads, steps, size]; the first two normalised by `weight`
         and turned by their places."""
         x = grouped_parts(self.query, self.key, self.value, self.heads, self.groups)[which]
         if weight is not None:
-            x = _rms_norm(x, weight, self.epsilon)
+            x = _rms_norm(x, weight, self.epsilons[which])
         if not self.rotary or which == 2:
             return x
         if self.cos is None or self.sin is None:
@@ -303,9 +350,75 @@ class GroupedInputs:
         self, which: int, past: Tensor | None, weight: Tensor | None = None, stored: Callable[[Tensor], Tensor] | None = None
     ) -> Tensor:
         """All keys (1) or values (2), those of earlier calls before those of this one, which `stored` makes rows of a cache."""
+        new = self.rows(which, weight, stored)
+        if past is None:
+            return new
+        count = None if self.counts is None else self._counted
+        return appended(past, new, self.before, dim_max(past.shape[2], self.total), count)
+
+    def rows(self, which: int, weight: Tensor | None, stored: Callable[[Tensor], Tensor] | None) -> Tensor:
+        """This call's keys (1) or values (2), as a cache has them."""
         new = self.part(which, weight)
-        new = new if stored is None else stored(new)
-        return new if past is None else appended(past, new, self.before, dim_max(past.shape[2], self.total))
+        return new if stored is None else stored(new)
+
+
+@dataclass(frozen=True)
+class SlidingCache:
+    """A cache with room for `capacity` tokens, whose first rows are the latest ones in order; the others are not specified.
+
+    Every query sees `window` of them. When the cache is full, those that no query needs make room all at once, so how many
+    there are follows from the number of tokens so far alone. Tensors are int64 [batch, 1, 1, 1]: tokens after this call,
+    before it, and those of this call.
+    """
+
+    capacity: Dim
+    window: int
+    lengths: Tensor
+    before: Tensor
+    new: Tensor
+
+    def _first(self, tokens: Tensor) -> Tensor:
+        """The token in row 0, once there were so many."""
+        room = k.size(self.capacity)
+        spare = room - (self.window - 1)
+        return (k.maximum(tokens - room, 0) + (spare - 1)) / spare * spare
+
+    def joined(self, past: Tensor | None, new: Tensor) -> Tensor:
+        """What this call attends over: the cache before it, then its own rows."""
+        assert past is not None
+        return k.concat([past, new], 2)
+
+    def _tokens(self, queries: Dim) -> tuple[Tensor, Tensor]:
+        """Which token each row of `joined` is, [batch, 1, 1, rows], and whether it is one."""
+        place = k.iota((1, 1, 1, self.capacity + queries), 3)
+        own = place - k.size(self.capacity)
+        held, is_new = self._first(self.before) + place, own >= 0
+        real = k.select(is_new, own < self.new, held < self.before)
+        return k.select(is_new, self.before + own, held), real
+
+    def allowed(self, queries: Dim) -> list[Tensor]:
+        """Masks over the rows of `joined`."""
+        token, real = self._tokens(queries)
+        query = self.before + k.iota((1, 1, queries, 1), 2)
+        return [real, token <= query, token > query - self.window]
+
+    def over_keys(self, bias: Tensor, queries: Dim) -> Tensor:
+        """A bias for every token there was, [.., queries, tokens], as one over the rows of `joined`."""
+        last = bias.shape[3]
+        if last == 1:
+            return bias
+        token = _between(self._tokens(queries)[0], 0, k.size(last) - 1)
+        at = [k.iota([bias.shape[i] if j == i else 1 for j in range(4)], i) for i in range(3)]
+        return k.index(bias, [*at, token])
+
+    def kept(self, joined: Tensor) -> Tensor:
+        """The cache after this call."""
+        shape = (*joined.shape[:2], self.capacity, joined.shape[3])
+        token = self._first(self.lengths) + k.iota(shape, 2)
+        held = token - self._first(self.before)
+        source = k.select(token >= self.before, token - self.before + k.size(self.capacity), held)
+        source = _between(source, 0, k.size(joined.shape[2]) - 1)
+        return k.index(joined, [k.iota(shape, 0), k.iota(shape, 1), source, k.iota(shape, 3)])
 
 
 def grouped_parts(
@@ -326,13 +439,18 @@ def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return k.cast(wide / k.sqrt(mean + epsilon) * widened(weight), x.dtype)
 
 
-def appended(past: Tensor, new: Tensor, before: Tensor, capacity: Dim) -> Tensor:
-    """A cache of `capacity` rows per head: those of `past` up to `before` [batch, 1, 1, 1], then those of `new`."""
+def _between(x: Tensor, low: int, high: Tensor) -> Tensor:
+    return k.minimum(k.maximum(x, low), high)
+
+
+def appended(past: Tensor, new: Tensor, before: Tensor, capacity: Dim, count: Tensor | None = None) -> Tensor:
+    """A cache of `capacity` rows per head: those of `past` up to `before` [batch, 1, 1, 1], then those of `new`, the first
+    `count` of them where that is given."""
     rows, steps = past.shape[2], new.shape[2]
     shape = (*new.shape[:2], capacity, new.shape[3])
     place = k.iota(shape, 2)
     fresh = place - before
-    is_new = (fresh >= 0) & (fresh < k.size(steps))
+    is_new = (fresh >= 0) & (fresh < (k.size(steps) if count is None else count))
     both = k.concat([past, new], 2)
     source = k.select(is_new, fresh + k.size(rows), k.minimum(place, k.size(rows + steps - 1)))
     return k.index(both, [k.iota(shape, 0), k.iota(shape, 1), source, k.iota(shape, 3)])

@@ -76,23 +76,27 @@ def softmax(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Activation:
-    """What stands between an expert's two products; a SwiGLU's two halves may lie in one matrix (`fusion` 1: interleaved)."""
+    """What stands between an expert's two products; the two halves of SwiGLU and GeGLU may lie in one matrix (`fusion` 1:
+    interleaved). SwiGLU's `limit` is for the gate before it is activated, or `after` that."""
 
     kind: str
     fusion: int = 0
     alpha: float = 1.0
     beta: float = 0.0
     limit: float | None = None
+    after: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind not in _ACTIVATIONS and self.kind != "swiglu":
-            raise k.DefinitionError(f"activation_type is {self.kind!r}; expected relu, gelu, silu, swiglu or identity")
+        if self.kind not in (*_ACTIVATIONS, *_GATED):
+            raise k.DefinitionError(f"activation_type is {self.kind!r}; expected {', '.join((*_ACTIVATIONS, *_GATED))}")
+        if self.after and self.kind != "swiglu":
+            raise k.DefinitionError(f"swiglu_limit_after_activation is for activation_type swiglu, not {self.kind}")
         if self.fusion not in (0, 1, 2):
             raise k.DefinitionError(f"swiglu_fusion is {self.fusion}; expected 0, 1 or 2")
 
     def apply(self, first: Array, third: Array | None) -> Array:
         """`first` [.., width] (twice as wide where it holds both halves) activated, times the third matrix' product."""
-        if self.kind != "swiglu":
+        if self.kind not in _GATED:
             active = _ACTIVATIONS[self.kind](first)
             return active if third is None else active * third
         if self.fusion == 0:
@@ -102,10 +106,16 @@ class Activation:
         else:
             gate, line = np.split(first, 2, axis=-1)
         if line is None:
-            raise k.DefinitionError("swiglu with swiglu_fusion 0 needs fc3_experts_weights")
-        if self.limit is not None:
-            gate, line = np.minimum(gate, self.limit), line.clip(-self.limit, self.limit)
-        return np.asarray(gate * sigmoid(gate * np.float32(self.alpha)) * (line + np.float32(self.beta)))
+            raise k.DefinitionError(f"{self.kind} with swiglu_fusion 0 needs fc3_experts_weights")
+        if self.kind == "geglu":
+            return np.asarray(_gelu_tanh(gate) * line)
+        limit = np.inf if self.limit is None else self.limit
+        if not self.after:
+            gate = np.minimum(gate, limit)
+        gate = gate * sigmoid(gate * np.float32(self.alpha))
+        if self.after:
+            gate = np.minimum(gate, limit)
+        return np.asarray(gate * (line.clip(-limit, limit) + np.float32(self.beta)))
 
 
 def _gelu_tanh(x: Array) -> Array:
@@ -114,7 +124,9 @@ def _gelu_tanh(x: Array) -> Array:
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0), "gelu": _gelu_tanh, "silu": lambda x: x * sigmoid(x), "identity": lambda x: x,
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
 }  # fmt: skip
+_GATED = ("swiglu", "geglu")
 
 
 @dataclass(frozen=True)
@@ -156,11 +168,13 @@ def moe(
     fc2_experts_weights: Array = OMITTED, fc2_experts_bias: Array | None = None, fc3_experts_weights: Array | None = None,
     fc3_experts_bias: Array | None = None, *, activation_alpha: float = 1.0, activation_beta: float = 0.0,
     activation_type: str = "relu", k: int = 1, normalize_routing_weights: int = 0, swiglu_fusion: int = 0,
-    swiglu_limit: float | None = None, use_sparse_mixer: int = 0,
+    swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0, use_sparse_mixer: int = 0,
 ) -> Array:  # fmt: skip
     """input [tokens, width] or [batch, sequence, width]; experts' matrices are [experts, out, in]."""
     _needed(fc2_experts_weights=fc2_experts_weights)
-    activation = Activation(activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit)
+    activation = Activation(
+        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
+    )
     chosen, weights = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer)).choose(router_probs, None)
     third = None if fc3_experts_weights is None else _plain(fc3_experts_weights, fc3_experts_bias)
     layers = (_plain(fc1_experts_weights, fc1_experts_bias), _plain(fc2_experts_weights, fc2_experts_bias), third)
@@ -238,9 +252,12 @@ FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4,
 
 
 def unpacked(x: Array, bits: int) -> Array:
-    """Bytes -> 8 / bits numbers each, low bits first, along the last axis."""
+    """Bytes -> numbers of so many bits, low bits first, along the last axis; bits that are left over at its end are dropped."""
     if bits == 8:
         return x
+    if bits == 3:
+        each = np.unpackbits(x, axis=-1, count=x.shape[-1] * 8 // 3 * 3, bitorder="little").reshape(*x.shape[:-1], -1, 3)
+        return each @ np.array([1, 2, 4], np.uint8)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return ((x[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*x.shape[:-1], -1)
 
@@ -257,12 +274,15 @@ def qmoe(
     activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", block_size: int | None = None,
     expert_weight_bits: int = 4, fc1_expert_weight_bits: int | None = None, fc2_expert_weight_bits: int | None = None,
     fc3_expert_weight_bits: int | None = None, k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int",
-    swiglu_fusion: int = 0, swiglu_limit: float | None = None, use_sparse_mixer: int = 0, weights_prepacked: int = -1,
+    swiglu_fusion: int = 0, swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
+    use_sparse_mixer: int = 0, weights_prepacked: int = -1,
 ) -> Array:  # fmt: skip
     """MoE with quantised weights; activations keep their digits, so that scales of activations play no part."""
     _needed(fc2_experts_weights=fc2_experts_weights)
     _check_storage(quant_type, weights_prepacked, fc1_expert_weight_bits or expert_weight_bits)
-    activation = Activation(activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit)
+    activation = Activation(
+        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
+    )
     routing = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer))
     chosen, weights = routing.choose(router_probs, router_weights)
 
@@ -288,5 +308,5 @@ def _check_storage(kind: str, prepacked: int, bits: int) -> None:
         raise k.DefinitionError(f"quant_type is {kind!r}; expected int, fp4, nvfp4, fp8 or wfp4afp8")
     if prepacked == 1:
         raise k.DefinitionError("weights_prepacked is 1: a layout of another runtime cannot be read")
-    if bits not in (2, 4, 8):
-        raise k.DefinitionError(f"weights have {bits} bits; expected 2, 4 or 8")
+    if bits not in (2, 3, 4, 8):
+        raise k.DefinitionError(f"weights have {bits} bits; expected 2, 3, 4 or 8")

@@ -131,8 +131,15 @@ def scaled_silu(X: Tensor, scale: Tensor | None = None, *, alpha: float = 1.0) -
 
 
 @op("GatedAdd", 1, domain=DOMAIN)
-def gated_add(X: Tensor, Y: Tensor, gate: Tensor) -> Tensor:
-    """X + Y gate, the product rounded to their type first."""
+def gated_add(X: Tensor, Y: Tensor, gate: Tensor, gate_weight: Tensor | None = None) -> Tensor:
+    """X + Y gate, the product rounded to their type first.
+
+    With `gate_weight` [K, 1] the gate is sigmoid(gate [.., K] . gate_weight); projection and sigmoid are rounded, too.
+    """
+    if gate_weight is not None:
+        wide, dtype = k.cast(gate, DType.FLOAT), X.dtype
+        projected = k.reduce_sum(wide * k.reshape(k.cast(gate_weight, DType.FLOAT), (gate.shape[-1],)), [-1], True)
+        gate = k.cast(k.sigmoid(k.cast(k.cast(projected, dtype), DType.FLOAT)), dtype)
     return X + Y * gate
 
 

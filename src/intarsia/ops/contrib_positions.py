@@ -211,12 +211,23 @@ def linear_attention_gate(
 @op("CausalConvWithState", 1, domain=DOMAIN)
 def causal_conv_with_state(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, past_state: Tensor | None = None, *, activation: str = "none",
-    channels_last: int = 0, dilation: int = 1, ndim: int = 1, state_window: int = 0, node: NodeContext,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    channels_last: int = 0, dilation: int = 1, input_channel_offset: int = 0, input_channels: int = 0, ndim: int = 1,
+    state_channels_last: int = -1, state_length: int = 0, state_update_capacity: int = 0, state_window: int = 0,
+    node: NodeContext,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """A convolution of every channel [batch, channels, steps] by itself over this and earlier steps; the last ones are kept.
 
     weight [channels, 1, taps]; state [batch, channels, (taps - 1) * dilation], with a leading axis where `state_window` > 0.
+    With [batch, steps, width] as `input` (`channels_last`), its channels may be `input_channels` of the width, from
+    `input_channel_offset` on, the state be `state_length` long and lie as `state_channels_last` says, and the third output has
+    the first `state_update_capacity` steps of these channels [batch, capacity, channels], zeros behind them.
     """
+    extended = bool(input_channel_offset or input_channels or state_length or state_update_capacity or state_channels_last >= 0)
+    if extended and (not channels_last or input.rank != 3 or state_window):
+        raise k.DefinitionError(
+            "CausalConvWithState with input_channels, state_length, state_channels_last or state_update_capacity needs "
+            f"channels_last 1, an input of rank 3 and state_window 0, got {channels_last}, {input.rank} and {state_window}"
+        )
     if ndim != 1:
         raise k.DefinitionError(f"CausalConvWithState takes ndim 1 here, got {ndim}")
     if activation not in ("none", "silu", "swish"):
@@ -225,6 +236,13 @@ def causal_conv_with_state(
     if not isinstance(taps, int) or dilation < 1:
         raise k.DefinitionError(f"the weight has {taps} taps and dilation is {dilation}; expected known taps and at least 1")
     kept = (taps - 1) * dilation
+    if state_length and state_length < kept:
+        raise k.DefinitionError(f"state_length is {state_length}; expected 0, or {kept} and more, which the taps reach back")
+    reach, kept = kept, state_length or kept
+    states_last = channels_last if state_channels_last < 0 else state_channels_last
+    if input_channels or input_channel_offset:
+        width = input_channels or input.shape[2] - input_channel_offset
+        input = k.strided_slice(input, (0, 0, input_channel_offset), (1, 1, 1), (*input.shape[:2], width))
     x = _channels_first(input) if channels_last else input
     batch, channels, steps = x.shape
     if past_state is None:
@@ -238,19 +256,24 @@ def causal_conv_with_state(
                 (1, *past_state.shape[1:]),
             )
             past_state = k.reshape(newest, past_state.shape[1:])
-        past = _channels_first(past_state) if channels_last else past_state
+        past = _channels_first(past_state) if states_last else past_state
     whole = k.concat([past, x], 2)
-    view = k.windows(widened(whole), [2], [taps], [1], [dilation])
+    seen = k.strided_slice(whole, (0, 0, kept - reach), (1, 1, 1), (batch, channels, reach + steps))
+    view = k.windows(widened(seen), [2], [taps], [1], [dilation])
     y = k.reduce_sum(view * k.reshape(widened(weight), (1, channels, 1, taps)), [3])
     if bias is not None:
         y = y + k.reshape(widened(bias), (1, channels, 1))
     out = k.cast(y * k.sigmoid(y) if activation != "none" else y, x.dtype)
     if channels_last:
         out = k.reshape(k.transpose(out, (0, 2, 1)), input.shape)
+    update = None
+    if node.outputs > 2 and state_update_capacity:
+        rows = k.concat([input, k.full((batch, state_update_capacity, channels), 0, input.dtype)], 1)
+        update = k.strided_slice(rows, (0, 0, 0), (1, 1, 1), (batch, state_update_capacity, channels))
     if node.outputs < 2:
-        return out, None
-    slots = [_state_after(whole, steps - back, kept, input, channels_last) for back in range(max(state_window, 1))][::-1]
-    return out, k.concat([k.expand_dims(s, [0]) for s in slots], 0) if state_window else slots[0]
+        return out, None, update
+    slots = [_state_after(whole, steps - back, kept, input, states_last) for back in range(max(state_window, 1))][::-1]
+    return out, k.concat([k.expand_dims(s, [0]) for s in slots], 0) if state_window else slots[0], update
 
 
 def _channels_first(x: Tensor) -> Tensor:

@@ -21,12 +21,12 @@ def grouped_query(
     query: Tensor, key: Tensor | None = None, value: Tensor | None = None, seqlens_k: Tensor | None = None,
     total_sequence_length: np.ndarray | None = None, cos_cache: Tensor | None = None, sin_cache: Tensor | None = None,
     position_ids: Tensor | None = None, norm_weight: Tensor | None = None, *, num_heads: int, kv_num_heads: int, do_rotary: int,
-    rotary_interleaved: int, qk_norm_epsilon: float,
+    rotary_interleaved: int, norm_epsilon: float,
 ) -> Tensor:  # fmt: skip
     """The queries of a GroupQueryAttention, [batch, steps, heads * size]."""
     given = _given(
         num_heads, kv_num_heads, query, key, value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids,
-        do_rotary, rotary_interleaved, qk_norm_epsilon,
+        do_rotary, rotary_interleaved, norm_epsilon,
     )  # fmt: skip
     return merge_heads(given.part(0, norm_weight))
 
@@ -36,12 +36,12 @@ def grouped_cache(
     query: Tensor, key: Tensor | None = None, value: Tensor | None = None, seqlens_k: Tensor | None = None,
     total_sequence_length: np.ndarray | None = None, cos_cache: Tensor | None = None, sin_cache: Tensor | None = None,
     position_ids: Tensor | None = None, norm_weight: Tensor | None = None, past: Tensor | None = None, *, num_heads: int,
-    kv_num_heads: int, do_rotary: int, rotary_interleaved: int, qk_norm_epsilon: float, which: int,
+    kv_num_heads: int, do_rotary: int, rotary_interleaved: int, norm_epsilon: float, which: int,
 ) -> Tensor:  # fmt: skip
     """All its keys (`which` 1) or values (2), [batch, groups, capacity, size]."""
     given = _given(
         num_heads, kv_num_heads, query, key, value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids,
-        do_rotary, rotary_interleaved, qk_norm_epsilon,
+        do_rotary, rotary_interleaved, norm_epsilon,
     )  # fmt: skip
     return given.cache(which, past, norm_weight)
 
@@ -77,5 +77,5 @@ def _given(
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
     length = dim(total, "total_sequence_length")
     return GroupedInputs(
-        heads, groups, query, key, value, seqlens, length, cos, sin, places, bool(rotary), bool(interleaved), epsilon
+        heads, groups, query, key, value, seqlens, length, cos, sin, places, bool(rotary), bool(interleaved), (epsilon, epsilon)
     )

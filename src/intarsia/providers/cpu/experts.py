@@ -138,7 +138,9 @@ class _Mixture:
     def _supported(self) -> bool:
         given = self.attributes
         fusions = {self.fusion, int(given.get("swiglu_fusion", 0))}
-        if given.get("use_sparse_mixer", 0) or self.kind not in (*_PLAIN, "swiglu") or not fusions <= {0, 1, 2}:
+        if given.get("use_sparse_mixer", 0) or given.get("swiglu_limit_after_activation", 0):
+            return False
+        if self.kind not in (*_PLAIN, "swiglu") or not fusions <= {0, 1, 2}:
             return False
         if self.node.op_type == "MoE":
             return True

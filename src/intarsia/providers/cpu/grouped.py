@@ -1,7 +1,7 @@
 """GroupQueryAttention taken apart: caches and turned queries by their definitions, attention over them by its kernel.
 
-Nodes whose scores get a bias, a sink or a smooth softmax, or are asked for, stay as they are, and so do those of other types
-than float32.
+Nodes whose scores get a bias, a sink or a smooth softmax, or are asked for, stay as they are, and so do those with padded
+chunks, sliding caches, or of other types than float32.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from intarsia.ops.infer import Inference
 
 _INPUTS = (
     "query key value past_key past_value seqlens_k total_sequence_length cos_cache sin_cache position_ids attention_bias "
-    "head_sink k_scale v_scale q_norm_weight k_norm_weight"
+    "head_sink k_scale v_scale q_norm_weight k_norm_weight query_seqlens"
 ).split()
-_REFUSED = ("attention_bias", "head_sink", "k_scale", "v_scale")
+_REFUSED = ("attention_bias", "head_sink", "k_scale", "v_scale", "query_seqlens")
 _PLAIN: dict[str, Any] = {
     "k_quant_type": "NONE", "v_quant_type": "NONE", "kv_cache_bit_width": 0, "sliding_window_cache": 0, "qk_output": 0,
 }  # fmt: skip
@@ -75,20 +75,21 @@ class _Apart:
         normal = self._name("q_norm_weight") and self._name("k_norm_weight")
         operands = [self._name(n) for n in ("query", "key", "value", "seqlens_k", "total_sequence_length")]
         tables = [self._name(n) for n in ("cos_cache", "sin_cache", "position_ids")]
-        how = {
+        how: dict[str, Any] = {
             "num_heads": self.heads, "kv_num_heads": self.groups, "do_rotary": int(a.get("do_rotary", 0)),
             "rotary_interleaved": int(a.get("rotary_interleaved", 0)),
-            "qk_norm_epsilon": float(a.get("qk_norm_epsilon", 1e-6)),
         }  # fmt: skip
+        both = float(a.get("qk_norm_epsilon", 1e-6))
+        of_query, of_cache = (how | {"norm_epsilon": a.get(f"{x}_norm_epsilon", both)} for x in "qk")
         query = operands[0]
         if normal or how["do_rotary"] or not operands[1]:
             query = f"{first}%query"
-            self._add("GroupedQuery", [*operands, *tables, self._name("q_norm_weight") if normal else ""], query, how)
+            self._add("GroupedQuery", [*operands, *tables, self._name("q_norm_weight") if normal else ""], query, of_query)
         caches = []
         for which, past in ((1, "past_key"), (2, "past_value")):
             caches.append(present[which - 1] or f"{first}%{past}")
             weight = self._name("k_norm_weight") if normal and which == 1 else ""
-            self._add("GroupedCache", [*operands, *tables, weight, self._name(past)], caches[-1], how | {"which": which})
+            self._add("GroupedCache", [*operands, *tables, weight, self._name(past)], caches[-1], of_cache | {"which": which})
         lengths = f"{first}%lengths"
         self._add("GroupedLengths", [operands[0], *operands[3:]], lengths, {})
         window = int(a.get("local_window_size", -1))
