@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
+from intarsia.codegen import block_bytes
 from intarsia.codegen.block_kernel import BlockFormat, pack_blocks
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.finish import itemsize
+from intarsia.codegen.gemm import GemmSpec
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
@@ -16,10 +21,15 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
+from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.contraction import MatMul
-from intarsia.providers.cpu.template import Template, Workspace, tensor_types
+from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
 _B, _SCALES, _ZEROS, _GROUPS, _BIAS = 1, 2, 3, 4, 5
+_BYTES_OF_A = 4  # the accuracy_level that lets A be rounded to bytes, in blocks of its own
+_SERIAL_ELEMENTS = 16384  # of A: fewer are quantised by one thread
+_IN_TIME = 4  # multiply-adds of bytes in the time of one of float32
 
 
 def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
@@ -60,6 +70,54 @@ class BlockMatMul(MatMul):
             return acc
         return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape or ()), acc.dtype)  # type: ignore[arg-type]
 
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        level = int(self.node.attributes.get("accuracy_level", 0))
+        if level != _BYTES_OF_A or not block_bytes.takes(self.form, target):
+            return super().steps(target, workspace, epilogue, operands, out)
+        return self._by_bytes(target, workspace, epilogue, operands, out)
+
+    def _by_bytes(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        """A step that makes bytes of A's rows, and one that multiplies them."""
+        form, found, (depth, columns) = self.form, self.batches(), self._sizes
+        assert found is not None
+        rows, source = found.rows, self.reads[0]
+        tile, blocks = block_bytes.block_tile(target), -(-depth // form.size)
+        spec = GemmSpec(DType.FLOAT, epilogue=epilogue, tile=tile)
+        key = f"bytes{tile.width}_{form.bits}_{form.size}"
+        right = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, tile, by_bytes=True))
+        middle = "" if form.zeros else str(form.bits)
+        numbers = workspace.temporary(f"{source}%bytes{form.size}", DType.INT8, (rows, blocks * form.size))
+        scales = workspace.temporary(f"{source}%scales{form.size}_{middle}", DType.FLOAT, (rows, 2 * blocks))
+        micro = block_bytes.block_micro_text(form, target)
+        made = _ByteBlocks(
+            spec, form, target, micro.symbol, source, numbers, scales, right, out, rows, depth, columns, tuple(operands)
+        )
+        products = rows * columns * depth
+        return [
+            Step(
+                block_bytes.quantize_rows_text(form, target), (source,), (numbers, scales), made.quantizing,
+                serial=Below(rows * depth, _SERIAL_ELEMENTS), label=f"quantize {rows}x{depth}", shared=True, arithmetic="int8",
+            ),
+            Step(
+                block_bytes.block_text(spec, target), (numbers, scales, right, *(o.name for o in operands)), (out,),
+                made.arguments, serial=Below(products, SERIAL_PRODUCTS * _IN_TIME),
+                label=f"gemm {rows}x{columns}x{depth}", calls=(micro,), work=partial(_shares, products), arithmetic="int8",
+                ahead=True,
+            ),
+        ]  # fmt: skip
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """K and N."""
+        b = self.types[1]
+        assert b is not None and b.shape is not None
+        depth, columns = (int(d) for d in b.shape)  # type: ignore[arg-type]
+        return depth, columns
+
     def schedules(self, target: Target, config: Mapping[str, str]) -> None:
         return None
 
@@ -69,15 +127,13 @@ class BlockMatMul(MatMul):
     def _right(
         self, workspace: Workspace, single: bool, tile: Tile, target: Target
     ) -> tuple[str, str, BlockFormat | None, DType | None]:
-        b, form = self.types[1], self.form
-        assert b is not None and b.shape is not None
-        depth, columns = (int(d) for d in b.shape)  # type: ignore[arg-type]
+        form = self.form
         key = f"blocks{tile.width}_{form.bits}_{form.size}"
-        packed = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, depth, columns, tile))
+        packed = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, tile))
         return packed, "blocks", form, None
 
-    def _packed(self, workspace: Workspace, depth: int, columns: int, tile: Tile) -> np.ndarray:
-        form = self.form
+    def _packed(self, workspace: Workspace, tile: Tile, by_bytes: bool = False) -> np.ndarray:
+        form, (depth, columns) = self.form, self._sizes
         blocks = -(-depth // form.size)
         data, scales = workspace.array(self.reads[_B]), workspace.array(self.reads[_SCALES])
         assert data is not None and scales is not None
@@ -87,7 +143,51 @@ class BlockMatMul(MatMul):
             given = workspace.array(self.reads[_ZEROS])
             assert given is not None
             zeros = zero_points(given, columns, blocks, form.bits)
-        return pack_blocks(words, scales.reshape(columns, blocks).astype(np.float32), zeros, depth, form, tile)
+        factors = scales.reshape(columns, blocks).astype(np.float32)
+        if by_bytes:
+            return block_bytes.pack_byte_blocks(words, factors, zeros, form, tile)
+        return pack_blocks(words, factors, zeros, depth, form, tile)
+
+
+def _shares(products: Dim, size: Sizes) -> float:
+    return shares(products, size) / _IN_TIME
+
+
+@dataclass(frozen=True)
+class _ByteBlocks:
+    """The arguments of the steps of one product of bytes, once its sizes are known."""
+
+    spec: GemmSpec
+    blocks: BlockFormat
+    target: Target
+    micro: str
+    source: str
+    numbers: str
+    scales: str
+    b: str
+    c: str
+    m: Dim
+    k: int
+    n: int
+    operands: tuple[FusedOperand, ...]
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        return (self.spec, self.blocks, self.micro, self.m, self.k, self.n, operands)
+
+    def quantizing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.source), Ref(self.numbers), Ref(self.scales), size(self.m), self.k]
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
+        return block_bytes.block_args(
+            self.blocks, self.target, micro=Code(self.micro), a=Ref(self.numbers), scales=Ref(self.scales),  # type: ignore[arg-type]
+            b=Ref(self.b), c=Ref(self.c), ldc=self.n * out_item, m=size(self.m), n=self.n, k=self.k,  # type: ignore[arg-type]
+            claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
+        )  # fmt: skip
 
 
 def zero_points(given: np.ndarray, columns: int, blocks: int, bits: int) -> np.ndarray:
