@@ -57,6 +57,36 @@ def test_causal_with_offset(attend: Attend, size: tuple[int, ...]) -> None:
             close(attend(q, k, v, AttentionSpec(bounded=True), nthreads=nthreads, offset=offset, right=0), expected)
 
 
+# As above, with heads of an even number, a vector of float32 at least; odd numbers of keys, heads of V of any size.
+PAIRED = [
+    (1, 1, 1, 1, 1, 16, 1), (2, 3, 3, 17, 33, 16, 16), (1, 4, 2, 29, 31, 20, 37), (1, 2, 2, 64, 64, 64, 64),
+    (1, 2, 1, 150, 701, 18, 70), (1, 2, 1, 97, 65, 80, 80),
+]  # fmt: skip
+
+
+def as_bfloat16(x: np.ndarray) -> np.ndarray:
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+@pytest.mark.skipif(not t.host().has_pairs, reason="this CPU has no products of pairs of bfloat16 in vectors")
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", PAIRED)
+def test_pairs_of_bfloat16(size: tuple[int, ...], causal: bool) -> None:
+    """Keys and values are rounded to bfloat16 beforehand, so that scaled queries and powers are what is rounded besides."""
+    q, k, v = operands(size)
+    k, v = as_bfloat16(k), as_bfloat16(v)
+    seen = np.arange(size[4]) <= np.arange(size[3])[:, None] + 3 if causal else np.ones((size[3], size[4]), bool)
+    expected = reference(q, k, v, 0.3, np.where(seen, 0, -np.inf))
+    bound = reference(q, k, np.abs(v), 0.3, np.where(seen, 0, -np.inf)) * 2**-6 + 1e-6
+    more = {"offset": 3, "right": 0} if causal else {}
+    for nthreads in (1, 3):
+        out = attention_kernels.attend(
+            q, k, v, AttentionSpec(bounded=causal, pairs=True), nthreads=nthreads, kernel="lanes", **more
+        )
+        assert (np.abs(out - expected) <= bound).all(), np.abs((out - expected) / bound).max()
+
+
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 2), (40, 0), (600, 1)])
 @pytest.mark.parametrize("size", SIZES[2:])
 def test_windows(attend: Attend, size: tuple[int, ...], left: int, right: int) -> None:

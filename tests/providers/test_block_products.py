@@ -10,6 +10,7 @@ from onnx import helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
+from intarsia.codegen.target import Target
 
 SIZES = [
     (1, 64, 40, 32),
@@ -66,6 +67,93 @@ def test_matmul_n_bits(m: int, k: int, n: int, size: int, bits: int, zeros: str,
     assert "gemm" in made._model.programs[0].describe("plan")
     sizes = [c.nbytes for s in made._model.programs[0].executable.segments() for c in s.constants.values()]
     assert max(sizes) < 4 * n * k or n * k < 4000, "the weights are kept packed"
+
+
+def rows_in_bytes(x: np.ndarray, size: int) -> np.ndarray:
+    """Float64 numbers of what is left of rows when each block is rounded to signed bytes."""
+    m, k = x.shape
+    wide = np.pad(x.astype(np.float64), [(0, 0), (0, -k % size)]).reshape(m, -1, size)
+    scale = np.abs(wide).max(-1, keepdims=True) / 127
+    return (np.rint(wide / np.where(scale == 0, 1, scale)) * scale).reshape(m, -1)[:, :k]
+
+
+BYTE_SIZES = [*SIZES, (1, 2048, 96, 128), (2, 40, 50, 16), (7, 300, 130, 256), (13, 64, 64, 64)]
+
+
+@pytest.mark.skipif(not Target.host().has("avx512vnni"), reason="this CPU does not multiply four bytes at once")
+@pytest.mark.parametrize("zeros", ["none", "bytes", "floats"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("m", "k", "n", "size"), BYTE_SIZES)
+def test_rows_in_bytes(m: int, k: int, n: int, size: int, bits: int, zeros: str) -> None:
+    """accuracy_level 4: against float64 products of the rounded rows, and of the rows themselves."""
+    rng = np.random.default_rng(m * k + n)
+    blocks = -(-k // size)
+    q = rng.integers(0, 1 << bits, (n, blocks * size))
+    scales = (rng.random((n, blocks)) * 0.1 + 0.01).astype(np.float32)
+    zero = rng.integers(0, 1 << bits, (n, blocks)) if zeros != "none" else np.full((n, blocks), 1 << (bits - 1))
+    constants = {"b": packed_bytes(q, bits).reshape(n, blocks, -1), "s": scales, "r": rng.standard_normal((m, n))}
+    names = ["x", "b", "s"]
+    if zeros != "none":
+        names.append("z")
+        constants["z"] = packed_bytes(zero, bits).reshape(-1) if zeros == "bytes" else zero.astype(np.float32)
+    constants["r"] = constants["r"].astype(np.float32)
+    nodes = [
+        helper.make_node(
+            "MatMulNBits", names, ["p"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=size, accuracy_level=4
+        ),
+        helper.make_node("Add", ["p", "r"], ["t"]),
+        helper.make_node("Relu", ["t"], ["y"]),
+    ]
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", kind, ["M", k])], [helper.make_tensor_value_info("y", kind, ["M", n])],
+        [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    x = rng.standard_normal((m, k)).astype(np.float32)
+    x[0, : min(size, k)] = 0  # a block of zeros
+    spread = (q.reshape(n, blocks, size) - zero[..., None]) * scales.astype(np.float64)[..., None]
+    weights = spread.reshape(n, -1)[:, :k].T
+    rounded = np.maximum(rows_in_bytes(x, size) @ weights + constants["r"], 0)
+    terms = rows_in_bytes(np.abs(x), size) @ np.abs(q.reshape(n, -1)[:, :k] * np.repeat(scales, size, 1)[:, :k]).T
+    made = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    found = made.run(None, {"x": x})[0]
+    # One number in some thousands falls to the other side of a rounding, which float32's scale decides: a step of its block.
+    step = np.abs(x).max() / 127 * np.abs(weights).max()
+    off = np.abs(found - rounded)
+    assert (off <= 3e-6 * terms + 2 * step).all() and np.median(off / (terms + 1)) < 1e-6
+    exact = np.maximum(x.astype(np.float64) @ weights + constants["r"], 0)
+    assert np.sqrt(((found - exact) ** 2).mean()) <= 1.5e-2 * np.sqrt(((np.abs(x) @ np.abs(weights)) ** 2).mean())
+    assert "(int8)" in plan(made)
+
+
+@pytest.mark.skipif(not Target.host().has("avx512vnni"), reason="this CPU does not multiply four bytes at once")
+def test_rows_in_bytes_keep_what_is_not_finite() -> None:
+    """A row with NaN or an infinite number says so in every element; other rows are as they were."""
+    numbers = np.random.default_rng(0).integers(0, 256, (32, 2, 16), dtype=np.uint8)
+    constants = [numpy_helper.from_array(numbers, "b"), numpy_helper.from_array(np.ones((32, 2), np.float32), "s")]
+    node = helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", K=64, N=32, bits=4, block_size=32)
+    node.attribute.append(helper.make_attribute("accuracy_level", 4))
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, ["M", 64])],
+        [helper.make_tensor_value_info("y", kind, ["M", 32])], constants,
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    made = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32)
+    plain = made.run(None, {"x": x})[0]
+    x[2, 5], x[4, 40], x[6] = np.nan, np.inf, 1e-38
+    found = made.run(None, {"x": x})[0]
+    assert not np.isfinite(found[[2, 4]]).any()
+    np.testing.assert_array_equal(found[[0, 1, 3, 5, 7]], plain[[0, 1, 3, 5, 7]])
+    assert np.abs(found[6]).max() < 1e-34
+
+
+def plan(made: ort.InferenceSession) -> str:
+    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("zero", [False, True])

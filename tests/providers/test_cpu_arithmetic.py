@@ -18,9 +18,12 @@ from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu import arithmetic
 
 HALVES = Target.host().has("avx512fp16")
+UNIT = arithmetic.pair_unit({arithmetic.KEY: "bfloat16"}, Target.host())
 BOUNDS = {"float32": 1e-6, "float16_weights": 4e-4, "bfloat16": 3e-3, "float16": 4e-3}  # root mean squares
 SAID = {"float32": "", "float16_weights": "float16 weights", "bfloat16": "bfloat16 weights"}
 SAID["float16"] = "float16" if HALVES else "float16 weights"
+if UNIT:
+    SAID["bfloat16"] = arithmetic.described_unit(UNIT, DType.FLOAT)
 
 
 def model(nodes: list, inputs: dict, constants: dict[str, np.ndarray], kind: int = TensorProto.FLOAT) -> bytes:
@@ -69,7 +72,7 @@ def test_products(operator: str, kind: str) -> None:
             "Conv": lambda x, w: np.einsum("nchw,mc->nmhw", x, w[:, :, 0, 0]),
         }[operator](*wide)
         assert error(made.run(None, {"x": x})[0], exact) < BOUNDS[kind]
-    said = SAID[kind] if operator != "Conv" or kind == "float16" and HALVES else ""
+    said = SAID[kind] if operator != "Conv" or kind == "float16" and HALVES or kind == "bfloat16" and UNIT else ""
     assert (f"({said})" in plan(made)) if said else "float16" not in plan(made)
     labels = [n.kernel for p in made._whole_model().programs for n in p.nodes()]  # type: ignore[attr-defined]
     assert any(label.endswith(f"({said})") for label in labels) if said else not any("float16" in label for label in labels)

@@ -107,12 +107,53 @@ def test_convolutions(name: str, unit: str) -> None:
     made = session(model(nodes, {"x": (1, shape)}, {"w": w}, TensorProto.FLOAT), unit, "bfloat16")
     x = rng.standard_normal([{"N": 2, "H": 9, "W": 11}.get(d, d) for d in shape]).astype(np.float32)
     found = made.run(None, {"x": x})[0]
-    if name == "pointwise" or unit != "avx512_bf16":
+    if name not in ("3x3", "dilation") or unit != "avx512_bf16":
         assert f"(bfloat16 by {NAMES[unit]})" in plan(made)
         assert_close(found, reference(rounded(x), rounded(w), given), reference(np.abs(rounded(x)), np.abs(rounded(w)), given))
-    else:  # windows are packed for tiles only
+    else:  # Winograd's float32 is as fast
         assert "bfloat16" not in plan(made)
         np.testing.assert_allclose(found, reference(x.astype(np.float64), w, given), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("unit", PAIRS)
+@pytest.mark.parametrize("kernel", [(7, 7), (4, 4)])
+def test_few_channels(kernel: tuple[int, int], unit: str) -> None:
+    """An image's first layer: lines of a window that fill a line of words, or are too short to be filled up."""
+    rng = np.random.default_rng(14)
+    w = rng.standard_normal((64, 3, *kernel)).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], strides=[2, 2])]
+    made = session(model(nodes, {"x": (1, ["N", 3, "H", "W"])}, {"w": w}, TensorProto.FLOAT), unit, "bfloat16")
+    x = rng.standard_normal((1, 3, 21, 25)).astype(np.float32)
+    exact = reference(x.astype(np.float64), w, {"strides": [2, 2]})
+    assert np.sqrt(((made.run(None, {"x": x})[0] - exact) ** 2).mean() / (exact**2).mean()) < 4e-3
+
+
+@pytest.mark.skipif(not HOST.has_pairs, reason="this CPU has no products of pairs of bfloat16 in vectors")
+@pytest.mark.parametrize(("width", "causal"), [(64, 0), (24, 1), (15, 0)])
+def test_attention(width: int, causal: int) -> None:
+    """Many queries: in pairs where a head has an even number of elements, and 16 at least."""
+    rng = np.random.default_rng(6)
+    heads, length = 3, 150
+    given = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": causal}
+    inputs = {n: (1, ["N", "L", heads * width]) for n in "qkv"}
+    graph = helper.make_graph(
+        [helper.make_node("Attention", ["q", "k", "v"], ["y"], **given)], "g",
+        [helper.make_tensor_value_info(n, kind, s) for n, (kind, s) in inputs.items()],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11).SerializeToString()
+    made = session(source, "avx512_bf16", "bfloat16")
+    feeds = {n: rng.standard_normal((2, length, heads * width)).astype(np.float32) for n in "qkv"}
+    q, k, v = (feeds[n].astype(np.float64).reshape(2, length, heads, width).transpose(0, 2, 1, 3) for n in "qkv")
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(width)
+    if causal:
+        scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    exact = (powers / powers.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(2, length, -1)
+    found = made.run(None, feeds)[0]
+    in_pairs = width % 2 == 0
+    assert ("(bfloat16 by AVX512-BF16)" in plan(made)) is in_pairs
+    assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < (6e-3 if in_pairs else 1e-5)
 
 
 @pytest.mark.parametrize("unit", PAIRS)

@@ -8,6 +8,10 @@ results and scores against one block of keys stay in the first-level cache while
 Scores are in units of log2(e), but where a mask is added, whose lowest numbers leave no room for that. A query's reference,
 which is subtracted from its scores, follows its highest score only where that is more than `_LAG` above it, so that results
 are seldom scaled again; no power is above 2^_LAG (or e^_LAG) then.
+
+With `spec.pairs` operands are words of two bfloat16 that follow each other along what is summed: numbers of a head (an even
+number, a vector at least) for the scores, keys for the results. Queries are rounded once they are scaled, powers as they are
+stored, two rows in the place of one; all else is float32.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import PARAMETERS
 from intarsia.codegen.pack import emit_pack_columns, transposed
 from intarsia.codegen.softmax import LOG2_E, Rows
+from intarsia.codegen.strips import paired_words
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -82,6 +87,8 @@ class _Lanes:
         for index, name in enumerate(LANE_FIELDS):
             v[name] = body.load_pointer(args, index) if name in LANE_POINTERS else body.load_i64(args, index)
         self.v = v
+        self.each = 2 if self.spec.pairs else 1  # numbers of an element, along what is summed
+        self.depth = body.div(v["size"], self.each)
         bits = {name: v[name] for name in ("scale", "softcap", "uncap")}
         self.factors = {name: body.splat(body.float_of_bits(value), self.tile.lanes) for name, value in bits.items()}
         self.queries = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
@@ -142,13 +149,26 @@ class _Lanes:
         """Queries turned and scaled; no results, sums of 0, references of -infinity."""
         body, v, lanes = self.body, self.v, self.tile.lanes
         body.b.call(self.pack_queries, [q, v["q_row"], v["size"], u.rows, self.queries, u.vectors])
-        with body.loop(0, body.mul(v["size"], row_nbytes), self.vector_nbytes) as at:
-            place = body.at(self.queries, at)
-            body.store(body.b.fmul(body.load(place, _F32, lanes), self.factors["scale"]), place, _F32)
+        if self.spec.pairs:
+            self._pair_queries(row_nbytes)
+        else:
+            with body.loop(0, body.mul(v["size"], row_nbytes), self.vector_nbytes) as at:
+                place = body.at(self.queries, at)
+                body.store(self._scaled(place), place, _F32)
         body.fill(self.results, body.mul(v["result_rows"], row_nbytes))
         with body.loop(0, row_nbytes, self.vector_nbytes) as at:
             body.store(body.zero(_F32, lanes), body.at(self.sums, at), _F32)
             body.store(self.rows.lowest, body.at(self.references, at), _F32)
+
+    def _scaled(self, place: Value) -> Value:
+        return self.body.b.fmul(self.body.load(place, _F32, self.tile.lanes), self.factors["scale"])
+
+    def _pair_queries(self, row_nbytes: Value) -> None:
+        body = self.body
+        with body.loop(0, self.depth) as d, body.loop(0, row_nbytes, self.vector_nbytes) as at:
+            place = body.at(self.queries, at, body.mul(body.mul(d, row_nbytes), 2))
+            words = paired_words(body, self._scaled(place), self._scaled(body.at(place, row_nbytes)))
+            body.store(words, body.at(self.queries, at, body.mul(d, row_nbytes)), DType.INT32)
 
     def _range(self, u: _Unit) -> tuple[Value, Value]:
         """The keys that any row of the unit sees; the first is the first of a tile of packed K."""
@@ -163,20 +183,21 @@ class _Lanes:
 
     def _block(self, u: _Unit, x: _Block) -> None:
         body, v, tile = self.body, self.v, self.tile
-        tile_nbytes = body.mul(v["size"], tile.rows * 4)
+        tile_nbytes = body.mul(self.depth, tile.rows * 4)
         step = body.mul(x.row_nbytes, tile.rows)
         k = body.at(u.k, body.mul(body.div(x.at, tile.rows), tile_nbytes))
         with body.loop(0, body.div(body.add(x.count, tile.rows - 1), tile.rows)) as t:
             out = body.at(self.scores, body.mul(t, step))
-            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, v["size"], out, 0, u.vectors)
+            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u.vectors)
         _Changes(self, u, x).emit()
         with body.loop(0, u.vectors) as j:
             self._softmax(u, x, j)
-        values = body.at(u.v, body.mul(x.at, tile.rows * 4))
-        panel = body.mul(v["keys"], tile.rows * 4)
+        values = body.at(u.v, body.mul(body.div(x.at, self.each), tile.rows * 4))
+        panel = body.mul(_elements(body, v["keys"], self.each), tile.rows * 4)
+        steps = _elements(body, x.count, self.each)
         with body.loop(0, v["value_tiles"]) as t:
             out = body.at(self.results, body.mul(t, step))
-            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, x.count, out, 1, u.vectors)
+            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, 1, u.vectors)
 
     def _micro(self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: int, vectors: Value) -> None:
         arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, b, 0, self.tile.rows, vectors]
@@ -203,12 +224,18 @@ class _Lanes:
         reference = b.select(grown, high, before)
         taken = rows.reference(reference)
 
-        def added(total: Value, i: Value) -> Value:
-            power = self._power(b.fsub(body.load(place(i), _F32, lanes), taken))
-            body.store(power, place(i), _F32)
-            return b.fadd(total, power)
+        def power(i: Value) -> Value:
+            return self._power(b.fsub(body.load(place(i), _F32, lanes), taken))
 
-        total = self._fold(x.count, body.zero(_F32, lanes), added, b.fadd)
+        def added(total: Value, i: Value) -> Value:
+            found = power(i)
+            body.store(found, place(i), _F32)
+            return b.fadd(total, found)
+
+        total = (
+            self._paired_powers(x.count, place, power) if self.spec.pairs
+            else self._fold(x.count, body.zero(_F32, lanes), added, b.fadd)
+        )  # fmt: skip
         changed = b.icmp_unsigned("!=", b.bitcast(grown, ir.IntType(lanes)), ir.IntType(lanes)(0))
         with body.when(b.and_(changed, b.not_(x.first))):
             decay = self._power(b.fsub(before, taken))
@@ -219,6 +246,32 @@ class _Lanes:
                 body.store(b.fmul(body.load(where, _F32, lanes), decay), where, _F32)
         body.store(reference, reference_at, _F32)
         body.store(b.fadd(body.load(sum_at, _F32, lanes), total), sum_at, _F32)
+
+    def _paired_powers(self, count: Value, place: Callable[[Value], Value], power: Callable[[Value], Value]) -> Value:
+        """Powers of all rows as words, those of rows 2 i and 2 i + 1 in row i; what they sum up to."""
+        body, b = self.body, self.body.b
+        zero = body.zero(_F32, self.tile.lanes)
+
+        def two(totals: list[Value], number: Value, first: int) -> None:
+            row = body.mul(number, 2)
+            found = [power(row), power(body.add(row, 1))]
+            body.store(paired_words(body, *found), place(number), DType.INT32)
+            for i, value in enumerate(found):
+                totals[first + i] = b.fadd(totals[first + i], value)
+
+        complete = body.div(count, 2)
+        twos = b.and_(complete, body.i(-2))
+        totals: list[Value] = [zero] * 4
+        with body.carry(0, twos, 2, totals) as number:
+            two(totals, number, 0)
+            two(totals, body.add(number, 1), 2)
+        with body.carry(twos, complete, 1, totals) as number:
+            two(totals, number, 0)
+        with body.carry(body.mul(complete, 2), count, 1, totals) as row:  # the last one of an odd number
+            last = power(row)
+            body.store(paired_words(body, last, zero), place(complete), DType.INT32)
+            totals[0] = b.fadd(totals[0], last)
+        return b.fadd(b.fadd(totals[0], totals[1]), b.fadd(totals[2], totals[3]))
 
     def _power(self, x: Value) -> Value:
         """2^x, or e^x where scores are not in units of log2(e)."""
@@ -256,6 +309,11 @@ class _Lanes:
                 for i, value in enumerate(block):
                     with body.when(body.less(body.add(first, i), u.rows)):
                         body.store_masked(value, body.at(out, body.mul(v["o_row"], i)), mask, _F32)
+
+
+def _elements(body: Body, count: Value, each: int) -> Value:
+    """How many elements of `each` numbers hold `count`."""
+    return count if each == 1 else body.div(body.add(count, each - 1), each)
 
 
 def _keys(body: Body, v: dict[str, Value], spec: AttentionSpec, entry: Value) -> tuple[Value, Value]:
@@ -370,10 +428,11 @@ class _Changes:
 
 
 @functools.cache
-def pack_text(lengths: DType | None, target: Target) -> KernelText:
-    """The step that packs all keys and values; it takes the arguments that `lane_pack_args` lists."""
+def pack_text(lengths: DType | None, target: Target, pairs: bool = False) -> KernelText:
+    """The step that packs all keys and values, as words of two bfloat16 for `AttentionSpec.pairs`; it takes the arguments that
+    `lane_pack_args` lists."""
     module = Module(target)
-    keys, values = _emit_keys(module, target), _emit_values(module, target)
+    keys, values = _emit_keys(module, target, pairs), (_emit_value_pairs if pairs else _emit_values)(module, target)
     body = module.kernel()
     args, tid, nthreads = body.args
     v: dict[str, Value] = {}
@@ -399,14 +458,14 @@ def pack_text(lengths: DType | None, target: Target) -> KernelText:
     return module.text("pack_attention")
 
 
-def _emit_keys(module: Module, target: Target) -> object:
+def _emit_keys(module: Module, target: Target, pairs: bool) -> object:
     """An internal function: (ptr k, i64 row, i64 size, i64 start, i64 stop, ptr out) packs keys [start, stop) as tiles
-    [size][rows of a tile]; the last tile repeats the last key."""
-    tile = lane_tile(target)
+    [size][rows of a tile], by `pairs` [size / 2][rows]; the last tile repeats the last key."""
+    tile, each = lane_tile(target), 2 if pairs else 1
     lanes, group = tile.lanes, max(tile.lanes, tile.rows)
     body = module.function("pack_keys", ("p", "i", "i", "i", "i", "p"))
     source, row, size, start, stop, out = body.args
-    tile_nbytes = body.mul(size, tile.rows * 4)
+    tile_nbytes = body.mul(body.div(size, each), tile.rows * 4)
     with body.loop(start, stop, group) as key:
         lines = [
             body.at(source, body.mul(body.min(body.add(key, i), body.sub(stop, 1)), row)) for i in range(group)
@@ -416,8 +475,11 @@ def _emit_keys(module: Module, target: Target) -> object:
         def square(d: Value, lines: list[Value] = lines, first: Value = first) -> None:
             for low in range(0, group, lanes):
                 block = [body.load(body.at(line, body.mul(d, 4)), _F32, lanes) for line in lines[low : low + lanes]]
-                for i, value in enumerate(transposed(body, block)):
-                    _store_tiles(body, value, low, first, tile_nbytes, body.mul(body.add(d, i), tile.rows * 4), tile.rows)
+                block, step = transposed(body, block), body.div(d, each)
+                if pairs:
+                    block = [_as_floats(body, paired_words(body, *block[i : i + 2])) for i in range(0, lanes, 2)]
+                for i, value in enumerate(block):
+                    _store_tiles(body, value, low, first, tile_nbytes, body.mul(body.add(step, i), tile.rows * 4), tile.rows)
 
         whole = body.b.and_(size, body.i(-lanes))
         with body.loop(0, whole, lanes) as d:
@@ -425,7 +487,7 @@ def _emit_keys(module: Module, target: Target) -> object:
         with body.when(body.less(whole, size)), body.either(body.less(size, lanes)) as (few, many):
             with many:  # what is left, with some before it a second time
                 square(body.sub(size, lanes))
-            with few, body.loop(0, size) as d:
+            with few, body.loop(0, 0 if pairs else size) as d:  # pairs fill a vector
                 for i, line in enumerate(lines):
                     place = body.at(first, body.mul(tile_nbytes, i // tile.rows), body.mul(d, tile.rows * 4), i % tile.rows * 4)
                     body.store(body.load(body.at(line, body.mul(d, 4)), _F32, 1), place, _F32)
@@ -449,6 +511,34 @@ def _emit_values(module: Module, target: Target) -> object:
             _store_tiles(body, value, 0, first, tile_nbytes, body.mul(key, tile.rows * 4), tile.rows)
     body.b.ret_void()
     return body.function
+
+
+def _emit_value_pairs(module: Module, target: Target) -> object:
+    """As `_emit_values`, tiles [keys / 2][rows of a tile] of words; `start` is even, a last key alone is paired with zeros."""
+    tile = lane_tile(target)
+    lanes = tile.lanes
+    body = module.function("pack_value_pairs", ("p", "i", "i", "i", "i", "p", "i"))
+    source, row, size, start, stop, out, keys = body.args
+    tile_nbytes = body.mul(_elements(body, keys, 2), tile.rows * 4)
+    with body.loop(0, size, lanes) as d:
+        first = body.at(out, body.mul(body.div(d, tile.rows), tile_nbytes), body.mul(body.rem(d, tile.rows), 4))
+        there = body.sub(size, d)
+        with body.loop(start, stop, 2) as key:
+            second = body.add(key, 1)
+            counts = there, body.select(body.less(second, stop), there, 0)
+            two = [
+                body.load_masked(body.at(source, body.mul(at, row), body.mul(d, 4)), body.mask(count, lanes), _F32, lanes)
+                for at, count in zip((key, second), counts, strict=True)
+            ]
+            words = _as_floats(body, paired_words(body, *two))
+            _store_tiles(body, words, 0, first, tile_nbytes, body.mul(body.div(key, 2), tile.rows * 4), tile.rows)
+    body.b.ret_void()
+    return body.function
+
+
+def _as_floats(body: Body, words: Value) -> Value:
+    """The same bits."""
+    return body.b.bitcast(words, body.vector_type(_F32, words.type.count))
 
 
 def _store_tiles(body: Body, value: Value, low: int, first: Value, tile_nbytes: Value, offset: Value, rows: int) -> None:

@@ -36,6 +36,7 @@ class AttentionSpec:
         softcap: whether scores become softcap * tanh(score / softcap).
         lengths: None, or the type (INT32, INT64) of an array with the number of keys of each batch entry.
         trailing: with `lengths`, queries are the last positions of the keys that are there.
+        pairs: whether products are those of pairs of bfloat16 (VDPBF16PS), where queries lie across lanes.
     """
 
     mask: str | None = None
@@ -43,6 +44,7 @@ class AttentionSpec:
     softcap: bool = False
     lengths: DType | None = None
     trailing: bool = False
+    pairs: bool = False
 
     @property
     def masked(self) -> bool:
@@ -284,9 +286,9 @@ def lane_args(
 ) -> list[int]:
     """The arguments of `attention_lanes.kernel_text`.
 
-    `micro` is the address of `tiled_micro_text` for `lane_tile(target)`, `k` and `v` those of packed keys and values, `taps`
-    that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0 again when all shares are done; the others
-    are those of `attention_args`, and `scratch` has `lane_scratch_nbytes` bytes.
+    `micro` is the address of `tiled_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`; `k` and
+    `v` those of packed keys and values, `taps` that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0
+    again when all shares are done; the others are those of `attention_args`, and `scratch` has `lane_scratch_nbytes` bytes.
     """
     tile = lane_tile(target)
     vectors = -(-shape.queries // tile.lanes)

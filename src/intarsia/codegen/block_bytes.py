@@ -1,8 +1,8 @@
 """C = epilogue(A B) with A in bytes and weights of 4 or 8 bits that stay packed, both in blocks along k with a scale for each.
 
-For products whose model allows it (MatMulNBits with `accuracy_level` 4). Every block of a row of A becomes signed bytes q, to the
-nearest, a = s q with s = max |a| / 127. With weights w = t (u - z), u unsigned, a block gives s t (sum of q u - z sum of q), the
-sums exactly; blocks are added in float32, in one order whatever the number of rows.
+For products whose model allows it (MatMulNBits with `accuracy_level` 4). Every block of a row of A becomes signed bytes q, to
+the nearest, a = s q with s = max |a| / 127. By weights w = t (u - z), u unsigned, a block gives s t (sum of q u - z sum of q):
+these sums exactly; blocks are added in float32, in one order whatever the number of rows.
 
 Quantised A is int8 [m][blocks * size], zeros behind K, and float32 [m][blocks][2]: s, and c = s times the sum of q (times minus
 the middle of u's range, where that is the zero point of all). Packed B is, in the panels of `pack`, a column of 32-bit rows for
@@ -50,7 +50,9 @@ def block_tile(target: Target) -> Tile:
     return Tile(6, 2, 16, 4) if target.vector_bytes == 64 else Tile(2, 2, 8, 4)
 
 
-def pack_byte_blocks(words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, form: BlockFormat, tile: Tile) -> np.ndarray:
+def pack_byte_blocks(
+    words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, form: BlockFormat, tile: Tile
+) -> np.ndarray:
     """Pack unsigned numbers for the kernel: int32, as `pack_matrix` gives it.
 
     Args:
@@ -59,8 +61,7 @@ def pack_byte_blocks(words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | 
         zeros: zero points [N, blocks] where `form.zeros`.
     """
     if form.bits == 4:
-        low, high = (sum((words >> np.uint32(16 * h + 4 * i) & np.uint32(15)) << np.uint32(8 * i) for i in range(4)) for h in (0, 1))
-        words = low | high << np.uint32(4)
+        words = _spread(words) | _spread(words >> np.uint32(16)) << np.uint32(4)
     parts = [scales.astype(np.float32).view(np.uint32)[:, :, None]]
     if form.zeros:
         assert zeros is not None
@@ -68,6 +69,14 @@ def pack_byte_blocks(words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | 
         parts.append(offsets.view(np.uint32)[:, :, None])
     rows = np.concatenate([*parts, words], 2).reshape(len(words), -1)
     return pack_matrix(rows.T.view(np.int32), tile)
+
+
+def _spread(halves: np.ndarray) -> np.ndarray:
+    """Numbers of 4 bits, the four lowest of a word, as its bytes."""
+    pairs = halves & np.uint32(0xFFFF)
+    pairs = (pairs | pairs << np.uint32(8)) & np.uint32(0x00FF00FF)
+    spread: np.ndarray = (pairs | pairs << np.uint32(4)) & np.uint32(0x0F0F0F0F)
+    return spread
 
 
 # --- A ------------------------------------------------------------------------------------------------------------
@@ -147,8 +156,8 @@ class _Block:
 
 @kept
 def block_micro_text(form: BlockFormat, target: Target) -> KernelText:
-    """The micro-kernels: as `microkernel.PARAMETERS` says, for bytes of A `lda` apart; `k` counts blocks, `taps` and `ntaps` are
-    the scales of A's first row and the bytes between rows of these; `ahead` and `pace` are ignored."""
+    """The micro-kernels: as `microkernel.PARAMETERS` says, for bytes of A, rows `lda` apart; `k` counts blocks, `taps` and
+    `ntaps` are the scales of A's first row and the bytes between rows of these; `ahead` and `pace` are ignored."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         _Micro(body, form, tile.lanes, rows, vectors).emit()
@@ -285,7 +294,9 @@ class _BlockGemm(Gemm):
             rows = body.add(v["rows"], body.select(body.less(at, v["extra"]), 1, 0))
             a, scales = (body.at(v[x], body.mul(row, v[step])) for x, step in (("a", "lda"), ("scales", "lds")))
             body.call_pointer(
-                v["micro"], PARAMETERS, [a, v["lda"], b, 0, v["blocks"], scales, v["lds"], self.buffer, 0, b, 0, rows, self.vectors]
+                v["micro"],
+                PARAMETERS,
+                [a, v["lda"], b, 0, v["blocks"], scales, v["lds"], self.buffer, 0, b, 0, rows, self.vectors],
             )
             self._finished(row, rows, column)
         return count

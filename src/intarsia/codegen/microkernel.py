@@ -242,12 +242,18 @@ class TiledMicro(Micro):
         for u in range(count):
             columns = self._columns(pb)
             for i in range(self.rows):
-                scalar = body.broadcast(body.at(a, u * row_nbytes + i * self.itemsize), self.dtype, self.lanes)
+                scalar = self._broadcast(body.at(a, u * row_nbytes + i * self.itemsize))
                 for j in range(self.vectors):
                     at = i * self.vectors + j
-                    state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
+                    state[at] = self._multiplied(scalar, columns[j], state[at])
             body.prefetch(ahead, 2)
             if u == 0:
                 body.prefetch(body.at(a, _AHEAD_OF_A), 3)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * row_nbytes)]
+
+    def _broadcast(self, place: Value) -> Value:
+        return self.body.broadcast(place, self.dtype, self.lanes)
+
+    def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
+        return self.body.fma(scalar, column, sums, self.dtype, self.lanes)

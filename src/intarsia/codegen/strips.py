@@ -164,3 +164,10 @@ def rounded_pairs(body: Body, low: Value, high: Value) -> Value:
     emitter = Emitter(body.b, 16)
     first, second = (emitter.to_storage(x, DType.BFLOAT16) for x in (low, high))
     return body.shuffle(first, second, range(32))
+
+
+def paired_words(body: Body, low: Value, high: Value) -> Value:
+    """Two vectors of 16 float32 as 16 words of two bfloat16, lane by lane."""
+    halves = rounded_pairs(body, low, high)
+    mixed = body.shuffle(halves, halves, [i // 2 + 16 * (i % 2) for i in range(32)])
+    return body.b.bitcast(mixed, ir.VectorType(ir.IntType(32), 16))

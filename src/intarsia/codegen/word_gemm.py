@@ -20,7 +20,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import EMULATED, VECTORS, GemmSpec
 from intarsia.codegen.gemm_tiles import TiledGemm
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.microkernel import PARAMETERS, Tile, dispatched, product_tile
+from intarsia.codegen.microkernel import PARAMETERS, Tile, TiledMicro, dispatched, product_tile, tiled_rows
 from intarsia.codegen.strips import LINE_NBYTES, LINE_WORDS
 from intarsia.codegen.target import Target
 from intarsia.codegen.tile_unit import (
@@ -102,6 +102,27 @@ class _PairMicro:
             body.prefetch(ahead, 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, 4 * self.unroll)]
+
+
+@kept
+def tiled_pairs_text(tile: Tile, target: Target) -> KernelText:
+    """As `microkernel.tiled_micro_text`, by VDPBF16PS: elements of packed A and of B are words of two bfloat16."""
+
+    def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
+        _TiledPairs(body, DType.FLOAT, tile.lanes, rows, vectors).emit()
+
+    return dispatched("micro_tiled_pairs", tile, target, variant, tiled_rows(tile))
+
+
+class _TiledPairs(TiledMicro):
+    def _columns(self, pb: Value) -> list[Value]:
+        return [self.body.load(self.body.at(pb, j * LINE_NBYTES), DType.INT32, LINE_WORDS) for j in range(self.vectors)]
+
+    def _broadcast(self, place: Value) -> Value:
+        return self.body.broadcast(place, DType.INT32, LINE_WORDS)
+
+    def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
+        return pair_products(self.body, sums, column, scalar)
 
 
 def pair_products(body: Body, sums: Value, x: Value, y: Value) -> Value:

@@ -1,6 +1,7 @@
 """What `session.arithmetic` asks for: in which type weights are stored, and in which products are computed.
 
-Only products by constants change: MatMul, Gemm and convolutions. Everything else stays in float32.
+Only products by constants change: MatMul, Gemm and convolutions, and attention of many queries where vectors multiply pairs of
+bfloat16. Everything else stays in float32.
 """
 
 from __future__ import annotations

@@ -19,13 +19,16 @@ from intarsia.codegen import append, attention_lanes, attention_plan
 from intarsia.codegen import attention as template
 from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.gemm import VECTORS
 from intarsia.codegen.microkernel import micro_text, tiled_micro_text
 from intarsia.codegen.target import Target
+from intarsia.codegen.word_gemm import tiled_pairs_text
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.arithmetic import described_unit, pair_unit
 from intarsia.providers.cpu.product_steps import SHARE_PRODUCTS
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 
@@ -116,8 +119,9 @@ class Attention(Template):
 
     def _lane_steps(self, target: Target, workspace: Workspace, out: str) -> list[Step]:
         """Many queries: one in each lane of a vector. Both steps do nothing where there are few."""
-        micro = tiled_micro_text(DType.FLOAT, target, attention_plan.lane_tile(target))
-        table = self._taps(target, workspace)
+        spec, tile = self._lane_spec(target, workspace), attention_plan.lane_tile(target)
+        micro = tiled_pairs_text(tile, target) if spec.pairs else tiled_micro_text(DType.FLOAT, target, tile)
+        table, arithmetic = self._taps(target, workspace), described_unit(VECTORS, DType.FLOAT) if spec.pairs else ""
         (batch, heads, rows, width), vwidth = self.views[1].shape, self.views[2].shape[3]
         rows, group, name = rows + self.before, attention_plan.packed_group(target), self.node.outputs[0]
         keys = workspace.temporary(f"{name}%packed keys", DType.FLOAT, (batch, heads, width * (rows + group)))
@@ -126,16 +130,23 @@ class Attention(Template):
         read = tuple(dict.fromkeys(n for n in (self.reads[0], *self._others()) if n))
         return [
             Step(
-                attention_lanes.pack_text(self.spec.lengths, target), (*self._sources(1), *lengths), (keys, values),
+                attention_lanes.pack_text(spec.lengths, target, spec.pairs), (*self._sources(1), *lengths), (keys, values),
                 partial(self._packing, target, keys, values), serial=self._is_small, label=f"pack {self._label}",
+                arithmetic="bfloat16" if spec.pairs else "",
             ),
             Step(
-                attention_lanes.kernel_text(self.spec, target), (*read, keys, values, table), (out,),
+                attention_lanes.kernel_text(spec, target), (*read, keys, values, table), (out,),
                 partial(self._lane_arguments, target, Code(micro.symbol), keys, values, table, out),
                 scratch_nbytes=partial(self._lane_scratch_nbytes, target), serial=self._is_small,
-                work=partial(self._lane_shares, target), label=self._label, calls=(micro,),
+                work=partial(self._lane_shares, target), label=self._label, calls=(micro,), arithmetic=arithmetic,
             ),
         ]  # fmt: skip
+
+    def _lane_spec(self, target: Target, workspace: Workspace) -> AttentionSpec:
+        """By pairs of bfloat16 where these are asked for, vectors multiply them, and heads are wide enough."""
+        width = self.views[0].shape[3]
+        wide = isinstance(width, int) and width % 2 == 0 and width >= attention_plan.lane_tile(target).lanes
+        return replace(self.spec, pairs=wide and pair_unit(workspace.config, target) == VECTORS)
 
     @property
     def _label(self) -> str:

@@ -40,7 +40,7 @@ _WIDEST_WINDOW = 64  # of pooling: a line of the window is written out
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
-_TILE_FILTERS = 64  # the same for tiles of bfloat16
+_UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
 _USUAL_PIXELS = 224  # along an image whose size is not known
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
@@ -220,10 +220,7 @@ class Convolution(Windowed):
         steps = self._in_16_bits(target, workspace, epilogue, operands, out, weights, kernel, group)
         if steps is not None:
             return steps
-        outputs = None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
-        chosen_by_time = self.schedules(target, workspace.config) if workspace.choices else None
-        if chosen_by_time is not None and chosen_by_time.key in workspace.choices:
-            outputs = _WINOGRAD[workspace.choices[chosen_by_time.key]]
+        outputs = self._chosen_outputs(kernel, target, workspace)
         if outputs is not None:
             tile = blocked_tile(weights.shape[0], None, self.data.dtype, target)
             chosen = winograd.WinogradSpec(outputs, epilogue, tile=tile)
@@ -246,6 +243,13 @@ class Convolution(Windowed):
         names = sorted(_WINOGRAD, key=lambda name: _WINOGRAD[name] != default)
         products = shape.batch * math.prod(shape.output) * shape.filters * shape.channels * 9
         return Schedules(f"conv {shape}", tuple(names), products)
+
+    def _chosen_outputs(self, kernel: tuple[int, ...], target: Target, workspace: Workspace) -> int | None:
+        """The Winograd variant to take; None for direct convolution."""
+        chosen_by_time = self.schedules(target, workspace.config) if workspace.choices else None
+        if chosen_by_time is not None and chosen_by_time.key in workspace.choices:
+            return _WINOGRAD[workspace.choices[chosen_by_time.key]]
+        return None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
 
     def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
         """Which Winograd variant is the fastest, for sizes that are not known as for one image; None for direct convolution."""
@@ -355,15 +359,14 @@ class Convolution(Windowed):
         input."""
         filters, x, config, source = weights.shape[0], self.data.shape, workspace.config, self.reads[0]
         unit = pair_unit(config, target)
-        tiles, halves = unit in gemm.TILE_UNITS, in_halves(config, target)
-        least = _TILE_FILTERS if tiles else _HALF_FILTERS
+        halves, least = in_halves(config, target), _UNIT_FILTERS if unit else _HALF_FILTERS
         if self.data.dtype is not DType.FLOAT or filters < least or group != 1 or not (unit or halves):
             return None
         assert x is not None
         plain = not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
         if not plain:
-            if not tiles:
-                return None
+            if not unit or unit not in gemm.TILE_UNITS and self._chosen_outputs(kernel, target, workspace) is not None:
+                return None  # Winograd's float32 is as fast as pairs in vectors
             return window_steps(
                 target, workspace, epilogue, operands, out, unit=unit, dtype=DType.FLOAT, geometry=self.geometry(kernel),
                 bordered=partial(self.bordered, target, workspace, out, kernel), weights=self.reads[1], filters=weights,
