@@ -13,7 +13,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.partition.table import format_table
 from intarsia.providers.registry import CPU, REFERENCE, get_available_providers, load_provider
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel

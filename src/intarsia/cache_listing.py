@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from intarsia.codegen.cache import CacheEntry, DiskCache
+from intarsia.records import dataclass
 
 KINDS: dict[str, str] = {
     "obj": "kernels",

@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from intarsia.graph.wire import Buffer
 from intarsia.ops.layers import label, redirected, using
 from intarsia.ops.missing import missing_operators, unknown_opsets
 from intarsia.ops.registry import REQUIRED, OpRecord, Registry
+from intarsia.records import dataclass
 
 ERROR, WARNING = "error", "warning"
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS
 from intarsia.install import API_VERSION
 from intarsia.left_out import LEFT_OUT, METHODS_LEFT_OUT, MODULES_LEFT_OUT
 from intarsia.options import RunOptions, SessionOptions
+from intarsia.records import dataclass
 
 MODULE = """
 __version__ copy_tensors create_and_register_allocator create_and_register_allocator_v2 cuda_version disable_telemetry_events

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from intarsia.partition.device import HOST, DeviceTensor, detached
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
 from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
 from intarsia.profile import Profile, ProfiledNode
+from intarsia.records import dataclass
 
 _Run = Callable[[Sequence[Any], RunContext | None], list[Any]]
 

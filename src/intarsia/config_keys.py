@@ -6,10 +6,9 @@ it that Intarsia does not have are accepted, so that programs run as they are; `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from intarsia.errors import InvalidArgument, UnknownOption, WrongType, nearest
 from intarsia.log import logger
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from intarsia.compiled import CompiledModel
@@ -17,6 +17,7 @@ from intarsia.options import SessionOptions
 from intarsia.partition.grouping import Unit, schedule
 from intarsia.partition.partition import Part, subgraph
 from intarsia.partition.provider import CompileContext, NotSaved, Program
+from intarsia.records import dataclass
 
 logger = logging.getLogger("intarsia.cache")
 MAX_EMBEDDED_NBYTES = MAX_PROTO_NBYTES - (16 << 20)  # leaves room for nodes and names

@@ -9,7 +9,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from intarsia.errors import IntarsiaError, nearest
 from intarsia.partition.table import format_table
 from intarsia.providers.field import KNOWN_ELSEWHERE
 from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target

@@ -16,7 +16,6 @@ import pickle
 import secrets
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from intarsia.log import logger
 from intarsia.partition.device import HostAllocator
 from intarsia.partition.partition import Part, label
 from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
+from intarsia.records import dataclass
 
 TRUST = "session.trust_compiled_model"
 _MAGIC = b"\x89INTCTX1"  # not UTF-8, so that the attribute is read as bytes

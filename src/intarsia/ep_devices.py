@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from intarsia.providers.registry import (
     register_execution_provider,
     unregister_execution_provider,
 )
+from intarsia.records import dataclass
 
 _NPU_KINDS = ("npu", "cann")
 _VENDORS = {v.name.lower(): int(v) for v in OrtDeviceVendorId}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from intarsia.partition import cost
 from intarsia.partition.capability import Support
 from intarsia.partition.partition import label
 from intarsia.partition.table import format_table
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.profile_report import ProfileReport

@@ -12,7 +12,7 @@ import contextlib
 import mmap
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache as once
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from intarsia.codegen.cache import DiskCache, checksum_of, leading, start_in_file
 from intarsia.partition.device import HostAllocator
+from intarsia.records import dataclass
 
 LEAST_NBYTES = 1 << 20  # smaller blocks are read, not mapped; smaller arrays are not shared
 PAGE_NBYTES = mmap.ALLOCATIONGRANULARITY

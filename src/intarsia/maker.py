@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from intarsia.graph import progress
 from intarsia.options import SessionOptions
 from intarsia.partition.provider import CompileContext, ExecutionProvider
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from intarsia.direct import DirectModel
@@ -16,6 +16,7 @@ from intarsia.partition.arena import ArenaStatistics
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import Program
 from intarsia.partition.table import format_table
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel

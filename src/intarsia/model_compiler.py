@@ -11,7 +11,6 @@ import copy
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from intarsia.graph.model import Graph
 from intarsia.graph.save import replace_file
 from intarsia.options import SessionOptions
 from intarsia.providers.fallback import as_onnxruntime
+from intarsia.records import dataclass
 from intarsia.values import OrtValue
 
 if TYPE_CHECKING:

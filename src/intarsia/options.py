@@ -7,12 +7,12 @@ import functools
 import sys
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
 from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.context_data import OrtEpContextDataBuffer

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from intarsia.enums import OrtAllocatorType, OrtDeviceMemoryType, OrtDeviceVendorId, OrtMemoryInfoDeviceType, OrtMemType
 from intarsia.errors import EPFail, InvalidArgument, NotImplemented, WrongType, nearest
 from intarsia.partition.arena import FIRST_NBYTES, MOST_EXTENSION_NBYTES, STRATEGIES, Arena
+from intarsia.records import dataclass
 
 CPU, GPU, FPGA, NPU = 0, 1, 2, 3
 _KHRONOS = 0x10000  # in place of a vendor: any device with OpenCL

@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from intarsia.partition.partition import Partition, label
 from intarsia.partition.table import format_table
 from intarsia.profile import Profile, Span
 from intarsia.providers.registry import CPU
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel

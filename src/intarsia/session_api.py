@@ -7,7 +7,6 @@ import os
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -20,6 +19,7 @@ from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import RunContext
 from intarsia.providers.registry import CPU
+from intarsia.records import dataclass
 from intarsia.session_reports import SessionReports
 
 if TYPE_CHECKING:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from intarsia.graph.dims import Dim, written_name
 from intarsia.graph.model import Metadata, TensorType, Value
+from intarsia.records import dataclass
 
 
 @dataclass

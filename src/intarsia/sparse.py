@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,6 +11,7 @@ from intarsia.enums import OrtSparseFormat
 from intarsia.errors import InvalidArgument, NotImplemented, WrongType
 from intarsia.graph.dtypes import DType
 from intarsia.ort_device import OrtDevice
+from intarsia.records import dataclass
 
 _COO, _CSR = OrtSparseFormat.ORT_SPARSE_COO, OrtSparseFormat.ORT_SPARSE_CSRC
 _BLOCKS = OrtSparseFormat.ORT_SPARSE_BLOCK_SPARSE

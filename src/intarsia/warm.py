@@ -23,7 +23,6 @@ import pickle
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from intarsia import kept_weights
@@ -32,6 +31,7 @@ from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
 from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start from the cache needs is imported before it
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.background import AnyModel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from intarsia.cli.show import errors, note, screen, table, working
 from intarsia.cli.timing import PEERS, Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.load import load
+from intarsia.records import dataclass
 from intarsia.signature import NodeArg
 
 _HEAVIEST = 15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from intarsia.cli.show import note, screen, working
 from intarsia.debug import compare_providers, reduce_model
 from intarsia.debug.reduce import providers_differ
 from intarsia.errors import InvalidArgument
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
 FORMS = "FILE.npy, FILE.npz[:KEY], a picture, @random[:LOW:HIGH], @zeros, @ones, or a JSON literal such as [[1, 2]]"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.markup import escape
@@ -12,6 +11,7 @@ from rich.markup import escape
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.run import open_session
 from intarsia.cli.show import note, screen, working
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import intarsia
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.show import compiling, describe_value, format_value, note, screen, top_scores, working
 from intarsia.errors import InvalidArgument
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

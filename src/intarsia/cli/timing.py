@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from intarsia.errors import UnknownOption, nearest
+from intarsia.records import dataclass
 
 BURST_SECONDS = 0.05
 _LOOK_SECONDS = 0.004

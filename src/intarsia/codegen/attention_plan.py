@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 KEY_PANELS = 16  # panels of keys in a block
 UNBOUNDED = 1 << 40  # a window that hides nothing

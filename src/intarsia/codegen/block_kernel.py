@@ -7,8 +7,6 @@ registers, so that B's bytes are read once and nothing else is; for more rows a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from intarsia.codegen import ir
@@ -16,6 +14,7 @@ from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import pack_matrix
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 DIRECT_ROWS = 4  # so many rows of A are multiplied by numbers in registers
 _AHEAD_NBYTES = 4096

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from intarsia.codegen.microkernel import PARAMETERS, Tile
 from intarsia.codegen.stepped import STEPS
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 LINE = 64  # bytes of a pixel's channels in a block
 GROUP = 32  # tiles whose sums wait at once

@@ -6,7 +6,6 @@ An unsigned B is packed as b - 128 (bits flipped); its zero point has to be lowe
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import pack_matrix, padded_columns
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 
 def pack_bytes(b: np.ndarray, tile: Tile) -> np.ndarray:

@@ -21,11 +21,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from intarsia.errors import InvalidArgument
+from intarsia.records import dataclass
 
 try:
     from _blake2 import blake2b

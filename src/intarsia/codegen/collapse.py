@@ -9,10 +9,11 @@ along an axis, the axes behind it are elements of that one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from intarsia.graph.dims import Dim, product
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 _PER_AXIS = frozenset("windows index row scan dot scatter argreduce iota sort argsort".split())
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -31,6 +30,7 @@ from intarsia.codegen.tables import Spread, Table
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.trace import most
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from intarsia.codegen.tables import Inside, Part, Spread, Table
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.trace import cached, least, most
+from intarsia.records import dataclass
 
 _CHUNK_NBYTES = 3 << 18  # of a thread's copy
 _SEGMENT = 112  # pixels of a segment of a line, at most

@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from intarsia.codegen import compiler, compiler_memory, image
@@ -34,6 +33,7 @@ from intarsia.codegen.soft_half import needs_conversions, with_conversions
 from intarsia.codegen.target import Target, host_facts, llvm
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph import progress
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

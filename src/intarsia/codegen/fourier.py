@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from intarsia.codegen.fourier_tables import Tables
 from intarsia.codegen.pack import transposed
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 DTYPES = frozenset((DType.FLOAT, DType.DOUBLE))
 _POINTERS = "x y window twists scratch table roots chirp filter scale".split()

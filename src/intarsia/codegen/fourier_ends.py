@@ -7,7 +7,6 @@ is X[k] = E[k] + w^k O[k], where E[k] = (Z[k] + conj(Z[h - k])) / 2, O[k] = (Z[k
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 KINDS = ("unfold", "fold", "multiply")
 FIELDS = ("x", "y", "table", "scale", "lines", "x_pitch", "y_pitch", "have", "count")

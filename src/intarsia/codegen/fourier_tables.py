@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
+
+from intarsia.records import dataclass
 
 LARGEST_RADIX = 61  # of a stage: its work grows with the radix, and Bluestein's way costs more than four such stages
 STAGE_FIELDS = 5  # radix, groups, run, offset of its roots in bytes, offset of the radix's own roots in bytes

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from intarsia.codegen import claims as claiming
@@ -30,6 +29,7 @@ from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 B_LAYOUTS = ("packed", "rows", "columns")
 A_RESIDENT_NBYTES = 1 << 20  # A's chunk: half of a second-level cache of 2 MiB

@@ -17,9 +17,11 @@ import os
 import pickle
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
+
+from intarsia.records import dataclass
 
 _MAGIC = b"INTIMG02"
 _HEADER = struct.Struct("<8sII")

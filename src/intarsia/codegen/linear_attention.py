@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 _F32 = DType.FLOAT
 _POINTERS = "q k v past decay beta y present scale scratch".split()

@@ -7,11 +7,11 @@ reads it there instead of computing it again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen.loop_index import ZERO, Index, operand_indices
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 _COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2 fmod".split())
 _Costly = dict[int, tuple[Tensor, tuple[Index, ...]]]

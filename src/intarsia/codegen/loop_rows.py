@@ -7,12 +7,13 @@ come inside the others: in front of them a row of each such value is computed, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, may_miss, of_dim, operand_indices
 from intarsia.graph.dims import Dim, product
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 BLOCK = 32  # rows, at most, for which one is computed
 _ELEMENTS = 4096  # of all rows together

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from intarsia.codegen import ir
 from intarsia.codegen.emit import I64, Emitter
@@ -12,6 +12,7 @@ from intarsia.faults import INDEX_OUT_OF_RANGE
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 
 @dataclass

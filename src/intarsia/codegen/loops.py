@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen import ir
 from intarsia.codegen.argreduce import in_reductions
@@ -33,6 +32,7 @@ from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 CHUNK = 4096  # elements of the last axis that one iteration of the outer loop covers
 ORDERED_PARTS = 16  # into which work is cut, for any number of threads, where the target is ordered

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
@@ -32,6 +31,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
 _VARIANT_PARAMETERS = PARAMETERS[:-2]

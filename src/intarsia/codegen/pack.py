@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
+from intarsia.records import dataclass
 
 _PIECE_NBYTES = 16 << 20  # of a matrix that is packed
 

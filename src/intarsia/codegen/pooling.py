@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.conv import ConvShape
@@ -15,6 +14,7 @@ from intarsia.codegen.gemm import Operand
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import Window, WindowSpec, window_args
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 
 @functools.lru_cache(maxsize=256)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from intarsia.codegen.emit import Emitter, compute_type, storage_type
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 LANES = 16
 BLOCK = 4 * LANES

@@ -21,7 +21,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.activations import ACTIVATIONS
+from intarsia.records import dataclass
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}

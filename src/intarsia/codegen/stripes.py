@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.body import Module
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import ARGUMENTS
 from intarsia.codegen.target import Target
+from intarsia.records import dataclass
 
 _FIELDS = (
     "product", "window", "stripes", "images", "words", "product_words", "scratch", "scratch_nbytes", "lines_nbytes",

@@ -11,7 +11,6 @@ being an element: a tile of AMX, too (16 words along k, 16 columns).
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 LINE_NBYTES, LINE_WORDS = 64, 16
 _FIELDS = "source packed m runs displacements length block pixel columns line lines image".split()

@@ -6,7 +6,6 @@ The numbers may be traced (`graph.trace`); `array` is for those that are not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from intarsia.graph.tape import Tape
 from intarsia.graph.trace import Traced
+from intarsia.records import dataclass
 
 _AXES = 4
 

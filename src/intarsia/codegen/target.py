@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from intarsia.codegen import compiler
 from intarsia.codegen.cache import cached, get_cache
-from intarsia.codegen.compilers import compilers
 from intarsia.codegen.fingerprint import compiler_key
 from intarsia.codegen.tile_permission import refusal
 from intarsia.errors import EPFail, InvalidArgument, nearest
+from intarsia.records import dataclass
 
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
 
@@ -54,6 +52,8 @@ _DEPENDENTS: dict[str, tuple[str, ...]] = {
 @functools.cache
 def llvm() -> Any:
     """llvmlite.binding with the host's code generator initialised; raises EPFail where llvmlite is missing."""
+    from intarsia.codegen import compiler
+
     try:
         return compiler.llvm()
     except (ImportError, OSError) as error:
@@ -78,6 +78,8 @@ def host_facts() -> tuple[str, str, str, str]:
     import json
 
     def asked() -> bytes:
+        from intarsia.codegen.compilers import compilers
+
         if find_spec("llvmlite") is None:
             llvm()
         return json.dumps(compilers().facts()).encode()
@@ -167,6 +169,8 @@ class Target:
 
         Raises InvalidArgument where this LLVM has no code generator for the triple.
         """
+        from intarsia.codegen import compiler
+
         llvm()
         try:
             return compiler.target_machine(self.triple, self.cpu, self.features, opt)

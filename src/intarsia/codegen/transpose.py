@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
@@ -19,6 +18,7 @@ from intarsia.codegen.pack import transposed
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 MAX_OUTER = 4
 ITEMSIZES = (1, 2, 4, 8)

@@ -18,13 +18,13 @@ rows nor on the number of threads, so neither does the result.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 LANES = 8
 CHUNK = 64  # trees whose votes are added up before they are added to the others'

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 
 from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.conv import ConvShape
@@ -22,6 +21,7 @@ from intarsia.codegen.gemm import Operand
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import walk
+from intarsia.records import dataclass
 
 PIXELS = 7
 OPERATIONS = ("multiply", "max", "average")

@@ -27,7 +27,6 @@ import functools
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,6 +46,7 @@ from intarsia.codegen.stepped import STEPS, blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import walk
+from intarsia.records import dataclass
 
 _LIGHT = 8  # primitives of an epilogue that is unrolled for all outputs of a tile
 _FIELDS = (

@@ -8,13 +8,13 @@ that agree and an output that does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from intarsia.debug.taps import tappable
 from intarsia.errors import InvalidArgument
+from intarsia.records import dataclass
 from intarsia.session import InferenceSession
 
 Providers = str | Sequence[Any]

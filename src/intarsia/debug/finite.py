@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.debug.taps import tappable
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.session import InferenceSession

@@ -8,7 +8,6 @@ nodes are left out as long as it still fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.graph.save import to_model_bytes
+from intarsia.records import dataclass
 from intarsia.session import InferenceSession
 
 Feed = Mapping[str, np.ndarray]

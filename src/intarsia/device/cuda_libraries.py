@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from intarsia.device.cudnn import Cudnn
 from intarsia.device.libraries import LibraryProgram, NotOfferedError
 from intarsia.device.nvidia_libraries import LibraryMissingError, located
 from intarsia.errors import OutOfMemory
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.device.streams import StreamDevice

@@ -11,13 +11,13 @@ import ctypes
 import math
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_void_p
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from intarsia.device.libraries import NotOfferedError
 from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load, version_text
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 PACKAGES = {13: "nvidia-cudnn-cu13", 12: "nvidia-cudnn-cu12"}
 WANTED = Wanted("cuDNN", "cudnn", PACKAGES, {13: 9, 12: 9})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from intarsia.codegen.clike.schedules import Kernel
 from intarsia.errors import EPFail, OutOfMemory
 from intarsia.graph.dtypes import DType
 from intarsia.partition.device import DataTransfer, Device, DeviceTensor
+from intarsia.records import dataclass
 
 ALIGNMENT = 256
 """Where values may begin in a buffer, on every device."""

@@ -12,11 +12,12 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.device.streams import Call, StreamDevice

@@ -10,9 +10,11 @@ import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+from intarsia.records import dataclass
 
 Signature = tuple[Any, tuple[Any, ...]]
 """Of a function: its result's type and its arguments'."""

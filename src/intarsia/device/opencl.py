@@ -9,7 +9,6 @@ import os
 import threading
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
+from intarsia.records import dataclass
 
 INSTALL = "install the package pyopencl: pip install 'intarsia[opencl]'"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")

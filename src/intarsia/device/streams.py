@@ -13,7 +13,6 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
@@ -26,6 +25,7 @@ from intarsia.device.graphs import USE, Graphs
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
+from intarsia.records import dataclass
 
 _logger = logging.getLogger("intarsia")
 _BLOCKS, _BLOCK_NBYTES = 4, 1 << 20

@@ -9,13 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from intarsia.graph.dims import Shape, format_shape
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 DEFAULT_DOMAIN = ""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from intarsia.errors import ModelLoadCanceled
+from intarsia.records import dataclass
 
 # Stages in order, and what part of the time they take, roughly, where kernels have to be compiled.
 STAGES: dict[str, float] = {"load": 0.05, "optimize": 0.1, "lower": 0.15, "compile": 0.7}

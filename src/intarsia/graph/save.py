@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from intarsia.graph.model import (
 )  # fmt: skip
 from intarsia.graph.tensor import pack_bits
 from intarsia.graph.wire import Message
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     import onnx

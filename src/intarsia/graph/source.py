@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from intarsia.errors import InvalidArgument, InvalidProtobuf, NoSuchFile, WrongType
 from intarsia.graph.wire import Buffer
+from intarsia.records import dataclass
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Any  # Any: onnx.ModelProto
 

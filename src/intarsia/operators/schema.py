@@ -6,7 +6,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, SequenceType, TensorType, ValueType
 from intarsia.kernel.lang import DefinitionError
 from intarsia.ops.registry import REQUIRED
+from intarsia.records import dataclass
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ELEMENTS = {d.onnx_name: d for d in DType if d is not DType.UNDEFINED}

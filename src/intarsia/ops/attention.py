@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.operands import widened
 from intarsia.ops.registry import NodeContext, host_op, op
 from intarsia.ops.resize import number
+from intarsia.records import dataclass
 
 Tensor = k.Tensor
 

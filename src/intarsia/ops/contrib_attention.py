@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from intarsia.ops.attention import Scores, attend, default_scale, frontier, merg
 from intarsia.ops.contrib_cache import quantised_cache
 from intarsia.ops.operands import dim, widened
 from intarsia.ops.registry import NodeContext, op
+from intarsia.records import dataclass
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.contrib_encoder_decoder import WHISPER
 from intarsia.ops.contrib_generation import DOMAIN, REASON, Graphs, Model, Rules, Timestamps, log_softmax, model_of, one
 from intarsia.ops.registry import NodeContext, host_op
+from intarsia.records import dataclass
 
 Array = np.ndarray
 _NEVER = np.float32(-1e9)  # score of the beams that are equal to the first one when a search begins

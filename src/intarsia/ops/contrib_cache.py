@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from intarsia.graph.dims import floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.contrib import unpack
 from intarsia.ops.operands import widened
+from intarsia.records import dataclass
 
 Tensor = k.Tensor
 KINDS = ("NONE", "PER_TENSOR", "PER_CHANNEL")

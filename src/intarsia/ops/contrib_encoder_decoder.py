@@ -10,7 +10,7 @@ All states are [rows, heads, tokens, size].
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from intarsia.graph.model import Graph, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import NodeContext
+from intarsia.records import dataclass
 
 Array = np.ndarray
 T5, WHISPER = 1, 2

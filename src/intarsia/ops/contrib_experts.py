@@ -6,7 +6,6 @@ Tokens of one expert are multiplied together by its matrices, so that each matri
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.operands import OMITTED
 from intarsia.ops.recurrent import sigmoid
 from intarsia.ops.registry import host_op
+from intarsia.records import dataclass
 
 DOMAIN = "com.microsoft"
 Array = np.ndarray

@@ -8,7 +8,6 @@ exported for onnxruntime.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from intarsia.graph.model import Graph, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.contrib_encoder_decoder import T5, WHISPER, EncoderDecoder, encoder_decoder_of
 from intarsia.ops.registry import NodeContext, host_op
+from intarsia.records import dataclass
 
 DOMAIN = "com.microsoft"
 Array = np.ndarray

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.graph.dims import Dim, broadcast_dim, product
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import op
+from intarsia.records import dataclass
 
 Tensor = k.Tensor
 

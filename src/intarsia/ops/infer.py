@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from intarsia.ops.attributes import check_attributes
 from intarsia.ops.ratios import FOLLOWED, Ratio, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
+from intarsia.records import dataclass
 
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)

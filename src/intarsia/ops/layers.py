@@ -11,12 +11,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.ops.registry import OpRecord, Registry
+from intarsia.records import dataclass
 
 Key = tuple[str, str]
 

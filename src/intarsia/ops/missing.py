@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from intarsia.errors import UnknownOperator
 from intarsia.graph.model import Graph, Node
 from intarsia.ops.layers import label
 from intarsia.ops.registry import Registry
+from intarsia.records import dataclass
 
 _ANY_VERSION = 1 << 30
 _SHOWN_NODES = 3

@@ -20,8 +20,13 @@ _ROUNDS = 10
 _MASK = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
+
+class _Shared(np.ndarray):
+    """An array that kernels change. A type of its own, so that nobody keeps it between processes as if it were a constant."""
+
+
 _lock = threading.Lock()
-_shared = np.zeros(2, np.int64)  # key, and streams drawn so far
+_shared = np.zeros(2, np.int64).view(_Shared)  # key, and streams drawn so far
 _seeded: list[bool] = []
 
 
@@ -47,7 +52,7 @@ def state_of(seed: float | None) -> np.ndarray:
     shared = shared_state()
     with _lock:
         shared[1] += 1
-        return shared.copy()
+        return np.array(shared)
 
 
 def words(count: int, state: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from intarsia.graph.dims import Dim
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import host_op
+from intarsia.records import dataclass
 
 Array = np.ndarray
 Activation = Callable[[Array], Array]

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, TypeVar
 
 from intarsia.graph.model import Graph
+from intarsia.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 

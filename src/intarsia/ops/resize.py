@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
 from intarsia.ops.registry import op
+from intarsia.records import dataclass
 
 TRANSFORMS = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_half_pixel_for_nn",

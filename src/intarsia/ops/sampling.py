@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
@@ -13,6 +12,7 @@ from intarsia.ops.operands import widened
 from intarsia.ops.registry import op
 from intarsia.ops.resize import cubic_weight, number
 from intarsia.ops.spatial import per_axis, place_windows
+from intarsia.records import dataclass
 
 Ints = Sequence[int]
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}

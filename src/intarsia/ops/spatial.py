@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
 from intarsia.kernel import lang as k
+from intarsia.records import dataclass
 
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 

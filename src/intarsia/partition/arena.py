@@ -10,12 +10,13 @@ import threading
 import weakref
 from bisect import insort
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 
 from intarsia.errors import OutOfMemory
+from intarsia.records import dataclass
 
 ALIGNMENT = 64
 KEPT_NBYTES = 64 << 20  # below this, holders keep what they lease while they are idle

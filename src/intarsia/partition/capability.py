@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ to read: a copy that is missing between two memory spaces is an error and never 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ docs/custom-providers.md shows both beside the C++.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from intarsia.graph.model import Constant, Graph, Node, ValueType
 from intarsia.partition.capability import ComputeCapability, Kernel, KernelLookup, KernelRegistry
 from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, RunContext
+from intarsia.records import dataclass
 
 __all__ = [
     "ComputeCapability",

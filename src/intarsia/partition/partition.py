@@ -8,7 +8,7 @@ it saves, unless it takes the whole graph or `PartitionOptions` says so. Every r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from intarsia import errors
@@ -22,6 +22,7 @@ from intarsia.partition.host_shapes import READS_ONLY_SHAPE, host_shape_nodes
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.partition.rules import Rule, placed_nodes
 from intarsia.partition.table import format_table
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

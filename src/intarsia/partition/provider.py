@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -28,6 +28,7 @@ from intarsia.partition.capability import (
 )
 from intarsia.partition.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
 from intarsia.partition.memory import PlanMemory, ProgramMemory
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.partition.partition import Partition

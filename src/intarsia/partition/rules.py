@@ -12,11 +12,11 @@ import fnmatch
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.provider import ExecutionProvider
+from intarsia.records import dataclass
 
 logger = logging.getLogger("intarsia.partition")
 

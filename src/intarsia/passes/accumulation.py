@@ -6,7 +6,6 @@ What a loop carries has then one size, so that its body needs no new plan in eac
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from intarsia.graph.dims import Expr, symbols_of
 from intarsia.graph.dtypes import DType
@@ -15,6 +14,7 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.loop_types import body_inference, taken_types
 from intarsia.passes.rewriter import Patch, Rewriter
 from intarsia.passes.rule import Match, Op, Rule, RuleSet
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.records import dataclass
 
 _HALF_TYPES = (DType.FLOAT16, DType.BFLOAT16)
 _AXES_AS_INPUT = {"Unsqueeze": 13, "Squeeze": 13, "ReduceMean": 18}

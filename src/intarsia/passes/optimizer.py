@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
@@ -32,6 +31,7 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.loop_types import taken_types
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
+from intarsia.records import dataclass
 
 _SMALL_NBYTES = 64  # constants from around a body that it may have as its own
 _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one another would never end it

@@ -7,7 +7,6 @@ a linear form of its own indices, offset + sum(coefficient[k] * index[k]), or as
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from intarsia.graph.dims import Dim, Expr, Shape, broadcast_dim, dim_max, dim_mi
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.passes.rewriter import Rewriter
+from intarsia.records import dataclass
 
 _CONSTANT_LIMIT = 1 << 16
 _DEPTH_LIMIT = 64

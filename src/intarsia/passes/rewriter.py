@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, Value
 from intarsia.ops.infer import Inference, infer_node
 from intarsia.ops.registry import OpRecord, Registry
 from intarsia.passes.versions import emitted_version
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.passes.rule import Rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from intarsia.graph.dims import Shape
 from intarsia.graph.model import Node
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch, Rewriter
+from intarsia.records import dataclass
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Max", "Min", "Equal"))
 _RELATIVE_TOLERANCE = 2e-3  # a constant written in float16 or with few digits still counts as the one it stands for

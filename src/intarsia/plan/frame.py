@@ -20,7 +20,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from intarsia.plan.address import address_of
 from intarsia.plan.arena import align, place
 from intarsia.plan.branches import Window, spanned
 from intarsia.plan.outline import LEAST_ROOM, Outline, sizes_of
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment

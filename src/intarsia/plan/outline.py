@@ -10,7 +10,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from intarsia.graph.tape import Section, Tape
 from intarsia.graph.trace import Traced, Untraceable
 from intarsia.plan import call
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, Ref, Sizes, Step, form_of
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ from intarsia.plan import call
 from intarsia.plan.arena import align, place
 from intarsia.plan.rows import Rows, Stretch, chosen, traffic_of
 from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,12 +7,12 @@ stay there. What that costs is that weights are read again for each part, and th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from intarsia.plan.step import Jump, Step
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import BoundSegment

@@ -14,23 +14,24 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.tables import Table
 from intarsia.errors import InvalidArgument, NodeFailed, OutOfMemory
 from intarsia.faults import DIVISOR_IS_ZERO
 from intarsia.graph.dims import Atom, Dim, Expr, product, symbols_of
 from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
+from intarsia.plan.address import address_of
 from intarsia.plan.arena import place
 from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, rearranged, scratch_life, windows
 from intarsia.plan.rows import Rows
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.plan.frame import Frame, Rebinding
@@ -39,7 +40,7 @@ _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
 _SHOWN = 60  # characters of a size that a message writes out
 _MOMENT = 1_000_000  # nanoseconds that workers spin for
-_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "common"))
+_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "common", "kept"))
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are kept
 
@@ -115,6 +116,7 @@ class Segment:
     rows: Rows | None = None  # which steps may go a few rows of a batch at a time
     parts: dict[tuple[int, int], Segment] = field(default_factory=dict, repr=False)  # some of the steps, by the first and end
     allowed: SideBySide = field(default_factory=SideBySide, repr=False)  # the session's, once it is in one
+    kept: Kept | None = field(default=None, repr=False)  # bindings of earlier processes
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _frames: dict[int, list[Frame]] = field(default_factory=dict, repr=False)  # by threads; none yet: bound once
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -127,7 +129,7 @@ class Segment:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
             state, addresses={}, allowed=SideBySide(), arena=Arena(), parts={}, _bound={}, _frames={},
-            _lock=threading.Lock(),
+            _lock=threading.Lock(), kept=None,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -148,14 +150,21 @@ class Segment:
             self.allowed, self._frames, self.parts = allowed, {}, {}
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
-        """Lay the segment out for the sizes in `env`; from the second time on by a `Frame`.
+        """Lay the segment out for the sizes in `env`, as an earlier process did where that was kept; from the second time on
+        that this process has to do it by a `Frame`.
 
         Raises:
             NodeFailed: sizes do not fit together.
         """
         if threads not in self._frames or self.arena.limit or not self.addresses:
+            kept = None if self.kept is None or threads in self._frames else self.kept
+            found = None if kept is None else kept.find(env, threads, self.allowed)
+            if found is not None:
+                return BoundSegment.restored(self, found, env, threads)
             bound = self.bind_exactly(env, threads)
             self._frames.setdefault(threads, [])
+            if kept is not None:
+                kept.keep(bound, env, threads, self.allowed)
             return bound
         frames = self._frames[threads]
         for frame in tuple(frames):
@@ -208,7 +217,9 @@ class Segment:
         found = self.windows(serial, work, threads)
         offsets, arena_nbytes = self._layout(shapes, scratch, found)
         arguments = [step.arguments(size, threads) for step in self.steps]
-        bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found)
+        bound = BoundSegment(
+            self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found
+        )
         bound.long = call.is_long(sum(work)) or bool(self.loops())
         bound.sliced = {
             i: (many, scratch[i] // threads)
@@ -250,7 +261,8 @@ class Segment:
     def common(self) -> dict[str, Any]:
         """What all that is bound to it has: whether a step reports indices that are out of range, divisions by 0, or singular
         matrices; and the status words of a state while none has."""
-        return {"checked": any(step.checked for step in self.steps), "unset": bytes(8 * len(self.steps))}
+        count = len(self.steps)
+        return {"checked": any(step.checked for step in self.steps), "unset": bytes(8 * count), "count": count}
 
     def loops(self) -> list[tuple[int, int]]:
         """First and last step of each loop, inner ones first."""
@@ -316,8 +328,12 @@ class BoundSegment:
     checked: bool
     unset: bytes
     windows: tuple[Window, ...]  # where branches go side by side
-    shapes: dict[str, tuple[int, ...]]  # of a frame's: found when they are asked for
+    shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are asked for
+    whole = False  # whether it was looked at, and is not worth parts
+    count: int  # steps
     _env: dict[str, int]
+    _kept: Binding | None = None  # of a restored one
+    _words: tuple[Words, np.ndarray] | None = None
 
     def __init__(
         self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
@@ -347,8 +363,24 @@ class BoundSegment:
         self.windows = frame.windows if found.side_by_side else ()
         return self
 
+    @classmethod
+    def restored(cls, segment: Segment, kept: Binding, env: Mapping[str, int], threads: int) -> BoundSegment:
+        """What an earlier process found; the segment's steps are not needed for it."""
+        self = cls.__new__(cls)
+        self._start(segment)
+        self._found, self._kept, self._env, self._threads = None, kept, dict(env), threads
+        self.count, self.checked, self.unset = len(kept.words.functions), kept.checked, bytes(8 * len(kept.words.functions))
+        self.outputs = [(shape, np.dtype(dtype)) for shape, dtype in kept.outputs]
+        self.serial, self.windows, self.whole = kept.serial, kept.windows, kept.whole
+        self.arena_nbytes, self.workspace_nbytes = kept.arena_nbytes, kept.workspace_nbytes
+        self.long, self.sliced = kept.long, {i: (many, stride) for i, (many, stride, *_) in kept.sliced.items()}
+        return self
+
     def _begin(self, segment: Segment) -> None:
         vars(self).update(segment.common)
+        self._start(segment)
+
+    def _start(self, segment: Segment) -> None:
         self.segment = segment
         self.windows = ()
         self.long = False  # a run may take more than a millisecond
@@ -357,7 +389,25 @@ class BoundSegment:
         self._free: list[State] = []
         self._states: weakref.WeakSet[State] = weakref.WeakSet()
 
+    def words(self) -> tuple[Words, np.ndarray]:
+        """Of one that no frame found: the words of its arguments, and these with addresses that are the same for all runs."""
+        if self._words is None:
+            words = words_of(self.segment, self.arguments, self.offsets, self.external) if self._kept is None else self._kept.words
+            self._words = words, words.located(self.segment)
+        return self._words
+
+    def sliced_as(self, step: int) -> tuple[int, int | None, int]:
+        """How many arguments a step has that runs in slices, and which are its scratch memory and its number of pieces."""
+        if self._kept is not None:
+            return self._kept.sliced[step][2:]
+        arguments, found = self.arguments[step], self.segment.steps[step]
+        return len(arguments), call.scratch_argument(arguments), found.pieces if isinstance(found, Step) else -1
+
     def __getattr__(self, name: str) -> Any:
+        if name in ("arguments", "offsets", "external") and self._kept is not None:
+            exact = self.segment.bind_exactly(self._env, self._threads)
+            self.arguments, self.offsets, self.external = exact.arguments, exact.offsets, exact.external
+            return vars(self)[name]
         if name != "shapes":
             raise AttributeError(name)
         buffers = self.segment.buffers
@@ -472,10 +522,10 @@ class State:
         self._base = self.lease.address
         with segment._lock:
             bound._states.add(self)
-        self.times = np.zeros(len(segment.steps) + 1, np.int64) if timed else None
+        self.times = np.zeros(bound.count + 1, np.int64) if timed else None
         self._begun = 0
-        self.status = np.zeros(len(segment.steps), np.int64) if status is None else status
-        self.claims = np.zeros(len(segment.steps), np.int64)
+        self.status = np.zeros(bound.count, np.int64) if status is None else status
+        self.claims = np.zeros(bound.count, np.int64)
         self.found = bound._found
         if self.found is None:
             self._fill(bound)
@@ -487,52 +537,29 @@ class State:
             ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
         )  # fmt: skip
         self.block_address = int(self.block.ctypes.data)
-        self._slice(segment, bound.sliced, bound.arguments if self.found is None else ())
+        self._slice(segment, bound.sliced, bound)
         self._alone: np.ndarray | None = None  # the table for a time when workers sleep
         if bound.windows and not timed:
             plain = self.table.copy() if np.all(bound.serial) and not segment.allowed.eager else None
             self._alone, self._whole = plain, rearranged(self.table, bound.windows, segment.addresses[WHOLE])
 
     def _fill(self, bound: BoundSegment) -> None:
-        """Arguments, table and patches of a segment that was bound exactly."""
-        segment, base = bound.segment, self._base
-        leased: list[int] = []
-        words = [len(a) for a in bound.arguments]
-        self.args = np.zeros(sum(words) or 1, np.int64)
-        self.table = np.zeros((len(segment.steps), _ROW), np.int64)
-        patches: list[tuple[int, int, int]] = []
-        constants = {name: array.ctypes.data for name, array in segment.constants.items()}
-        values: list[int] = []
-        args_address, status_address = self.args.ctypes.data, self.status.ctypes.data
-        for i, (step, arguments) in enumerate(zip(segment.steps, bound.arguments, strict=True)):
-            address, target = (0, i + step.offset) if isinstance(step, Jump) else (segment.addresses[step.kernel.symbol], 0)
-            self.table[i] = (address, args_address + 8 * len(values), _SERIAL * bound.serial[i], target)
-            for argument in arguments:
-                if not isinstance(argument, Ref):
-                    values.append(segment.addresses[argument.symbol] if isinstance(argument, Code) else _number(argument))
-                    continue
-                name, offset = argument.name, argument.offset_bytes
-                if name in bound.external:
-                    patches.append((args_address + 8 * len(values), bound.external[name], offset))
-                    values.append(0)
-                elif name in constants:
-                    values.append(constants[name] + offset)
-                elif name == SCRATCH:
-                    leased.append(len(values))
-                    values.append(base + bound.offsets.get(f"{SCRATCH}{i}", 0) + offset)
-                elif name == CLAIMS:
-                    values.append(self.claims.ctypes.data + 8 * i)
-                elif name == STATUS:
-                    values.append(status_address + 8 * i + offset)
-                else:
-                    leased.append(len(values))
-                    values.append(base + bound.offsets[name] + offset)
-        try:
-            self.args[: len(values)] = values
-        except OverflowError:
-            raise NodeFailed("a size is 2^63 or more: check sizes and pads that attributes and inputs give") from None
-        self._leased = np.array(leased, np.intp)
-        self.patches = np.array(patches, np.int64).reshape(-1, 3)
+        """Arguments, table and patches of a segment that was bound exactly, here or in an earlier process."""
+        words, located = bound.words()
+        addresses = bound.segment.addresses
+        self.args = located.copy() if len(located) else np.zeros(1, np.int64)
+        address = address_of(self.args)
+        for rows, start in (
+            (words.arena, self._base), (words.status, address_of(self.status)), (words.claims, address_of(self.claims)),
+        ):  # fmt: skip
+            self.args[rows[:, 0]] = rows[:, 1] + start
+        self.table = np.zeros((bound.count, _ROW), np.int64)
+        self.table[:, 0] = [addresses[symbol] if symbol else 0 for symbol in words.functions]
+        self.table[:, 1] = address + 8 * words.starts
+        self.table[:, 2] = bound.serial
+        self.table[:, 3] = words.targets
+        self._leased = words.arena[:, 0]
+        self.patches = words.external * np.array([8, 1, 1]) + np.array([address, 0, 0])
 
     def _fill_by(self, found: Rebinding) -> None:
         """Arguments, table and patches as a frame has them."""
@@ -549,22 +576,22 @@ class State:
         self.table[:, 2] = found.serial
         found.frame.settle(self._settling, found)
 
-    def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], arguments: Sequence[Sequence[Argument]]) -> None:
-        """Put the steps that take long into the table as calls in slices. `arguments`: of a segment that was bound exactly."""
+    def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
+        """Put the steps that take long into the table as calls in slices. `bound`: what no frame found."""
         self._sliced = list(sliced)
         if not sliced or call.SLICED not in segment.addresses:
             return
         self.slices = np.zeros((len(sliced), call.SLICE_WORDS), np.int64)
         for words, (i, (many, stride)) in zip(self.slices, sliced.items(), strict=True):
-            if self.found is None:
-                count, scratch = len(arguments[i]), call.scratch_argument(arguments[i])
-            else:
-                count, scratch = self.found.frame.outline.counts[i], self.found.frame.outline.scratch_arguments[i]
+            if self.found is None and bound is not None:
+                count, scratch, pieces = bound.sliced_as(i)
+            elif self.found is not None:
+                step, outline = segment.steps[i], self.found.frame.outline
+                count, scratch = outline.counts[i], outline.scratch_arguments[i]
+                pieces = step.pieces if isinstance(step, Step) else -1
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])
-            step = segment.steps[i]
-            pieces = step.pieces if isinstance(step, Step) else -1
             words[:] = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
             self.table[i, :2] = (segment.addresses[call.SLICED], words.ctypes.data)
 
@@ -597,7 +624,7 @@ class State:
             outline, before = found.frame.outline, self._sliced
             self.table[before, 0] = outline.functions[before]
             self.table[before, 1] = int(self.args.ctypes.data) + outline.start_bytes[before]
-            self._slice(found.frame.segment, found.sliced, ())
+            self._slice(found.frame.segment, found.sliced, None)
         return True
 
     def cut_short(self) -> None:
@@ -613,12 +640,6 @@ def _serial(steps: Sequence[Step | Jump], size: Any) -> list[bool]:
     """Which steps one thread runs alone; jumps only where all other steps do."""
     found = [isinstance(step, Jump) or (step.serial is not None and step.serial(size)) for step in steps]
     return found if all(found) else [s and not isinstance(step, Jump) for s, step in zip(found, steps, strict=True)]
-
-
-def _number(argument: int | np.ndarray | Table) -> int:
-    if isinstance(argument, Table):
-        argument = argument.array
-    return argument if isinstance(argument, int) else argument.ctypes.data
 
 
 def _check_shape(name: str, shape: tuple[int, ...], dtype: DType) -> None:

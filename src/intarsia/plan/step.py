@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 
 from intarsia.codegen.tables import Table
 from intarsia.graph.dims import Dim
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText

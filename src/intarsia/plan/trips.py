@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
 from intarsia.plan.frame import Repeated
 from intarsia.plan.outline import OF_CLAIMS, OF_STATUS, OWN, Outline
+from intarsia.records import dataclass
 
 _SERIAL = 1
 _MOST = (1 << 63) - 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
+
+from intarsia.records import dataclass
 
 KNOWN_ELSEWHERE: dict[str, str] = {
     "NvTensorRTRTXExecutionProvider": "TensorRT for RTX on NVIDIA GPUs",

@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
 from intarsia.providers.options import parse_options
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -58,7 +58,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -68,6 +67,7 @@ from intarsia.codegen.cache import get_cache
 from intarsia.codegen.fingerprint import fingerprint
 from intarsia.errors import InvalidArgument
 from intarsia.plan.call import LONG, call_words
+from intarsia.records import dataclass
 from intarsia.runtime import spmd_state as word
 from intarsia.runtime.threads import PoolSettings, available_cores
 

@@ -11,7 +11,7 @@ import json
 import time
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from intarsia.codegen.engine import KernelText, get_engine, kernel_text
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.codegen.target import Target
 from intarsia.codegen.tile_unit import BFLOAT16, TileUnit, configuration
+from intarsia.records import dataclass
 from intarsia.runtime.executor import StepTableBuilder, get_pool
 
 _ROUNDS = 50_000  # a tenth of a millisecond: other processes let that pass now and then

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from intarsia.codegen.cores import available_cores, cpu_quota
 from intarsia.errors import InvalidArgument
+from intarsia.records import dataclass
 
 __all__ = ["PoolSettings", "available_cores", "cpu_quota"]
 

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from intarsia.ops.evaluate import evaluate_node
 from intarsia.partition.device import Allocator
 from intarsia.partition.node_program import NodeProgram
 from intarsia.partition.provider import CompileContext, DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
+from intarsia.records import dataclass
 
 DEVICE = Device("faulty", description="memory that NumPy cannot read, with faults to order")
 

@@ -20,7 +20,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.partition.capability import Support
 from intarsia.partition.provider import Device, DeviceTensor, ExecutionProvider
 from intarsia.partition.table import format_table
+from intarsia.records import dataclass
 from intarsia.testing.cases import cases, run_case, sample
 
 SAMPLE = 12

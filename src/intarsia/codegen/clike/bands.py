@@ -6,10 +6,9 @@ is brought into the form  row_sign * row + column_sign * column + shift + base >
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

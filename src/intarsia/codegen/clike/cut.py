@@ -9,7 +9,7 @@ of products that are not mere gathers, what a sort or a scan makes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import replaced
+from intarsia.records import dataclass
 
 MAX_PRIMITIVES = 96
 _VIEWS = frozenset("input scalar iota broadcast reshape transpose slice pad concat windows take index row cast table".split())

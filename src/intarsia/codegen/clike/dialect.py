@@ -17,13 +17,13 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from intarsia.codegen.clike.kinds import KINDS, Kind, is_narrow, stored_bits
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ scales and zero points of which each serves many. Neighbours that lie in one wor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.fours import LANES, Fours, apart, is_multiple
@@ -22,6 +21,7 @@ from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear,
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 MOST_ROWS = 8
 """More are many rows."""

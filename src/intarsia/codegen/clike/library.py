@@ -7,11 +7,12 @@ interface: `device.cublaslt` and `device.cudnn` do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, Protocol
 
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.views import View
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +25,7 @@ from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.clike.cut import Cut

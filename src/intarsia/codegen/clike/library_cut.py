@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.clike.library import Call, Choice, Convolution, MatrixProduct, called
@@ -20,6 +20,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import replaced
 from intarsia.ops.activation import gelu_of, gelu_tanh_of
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.clike.cut import Cut

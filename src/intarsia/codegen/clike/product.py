@@ -14,7 +14,6 @@ Types other than float32 are summed one by one, in tiles of the same sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen.clike import few_bits
 from intarsia.codegen.clike.dialect import Dialect, Tile
@@ -28,6 +27,7 @@ from intarsia.codegen.loop_index import Index, add, follow, linear, operand_indi
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 _PART, _MOST_PARTS = 256, 16  # terms that a part of a sum has at least; parts that a thread adds up
 

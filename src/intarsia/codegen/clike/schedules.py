@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.clike.dialect import Dialect
@@ -25,6 +24,7 @@ from intarsia.codegen.loop_index import Index, linear, operand_indices, regroup
 from intarsia.codegen.loop_values import stripped
 from intarsia.graph.dims import product
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.records import dataclass
 
 THREADS = 64
 

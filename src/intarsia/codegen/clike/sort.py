@@ -8,7 +8,6 @@ equal elements keep their order; NaN comes after all numbers. Values and their p
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import KINDS, Kind
@@ -18,6 +17,7 @@ from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loop_index import Index, linear
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 _COUNTED = 256  # lines of no more elements are sorted by counting alone
 RUN = 64

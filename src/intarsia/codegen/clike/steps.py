@@ -6,7 +6,6 @@ Index: the primitive `row` is x[i] for a number `i` that is in range by construc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import Kind
@@ -14,6 +13,7 @@ from intarsia.codegen.clike.schedules import THREADS, Kernel, _coordinates, _ext
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 
 def row(x: Tensor, at: Tensor) -> Tensor:

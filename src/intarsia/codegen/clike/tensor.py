@@ -20,8 +20,6 @@ holds what is PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating poin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import Kind
 from intarsia.codegen.clike.product import Operand, operand, sum_indices
@@ -31,6 +29,7 @@ from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loop_index import Index, linear, regroup
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 _COPIED = 16  # bytes of one copy, and by which lines are longer
 _WARP = 32

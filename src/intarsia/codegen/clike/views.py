@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)
 

@@ -9,7 +9,6 @@ Filters are constants; what their transform gives is computed once, on the devic
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.clike import product as product_schedule
@@ -26,6 +25,7 @@ from intarsia.codegen.minimal_filtering import OUTPUTS, filter_matrix, of_input,
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.clike.cut import Cut

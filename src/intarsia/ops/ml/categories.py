@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from intarsia.kernel.interpret import object_array
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.registry import host_op
+from intarsia.records import dataclass
 
 _REASON = "looks up each element in a table"
 

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from intarsia.kernel import lang as k
 from intarsia.ops.ml.forest import LEAF, MODES, Forest
+from intarsia.records import dataclass
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(len(MODES))
 LANES = 8  # rows whose keys of one feature lie side by side

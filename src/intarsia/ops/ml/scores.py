@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
 from intarsia.ops.softmax import softmax_over
+from intarsia.records import dataclass
 
 Tensor = k.Tensor
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from intarsia.ops.ml.forest import Forest, forest_of_nodes, forest_of_splits
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.scores import Classes, both_classes, checked_matrix, evaluated, post_transform
 from intarsia.ops.registry import host_op
+from intarsia.records import dataclass
 
 Ints = Sequence[int]
 Floats = Sequence[float]

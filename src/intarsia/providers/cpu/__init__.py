@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram, Support
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

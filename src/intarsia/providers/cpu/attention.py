@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import described_unit, pair_unit
 from intarsia.providers.cpu.product_steps import SHARE_PRODUCTS
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

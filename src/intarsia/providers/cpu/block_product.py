@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.contraction import MatMul
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _B, _SCALES, _ZEROS, _GROUPS, _BIAS = 1, 2, 3, 4, 5
 _BYTES_OF_A = 4  # the accuracy_level that lets A be rounded to bytes, in blocks of its own

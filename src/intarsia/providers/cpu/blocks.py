@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from intarsia.codegen import blocks as template
 from intarsia.codegen.epilogue import Epilogue
@@ -14,6 +14,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.spatial import place_windows
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_ELEMENTS = 16384
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, SequenceType, TensorType, Value, ValueType
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_s
 from intarsia.providers.cpu.convolution import Geometry, Windowed, explicit_pads, strides_and_dilations
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.word_product import window_steps
+from intarsia.records import dataclass
 
 _EXACT = 1 << 24  # whole numbers up to here are float32
 _LARGEST = 255 * 255

@@ -9,7 +9,6 @@ so that what is stored are the bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.layout_twins import derived_name
+from intarsia.records import dataclass
 
 _DOMAINS = ("", "com.microsoft")
 # operator -> how many of its first inputs are data; -1: all

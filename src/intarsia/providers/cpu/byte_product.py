@@ -12,7 +12,7 @@ by ones where zb' is not 0. All of it is exact modulo 2^32.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from intarsia.providers.cpu.contraction import Batches, MatMul
 from intarsia.providers.cpu.product_steps import fused_operand
 from intarsia.providers.cpu.template import FusedOperand, Workspace
 from intarsia.providers.cpu.word_product import Left, pays, word_steps
+from intarsia.records import dataclass
 
 _SERIAL_PRODUCTS = 400_000  # below this a second thread costs more than it saves
 _DEPTH = "%depth"  # stands for an operand that holds K

@@ -7,7 +7,6 @@ and QuantizeLinear are one function of a byte. The table is what the operators' 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
 from intarsia.ops.registry import Registry
 from intarsia.providers.cpu.layout_twins import derived_name
+from intarsia.records import dataclass
 
 _DOMAINS = ("", "com.microsoft")
 _FEW_ELEMENTS = 8192  # of which a kernel of its own costs more than it saves

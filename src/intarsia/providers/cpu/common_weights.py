@@ -12,10 +12,12 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.executable import Executable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from intarsia.codegen import pack_filters
@@ -18,6 +18,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.convolution import Convolution
 from intarsia.providers.cpu.template import FusedOperand, Workspace
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
 from intarsia.providers.cpu.word_product import pair_steps
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

@@ -15,7 +15,7 @@ stays a host step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -32,6 +32,7 @@ from intarsia.ops.control import trip_type
 from intarsia.plan.segment import Buffer, Constraint, Segment
 from intarsia.plan.step import STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
 from intarsia.providers.cpu.executable import Executable
+from intarsia.records import dataclass
 
 CONTROL = ("If", "Loop", "Scan")
 _NO_LIMIT = (1 << 63) - 1

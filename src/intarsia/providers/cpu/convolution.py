@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
 from intarsia.providers.cpu.word_product import pair_steps, window_steps
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

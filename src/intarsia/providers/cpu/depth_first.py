@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from intarsia.codegen import conv, depthwise, stripes
@@ -16,6 +16,7 @@ from intarsia.graph.dims import is_static
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import SCRATCH, Argument, Code, Jump, Ref, Sizes, Step
 from intarsia.providers.cpu.convolution import ConvolutionCall
+from intarsia.records import dataclass
 
 _LEAST_NBYTES = 1 << 20  # of the map between: smaller ones stay in the second-level cache anyway
 _STRIPE_NBYTES = 3 << 18

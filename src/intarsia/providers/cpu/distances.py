@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen import distances as template
 from intarsia.codegen.epilogue import Epilogue
@@ -14,6 +13,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_DIFFERENCES = 50_000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.model import Node, Value
 from intarsia.plan.segment import Constraint, Segment
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText

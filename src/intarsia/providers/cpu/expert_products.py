@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.experts import block_size, stored_bits
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_PRODUCTS = 100_000  # as for other products
 _ROWS, _STARTS, _WEIGHTS, _BIAS, _SCALES, _ZEROS, _WHOLE = range(7)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from intarsia.codegen import fourier as template
@@ -15,6 +15,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.fourier_passes import Pass, in_two, long_line_steps
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

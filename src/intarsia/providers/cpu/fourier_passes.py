@@ -8,7 +8,7 @@ neighbouring columns or rows fill a vector, and threads share them. Real numbers
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, product
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import Workspace
+from intarsia.records import dataclass
 
 _SERIAL_ELEMENTS = 8192
 _LEAST_SPLIT = 512  # shorter lines gain nothing by two passes

@@ -7,7 +7,7 @@ feed shapes are not computed at all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.ops.registry import Registry
 from intarsia.providers.cpu.split import split_definition
 from intarsia.providers.cpu.template import Template, template_for
+from intarsia.records import dataclass
 
 _ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast", "scalar", "size", "input", "broadcast", "iota"}
 _CHEAP = frozenset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,6 +20,7 @@ from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Size
 from intarsia.providers.cpu.arithmetic import in_halves
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Workspace
+from intarsia.records import dataclass
 
 _LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 weights read as fast
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from intarsia.graph.dims import Shape, evaluate, format_shape
 from intarsia.plan.results import LEAST, copied
 from intarsia.plan.segment import BoundSegment
 from intarsia.providers.cpu.executable import Executable, HostStep, Unit
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.evaluate import Evaluate

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from intarsia.kernel.lang import BINARY, UNARY, Tensor, walk
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_ELEMENTS = 32768
 _BYTES = frozenset((DType.UINT8, DType.INT8))

@@ -6,7 +6,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from intarsia.providers.cpu.executable import Executable, LoopStep
 from intarsia.providers.cpu.stacked import Rows
 from intarsia.providers.cpu.trip_places import Form, Layout, Slot, laid_out
 from intarsia.providers.cpu.trip_sizes import TripSizes, all_sizes, asked_sizes
+from intarsia.records import dataclass
 from intarsia.runtime.executor import TERMINATED
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ segment itself computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
@@ -49,6 +48,7 @@ from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
+from intarsia.records import dataclass
 
 _SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 

@@ -10,7 +10,6 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from intarsia.plan.results import memory
 from intarsia.plan.segment import holds, too_large
 from intarsia.plan.trips import Batch, Lessee, Places
 from intarsia.providers.cpu.trip_sizes import all_sizes, asked_sizes
+from intarsia.records import dataclass
 from intarsia.runtime.executor import TERMINATED
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.fingerprint import cpu_key, sources
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.providers.cpu.template import Schedules, Template
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from intarsia.codegen import pair_probabilities as template
@@ -15,6 +15,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_WORK = 2048  # rows by the square of classes, of which a round is a few operations each
 

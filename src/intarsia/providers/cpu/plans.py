@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from intarsia.plan.results import copied
 from intarsia.plan.segment import BoundSegment
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.line import line_of, view_shape
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.evaluate import Evaluate

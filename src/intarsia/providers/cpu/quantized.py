@@ -16,7 +16,6 @@ that are dequantised as the model has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.layout_twins import derived_name
 from intarsia.providers.cpu.stored_blocks import stored_blocks
+from intarsia.records import dataclass
 
 _INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"))
 _HALF = (DType.FLOAT16, DType.BFLOAT16)

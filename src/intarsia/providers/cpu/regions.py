@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen import regions as template
 from intarsia.codegen.epilogue import Epilogue
@@ -15,6 +14,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import STATUS, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_ELEMENTS = 1024  # of the output: each is the work of many inputs
 

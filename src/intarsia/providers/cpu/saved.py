@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
 from intarsia.plan.arena import ALIGNMENT, align
 from intarsia.providers.cpu.common_weights import LEAST_NBYTES, share
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText

@@ -6,7 +6,7 @@ Other axes and types are loops, and so is a softmax behind element-wise nodes, w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from intarsia.codegen import softmax_rows as template
 from intarsia.codegen.epilogue import Epilogue
@@ -18,6 +18,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.operands import normal_axis
 from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_ELEMENTS = 8192
 _LEAST_ROW = 16  # of a known size: shorter rows are one vector that is mostly masked

@@ -7,8 +7,6 @@ what is left of the definition reads its result. So are running sums and scatter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from intarsia.codegen.byte_kernel import SUMS
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.loops import WHOLE
@@ -20,6 +18,7 @@ from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import simplified
 from intarsia.providers.cpu.byte_product import ByteMatMul, byte_factor, zero_of
 from intarsia.providers.cpu.contraction import MatMul, TransposedMatMul
+from intarsia.records import dataclass
 
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 _FAST = (DType.FLOAT, DType.DOUBLE)

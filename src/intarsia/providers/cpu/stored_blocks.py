@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Node
+from intarsia.records import dataclass
 
 _BITS = {DType.UINT8: 8, DType.INT8: 8, DType.UINT4: 4, DType.INT4: 4}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from intarsia.codegen import topk as template
@@ -15,6 +15,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.operands import normal_axis
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

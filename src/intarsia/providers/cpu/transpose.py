@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from intarsia.graph.dims import Shape, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.infer import Inference

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.codegen import trees as template
 from intarsia.codegen.epilogue import Epilogue
@@ -16,6 +15,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.ml.native import check_features
 from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.records import dataclass
 
 _SERIAL_STEPS = 8192  # below so many nodes passed, other threads are not woken
 _SCRATCH_NBYTES = 1 << 17  # keys and sums of a block of rows

@@ -7,13 +7,14 @@ in. Rows of stacked outputs are written where they belong, and rows of a Scan's 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from intarsia.plan.arena import align
 from intarsia.plan.trips import Places
 from intarsia.providers.cpu.executable import Executable
+from intarsia.records import dataclass
 
 _LEASED_NBYTES = 1 << 20  # of buffers that only the trips of one batch see, and that lie beside its other tensors
 

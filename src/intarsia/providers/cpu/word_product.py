@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Size
 from intarsia.providers.cpu.arithmetic import UNIT_NAMES, described_unit
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Workspace
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.convolution import Geometry

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from intarsia.codegen.clike import Dialect
@@ -10,6 +9,7 @@ from intarsia.codegen.clike.library import Libraries
 from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
 from intarsia.providers.gpu.streams import EFFECTIVE, StreamExecutionProvider, StreamOptions
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.device.cuda import CudaDevice

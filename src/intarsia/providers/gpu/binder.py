@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
 from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry, rewritten
+from intarsia.records import dataclass
 
 _logger = logging.getLogger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own

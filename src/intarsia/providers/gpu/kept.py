@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import resolve_version
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry
+from intarsia.records import dataclass
 
 SMALL_NBYTES = 1 << 16
 _logger = logging.getLogger("intarsia")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from intarsia.partition.partition import label
 from intarsia.partition.provider import RunContext
 from intarsia.plan.arena import place
 from intarsia.providers.gpu.regions import NO_LIMIT, Region, nested, parts
+from intarsia.records import dataclass
 
 JobObserver = Callable[[Job, int, int, int], None]
 """Is told of a launch: when it began and ended (`time.perf_counter_ns`), and the bytes it reads and writes."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.activations import ACTIVATIONS
 from intarsia.kernel.lang import DefinitionError, Tensor
 from intarsia.ops.recurrent import check_attributes, resolve_activations
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.providers.gpu.binder import Scope, Work

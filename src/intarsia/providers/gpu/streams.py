@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
 from intarsia.device.graphs import Graphs
@@ -13,6 +13,7 @@ from intarsia.partition.partition import Partition, label
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
+from intarsia.records import dataclass
 
 NO_LIMIT = 2**64 - 1
 _logger = logging.getLogger("intarsia")

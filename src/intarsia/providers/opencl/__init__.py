@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
@@ -10,6 +9,7 @@ from intarsia.partition.device import Device
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from intarsia.errors import InvalidArgument, NotImplemented, nearest
+from intarsia.records import dataclass
 
 _DEVICES = ("CPU", "GPU", "NPU")
 _VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from intarsia.partition.partition import label
 from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.providers.openvino.model import node_name
 from intarsia.providers.openvino.runtime import shortened
+from intarsia.records import dataclass
 
 _logger = logging.getLogger("intarsia.providers.openvino")
 _VIEWED = {DType.BFLOAT16: ("bf16", np.uint16)}  # types that NumPy does not have: the bytes under another type

@@ -8,13 +8,14 @@ to be small: shapes, indices, and what is moved or added of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.partition.capability import Support
+from intarsia.records import dataclass
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
 _NARROW_LIMIT = 1 << 31

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
 from intarsia.providers.gpu.streams import EFFECTIVE, StreamExecutionProvider, StreamOptions
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ through every expert, and what they did not choose is weighted with 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
@@ -16,6 +15,7 @@ from intarsia.kernel.lang import Tensor
 from intarsia.ops.activation import gelu_tanh_of
 from intarsia.ops.contrib import unpack
 from intarsia.providers.gpu.written.registry import device_op
+from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

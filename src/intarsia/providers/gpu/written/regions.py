@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from intarsia.codegen.clike.steps import stored
@@ -13,6 +12,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import lowest
 from intarsia.kernel.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
+from intarsia.records import dataclass
 
 _MOST_SAMPLES = 1 << 14  # of a bin along an axis
 _AXES = (1, 0)  # of x1, y1: rows of an image go along y

@@ -1,0 +1,76 @@
+"""Bindings that are kept between processes: how a segment was laid out for sizes that a run had.
+
+To bind a segment takes its steps, and these the code that made them: a hundred modules, for a first run that takes a millisecond.
+What comes of it is data (`plan.words`). A process that has to bind a segment for the first time keeps that, and the next
+one begins with it: its first run, on these sizes, needs neither steps nor what they are made by. One binding of a segment
+is kept in each process at most.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from intarsia.codegen.cache import content_key, get_cache
+from intarsia.plan.branches import SideBySide, Window
+from intarsia.plan.words import Words
+
+if TYPE_CHECKING:
+    from intarsia.plan.segment import BoundSegment
+
+_MOST_NBYTES = 1 << 20  # of arrays and words that are kept of a binding
+
+
+class Binding(NamedTuple):
+    """A segment bound for given sizes.
+
+    Attributes:
+        outputs: shapes, and names of types.
+        sliced: by step: slices, bytes of scratch memory, and what `BoundSegment.sliced_as` tells.
+        whole: whether it was looked at, and is not worth parts.
+        others: see `BoundSegment`.
+    """
+
+    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    serial: np.ndarray
+    arena_nbytes: int
+    workspace_nbytes: int
+    long: bool
+    checked: bool
+    windows: tuple[Window, ...]
+    sliced: dict[int, tuple[int, int, int, int | None, int]]
+    words: Words
+    whole: bool
+
+
+class Kept:
+    """Bindings of one segment in the cache. `key`: changes with the segment and all code that binds it."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def find(self, env: Mapping[str, int], threads: int, allowed: SideBySide) -> Binding | None:
+        """The binding for these sizes; None where none was kept."""
+        found = get_cache().get(self._name(env, threads, allowed))
+        return None if found is None else pickle.loads(found)  # noqa: S301 # it lies beside machine code
+
+    def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int, allowed: SideBySide) -> None:
+        """Keep a binding that was made exactly, if it is data alone."""
+        words, _ = bound.words()
+        arrays = [array for _, array in words.own]
+        if not all(type(a) is np.ndarray and a.flags.c_contiguous and not a.dtype.hasobject for a in arrays):
+            return  # an array of another type is one that all runs of this process share, and change
+        if sum(a.nbytes for a in (*arrays, words.numbers)) > _MOST_NBYTES:
+            return
+        made = Binding(
+            tuple((shape, np.dtype(dtype).str) for shape, dtype in bound.outputs), np.array(bound.serial, bool),
+            bound.arena_nbytes, bound.workspace_nbytes, bound.long, bound.checked, bound.windows,
+            {i: (*sliced, *bound.sliced_as(i)) for i, sliced in bound.sliced.items()}, words, bound.whole,
+        )  # fmt: skip
+        get_cache().put(self._name(env, threads, allowed), pickle.dumps(made, 5))
+
+    def _name(self, env: Mapping[str, int], threads: int, allowed: SideBySide) -> str:
+        return f"bound-{content_key(self._key, repr((threads, tuple(allowed), sorted(env.items()))))}"
