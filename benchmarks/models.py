@@ -1,4 +1,4 @@
-"""Models in Intarsia beside its peers: python benchmarks/models.py FOLDER [--what run,create,import,memory] [--compare PEERS]
+"""Models in Intarsia beside its peers: python benchmarks/models.py FOLDER [--what run,create,first,import,memory] [--compare PEERS]
 
 FOLDER holds NAME.onnx with NAME.npz (`in_*` inputs), as tests/models/export.py writes them.
 benchmarks/README.md says how it measures.
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -110,6 +111,23 @@ def measure_create(models: Sequence[Path], runtimes: Sequence[str], options: arg
         print_table("Intarsia's session creation", ["model", "cold cache s", "warm cache s"], rows)
 
 
+def measure_first(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
+    """The first run of a session in a new process, after one that filled Intarsia's cache; and all of a start without that."""
+    first: dict[str, dict[str, float]] = {}
+    start: dict[str, dict[str, float]] = {}
+    for model in models:
+        first[model.stem], start[model.stem] = {}, {}
+        for runtime in runtimes:
+            with tempfile.TemporaryDirectory() as folder:
+                call = ["first", runtime, str(model), str(options.threads)]
+                samples = [child(call, {"INTARSIA_CACHE_DIR": folder}) for _ in range(4)]
+            whole = [sample["seconds"] + sample["first"] for sample in samples]
+            first[model.stem][runtime] = 1e3 * statistics.median(sample["first"] for sample in samples[1:])
+            start[model.stem][runtime] = whole[0] if runtime == "intarsia" else statistics.median(whole[1:])
+    with_ratios("First run of a session in a new process (Intarsia: a warm start)", "ms", first, runtimes)
+    with_ratios("Session creation and first run (Intarsia: with an empty cache)", "s", start, runtimes)
+
+
 def measure_import(_: Sequence[Path], runtimes: Sequence[str], __: argparse.Namespace) -> None:
     rows = []
     for runtime in runtimes:
@@ -146,6 +164,7 @@ MEASURES: dict[str, Callable[[Sequence[Path], Sequence[str], argparse.Namespace]
     "create": measure_create,
     "import": measure_import,
     "memory": measure_memory,
+    "first": measure_first,
 }
 
 
@@ -154,10 +173,14 @@ def report_child(what: str, runtime: str, model: str, threads: str) -> None:
     with contextlib.redirect_stdout(sys.stderr):
         exec(ENTRANCE[runtime])
         runner = create(runtime, Path(model), int(threads))
+        begun = time.perf_counter()
+        if what != "create":
+            runner.run()
+        first = time.perf_counter() - begun
         if what == "memory":
-            for _ in range(3):
+            for _ in range(2):
                 runner.run()
-    print(json.dumps({"seconds": runner.created_s, "peak_mb": peak_mb()}))
+    print(json.dumps({"seconds": runner.created_s, "first": first, "peak_mb": peak_mb()}))
 
 
 def peak_mb() -> float:

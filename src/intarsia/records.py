@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -25,8 +26,19 @@ else:
 
 
 _lock = threading.RLock()
+_FEW = 4  # objects that are made of a class before its own `__init__` is
+_READABLE = sys.version_info < (3, 14)  # whether a class's annotations are a dict in its body
 _OWN = ("__dict__", "__weakref__")  # attributes that every class gets anew
-_KEPT = ("__setattr__", "__delattr__", "__doc__", "__module__", "__qualname__", "_abc_impl", *_OWN)  # not those of the model
+_STAY = (
+    "__setattr__",
+    "__delattr__",
+    "__later__",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "_abc_impl",
+    *_OWN,
+)  # not those of the model
 
 
 def _release_in_child() -> None:
@@ -38,14 +50,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_in_child)
 
 
+def field_names(cls: type) -> list[str]:
+    """The names of a dataclass's fields, in order."""
+    later = vars(cls).get("__later__")
+    found = [] if later is None else [name for name, *_ in later.fields()]
+    return found or [f.name for f in dataclasses.fields(cls)]
+
+
 class _Later:
     """A class that has stand-ins for the methods of a dataclass. The first that is called has them made, for a class of the
-    same body and bases, and puts them in their places."""
+    same body and bases, and puts them in their places. The stand-in of `__init__` makes a few objects itself before."""
 
     def __init__(self, cls: type, frozen: bool, eq: bool) -> None:
         self.cls, self.frozen, self.eq = cls, frozen, eq
         self.body = dict(vars(cls))
         self.is_made = False
+        self.objects = 0
+        self._fields: list[tuple[str, Any, Any, bool]] | None = None
 
     def begun(self) -> type:
         """The class with stand-ins."""
@@ -56,7 +77,7 @@ class _Later:
                     delattr(cls, name)
                 else:
                     setattr(cls, name, value.default)
-        stand_ins = ["__init__", "__repr__"]
+        stand_ins = ["__repr__"]
         explicit_hash = body.get("__hash__") is not None or ("__hash__" in body and "__eq__" not in body)
         if self.eq:
             stand_ins.append("__eq__")
@@ -64,6 +85,9 @@ class _Later:
                 cls.__hash__ = self._stand_in("__hash__")  # type: ignore[method-assign]
             elif not explicit_hash:
                 cls.__hash__ = None  # type: ignore[assignment]
+        if "__init__" not in body:
+            cls.__init__ = self._first_init()  # type: ignore[misc]
+        cls.__later__ = self  # type: ignore[attr-defined]
         for name in stand_ins:
             if name not in body:
                 setattr(cls, name, self._stand_in(name))
@@ -83,6 +107,67 @@ class _Later:
         stand_in.__name__ = name
         stand_in.__qualname__ = f"{self.cls.__qualname__}.{name}"
         return stand_in
+
+    def _first_init(self) -> Callable[..., None]:
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            later.objects += 1
+            values = later.values(args, kwargs) if later.objects <= _FEW else None
+            if values is None:
+                later.make()
+                vars(later.cls)["__init__"](self, *args, **kwargs)
+                return
+            vars(self).update(values)
+            if hasattr(later.cls, "__post_init__"):
+                self.__post_init__()
+
+        later = self
+        __init__.__qualname__ = f"{self.cls.__qualname__}.__init__"
+        return __init__
+
+    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """The attributes of an object that is made of these arguments, in order; None where `dataclasses` has to say."""
+        if self._fields is None:
+            self._fields = self.fields()
+        given, found = list(reversed(args)), dict[str, Any]()
+        taken = 0
+        for name, default, factory, by_name in self._fields:
+            if given and not by_name:
+                found[name] = given.pop()
+            elif name in kwargs:
+                found[name] = kwargs[name]
+                taken += 1
+            elif default is not dataclasses.MISSING:
+                found[name] = default
+            elif factory is not dataclasses.MISSING:
+                found[name] = factory()
+            else:
+                return None
+        return found if found and not given and taken == len(kwargs) else None
+
+    def fields(self) -> list[tuple[str, Any, Any, bool]]:
+        """Name, default, what makes a default, and whether it is given by name only; none where that is not as simple."""
+        found: dict[str, tuple[str, Any, Any, bool]] = {}
+        for base in reversed(self.cls.__mro__):
+            later = vars(base).get("__later__")
+            if later is None:
+                if "__dataclass_fields__" in vars(base) or ("__setattr__" in vars(base) and base is not object):
+                    return []
+                continue
+            if "__setattr__" in later.body:
+                return []
+            for name, annotation in later.body.get("__annotations__", {}).items() if _READABLE else ():
+                if not isinstance(annotation, str):
+                    return []
+                if annotation.startswith(("ClassVar", "typing.ClassVar")):
+                    continue
+                value = later.body.get(name, dataclasses.MISSING)
+                if not isinstance(value, dataclasses.Field):
+                    found[name] = (name, value, dataclasses.MISSING, False)
+                elif value.init:
+                    found[name] = (name, value.default, value.default_factory, value.kw_only is True)
+                else:
+                    return []
+        return list(found.values())
 
     def _freeze(self) -> None:
         cls: Any = self.cls
@@ -116,7 +201,7 @@ class _Later:
             if isinstance(vars(cls).get("__signature__"), _Asked):
                 del cls.__signature__  # type: ignore[attr-defined]
             for name, value in vars(made).items():
-                if name not in _KEPT and (name not in body or value is not body[name]):
+                if name not in _STAY and (name not in body or value is not body[name]):
                     setattr(cls, name, value)
             self.is_made = True
 

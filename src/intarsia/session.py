@@ -26,7 +26,7 @@ from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
 from intarsia.providers.fallback import check_taken, fallback_mode, report
-from intarsia.providers.options import option_texts
+from intarsia.providers.options import option_texts, values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
 from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.session_debug import SessionDebug
@@ -175,7 +175,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._by_size: SizeBranches | bool | None = True if hosted(found.model) else None
         self._lock = threading.Lock()
         self._providers = [choice.name for choice in choices]
-        self._provider_options = {p.name: option_texts(p.options) for p in instances}
+        self._provider_options = {p.name: p.options for p in instances}
         self._note("session_initialization", start)
         self._log = log
         if isinstance(found.model, Underway):
@@ -283,7 +283,7 @@ class InferenceSession(SessionApi, SessionDebug):
         if not keeps or self._loaded is not None or watched or changed or ahead:
             return None
         settings = {
-            "the provider": repr([(provider.name, provider.options) for provider in instances]),
+            "the provider": repr([(provider.name, values_of(provider.options)) for provider in instances]),
             "the optimisation": repr((options.graph_optimization_level, sorted(self._disabled))),
             "determinism": repr(options.use_deterministic_compute),
             "a dimension's name": repr(sorted(options.free_dimension_overrides.items())),
@@ -549,7 +549,7 @@ class InferenceSession(SessionApi, SessionDebug):
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """By provider: every option with its effective value as text."""
-        return {name: dict(options) for name, options in self._provider_options.items()}
+        return {name: option_texts(options) for name, options in self._provider_options.items()}
 
     def get_session_options(self) -> SessionOptions:
         """The options the session was made with (the same object)."""

@@ -126,7 +126,7 @@ class WarmStart:
         return Start(signature, DirectModel(restored))
 
     def _place(self, key: str) -> str:
-        return f"{self._cache.directory}\n{key}"
+        return f"{self._cache.place}\n{key}"
 
     def _explain_miss(self) -> None:
         last = self._cache.get(f"seen-{content_key(self._model or '')}") if logger.isEnabledFor(logging.DEBUG) else None
@@ -144,7 +144,7 @@ class WarmStart:
     def _hashes(self, locations: tuple[str, ...], *, read_up_to: int | None = None) -> tuple[str, ...] | None:
         found = []
         for location in locations:
-            path = os.path.join(self._folder, location)  # noqa: PTH118
+            path = os.path.join(self._folder, location)
             key = _model_key(path, self._cache, self._limit, read_up_to=read_up_to)
             if key is None:
                 logger.debug("no warm start: the weight file %s is missing, too large, or has just changed", path)
@@ -201,7 +201,7 @@ class WarmStart:
     def _settled(self, location: str) -> bool:
         """Whether a weight file did not change from some time before the session began."""
         try:
-            status = os.stat(os.path.join(self._folder, location))  # noqa: PTH116, PTH118
+            status = os.stat(os.path.join(self._folder, location))
         except OSError:
             return False
         return max(status.st_mtime, status.st_ctime) < self._begun - _SETTLED_SECONDS
@@ -244,14 +244,14 @@ def warm_start(source: Any, options: SessionOptions, settings: dict[str, str]) -
     """The cache entry for `source` and everything that a program is made from; None where nothing is kept."""
     cache = get_cache()
     limit = int(options.config("session.cache_weights_mib")) * _MIB
-    if cache.directory is None or limit <= 0 or os.environ.get("INTARSIA_PROGRAM_CACHE") == "0":
+    if not cache.place or limit <= 0 or os.environ.get("INTARSIA_PROGRAM_CACHE") == "0":
         return None
     if not isinstance(source, (bytes, str, os.PathLike)):
         return None
     folder = options.config("session.model_external_initializers_file_folder_path")
     if not folder and not isinstance(source, bytes):
-        folder = os.path.dirname(os.fspath(source)) or "."  # noqa: PTH120
-    return WarmStart(source, settings, cache, limit, os.path.abspath(folder) if folder else "")  # noqa: PTH100
+        folder = os.path.dirname(os.fspath(source)) or "."
+    return WarmStart(source, settings, cache, limit, os.path.abspath(folder) if folder else "")
 
 
 def model_key(source: Any) -> str | None:
@@ -267,7 +267,7 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
         return None
     try:
         path = os.path.realpath(os.fspath(source))
-        status = os.stat(path)  # noqa: PTH116
+        status = os.stat(path)
         if status.st_size > limit or not status.st_size:
             return None
         remembered = f"file-{content_key(repr((path, *_identity_of(status))))}"
@@ -290,7 +290,7 @@ def _identity(source: Any) -> tuple[int, ...] | None:
     if isinstance(source, bytes):
         return None
     try:
-        return _identity_of(os.stat(source))  # noqa: PTH116
+        return _identity_of(os.stat(source))
     except (OSError, ValueError):
         return ()
 

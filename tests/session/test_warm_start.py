@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -102,6 +103,52 @@ def test_a_new_process_needs_no_compiler(model_file: Path, tmp_path: Path) -> No
     cold, warm = (run.stdout.strip() for run in runs)
     assert cold.startswith("CompiledModel")
     assert warm == f"DirectModel [] {EXPECTED.tolist()}"
+
+
+STARTED = """
+import sys, numpy
+before = set(sys.modules)
+import intarsia
+imported = set(sys.modules)
+session = intarsia.InferenceSession({path!r})
+answer = session.run(None, {{"x": numpy.float32({x})}})[0].tolist()
+print(sorted(imported - before))
+print(sorted(set(sys.modules) - imported))
+print(answer)
+"""
+# What a process needs that begins from the cache and runs a model once, on sizes that an earlier one had.
+ROOT = (
+    "background config_keys direct enums errors faults feeds interop kept_weights log maker options records session "
+    "session_api session_debug session_reports signature size_branches warm"
+).split()
+OF_PACKAGES = {
+    "codegen": "cache cores fingerprint image tables target tile_permission",
+    "device": "memory",
+    "graph": "dims dtypes model progress trace",
+    "partition": "arena capability device memory provider",
+    "passes": "level",
+    "plan": "address arena branches call kept results rows segment step words",
+    "providers": "cpu fallback field options registry",
+    "providers.cpu": "ahead common_weights executable host line plans program saved",
+    "runtime": "executor spmd_state threads",
+}
+NEEDED = {"intarsia", *(f"intarsia.{name}" for name in (*ROOT, *OF_PACKAGES))} | {
+    f"intarsia.{package}.{name}" for package, names in OF_PACKAGES.items() for name in names.split()
+}
+
+
+def test_a_warm_process_imports_what_it_needs_and_no_more(model_file: Path) -> None:
+    """Each module takes some tenths of a millisecond of every start, and what compiles a hundred of them."""
+    code = STARTED.format(path=str(model_file), x=X.tolist())
+    env = {**os.environ, "PYTHONPATH": str(Path(ort.__file__).parents[1])}
+    runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for _ in range(2)]
+    imported, later, answer = (ast.literal_eval(line) for line in runs[1].stdout.splitlines())
+    own = {name for name in (*imported, *later) if name.partition(".")[0] == "intarsia"}
+    assert own <= NEEDED, f"a warm start imports {sorted(own - NEEDED)}"
+    assert set(later) <= {"intarsia.codegen.target"}, f"a session or its first run imports {later}"
+    others = {"onnx", "llvmlite", "ml_dtypes", "hashlib", "json", "pathlib", "signal", "tempfile", "concurrent.futures"}
+    assert not others & {*imported, *later}
+    np.testing.assert_allclose(answer, EXPECTED)
 
 
 @pytest.mark.parametrize(

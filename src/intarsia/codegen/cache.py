@@ -21,8 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from intarsia.errors import InvalidArgument
 from intarsia.records import dataclass
@@ -31,6 +30,9 @@ try:
     from _blake2 import blake2b
 except ImportError:  # hashlib loads OpenSSL besides, which takes longer than a session's start
     from hashlib import blake2b
+
+if TYPE_CHECKING:
+    from pathlib import Path  # which takes milliseconds to import: a session's start works with texts
 
 logger = logging.getLogger("intarsia")
 
@@ -50,16 +52,23 @@ _TOUCH_SECONDS = 3600.0
 
 def cache_directory() -> Path:
     """Where the cache lies for this user, by environment and platform."""
-    if explicit := os.environ.get("INTARSIA_CACHE_DIR"):
-        return Path(explicit).expanduser()
+    from pathlib import Path
+
+    return Path(_directory())
+
+
+def _directory() -> str:
+    environment = os.environ
+    if explicit := environment.get("INTARSIA_CACHE_DIR"):
+        return os.path.expanduser(explicit)
+    home = os.path.expanduser("~")
     if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA")
-        return (Path(base) if base else Path.home() / "AppData" / "Local") / "intarsia" / "cache"
-    if xdg := os.environ.get("XDG_CACHE_HOME"):
-        return Path(xdg) / "intarsia"
+        return os.path.join(environment.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local"), "intarsia", "cache")
+    if xdg := environment.get("XDG_CACHE_HOME"):
+        return os.path.join(xdg, "intarsia")
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "intarsia"
-    return Path.home() / ".cache" / "intarsia"
+        return os.path.join(home, "Library", "Caches", "intarsia")
+    return os.path.join(home, ".cache", "intarsia")
 
 
 def cache_enabled() -> bool:
@@ -80,7 +89,7 @@ def content_key(*parts: str | bytes) -> str:
 def file_key(path: str) -> str:
     """32 hex digits: the hash of a file's bytes, read in pieces (a mapping of it would count as this process's memory)."""
     digest, piece = blake2b(digest_size=16), bytearray(_PIECE_NBYTES)
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+    with open(path, "rb", buffering=0) as file:
         while count := file.readinto(piece):
             digest.update(memoryview(piece)[:count])
     return digest.hexdigest()
@@ -98,20 +107,33 @@ class CacheEntry:
 class DiskCache:
     """get and put of bytes by key. `directory` None is a cache that holds nothing."""
 
-    def __init__(self, directory: Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self.directory = directory
+    def __init__(self, directory: str | Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+        self._folder = None if directory is None else os.fspath(directory)
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._writable = directory is not None
         self._pruned = False
 
+    @property
+    def place(self) -> str:
+        """The directory as text; "" where there is none."""
+        return self._folder or ""
+
+    @property
+    def directory(self) -> Path | None:
+        if self._folder is None:
+            return None
+        from pathlib import Path
+
+        return Path(self._folder)
+
     def get(self, key: str) -> bytes | None:
         """The payload stored under `key`, or None. A damaged entry is removed and counts as absent."""
-        if self.directory is None:
+        if self._folder is None:
             return None
         path = self._path(key)
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", buffering=0) as file:
                 data = file.read()
                 used = os.fstat(file.fileno()).st_mtime
         except OSError:
@@ -128,17 +150,17 @@ class DiskCache:
 
     def has(self, key: str) -> bool:
         """Whether there is an entry under `key`; it may be damaged."""
-        return self.directory is not None and self._path(key).exists()
+        return self._folder is not None and os.path.exists(self._path(key))
 
     def open(self, key: str) -> tuple[BinaryIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
 
         Only the length is checked: for payloads that are too large to be read twice (`is_whole` and `verify` read them).
         """
-        if self.directory is None:
+        if self._folder is None:
             return None
         try:
-            file = self._path(key).open("rb", buffering=0)
+            file = open(self._path(key), "rb", buffering=0)  # noqa: SIM115
         except OSError:
             return None
         head = file.read(_HEADER.size)
@@ -207,15 +229,15 @@ class DiskCache:
         Args:
             checksum: `checksum_of` the parts, where it is known already.
         """
-        if self.directory is None or not self._writable:
+        if self._folder is None or not self._writable:
             return False
         import tempfile
 
         path = self._path(key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(prefix=".tmp-", dir=path.parent)
-            temporary = Path(name)
+            folder = os.path.dirname(path)
+            os.makedirs(folder, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
             try:
                 with os.fdopen(handle, "wb") as file:
                     parts = (payload,) if isinstance(payload, bytes) else payload
@@ -223,17 +245,17 @@ class DiskCache:
                     file.write(_HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes))
                     for part in parts:
                         file.write(part)
-                temporary.replace(path)
+                os.replace(temporary, path)
             except BaseException as error:
                 _remove(temporary)
                 # Windows refuses to replace a file that another process reads: the same content is there already.
-                if not (isinstance(error, PermissionError) and path.exists()):
+                if not (isinstance(error, PermissionError) and os.path.exists(path)):
                     raise
         except OSError as error:
             self._give_up(error)
             return False
         self._prune_once()
-        if path.stat().st_size > _LARGE_NBYTES:
+        if os.stat(path).st_size > _LARGE_NBYTES:
             self.prune()
         return True
 
@@ -250,16 +272,16 @@ class DiskCache:
             return sys.maxsize
         return status.f_bavail * status.f_frsize
 
-    def _existing_folder(self) -> Path:
-        assert self.directory is not None
-        folder = self.directory
-        while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
+    def _existing_folder(self) -> str:
+        assert self._folder is not None
+        folder = os.path.abspath(self._folder)
+        while not os.path.exists(folder) and folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
         return folder
 
     def used(self, key: str) -> None:
         """Note that an entry was used, so that `prune` keeps it for longer."""
-        if self.directory is not None:
+        if self._folder is not None:
             with contextlib.suppress(OSError):
                 os.utime(self._path(key))
 
@@ -268,8 +290,8 @@ class DiskCache:
         found = []
         for path in self._files():
             with contextlib.suppress(OSError):
-                status = path.stat()
-                found.append(CacheEntry(path.name, status.st_size, max(status.st_mtime, status.st_atime)))
+                status = os.stat(path)
+                found.append(CacheEntry(os.path.basename(path), status.st_size, max(status.st_mtime, status.st_atime)))
         return sorted(found, key=lambda entry: (entry.last_used, entry.key))
 
     def size(self) -> int:
@@ -294,7 +316,7 @@ class DiskCache:
 
     def peek(self, key: str) -> bytes | None:
         """As `get`, but the entry does not count as used, and stays where it is damaged."""
-        if self.directory is None:
+        if self._folder is None:
             return None
         try:
             return _payload(_read_unnoticed(self._path(key)))
@@ -306,11 +328,11 @@ class DiskCache:
         damaged = []
         for path in list(self._files()):
             try:
-                data = path.read_bytes()
+                data = _read_unnoticed(path)
             except OSError:
                 continue
             if _payload(data) is None:
-                damaged.append(path.name)
+                damaged.append(os.path.basename(path))
                 _remove(path)
         return damaged
 
@@ -319,7 +341,7 @@ class DiskCache:
         limit = self.max_bytes if max_bytes is None else max_bytes
         for path in self._files(temporary=True):
             with contextlib.suppress(OSError):
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                if time.time() - os.stat(path).st_mtime > _STALE_SECONDS:
                     _remove(path)
         entries = self.entries()
         total, removed = sum(entry.nbytes for entry in entries), 0
@@ -330,19 +352,19 @@ class DiskCache:
             removed += _remove(self._path(entry.key))
         return removed
 
-    def _path(self, key: str) -> Path:
-        assert self.directory is not None
+    def _path(self, key: str) -> str:
+        assert self._folder is not None
         if not key or key[0] == "." or not _KEY_CHARACTERS.issuperset(key):
             raise InvalidArgument(f"a cache key is letters, digits, '_', '-' and '.', and does not begin with '.'; got {key!r}")
-        return self.directory / key[-2:] / key
+        return os.path.join(self._folder, key[-2:], key)
 
-    def _files(self, temporary: bool = False) -> Iterator[Path]:
-        if self.directory is None:
+    def _files(self, temporary: bool = False) -> Iterator[str]:
+        if self._folder is None:
             return
         with contextlib.suppress(OSError):
-            for folder in self.directory.iterdir():
-                if len(folder.name) <= 2 and folder.is_dir():
-                    yield from (path for path in folder.iterdir() if path.name.startswith(".tmp-") == temporary)
+            folders = [entry.path for entry in os.scandir(self._folder) if len(entry.name) <= 2 and entry.is_dir()]
+            for folder in folders:
+                yield from (entry.path for entry in os.scandir(folder) if entry.name.startswith(".tmp-") == temporary)
 
     def _give_up(self, error: OSError) -> None:
         with self._lock:
@@ -351,7 +373,7 @@ class DiskCache:
             logger.warning(
                 "the code cache %s cannot be written (%s): compiled code is not kept; set INTARSIA_CACHE_DIR to a "
                 "writable directory, or INTARSIA_CACHE=0 to silence this",
-                self.directory,
+                self._folder,
                 error,
             )
 
@@ -380,7 +402,7 @@ def start_in_file(alignment: int) -> int:
 
 def get_cache() -> DiskCache:
     """The process's cache for the directory and the switch that the environment names now."""
-    return _cache(cache_directory() if cache_enabled() else None)
+    return _cache(_directory() if cache_enabled() else None)
 
 
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
@@ -394,7 +416,7 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
 
 
 @functools.cache
-def _cache(directory: Path | None) -> DiskCache:
+def _cache(directory: str | None) -> DiskCache:
     return DiskCache(directory)
 
 
@@ -416,7 +438,7 @@ def _payload(data: bytes) -> bytes | None:
     return payload
 
 
-def _read_unnoticed(path: Path) -> bytes:
+def _read_unnoticed(path: str) -> bytes:
     """A file's bytes; its time of access stays as it was, where the system can do that."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     try:
@@ -427,9 +449,9 @@ def _read_unnoticed(path: Path) -> bytes:
         return file.read()
 
 
-def _remove(path: Path) -> bool:
+def _remove(path: str) -> bool:
     try:
-        path.unlink()
+        os.unlink(path)
     except OSError:
         return False
     return True

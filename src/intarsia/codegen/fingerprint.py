@@ -39,10 +39,10 @@ def sources() -> str:
     """A hash of this package's sources that is the same wherever they are installed."""
 
     def read() -> bytes:
-        root = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+        root = os.path.dirname(os.path.dirname(__file__))
         parts: list[str | bytes] = []
         for path in sorted(_files(root)):
-            with open(path, "rb") as file:  # noqa: PTH123
+            with open(path, "rb") as file:
                 parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
         return content_key(*parts).encode()
 
@@ -64,7 +64,7 @@ def _surroundings(features: str) -> dict[str, str]:
 
 
 def _package() -> str:
-    found = _files(os.path.dirname(os.path.dirname(__file__)))  # noqa: PTH120
+    found = _files(os.path.dirname(os.path.dirname(__file__)))
     return "\n".join(sorted(f"{path} {status.st_size} {status.st_mtime_ns}" for path, status in found.items()))
 
 
@@ -88,13 +88,13 @@ def _compiler() -> str:
     spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
         return ""
-    status = os.stat(spec.origin)  # noqa: PTH116
+    status = os.stat(spec.origin)
     return f"{spec.origin} {status.st_size} {status.st_mtime_ns}"
 
 
 def _cpu() -> str:
     try:
-        with open("/proc/cpuinfo", "rb") as file:  # noqa: PTH123
+        with open("/proc/cpuinfo", "rb") as file:
             lines = file.read(8192).split(b"\n\n", 1)[0].split(b"\n")
     except OSError:
         import platform

@@ -1,6 +1,6 @@
 """Bindings that are kept between processes: how a segment was laid out for sizes that a run had.
 
-To bind a segment takes its steps, and these the code that made them: a hundred modules, for a first run that takes a millisecond.
+To bind a segment takes its steps, and these the code that made them: a hundred modules, for a run that takes a millisecond.
 What comes of it is data (`plan.words`). A process that has to bind a segment for the first time keeps that, and the next
 one begins with it: its first run, on these sizes, needs neither steps nor what they are made by. One binding of a segment
 is kept in each process at most.
@@ -28,13 +28,13 @@ class Binding(NamedTuple):
     """A segment bound for given sizes.
 
     Attributes:
-        outputs: shapes, and names of types.
+        shapes: of the outputs.
         sliced: by step: slices, bytes of scratch memory, and what `BoundSegment.sliced_as` tells.
         whole: whether it was looked at, and is not worth parts.
         others: see `BoundSegment`.
     """
 
-    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    shapes: tuple[tuple[int, ...], ...]
     serial: np.ndarray
     arena_nbytes: int
     workspace_nbytes: int
@@ -66,8 +66,8 @@ class Kept:
         if sum(a.nbytes for a in (*arrays, words.numbers)) > _MOST_NBYTES:
             return
         made = Binding(
-            tuple((shape, np.dtype(dtype).str) for shape, dtype in bound.outputs), np.array(bound.serial, bool),
-            bound.arena_nbytes, bound.workspace_nbytes, bound.long, bound.checked, bound.windows,
+            tuple(shape for shape, _ in bound.outputs), np.array(bound.serial, bool), bound.arena_nbytes,
+            bound.workspace_nbytes, bound.long, bound.checked, bound.windows,
             {i: (*sliced, *bound.sliced_as(i)) for i, sliced in bound.sliced.items()}, words, bound.whole,
         )  # fmt: skip
         get_cache().put(self._name(env, threads, allowed), pickle.dumps(made, 5))

@@ -29,12 +29,14 @@ from intarsia.plan import call
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import place
 from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, rearranged, scratch_life, windows
-from intarsia.plan.rows import Rows
-from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
+from intarsia.plan.rows import Rows, is_large
+from intarsia.plan.step import SCRATCH, Argument, Jump, Step
+from intarsia.plan.words import Words, words_of
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.plan.frame import Frame, Rebinding
+    from intarsia.plan.kept import Binding, Kept
 
 _ROW = 4  # int64 per row of the executor's step table
 _SERIAL = 1
@@ -158,13 +160,14 @@ class Segment:
         """
         if threads not in self._frames or self.arena.limit or not self.addresses:
             kept = None if self.kept is None or threads in self._frames else self.kept
-            found = None if kept is None else kept.find(env, threads, self.allowed)
-            if found is not None:
-                return BoundSegment.restored(self, found, env, threads)
+            before = None if kept is None else kept.find(env, threads, self.allowed)
+            if before is not None:
+                return BoundSegment.restored(self, before, env, threads)
             bound = self.bind_exactly(env, threads)
             self._frames.setdefault(threads, [])
-            if kept is not None:
-                kept.keep(bound, env, threads, self.allowed)
+            bound.is_first = kept is not None
+            if not is_large(bound, env, threads):
+                self.keep(bound, env, threads)
             return bound
         frames = self._frames[threads]
         for frame in tuple(frames):
@@ -183,6 +186,11 @@ class Segment:
                     frames.append(frame)
                     return BoundSegment.of(self, found, env)
         return self.bind_exactly(env, threads)
+
+    def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int) -> None:
+        """Keep a binding for later processes, if it is the first that this one had to make."""
+        if bound.is_first and self.kept is not None:
+            self.kept.keep(bound, env, threads, self.allowed)
 
     def bind_exactly(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """As `bind`, with no more memory than the sizes need."""
@@ -217,9 +225,7 @@ class Segment:
         found = self.windows(serial, work, threads)
         offsets, arena_nbytes = self._layout(shapes, scratch, found)
         arguments = [step.arguments(size, threads) for step in self.steps]
-        bound = BoundSegment(
-            self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found
-        )
+        bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found)
         bound.long = call.is_long(sum(work)) or bool(self.loops())
         bound.sliced = {
             i: (many, scratch[i] // threads)
@@ -330,8 +336,10 @@ class BoundSegment:
     windows: tuple[Window, ...]  # where branches go side by side
     shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are asked for
     whole = False  # whether it was looked at, and is not worth parts
+    is_first = False  # whether it may be kept for later processes
     count: int  # steps
     _env: dict[str, int]
+    _threads: int
     _kept: Binding | None = None  # of a restored one
     _words: tuple[Words, np.ndarray] | None = None
 
@@ -370,7 +378,8 @@ class BoundSegment:
         self._start(segment)
         self._found, self._kept, self._env, self._threads = None, kept, dict(env), threads
         self.count, self.checked, self.unset = len(kept.words.functions), kept.checked, bytes(8 * len(kept.words.functions))
-        self.outputs = [(shape, np.dtype(dtype)) for shape, dtype in kept.outputs]
+        dtypes = [segment.buffers[name].dtype.numpy for name in segment.outputs]
+        self.outputs = list(zip(kept.shapes, dtypes, strict=True))
         self.serial, self.windows, self.whole = kept.serial, kept.windows, kept.whole
         self.arena_nbytes, self.workspace_nbytes = kept.arena_nbytes, kept.workspace_nbytes
         self.long, self.sliced = kept.long, {i: (many, stride) for i, (many, stride, *_) in kept.sliced.items()}
@@ -392,14 +401,16 @@ class BoundSegment:
     def words(self) -> tuple[Words, np.ndarray]:
         """Of one that no frame found: the words of its arguments, and these with addresses that are the same for all runs."""
         if self._words is None:
-            words = words_of(self.segment, self.arguments, self.offsets, self.external) if self._kept is None else self._kept.words
-            self._words = words, words.located(self.segment)
+            kept, segment = self._kept, self.segment
+            words = words_of(segment, self.arguments, self.offsets, self.external) if kept is None else kept.words
+            self._words = words, words.located(segment)
         return self._words
 
     def sliced_as(self, step: int) -> tuple[int, int | None, int]:
         """How many arguments a step has that runs in slices, and which are its scratch memory and its number of pieces."""
         if self._kept is not None:
-            return self._kept.sliced[step][2:]
+            _, _, count, scratch, pieces = self._kept.sliced[step]
+            return count, scratch, pieces
         arguments, found = self.arguments[step], self.segment.steps[step]
         return len(arguments), call.scratch_argument(arguments), found.pieces if isinstance(found, Step) else -1
 

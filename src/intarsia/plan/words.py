@@ -14,7 +14,7 @@ import numpy as np
 from intarsia.codegen.tables import Table
 from intarsia.errors import NodeFailed
 from intarsia.plan.address import address_of
-from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Code, Jump, Ref
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment

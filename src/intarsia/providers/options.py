@@ -10,6 +10,7 @@ from typing import Any
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.partition.provider import ExecutionProvider
+from intarsia.records import field_names
 
 DeviceId = typing.NewType("DeviceId", int)
 """The type of an option that is the number of a device."""
@@ -25,9 +26,9 @@ def parse_options(provider: type[ExecutionProvider], given: Mapping[str, Any]) -
         UnknownOption: a key is not an option of this provider (names the nearest).
         InvalidArgument: a value does not fit the option's type.
     """
-    fields = {f.name: f for f in dataclasses.fields(provider.Options)}
-    hints = typing.get_type_hints(provider.Options)
     values: dict[str, Any] = {}
+    fields = {f.name: f for f in dataclasses.fields(provider.Options)} if given else {}
+    hints = typing.get_type_hints(provider.Options) if given else {}
     for key, value in given.items():
         if key not in fields:
             raise UnknownOption(f"{provider.name} has no option {key!r}; {nearest(str(key), fields)}")
@@ -40,11 +41,15 @@ def parse_options(provider: type[ExecutionProvider], given: Mapping[str, Any]) -
         raise InvalidArgument(f"options of {provider.name}: {error}") from error
 
 
+def values_of(options: Any) -> list[tuple[str, Any]]:
+    """All options with their values, in order."""
+    return [(name, getattr(options, name)) for name in field_names(type(options))]
+
+
 def option_texts(options: Any) -> dict[str, str]:
     """All options with their effective values as text, as `InferenceSession.get_provider_options` returns them; those whose
     default is None only where they are set."""
-    values = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    return {name: _text(value) for name, value in values.items() if value is not None}
+    return {name: _text(value) for name, value in values_of(options) if value is not None}
 
 
 def _text(value: Any) -> str:

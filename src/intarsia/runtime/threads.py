@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from intarsia.codegen.cores import available_cores, cpu_quota
 from intarsia.errors import InvalidArgument
-from intarsia.records import dataclass
 
 __all__ = ["PoolSettings", "available_cores", "cpu_quota"]
 
@@ -17,8 +17,7 @@ SPINNING, SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.s
 AFFINITIES, DENORMALS = "session.intra_op_thread_affinities", "session.set_denormal_as_zero"
 
 
-@dataclass(frozen=True)
-class PoolSettings:
+class PoolSettings(NamedTuple):
     """What sessions that share a pool's threads agree on, besides their number.
 
     Attributes:

@@ -22,6 +22,7 @@ from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, P
 from intarsia.plan.address import address_of
 from intarsia.plan.branches import WHOLE, SideBySide
 from intarsia.plan.call import SLICED
+from intarsia.plan.kept import Kept
 from intarsia.plan.results import copied, memory
 from intarsia.plan.rows import is_large
 from intarsia.plan.segment import BoundSegment, Segment, State, too_large
@@ -136,6 +137,12 @@ class CpuProgram(Program):
         if any(isinstance(u, HostStep) and any(True for _ in u.node.subgraphs) for u in self.executable.units):
             return None
         return CpuProgram(self.executable.fresh(), self._addresses, context, self.target)
+
+    def keep_bindings(self, key: str) -> None:
+        """Begin with bindings that earlier processes kept under `key`, and keep one of each segment."""
+        segments = [segment for executable in self.executable.nested() for segment in executable.segments()]
+        for number, segment in enumerate(segments):
+            segment.kept = Kept(f"{key}-{number}")
 
     @cached_property
     def registry(self) -> Registry:
@@ -377,11 +384,16 @@ class CpuProgram(Program):
     def in_parts(self, bound: BoundSegment, env: Mapping[str, int]) -> BoundSegment:
         """The same in parts of its batch, where these stay in the caches and all of it does not."""
         rows, threads = bound.segment.rows, self.pool.num_threads
-        if rows is None or not is_large(bound, env, threads):
+        if rows is None or bound.whole or not is_large(bound, env, threads):
             return bound
         from intarsia.plan.parts import bound_parts
 
-        return bound_parts(bound, rows, env, threads, ORDERED_THREADS if self.context.deterministic else threads) or bound
+        parts = bound_parts(bound, rows, env, threads, ORDERED_THREADS if self.context.deterministic else threads)
+        if parts is not None:
+            return parts
+        bound.whole = True
+        bound.segment.keep(bound, env, threads)
+        return bound
 
     def _touch(self, key: tuple[object, ...]) -> None:
         """Note that a plan was used, once plans are so many that one may soon be dropped."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.codegen import image
+from intarsia.codegen.cache import content_key
+from intarsia.codegen.fingerprint import fingerprint
 from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
 from intarsia.plan.arena import ALIGNMENT, align
 from intarsia.providers.cpu.common_weights import LEAST_NBYTES, share
@@ -57,10 +59,12 @@ def save(program: CpuProgram) -> SavedProgram:
     kernels = executable.kernels()
     code = _linked(list(kernels.values()), program.target) if kernels else b""
     try:
-        head = pickle.dumps((program.target, _without_constants(executable), places, small, code), 5)
+        head = pickle.dumps((program.target, _without_constants(executable), places, small), 5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise NotSaved(f"a step is not plain data: {error}") from error
-    return SavedProgram(head, parts)
+    key = content_key(fingerprint(), head, code)
+    program.keep_bindings(key)
+    return SavedProgram(pickle.dumps((head, code, key), 5), parts)
 
 
 def _without_constants(executable: Executable) -> Executable:
@@ -111,7 +115,8 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
     """
     from intarsia.providers.cpu.program import CpuProgram
 
-    target, executable, places, small, code = pickle.loads(head)  # noqa: S301 # as machine code, from the user's own cache
+    inner, code, key = pickle.loads(head)  # noqa: S301 # as machine code, from the user's own cache
+    target, executable, places, small = pickle.loads(inner)  # noqa: S301 # the same
     addresses = image.load_once(code) if code else {}
     if addresses is None or (block.size and block.ctypes.data % ALIGNMENT):
         return None
@@ -120,7 +125,9 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
         inner.constants = {name: array for (i, name), array in arrays.items() if i == number}
         for segment in inner.segments():
             segment.constants = {name: inner.constants[name] for name in segment.constants}
-    return CpuProgram(executable, addresses, context, target)
+    program = CpuProgram(executable, addresses, context, target)
+    program.keep_bindings(key)
+    return program
 
 
 def _shared(own: dict[_Key, np.ndarray], block: np.ndarray) -> dict[_Key, np.ndarray]:
