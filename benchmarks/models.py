@@ -1,4 +1,6 @@
-"""Models in Intarsia beside its peers: python benchmarks/models.py FOLDER [--what run,create,first,import,memory] [--compare PEERS]
+"""Models in Intarsia beside its peers: python benchmarks/models.py FOLDER [--what WHAT] [--compare PEERS]
+
+WHAT is some of run,create,first,import,memory.
 
 FOLDER holds NAME.onnx with NAME.npz (`in_*` inputs), as tests/models/export.py writes them.
 benchmarks/README.md says how it measures.

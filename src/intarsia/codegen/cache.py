@@ -231,13 +231,12 @@ class DiskCache:
         """
         if self._folder is None or not self._writable:
             return False
-        import tempfile
-
         path = self._path(key)
         try:
             folder = os.path.dirname(path)
             os.makedirs(folder, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(prefix=".tmp-", dir=folder)
+            temporary = os.path.join(folder, f".tmp-{os.getpid()}-{os.urandom(8).hex()}")
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             try:
                 with os.fdopen(handle, "wb") as file:
                     parts = (payload,) if isinstance(payload, bytes) else payload

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.graph.tape import Tape
-from intarsia.graph.trace import Traced
 from intarsia.records import dataclass
+
+if TYPE_CHECKING:
+    from intarsia.graph.tape import Tape
+    from intarsia.graph.trace import Traced
 
 _AXES = 4
 
