@@ -531,9 +531,13 @@ class TestDisputedCores:
 
     def test_a_dispute_ends(self) -> None:
         pool, yields, _ = self.pool()
-        pool._state[spmd_state.DISPUTED] = 1  # long ago
         end = time.monotonic() + 60
-        while pool._state[spmd_state.DISPUTED] and time.monotonic() < end:
-            self.run(pool)
+        while True:
+            yields.clear()
+            pool._state[spmd_state.DISPUTED] = 1  # long ago
+            while pool._state[spmd_state.DISPUTED] == 1 and time.monotonic() < end:
+                self.run(pool)
+            if pool._state[spmd_state.DISPUTED] == 0 or time.monotonic() > end:
+                break  # else the machine is so busy that a real one has begun
         assert pool._state[spmd_state.DISPUTED] == 0
         assert not yields
