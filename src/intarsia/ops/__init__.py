@@ -13,8 +13,8 @@ FAMILIES = (
     "matmul", "einsum", "normalization", "random", "nn", "pooling", "resize", "sampling", "detection", "recurrent",
     "quantize", "attention", "control", "sequence", "signal", "text", "loss", "contrib_attention", "contrib",
     "channels_last", "integers", "contrib_fused", "contrib_tensors", "contrib_text", "contrib_quantized", "contrib_experts",
-    "expert_parts", "contrib_packed", "contrib_positions", "contrib_generation", "contrib_beams", "linalg", "training",
-    "gradient", "grouped_parts", "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees", "ml.native",
+    "expert_parts", "contrib_packed", "contrib_positions", "contrib_ragged", "contrib_generation", "contrib_beams", "linalg",
+    "training", "gradient", "grouped_parts", "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees", "ml.native",
 )  # fmt: skip
 
 

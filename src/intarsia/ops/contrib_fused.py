@@ -143,6 +143,25 @@ def gated_add(X: Tensor, Y: Tensor, gate: Tensor, gate_weight: Tensor | None = N
     return X + Y * gate
 
 
+@op("SwiGLU", 1, domain=DOMAIN)
+def swiglu(
+    gate: Tensor, up: Tensor | None = None, *, activation_alpha: float = 1.0, activation_beta: float = 0.0, limit: float = 0.0,
+    round_activation: int = 0,
+) -> Tensor:  # fmt: skip
+    """gate sigmoid(alpha gate) (up + beta), of halves of `gate` [.., 2 * width] without `up`; computed in float32."""
+    if up is None:
+        half = floordiv(gate.shape[-1], 2)
+        starts, steps, shape = ([0] * (gate.rank - 1), [1] * gate.rank, (*gate.shape[:-1], half))
+        gate, up = (k.strided_slice(gate, [*starts, start], steps, shape) for start in (0, half))
+    dtype, g, line = gate.dtype, k.cast(gate, DType.FLOAT), k.cast(up, DType.FLOAT)
+    if limit > 0:
+        g, line = k.minimum(g, limit), k.minimum(k.maximum(line, -limit), limit)
+    active = g * k.sigmoid(g * activation_alpha)
+    if round_activation:
+        active = k.cast(k.cast(active, dtype), DType.FLOAT)
+    return k.cast(active * (line + activation_beta if activation_beta else line), dtype)
+
+
 @op("GatedRMSNorm", 1, domain=DOMAIN)
 def gated_rms_norm(X: Tensor, scale: Tensor, gate: Tensor, *, activation: str = "silu", epsilon: float = 1e-5) -> Tensor:
     """RMS normalisation of each run of C elements, times `scale` [C] and the activated gate."""
