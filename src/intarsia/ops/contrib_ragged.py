@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +17,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.operands import OMITTED
 from intarsia.ops.recurrent import sigmoid
 from intarsia.ops.registry import NodeContext, host_op
+from intarsia.records import dataclass
 
 DOMAIN = "com.microsoft"
 Array = np.ndarray
