@@ -125,13 +125,15 @@ def matrix_args(
     operands: Sequence[Operand] = (),
     scratch: int = 0,
     taps: int = 0,
+    claims: int = 0,
+    threads: int = 1,
 ) -> list[int]:
     """The kernel's arguments for C[batch, M, N] = A[batch, M, K] B[batch, K, N].
 
     Addresses are those of the first element; `lda`, `ldb`, `ldc` are the bytes between rows (default: dense), the
     `*_batch` pairs the bytes between matrices along the two batch axes (0: the same one again). `micro` is the
     micro-kernel's address, `taps` that of one int64 0 (for bytes, then `byte_kernel.last_group(k)`), `scratch` that of
-    `scratch_nbytes` bytes for every thread.
+    `scratch_nbytes` bytes for every thread. `claims` and `threads`: see `general_args`.
     """
     size = factor_nbytes(spec.dtype)
     out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
@@ -140,7 +142,7 @@ def matrix_args(
     lda = lda if lda is not None else size * k
     return general_args(
         spec, target, micro=micro, a=a, lda=lda, b=b, ldb=ldb, c=c, ldc=ldc, m=m, n=n, k=k, taps=taps, ntaps=1, batch=batch,
-        a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, operands=operands, scratch=scratch,
+        a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, operands=operands, scratch=scratch, claims=claims, threads=threads,
     )  # fmt: skip
 
 

@@ -75,12 +75,14 @@ def product_tile(n: int, dtype: DType, target: Target) -> Tile:
     """The tile for a matrix product with `n` columns.
 
     8 x 3 vectors need 11 loads for 24 multiply-adds where 14 x 2 need 16 for 28; it is taken unless what is left of `n`
-    in its last panel is worse off (a single vector: about a third more time).
+    in its last panel is worse off (a single vector: about a third more time; none where the target halves vectors).
     """
     tile = tile_of(dtype, target)
     if tile.rows != 14:
         return tile
     wide = Tile(8, 3, tile.lanes, tile.itemsize)
+    if target.halves_vectors:
+        return wide
     vectors = -(-n // tile.lanes)
     cost = [0.0, 1.35, 2.1][vectors % 3] + vectors // 3 * 3
     other = 1.06 * (vectors // 2 * 2) + 1.35 * (vectors % 2)

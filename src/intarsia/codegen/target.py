@@ -40,6 +40,9 @@ _LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "avx2": ("x86-64-v3", _V3),
     "avx512": ("x86-64-v4", _V4),
 }
+# Microarchitectures, by LLVM's names, whose units take registers of 512 bits in two halves: one multiply-add a cycle, beside
+# which two numbers can be broadcast from memory, or one vector loaded.
+_HALVING = frozenset({"znver4"})
 # Features whose names begin so rest on the key; LLVM knows the same implications, `has` must agree with it.
 _DEPENDENTS: dict[str, tuple[str, ...]] = {
     "avx512f": ("avx512", "avx10"),
@@ -137,6 +140,11 @@ class Target:
     def enabled(self) -> frozenset[str]:
         """The features that are switched on explicitly."""
         return _enabled(self.features)
+
+    @property
+    def halves_vectors(self) -> bool:
+        """Whether the CPU computes a vector in two halves, so that a product's loads pass beside its multiply-adds unseen."""
+        return self.vector_bytes == 64 and self.cpu in _HALVING
 
     @property
     def has_tiles(self) -> bool:

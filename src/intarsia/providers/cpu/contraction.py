@@ -104,22 +104,28 @@ class MatMul(Template):
             steps = self._in_16_bits(target, workspace, epilogue, operands, out, found.rows)
             if steps is not None:
                 return steps
-        if single and self._tiled(target, workspace) and self._choice(target, workspace) != _ROWS:
+        tiled_pays, lies = single and self._tiled(target, workspace), single and self._lies(target, workspace)
+        if tiled_pays and (self._choice(target, workspace) or _ROWS * lies) != _ROWS:
             return self._tiled_steps(target, workspace, epilogue, operands, out, found)
+        n = b.shape[-2 if self.transposed else -1]
+        if lies:
+            assert isinstance(n, int)
+            tile = product_tile(n, a.dtype, target)
         right, layout, blocks, stored = self._right(workspace, single, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
-        spec = template.GemmSpec(a.dtype, layout, epilogue, blocks, stored=stored)
-        micro = micro_text(a.dtype, target, stored=stored)
+        spec = template.GemmSpec(a.dtype, layout, epilogue, blocks, stored=stored, tile=tile if lies else None)
+        micro = micro_text(a.dtype, target, spec.tile, stored)
         product = _Product(
-            spec, target, micro.symbol, self.reads[0], right, out, zero, found.rows, a.shape[-1],
-            b.shape[-2 if self.transposed else -1], found, tuple(operands),
+            spec, target, micro.symbol, self.reads[0], right, out, zero, found.rows, a.shape[-1], n, found, tuple(operands),
+            lies,
         )  # fmt: skip
+        products = product.m * product.n * product.k * batch[0] * batch[1]
         return [
             Step(
                 template.kernel_text(spec, target), (self.reads[0], right, zero, *(o.name for o in operands)), (out,),
-                product.arguments, scratch_nbytes=product.scratch_nbytes,
-                serial=Below(product.m * product.n * product.k * batch[0] * batch[1], SERIAL_PRODUCTS),
+                product.arguments, scratch_nbytes=product.scratch_nbytes, serial=Below(products, SERIAL_PRODUCTS),
                 label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,), arithmetic=described(stored),
+                work=partial(shares, products) if lies else None, ahead=lies and tiled_pays,
             )
         ]  # fmt: skip
 
@@ -161,13 +167,23 @@ class MatMul(Template):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None
-        names = sorted(_TILES, key=lambda name: _TILES[name] != default) + [_PAIRS] * may_try_pairs(config, target)
+        names = sorted(_TILES, key=lambda name: name != _ROWS if target.halves_vectors else _TILES[name] != default)
+        names += [_PAIRS] * may_try_pairs(config, target)
         return Schedules(f"gemm {rows}x{n}x{k} {config.get(KEY)}", tuple(x for x in names if x), rows * n * k)
 
     def _choice(self, target: Target, workspace: Workspace) -> str:
         """The schedule that was chosen by timing, or ""."""
         found = self.schedules(target, workspace.config) if workspace.choices else None
         return workspace.choices.get(found.key, "") if found is not None else ""
+
+    def _lies(self, target: Target, workspace: Workspace) -> bool:
+        """Whether a constant second operand meets rows as they lie, however many there are: where loads cost nothing beside
+        multiply-adds, packing does, and sums that wait in memory."""
+        a, b = self.types[0], self.types[1]
+        assert a is not None and b is not None and b.shape is not None
+        known = workspace.array(self.reads[1]) is not None and isinstance(b.shape[-2 if self.transposed else -1], int)
+        kept = stored_type(workspace.config, target, workspace.original_type(self.reads[1])) if a.dtype is DType.FLOAT else None
+        return target.halves_vectors and known and kept is None
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:
         """Whether A is packed where it has many rows: the second operand is a large enough constant."""
@@ -271,12 +287,13 @@ class _Product:
     n: Dim
     batches: Batches
     operands: tuple[FusedOperand, ...]
+    claimed: bool = False  # its end, in pieces
 
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
         operands = tuple((o.kind, o.dtype) for o in self.operands)
-        return (self.spec, self.micro, self.m, self.k, self.n, self.batches, operands)
+        return (self.spec, self.micro, self.m, self.k, self.n, self.batches, operands, self.claimed)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
@@ -290,7 +307,8 @@ class _Product:
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a),
             b_batch=(size(batches.b[0]) * of_b, size(batches.b[1]) * of_b), c_batch=c_batch,
             operands=[fused_operand(o, n, itemsize(o.dtype), out_item, c_batch) for o in self.operands],
-            scratch=Ref(SCRATCH), taps=Ref(self.taps),  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH), taps=Ref(self.taps), claims=Ref(CLAIMS) if self.claimed else 0,  # type: ignore[arg-type]
+            threads=threads if self.claimed else 1,
         )  # fmt: skip
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:

@@ -1,0 +1,63 @@
+"""Products on CPUs whose units compute a vector in two halves: rows as they lie, in tiles of their own; here also imitated."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.helper as oh
+import pytest
+
+import intarsia as ort
+from intarsia.codegen import target as targets
+from intarsia.codegen.microkernel import Tile, product_tile
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+_AVX512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl"
+
+
+def made(cpu: str, features: str = _AVX512) -> Target:
+    return Target.create("x86_64-unknown-linux-gnu", cpu, features)
+
+
+def test_the_tile_follows_from_the_cpu() -> None:
+    assert made("znver4").halves_vectors
+    assert not any(t.halves_vectors for t in (made("znver5"), made("sapphirerapids"), made("znver4", "+avx2,+fma")))
+    assert {product_tile(n, DType.FLOAT, made("znver4")) for n in (16, 32, 64, 768)} == {Tile(8, 3, 16, 4)}
+    assert product_tile(64, DType.FLOAT, made("sapphirerapids")) == Tile(14, 2, 16, 4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("halved", [False, True])
+def test_products(halved: bool, threads: int, dtype: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """relu(x W1 + b) W2 + x W3, for numbers of rows on both sides of what is packed elsewhere."""
+    host = Target.host()
+    monkeypatch.setattr(targets, "_HALVING", frozenset({host.cpu} if halved else ()))
+    rng = np.random.default_rng([halved, threads, dtype is np.float64])  # models of their own: programs are kept by content
+    sizes = {"w1": (96, 1024), "b": (1024,), "w2": (1024, 200), "w3": (96, 200)}
+    w = {name: rng.standard_normal(size).astype(dtype) for name, size in sizes.items()}
+    kind = oh.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        oh.make_node("Gemm", ["x", "w1", "b"], ["h"]), oh.make_node("Relu", ["h"], ["r"]),
+        oh.make_node("MatMul", ["r", "w2"], ["o"]), oh.make_node("MatMul", ["x", "w3"], ["s"]),
+        oh.make_node("Add", ["o", "s"], ["y"]),
+    ]  # fmt: skip
+    graph = oh.make_graph(
+        nodes, "g", [oh.make_tensor_value_info("x", kind, ["rows", 96])], [oh.make_tensor_value_info("y", kind, ["rows", 200])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in w.items()],
+    )  # fmt: skip
+    source = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    exact = {name: array.astype(np.float64) for name, array in w.items()}
+    for rows in (1, 3, 9, 31, 64, 131, 700):
+        x = rng.standard_normal((rows, 96)).astype(dtype)
+        wide = x.astype(np.float64)
+        expected = np.maximum(wide @ exact["w1"] + exact["b"], 0) @ exact["w2"] + wide @ exact["w3"]
+        tolerance = 3e-3 if dtype is np.float32 else 1e-11
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=tolerance)
+    if host.vector_bytes == 64:
+        plan = "\n".join(p.describe("plan") for p in session._whole_model().programs)  # type: ignore[attr-defined]
+        assert ("pack rows" in plan) != halved
