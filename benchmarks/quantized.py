@@ -4,6 +4,7 @@ FOLDER holds float32 models NAME.onnx with NAME.npz, as tests/models/export.py w
 onnxruntime.quantization into a temporary folder:
 
 - qdq: static, int8 activations, weights by channel, QuantizeLinear and DequantizeLinear around float operators;
+- u8: the same with uint8 activations and weights by tensor;
 - qoperator: static, uint8 activations, QLinearConv and friends;
 - dynamic: MatMulInteger by ranges found in each run.
 
@@ -25,7 +26,7 @@ import numpy as np
 from models import feeds_of, measure_run
 
 MODELS = ("resnet50", "mobilenet_v2", "bert_base")
-FORMATS = ("qdq", "qoperator", "dynamic")
+FORMATS = ("qdq", "u8", "qoperator", "dynamic")
 
 
 class _OneSample:
@@ -48,6 +49,8 @@ def quantise(source: Path, target: Path, form: str) -> None:
     reader: CalibrationDataReader = type("Reader", (_OneSample, CalibrationDataReader), {})(feeds_of(source))
     if form == "qdq":
         quantize_static(source, target, reader, per_channel=True)
+    elif form == "u8":
+        quantize_static(source, target, reader, activation_type=QuantType.QUInt8)
     else:
         quantize_static(
             source, target, reader, per_channel=True, quant_format=QuantFormat.QOperator, activation_type=QuantType.QUInt8

@@ -119,13 +119,18 @@ class ByteDot:
     """sums + (four unsigned bytes) . (four signed bytes), lane by lane; operands are prepared once and used often."""
 
     def __init__(self, body: Body, target: Target, lanes: int) -> None:
-        self.body, self.lanes, bits = body, lanes, lanes * 32
+        self.body, self.lanes, self.bits = body, lanes, lanes * 32
+        self.kind = self.kind_of(target, lanes)
+
+    @classmethod
+    def kind_of(cls, target: Target, lanes: int) -> str:
+        """The instruction that `add` is: "vpdpbusd", "pmaddwd", or "" for none of them."""
+        bits = lanes * 32
         vnni = target.has("avx512vnni") if bits == 512 else target.has("avxvnni") or (
             target.has("avx512vnni") and target.has("avx512vl")
         )  # fmt: skip
         x86 = target.arch == "x86_64"
-        self.kind = "vpdpbusd" if x86 and vnni and bits >= 128 else "pmaddwd" if x86 and self._multiplies(target, bits) else ""
-        self.bits = bits
+        return "vpdpbusd" if x86 and vnni and bits >= 128 else "pmaddwd" if x86 and cls._multiplies(target, bits) else ""
 
     @staticmethod
     def _multiplies(target: Target, bits: int) -> bool:

@@ -71,12 +71,17 @@ def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target
     if spec.each > 1:
         return spec
     if width is not None:
-        times = {p: -(-width // p) * (p + _END) for p in (PIXELS, *_PIXELS)}
-        few = [p for p in _PIXELS if times[p] < _WORTH * times[PIXELS] and (p < 8 or target.vector_bytes >= _REGISTERS_FOR_8)]
-        spec = replace(spec, pixels=min(few, key=times.__getitem__, default=PIXELS))
+        spec = replace(spec, pixels=pixels_at_once(width, target))
     high = len(spec.kernel) > 1 and spec.kernel[-2] >= _HIGH and spec.strides[-2] == 1
     crowded = channels * itemsize(spec.x_dtype or spec.dtype) % _CROWDED == 0 and (width is None or width >= _LONG)
     return replace(spec, kept=high and crowded and can_keep(spec))
+
+
+def pixels_at_once(width: int, target: Target) -> int:
+    """So many that few are computed in vain."""
+    times = {p: -(-width // p) * (p + _END) for p in (PIXELS, *_PIXELS)}
+    few = [p for p in _PIXELS if times[p] < _WORTH * times[PIXELS] and (p < 8 or target.vector_bytes >= _REGISTERS_FOR_8)]
+    return min(few, key=times.__getitem__, default=PIXELS)
 
 
 MOST_IN_GROUP = 8  # of wider groups the matrix product of their windows wastes nothing

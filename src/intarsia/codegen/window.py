@@ -45,7 +45,7 @@ class WindowSpec:
         dtype: FLOAT or DOUBLE; "max" of bytes, too.
         epilogue: operands "column" (by channel), "full" or "scalar".
         x_dtype: of the input where it is not `dtype`: UINT8 or INT8, of which "multiply" subtracts a zero point
-            in FLOAT. Sums of such products are exact up to 2^24.
+            in FLOAT (sums of such products are exact up to 2^24), or not in INT32 (`codegen.byte_depthwise`).
         filters: of "multiply", where every filter sees all channels (`codegen.few_filters`): how many there are.
         each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
             a weight (grouped convolution); a power of two that divides a vector.
@@ -145,7 +145,8 @@ class Window:
         self.pixels = spec.pixels
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
         self.loose = self.halo  # pixels at either end of those that outputs see which may lie outside in the fast case, too
-        self.light = spec.operation != "average" and (spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT)
+        self.primitives = len(walk([spec.epilogue.root])) if spec.epilogue else 0
+        self.light = spec.operation != "average" and self.primitives <= _LIGHT
 
     @property
     def reach(self) -> int:
@@ -167,7 +168,7 @@ class Window:
         self.neutral, self.buffer = body.alloca(vector_bytes), body.alloca(self.pixels * vector_bytes)
         outside = self._outside()
         body.store(outside, self.neutral, self.x_dtype)
-        if self.spec.x_dtype is not None:
+        if self.spec.x_dtype is not None and self.spec.dtype.is_floating:
             self.zero = Emitter(body.b, self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
         first, last = body.share(body.mul(self._rows(), v["blocks"]), tid, nthreads)
         with body.loop(first, last) as unit:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from intarsia.codegen import conv, depthwise, gemm
+from intarsia.codegen import byte_depthwise, conv, depthwise, gemm
 from intarsia.codegen.byte_kernel import BYTES, SUMS, byte_micro_text, byte_tile
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.stepped import blocked_tile
@@ -128,20 +129,32 @@ class ByteConvolution(Windowed):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, key: str,
     ) -> Step:  # fmt: skip
-        kernel = tuple(weights.shape[2:])
-        epilogue, operands = Correction(epilogue, operands, DType.FLOAT).finish()
-        steps = strides_and_dilations(self.node, len(kernel))
-        plain, y = WindowSpec("multiply", kernel, *steps, DType.FLOAT, epilogue, self.data.dtype), self.output.shape
+        kernel, y = tuple(weights.shape[2:]), self.output.shape
         assert y is not None
-        spec = depthwise.scheduled(plain, weights.shape[0], y[-2] if isinstance(y[-2], int) else None, target)
-        packed = workspace.add(
-            self.reads[1], f"byte_depthwise_{key}", lambda: depthwise.pack_weights(weights.astype(np.float32), target)
-        )
+        steps = strides_and_dilations(self.node, len(kernel))
+        plain = WindowSpec("multiply", kernel, *steps, SUMS, None, self.data.dtype)
+        by_fours = -LIFT <= weights.min(initial=0) and weights.max(initial=0) < LIFT and byte_depthwise.takes(plain, target)
+        width = y[-2] if isinstance(y[-2], int) else None
+        if by_fours:
+            lift = LIFT if self.data.dtype is DType.INT8 else 0
+            epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, lift)
+            spec = byte_depthwise.scheduled(replace(plain, epilogue=epilogue), width, target)
+            packed = workspace.add(
+                self.reads[1], f"byte_lines_{key}", lambda: byte_depthwise.pack_lines(weights.astype(np.int8), target)
+            )
+        else:
+            epilogue, operands = Correction(epilogue, operands, DType.FLOAT).finish()
+            floats = replace(plain, dtype=DType.FLOAT, epilogue=epilogue)
+            spec = depthwise.scheduled(floats, weights.shape[0], width, target)
+            packed = workspace.add(
+                self.reads[1], f"byte_depthwise_{key}", lambda: depthwise.pack_weights(weights.astype(np.float32), target)
+            )
         zero = self.border_number(workspace)
         call = _ByteCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         label = f"byte depthwise {'x'.join(map(str, kernel))} {self.output}"
-        return Step(depthwise.kernel_text(spec, target), reads, (out,), call.depthwise, label=label, work=call.geometry.shares)
+        text = (byte_depthwise if by_fours else depthwise).kernel_text(spec, target)
+        return Step(text, reads, (out,), call.depthwise, label=label, work=call.geometry.shares)
 
     def _product(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
