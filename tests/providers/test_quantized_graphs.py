@@ -246,3 +246,34 @@ def test_what_two_products_add_is_stored_as_bytes(signed: bool) -> None:
     plan = made._model.programs[0].describe("plan")
     assert ("c1_q" in plan) != ("c2_q" in plan)
     assert "c1_d" not in plan and "c2_d" not in plan
+
+
+TRANSPOSED = [  # kernel, stride, pads, output_padding
+    ((2, 2), 2, (0, 0, 0, 0), (0, 0)),
+    ((4, 4), 2, (1, 1, 1, 1), (0, 0)),
+    ((3, 3), 2, (1, 1, 1, 1), (1, 1)),
+    ((3, 2), 3, (0, 1, 2, 0), (0, 0)),
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED)
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("behind", ["quantised", "real", "relu"])
+def test_transposed_convolution(case: tuple, signed: bool, behind: str) -> None:
+    kernel, stride, pads, extra = case
+    b = Builder(signed)
+    x = b.pair("x", 0.03, 120)
+    y = b.add(
+        "ConvTranspose", [x, b.weights("w", (5, 24, *kernel), 1), b.bias("b", "x_s", "w", 24)], "c",
+        strides=[stride] * 2, pads=pads, output_padding=extra,
+    )  # fmt: skip
+    if behind != "real":
+        y = b.pair(y if behind == "quantised" else b.add("Relu", [y], "r"), 0.02, 100)
+    model = b.model({"x": ["N", 5, 6, 7]}, y)
+    data = np.random.default_rng(1).normal(size=(2, 5, 6, 7)).astype(np.float32)
+    expected, _ = run(model, data, "ReferenceExecutionProvider")
+    actual, kernels = run(model, data)
+    step = 1e-4 if behind == "real" else 0.02
+    assert np.abs(actual - expected).max() <= step * 1.001
+    assert np.mean(np.abs(actual - expected) > step / 2) < 0.05
+    assert any("ConvInteger" in k for k in kernels)

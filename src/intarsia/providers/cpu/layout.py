@@ -102,6 +102,8 @@ class _Rewrite(Blocks):
             return self._transpose
         if not node.domain and node.op_type == "Split" and node.inputs[0] in self.twin:
             return self._split
+        if (node.domain, node.op_type) == ("", "DynamicQuantizeLinear") and node.outputs[0] and node.inputs[0] in self.twin:
+            return self._dynamic_quantize
         if node.domain or len([o for o in node.outputs if o]) != 1 or not any(n in self.twin for n in node.inputs):
             return None
         if node.op_type in _ELEMENTWISE:
@@ -162,6 +164,15 @@ class _Rewrite(Blocks):
         if not all(isinstance(t, TensorType) and t.shape is not None and all(d == 1 for d in t.shape) for t in scales):
             return False
         return self._elementwise(node)
+
+    def _dynamic_quantize(self, node: Node) -> bool:
+        """Bytes in the order of the floats; their scale and zero point have no order."""
+        y, *numbers = node.outputs
+        twin = self._name(y)
+        self.nodes.append(node.copy(inputs=[self.twin[node.inputs[0]]], outputs=[twin, *numbers]))
+        self.twin[y] = twin
+        self.missing.add(y)
+        return True
 
     def _operand(self, name: str, rank: int) -> str | None:
         """An operand of an element-wise node as it looks beside channels-last tensors of `rank`."""

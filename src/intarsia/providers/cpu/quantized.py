@@ -1,6 +1,6 @@
 """Products of dequantised tensors as products of the integers that they were.
 
-DequantizeLinear in front of MatMul, Gemm or Conv is taken out: the product is formed of the 8-bit integers (MatMulInteger,
+DequantizeLinear in front of MatMul, Gemm, Conv or ConvTranspose is taken out: the product is formed of the 8-bit integers (MatMulInteger,
 ConvInteger) and its exact sums are scaled once. What followed stays: element-wise nodes and QuantizeLinear become the
 product's epilogue. QLinearConv, QGemm and DynamicQuantizeMatMul are written in the same terms.
 
@@ -26,6 +26,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.layout_twins import derived_name
 from intarsia.providers.cpu.stored_blocks import stored_blocks
+from intarsia.providers.cpu.transposed import as_convolution, is_plain
 from intarsia.records import dataclass
 
 _INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"))
@@ -111,7 +112,8 @@ class _Rewrite:
             return None
         if node.op_type in _MOVES:
             return self._move
-        return {"MatMul": self._matmul, "Gemm": self._gemm, "Conv": self._conv}.get(node.op_type)
+        rules = {"MatMul": self._matmul, "Gemm": self._gemm, "Conv": self._conv, "ConvTranspose": self._conv_transpose}
+        return rules.get(node.op_type)
 
     # --- what is known of a graph's values ---
 
@@ -278,6 +280,67 @@ class _Rewrite:
         self._scaled(node, total, scale.reshape(shape) if scale.size > 1 else scale, bias, node.outputs[0])
         return True
 
+    def _conv_transpose(self, node: Node) -> bool:
+        """A convolution of bytes that computes the pixels of a stride's block as channels, and these put beside each other as
+        bytes where they are quantised next."""
+        x, w = self._bytes(node.inputs[0]), self._bytes(node.inputs[1], 1)
+        bias = node.inputs[2] if len(node.inputs) > 2 else ""
+        strides = tuple(node.attributes.get("strides") or (1, 1))
+        if x is None or w is None or not w.constant or self._rank(node.inputs[0]) != 4 or strides != (strides[0],) * 2:
+            return False
+        if not is_plain(node) or int(node.attributes.get("group", 1)) != 1:
+            return False
+        zero, weights = self._array(w.zero) if w.zero else np.zeros(1, np.int8), self._array(w.source)
+        number = self._value_of(bias) if bias else np.zeros(1, np.float32)
+        if zero is None or weights is None or number is None:
+            return False
+        lifted = weights.astype(np.int16) - zero.astype(np.int16).reshape(1, -1, 1, 1)
+        if lifted.min(initial=0) < -128 or lifted.max(initial=0) > 127:
+            return False
+        parts = as_convolution(node, lifted.astype(np.int8), None)
+        filters, pixels = self._constant(w.source, parts.weights), strides[0] ** 2
+        total = self._append(node, "ConvInteger", 10, [x.source, filters, x.zero], attributes=parts.convolution)
+        each = np.broadcast_to((x.scale.reshape(()) * _scale(w)).reshape(-1), weights.shape[1])
+        shape = (1, -1, 1, 1)
+        after = self._quantiser_behind(node)
+        blocks, last = self._name(node.outputs[0]), node.outputs[0]
+        self._scaled(
+            node, total, np.tile(each, pixels).reshape(shape),
+            self._constant(bias, np.tile(number, pixels).reshape(shape)) if bias else "", blocks,
+        )  # fmt: skip
+        if after is not None:
+            (last,) = after.outputs
+            blocks = self._append(after, "Requantize", 1, [blocks, after.inputs[2], self._factor(after)], "", DOMAIN)
+            self.skipped.add(last)
+        low, high = parts.interleave["begins"], parts.interleave["ends"]
+        cropped = any(low) or any(high)
+        moved = self._append(
+            node, "DepthToSpace", 13, [blocks], "" if cropped else last, attributes={"blocksize": strides[0], "mode": "DCR"}
+        )
+        if cropped:
+            whole = np.iinfo(np.int64).max
+            bounds = (low, [-e if e else whole for e in high], [2, 3])
+            inputs = [self._constant(last, np.array(b, np.int64)) for b in bounds]
+            self._append(node, "Slice", 13, [moved, *inputs], last)
+        return True
+
+    def _quantiser_behind(self, node: Node) -> Node | None:
+        """The quantiser to 8 bits by one scale that alone reads what a node computes, if there is one."""
+        users = self.consumers.get(node.outputs[0], [])
+        if len(users) != 1 or users[0].op_type != "QuantizeLinear" or users[0].inputs[0] != node.outputs[0]:
+            return None
+        return users[0] if users[0].domain in _DOMAINS and self._is_simple(users[0]) else None
+
+    def _factor(self, quantiser: Node) -> str:
+        scale = self._array(quantiser.inputs[1])
+        assert scale is not None
+        return self._constant(quantiser.outputs[0], np.float32(1) / scale.reshape(()))
+
+    def _value_of(self, name: str) -> np.ndarray | None:
+        """A constant, or a dequantised one."""
+        found = self.dequantized.get(name)
+        return self._array(name) if found is None else self._value(name) if found.constant else None
+
     def _value(self, name: str) -> np.ndarray:
         """A dequantised constant by one scale, or by one per entry of its only axis."""
         found = self.dequantized[name]
@@ -419,21 +482,22 @@ class _Rewrite:
 
     def _quantize(self, node: Node) -> bool:
         """Inside the model, times the reciprocal of the scale in the place of the division."""
+        if node.inputs[0] not in self.inner or not self._is_simple(node) or self._dtype(node.inputs[0]) is not DType.FLOAT:
+            return False
         scale = self._array(node.inputs[1])
-        zero = self._array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-        if node.inputs[0] not in self.inner or scale is None or zero is None or scale.size != 1 or zero.size != 1:
-            return False
-        if (
-            zero.dtype not in (np.uint8, np.int8)
-            or scale.dtype != np.float32
-            or not scale.all()
-            or not np.isfinite(scale).all()
-        ):
-            return False
-        if self._dtype(node.inputs[0]) is not DType.FLOAT:
-            return False
+        assert scale is not None
         self._quantized(node, node.inputs[0], node.inputs[2], np.float32(1) / scale.reshape(()))
         return True
+
+    def _is_simple(self, node: Node) -> bool:
+        """Whether a quantiser goes to 8 bits by one constant scale."""
+        scale = self._array(node.inputs[1])
+        zero = self._array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+        if scale is None or zero is None or scale.size != 1 or zero.size != 1:
+            return False
+        if zero.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32:
+            return False
+        return bool(scale.all() and np.isfinite(scale).all())
 
     def _move(self, node: Node) -> bool:
         """What only moves or picks elements works on the integers, where it is quantised as it was before."""

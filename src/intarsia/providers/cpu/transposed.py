@@ -37,6 +37,11 @@ def is_transposed_convolution(node: Node, inference: Inference) -> bool:
         return False
     if any(n and n not in constants for n in node.inputs[1:]):
         return False
+    return is_plain(node)
+
+
+def is_plain(node: Node) -> bool:
+    """Whether the border is given by `pads`, and no taps are left out."""
     plain = node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "") and not node.attributes.get("output_shape")
     return plain and all(d == 1 for d in node.attributes.get("dilations") or ())
 
