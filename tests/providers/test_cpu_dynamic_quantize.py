@@ -50,7 +50,8 @@ def test_between_convolutions_bytes_stay_channels_last() -> None:
         y = Mul(f2, t2) }"""
     rng = np.random.default_rng(3)
     constants = {
-        "w1": rng.integers(-127, 128, (12, 5, 3, 3)).astype(np.int8), "w2": rng.integers(-127, 128, (12, 1, 3, 3)).astype(np.int8),
+        "w1": rng.integers(-127, 128, (12, 5, 3, 3)).astype(np.int8),
+        "w2": rng.integers(-127, 128, (12, 1, 3, 3)).astype(np.int8),
         "zw": np.int8(0), "ws": np.float32(0.01), "bias": normal(12, 1, 1),
     }  # fmt: skip
     session = check(text, {"x": normal(2, 5, 9, 8)}, {"x": normal(1, 5, 9, 8, seed=1) + 2}, constants=constants)

@@ -26,8 +26,8 @@ _LIGHT = 24  # primitives of an epilogue that is still unrolled for all pixels
 
 
 def takes(spec: WindowSpec, target: Target) -> bool:
-    """Whether the kernel is one for such a window on such a machine: where bytes are not multiplied by fours, float32 is as fast,
-    and a window of one line leaves three of four places empty."""
+    """Whether the kernel is one for such a window on such a machine: where bytes are not multiplied by fours, float32 is as
+    fast, and a window of one line leaves three of four places empty."""
     if spec.operation != "multiply" or spec.x_dtype not in BYTES or spec.each != 1 or len(spec.kernel) != 2:
         return False
     return spec.kernel[0] > 1 and multiplies_fours(target)
@@ -121,9 +121,9 @@ class ByteWindow(Window):
             body.load(p, DType.INT8, lanes) if mask is None else body.load_masked(p, mask, DType.INT8, lanes) for p in pointers
         ]
         rows += [rows[-1]] * (GROUP - len(rows))
-        halves = [body.shuffle(rows[i], rows[i + 1], range(2 * lanes)) for i in (0, 2)]
+        first, second = (body.shuffle(rows[i], rows[i + 1], range(2 * lanes)) for i in (0, 2))
         order = [lane + lanes * i for lane in range(lanes) for i in range(GROUP)]
-        words = body.b.bitcast(body.shuffle(*halves, order), body.vector_type(SUMS, lanes))
+        words = body.b.bitcast(body.shuffle(first, second, order), body.vector_type(SUMS, lanes))
         if self.spec.x_dtype is DType.INT8:
             words = body.b.xor(words, body.constant(0x80808080 - (1 << 32), SUMS, lanes))
         return words

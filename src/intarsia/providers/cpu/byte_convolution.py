@@ -1,7 +1,7 @@
 """ConvInteger in channels-last layout as calls of the hand-scheduled kernels; see `byte_product` for the zero points.
 
 Weights less their zero point that need more than eight bits are the sum of two or three parts of eight. Depthwise
-convolutions are computed in float32, in which their sums are exact.
+convolutions are computed by `codegen.byte_depthwise`, or in float32, in which their sums are exact.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ByteConvolution(Windowed):
         assert y is not None
         steps = strides_and_dilations(self.node, len(kernel))
         plain = WindowSpec("multiply", kernel, *steps, SUMS, None, self.data.dtype)
-        by_fours = -LIFT <= weights.min(initial=0) and weights.max(initial=0) < LIFT and byte_depthwise.takes(plain, target)
+        by_fours = weights.min(initial=0) >= -LIFT and weights.max(initial=0) < LIFT and byte_depthwise.takes(plain, target)
         width = y[-2] if isinstance(y[-2], int) else None
         if by_fours:
             lift = LIFT if self.data.dtype is DType.INT8 else 0

@@ -1,8 +1,8 @@
 """Products of dequantised tensors as products of the integers that they were.
 
-DequantizeLinear in front of MatMul, Gemm, Conv or ConvTranspose is taken out: the product is formed of the 8-bit integers (MatMulInteger,
-ConvInteger) and its exact sums are scaled once. What followed stays: element-wise nodes and QuantizeLinear become the
-product's epilogue. QLinearConv, QGemm and DynamicQuantizeMatMul are written in the same terms.
+DequantizeLinear in front of MatMul, Gemm, Conv or ConvTranspose is taken out: the product is formed of the 8-bit integers
+(MatMulInteger, ConvInteger) and its exact sums are scaled once. What followed stays: element-wise nodes and QuantizeLinear
+become the product's epilogue. QLinearConv, QGemm and DynamicQuantizeMatMul are written in the same terms.
 
 How far results move from the definition in float32: sums are exact here, and a QuantizeLinear inside the model multiplies by
 the reciprocal of its scale; so a number that lies between two steps by less than float32's rounding may fall to the other
@@ -112,8 +112,8 @@ class _Rewrite:
             return None
         if node.op_type in _MOVES:
             return self._move
-        rules = {"MatMul": self._matmul, "Gemm": self._gemm, "Conv": self._conv, "ConvTranspose": self._conv_transpose}
-        return rules.get(node.op_type)
+        pairs = {"MatMul": self._matmul, "Gemm": self._gemm, "Conv": self._conv, "ConvTranspose": self._conv_transpose}
+        return pairs.get(node.op_type)
 
     # --- what is known of a graph's values ---
 
@@ -294,13 +294,15 @@ class _Rewrite:
         number = self._value_of(bias) if bias else np.zeros(1, np.float32)
         if zero is None or weights is None or number is None:
             return False
-        lifted = weights.astype(np.int16) - zero.astype(np.int16).reshape(1, -1, 1, 1)
-        if lifted.min(initial=0) < -128 or lifted.max(initial=0) > 127:
-            return False
-        parts = as_convolution(node, lifted.astype(np.int8), None)
-        filters, pixels = self._constant(w.source, parts.weights), strides[0] ** 2
-        total = self._append(node, "ConvInteger", 10, [x.source, filters, x.zero], attributes=parts.convolution)
-        each = np.broadcast_to((x.scale.reshape(()) * _scale(w)).reshape(-1), weights.shape[1])
+        count, pixels = weights.shape[1], strides[0] ** 2
+        parts = as_convolution(node, weights.astype(np.int16) - zero.astype(np.int16).reshape(1, -1, 1, 1), None)
+        zeros = np.tile(np.broadcast_to(zero.reshape(-1), count), pixels)
+        filters = (parts.weights + zeros.reshape(-1, 1, 1, 1)).astype(weights.dtype)
+        inputs = [x.source, self._constant(w.source, filters), x.zero]
+        if zeros.any():
+            inputs.append(self._constant(w.source, zeros))
+        total = self._append(node, "ConvInteger", 10, inputs, attributes=parts.convolution)
+        each = np.broadcast_to((x.scale.reshape(()) * _scale(w)).reshape(-1), count)
         shape = (1, -1, 1, 1)
         after = self._quantiser_behind(node)
         blocks, last = self._name(node.outputs[0]), node.outputs[0]
