@@ -95,20 +95,24 @@ def child(arguments: Sequence[str], environment: dict[str, str] | None = None) -
     return report
 
 
+def children(arguments: Sequence[str], options: argparse.Namespace, count: int) -> list[dict[str, float]]:
+    """What `count` processes report, one after the other; the first one's cache is empty, but for one that is given."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [child(arguments, {"INTARSIA_CACHE_DIR": options.cache or folder}) for _ in range(count)]
+
+
 def measure_create(models: Sequence[Path], runtimes: Sequence[str], options: argparse.Namespace) -> None:
     threads, times = str(options.threads), {}
     for model in models:
         row: dict[str, float] = {}
         for runtime in runtimes:
-            with tempfile.TemporaryDirectory() as folder:
-                call = ["create", runtime, str(model), threads]
-                samples = [child(call, {"INTARSIA_CACHE_DIR": folder})["seconds"] for _ in range(4)]
+            samples = [x["seconds"] for x in children(["create", runtime, str(model), threads], options, 4)]
             row[runtime] = statistics.median(samples[1:])
             if runtime == "intarsia":
                 row["cold"] = samples[0]
         times[model.stem] = row
     with_ratios("Session creation in a new process (Intarsia: kernels in the disk cache)", "s", times, runtimes)
-    if "intarsia" in runtimes:
+    if "intarsia" in runtimes and not options.cache:
         rows = [[name, f"{row['cold']:.2f}", f"{row['intarsia']:.3f}"] for name, row in times.items()]
         print_table("Intarsia's session creation", ["model", "cold cache s", "warm cache s"], rows)
 
@@ -120,14 +124,13 @@ def measure_first(models: Sequence[Path], runtimes: Sequence[str], options: argp
     for model in models:
         first[model.stem], start[model.stem] = {}, {}
         for runtime in runtimes:
-            with tempfile.TemporaryDirectory() as folder:
-                call = ["first", runtime, str(model), str(options.threads)]
-                samples = [child(call, {"INTARSIA_CACHE_DIR": folder}) for _ in range(4)]
+            samples = children(["first", runtime, str(model), str(options.threads)], options, 4)
             whole = [sample["seconds"] + sample["first"] for sample in samples]
             first[model.stem][runtime] = 1e3 * statistics.median(sample["first"] for sample in samples[1:])
             start[model.stem][runtime] = whole[0] if runtime == "intarsia" else statistics.median(whole[1:])
     with_ratios("First run of a session in a new process (Intarsia: a warm start)", "ms", first, runtimes)
-    with_ratios("Session creation and first run (Intarsia: with an empty cache)", "s", start, runtimes)
+    if not options.cache:
+        with_ratios("Session creation and first run (Intarsia: with an empty cache)", "s", start, runtimes)
 
 
 def measure_import(_: Sequence[Path], runtimes: Sequence[str], __: argparse.Namespace) -> None:
@@ -147,9 +150,7 @@ def measure_memory(models: Sequence[Path], runtimes: Sequence[str], options: arg
     for model in models:
         row: dict[str, float] = {}
         for runtime in runtimes:
-            with tempfile.TemporaryDirectory() as folder:
-                call = ["memory", runtime, str(model), str(options.threads)]
-                samples = [child(call, {"INTARSIA_CACHE_DIR": folder})["peak_mb"] for _ in range(2)]
+            samples = [x["peak_mb"] for x in children(["memory", runtime, str(model), str(options.threads)], options, 2)]
             row[runtime] = samples[1]
             if runtime == "intarsia":
                 cold[model.stem] = samples[0]
@@ -157,7 +158,7 @@ def measure_memory(models: Sequence[Path], runtimes: Sequence[str], options: arg
     with_ratios(
         "Peak memory of a process that loads the model and runs it three times (Intarsia: a warm start)", "MB", peaks, runtimes
     )
-    if cold:
+    if cold and not options.cache:
         print_table("Intarsia's first start", ["model", "empty cache MB"], [[name, f"{mb:.0f}"] for name, mb in cold.items()])
 
 
@@ -206,6 +207,7 @@ def main() -> None:
     peers = ", ".join(name for name in ENTRANCE if name != "intarsia")
     parser.add_argument("--compare", default="onnxruntime,openvino", help=f"separated by commas: {peers}; '' for none")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cache", default="", help="a cache that was filled before; nothing is measured with an empty one")
     parser.add_argument("--runs", type=int, default=100, help="timed runs of each")
     parser.add_argument("--seconds", type=float, default=30.0, help="per model, about")
     parser.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import marshal
 import os
 import sys
 
@@ -41,7 +42,7 @@ def sources() -> str:
     def read() -> bytes:
         root = os.path.dirname(os.path.dirname(__file__))
         parts: list[str | bytes] = []
-        for path in sorted(_files(root)):
+        for path, _, _ in sorted(_states(root)):
             with open(path, "rb") as file:
                 parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
         return content_key(*parts).encode()
@@ -56,29 +57,54 @@ def _fingerprint(features: str) -> str:
 
 @functools.cache
 def _surroundings(features: str) -> dict[str, str]:
-    parts = {
+    parts: dict[str, str | bytes] = {
         "Python": sys.version, "NumPy": np.__version__, "Intarsia's files": _package(), "llvmlite": _compiler(),
         "the CPU": _cpu(), "INTARSIA_CPU_FEATURES": features,
     }  # fmt: skip
     return {name: content_key(part) for name, part in parts.items()}
 
 
-def _package() -> str:
-    found = _files(os.path.dirname(os.path.dirname(__file__)))
-    return "\n".join(sorted(f"{path} {status.st_size} {status.st_mtime_ns}" for path, status in found.items()))
+def _package() -> bytes:
+    """What changes with any file of this package: of one that was installed, the list of its files that the installer wrote."""
+    root = os.path.dirname(os.path.dirname(__file__))
+    return _installed(root) or marshal.dumps(sorted(_states(root)))
 
 
-def _files(folder: str) -> dict[str, os.stat_result]:
-    """The sources below a folder."""
-    found: dict[str, os.stat_result] = {}
+def _installed(root: str) -> bytes:
+    """What changes when a package in a folder of installed ones is installed again; b"" where it lies elsewhere."""
+    folder, name = os.path.split(root)
+    if os.path.basename(folder) not in ("site-packages", "dist-packages"):
+        return b""
+    with os.scandir(folder) as entries:
+        found = [e.path for e in entries if e.name.startswith(f"{name}-") and e.name.endswith(".dist-info")]
+    try:
+        status = [os.stat(os.path.join(path, "RECORD")) for path in sorted(found)]
+    except OSError:
+        return b""
+    return marshal.dumps([(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in status]) if status else b""
+
+
+def _states(folder: str) -> list[tuple[str, int, int]]:
+    """Path, size and time of change of the sources below a folder. Each start asks for them: by the folder's descriptor that
+    takes less time than by paths."""
+    found: list[tuple[str, int, int]] = []
+    by_folder = os.stat in os.supports_dir_fd
     folders = [folder]
     while folders:
-        with os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                if entry.name.endswith(".py"):
-                    found[entry.path] = entry.stat()
-                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
-                    folders.append(entry.path)
+        path = folders.pop()
+        descriptor = os.open(path, os.O_RDONLY) if by_folder else None
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if name.endswith(".py"):
+                        s = os.stat(name, dir_fd=descriptor) if by_folder else entry.stat()
+                        found.append((f"{path}/{name}", s.st_size, s.st_mtime_ns))
+                    elif "." not in name and name != "__pycache__" and entry.is_dir():
+                        folders.append(entry.path)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
     return found
 
 
