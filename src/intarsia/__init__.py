@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from intarsia.enums import ExecutionMode as ExecutionMode
     from intarsia.enums import ExecutionOrder as ExecutionOrder
     from intarsia.enums import GraphOptimizationLevel as GraphOptimizationLevel
+    from intarsia.enums import ModelPackageWriteMode as ModelPackageWriteMode
     from intarsia.enums import OrtAllocatorType as OrtAllocatorType
     from intarsia.enums import OrtCompileApiFlags as OrtCompileApiFlags
     from intarsia.enums import OrtCompiledModelCompatibility as OrtCompiledModelCompatibility
@@ -80,6 +81,10 @@ if TYPE_CHECKING:
     from intarsia.lora import LoraAdapter as LoraAdapter
     from intarsia.model_compiler import ModelCompiler as ModelCompiler
     from intarsia.model_compiler import OrtExternalInitializerInfo as OrtExternalInitializerInfo
+    from intarsia.model_package.authoring import ModelPackage as ModelPackage
+    from intarsia.model_package.selection import ModelPackageComponentContext as ModelPackageComponentContext
+    from intarsia.model_package.selection import ModelPackageContext as ModelPackageContext
+    from intarsia.model_package.selection import ModelPackageOptions as ModelPackageOptions
     from intarsia.operators.library import OperatorLibrary as OperatorLibrary
     from intarsia.operators.library import host_op as host_op
     from intarsia.operators.library import op as op
@@ -141,7 +146,7 @@ _NAMES: dict[str, str] = {
     "device_info": "get_device",
     "diagnosis": "Diagnosis doctor",
     "enums": (
-        "ArenaExtendStrategy ExecutionMode ExecutionOrder GraphOptimizationLevel OrtAllocatorType "
+        "ArenaExtendStrategy ExecutionMode ExecutionOrder GraphOptimizationLevel ModelPackageWriteMode OrtAllocatorType "
         "OrtCompileApiFlags OrtCompiledModelCompatibility OrtDeviceEpIncompatibilityReason "
         "OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType "
         "OrtMemType OrtMemoryInfoDeviceType OrtSparseFormat"
@@ -162,6 +167,8 @@ _NAMES: dict[str, str] = {
     "lora": "AdapterFormat LoraAdapter",
     "context_data": "OrtEpContextData OrtEpContextDataBuffer",
     "model_compiler": "ModelCompiler OrtExternalInitializerInfo",
+    "model_package.authoring": "ModelPackage",
+    "model_package.selection": "ModelPackageComponentContext ModelPackageContext ModelPackageOptions",
     "operators.library": "OperatorLibrary host_op op unregister_operator",
     "options": "RunOptions SessionOptions",
     "ort_device": (

@@ -1,7 +1,7 @@
 """How far Intarsia's API is onnxruntime's: every public name of its Python package, and what becomes of it here.
 
 `report()` is `docs/compatibility.md`: `python -m intarsia.compatibility > docs/compatibility.md`. The names are those of
-onnxruntime 1.31; whether one works is found by looking for it here, how it differs is said in `DIFFERS`.
+onnxruntime 1.32; whether one works is found by looking for it here, how it differs is said in `DIFFERS`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MODULE = """
 __version__ copy_tensors create_and_register_allocator create_and_register_allocator_v2 cuda_version disable_telemetry_events
 enable_telemetry_events get_all_providers get_available_providers get_build_info get_device get_ep_devices get_version_string
 has_collective_ops package_name preload_dlls print_debug_info register_execution_provider_library
-set_default_logger_severity set_default_logger_verbosity set_global_thread_pool_sizes set_seed
+set_default_logger_callback set_default_logger_severity set_default_logger_verbosity set_global_thread_pool_sizes set_seed
 unregister_execution_provider_library version
 """.split()
 
@@ -74,11 +74,24 @@ CLASSES: dict[str, str] = {
     "OrtEpAssignedNode": "domain name op_type",
     "OrtEpAssignedSubgraph": "ep_name get_nodes",
     "ModelCompiler": (
-        "clear_ep_context_data_write_func compile_to_bytes compile_to_file compile_to_stream set_ep_context_data_write_func"
+        "clear_ep_context_data_write_func compile_to_bytes compile_to_file compile_to_stream "
+        "set_ep_context_binary_information set_ep_context_data_write_func"
     ),
     "OrtExternalInitializerInfo": "byte_size file_offset filepath",
     "OrtEpContextData": "read size",
     "OrtEpContextDataBuffer": "allocate is_allocated max_size size write",
+    "ModelPackage": (
+        "add_shared_asset close commit compute_directory_hash get_component_json get_info get_variant_json open prune "
+        "remove_component remove_shared_asset remove_variant remove_variant_executor_info resolve_asset_uri "
+        "resolve_string_ref set_additional_metadata_json set_component_external set_component_inline set_layout set_metadata "
+        "set_variant set_variant_executor_info_external set_variant_executor_info_inline"
+    ),
+    "ModelPackageContext": (
+        "get_component_count get_component_names get_schema_version get_variant_count get_variant_ep_name get_variant_names "
+        "resolve_string_ref select_component"
+    ),
+    "ModelPackageComponentContext": "create_session get_selected_variant_folder_path get_selected_variant_name",
+    "ModelPackageOptions": "",
     "AdapterFormat": (
         "export_adapter get_adapter_version get_format_version get_model_version get_parameters read_adapter "
         "set_adapter_version set_model_version set_parameters"
@@ -87,6 +100,7 @@ CLASSES: dict[str, str] = {
     "ExecutionMode": "ORT_PARALLEL ORT_SEQUENTIAL",
     "ExecutionOrder": "DEFAULT MEMORY_EFFICIENT PRIORITY_BASED",
     "GraphOptimizationLevel": "ORT_DISABLE_ALL ORT_ENABLE_ALL ORT_ENABLE_BASIC ORT_ENABLE_EXTENDED ORT_ENABLE_LAYOUT",
+    "ModelPackageWriteMode": "DENSE PRESERVE",
     "OrtAllocatorType": "INVALID ORT_ARENA_ALLOCATOR ORT_DEVICE_ALLOCATOR",
     "OrtCompileApiFlags": "ERROR_IF_NO_NODES_COMPILED ERROR_IF_OUTPUT_FILE_EXISTS NONE",
     "OrtDeviceMemoryType": "DEFAULT HOST_ACCESSIBLE",
@@ -154,6 +168,20 @@ DIFFERS: dict[str, str] = {
     "ModelCompiler.compile_to_file": "the CPU provider compiles too: EPContext nodes, for CPUs with this one's features",
     "ModelCompiler.compile_to_bytes": "as `compile_to_file`",
     "ModelCompiler.compile_to_stream": "as `compile_to_file`",
+    "ModelCompiler.set_ep_context_binary_information": "where `compile_to_bytes` and `compile_to_stream` put compiled parts",
+    "ModelPackage": "also takes `os.PathLike`; a new package may name folders that `commit` then makes",
+    "ModelPackage.commit": (
+        "a new place appears whole, with the variants' folders; DENSE writes them as seen from the root; what could not be "
+        "opened again is refused before anything is written"
+    ),
+    "ModelPackage.open": "`follow_symlinks=False` refuses links",
+    "ModelPackage.prune": "what the manifest on the disk still names goes with the next `commit`",
+    "ModelPackage.set_component_external": "a path that does not exist and does not end in `.json` becomes a folder",
+    "ModelPackageContext.select_component": "the first provider that a variant fits, not only the first of all",
+    "ModelPackageComponentContext.create_session": (
+        "the session may take other providers; packages cannot set options that write files or trust machine code, nor paths, "
+        "allocators and streams of providers"
+    ),
     "OrtExecutionProviderDevicePolicy.DEFAULT": "the CPU provider, also where another provider uses the CPU",
     "OrtExecutionProviderDevicePolicy.PREFER_CPU": "the CPU provider, also where another provider uses the CPU",
     "RuntimeException": "the base of all errors, which is a RuntimeError; each error is also the Python error it is like",

@@ -12,6 +12,7 @@ __all__ = [
     "ExecutionMode",
     "ExecutionOrder",
     "GraphOptimizationLevel",
+    "ModelPackageWriteMode",
     "NumberedEnum",
     "OrtAllocatorType",
     "OrtCompileApiFlags",
@@ -134,6 +135,13 @@ class OrtCompileApiFlags(enum.IntFlag):
     NONE = 0
     ERROR_IF_NO_NODES_COMPILED = 1
     ERROR_IF_OUTPUT_FILE_EXISTS = 2
+
+
+class ModelPackageWriteMode(NumberedEnum):
+    """How `ModelPackage.commit` writes components that have files of their own: there, or into the manifest."""
+
+    PRESERVE = 0
+    DENSE = 1
 
 
 class OrtCompiledModelCompatibility(NumberedEnum):

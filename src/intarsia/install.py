@@ -17,7 +17,7 @@ from intarsia.errors import Fail, InvalidArgument
 from intarsia.left_out import MODULES_LEFT_OUT, ModuleLeftOut, module_message
 from intarsia.providers.fallback import set_provider_fallback
 
-API_VERSION = "1.31.1"
+API_VERSION = "1.32.0"
 """The version of onnxruntime whose Python API Intarsia follows: what packages see that ask for the alias's version."""
 
 

@@ -6,6 +6,8 @@ A program that has configured logging gets Intarsia's records where it sends its
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable
 
 from intarsia.errors import InvalidArgument, WrongType
@@ -23,25 +25,52 @@ _SESSION = "intarsia.session"
 
 
 class _Callback(logging.Handler):
-    """Gives records to a program's function; what that raises is reported as logging reports its own errors."""
+    """Gives records to a program's function. What that raises goes to `sys.unraisablehook`, and the record, as one that the
+    function itself causes, to stderr."""
 
     def __init__(self, function: LogCallback) -> None:
         super().__init__()
         self.function = function
+        self.busy = threading.local()
+
+    def createLock(self) -> None:  # noqa: N802 # logging's name
+        """None: a function that waits for another thread's record must not wait for ever."""
+        self.lock = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        if getattr(self.busy, "now", False):
+            _handler.handle(record)
+            return
         severity = max((s for s, level in LEVELS.items() if level <= record.levelno), default=0)
         logid = record.name.removeprefix(f"{_SESSION}.") if record.name.startswith(f"{_SESSION}.") else ""
         place = f"{record.filename}:{record.lineno} {record.funcName}"
+        self.busy.now = True
         try:
             self.function(severity, record.name, logid, place, record.getMessage())
-        except Exception:  # noqa: BLE001 # logging must not stop what is logged
-            self.handleError(record)
+        except Exception as error:  # noqa: BLE001 # logging must not stop what is logged
+            _handler.handle(record)
+            _Unraisable(self.function, error)
+        finally:
+            self.busy.now = False
+
+
+class _Unraisable:
+    """An exception that nobody can catch: Python gives it to `sys.unraisablehook` when this is dropped."""
+
+    def __init__(self, function: LogCallback, error: Exception) -> None:
+        self.function, self.error = function, error
+
+    def __repr__(self) -> str:
+        return f"the function of set_default_logger_callback, {self.function!r}"
+
+    def __del__(self) -> None:
+        raise self.error
 
 
 class _StderrUnlessConfigured(logging.StreamHandler):
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers:
+            self.stream = sys.stderr  # a program may have put another in its place
             super().emit(record)
 
 
@@ -66,7 +95,10 @@ def set_default_logger_severity(severity: int) -> None:
 def set_default_logger_callback(callback: LogCallback | None, severity: int = 2) -> None:
     """Give log records to `callback(severity, category, logid, code_location, message)` and do not write them; None: no more.
 
-    Records that a program's own logging configuration takes go there too. What the callback raises stops nothing.
+    It is called on the thread that logs, also for sessions that exist already, which keep their own severity. Records that a
+    program's own logging configuration takes go there too. What the callback raises stops nothing: it is reported to
+    `sys.unraisablehook`, and that record, like those that the callback itself causes, is written to stderr. None leaves the
+    severity as it is.
 
     Args:
         severity: records of this severity and above, as in `set_default_logger_severity`.

@@ -100,6 +100,7 @@ class ModelCompiler:
         self._external = Path(external_initializers_file_path) if external_initializers_file_path else None
         self._threshold, self._locate = threshold, get_initializer_location_func
         self._write: WriteFunction | None = None
+        self._place_of_files: tuple[Path, str] | None = None
 
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
         """Write the compiled model; by default beside the input as `<name>_ctx.onnx`.
@@ -121,12 +122,18 @@ class ModelCompiler:
         replace_file(path, lambda file: file.write(data))
 
     def compile_to_bytes(self) -> bytes:
-        """The compiled model, with its compiled parts inside, or given to the function of `set_ep_context_data_write_func`.
+        """The compiled model, with its compiled parts inside, given to the function of `set_ep_context_data_write_func`, or
+        where `set_ep_context_binary_information` says.
 
         Raises:
             InvalidArgument: it would be over protobuf's limit of 2 GB.
             Fail: that function raised.
         """
+        if self._place_of_files is not None and not self._embed:
+            folder, name = self._place_of_files
+            if self._write is None:
+                folder.mkdir(parents=True, exist_ok=True)
+            return self._compiled(folder, name)
         outside = self._write is not None and not self._embed
         stem = Path(os.fspath(self._source)).stem if not isinstance(self._source, bytes) else "model"
         return self._compiled(Path(), f"{stem}_ctx" if outside else None)
@@ -162,6 +169,31 @@ class ModelCompiler:
     def clear_ep_context_data_write_func(self) -> None:
         """Write files again."""
         self._write = None
+
+    def set_ep_context_binary_information(self, output_directory: str | os.PathLike[str], model_name: str) -> None:
+        """Let `compile_to_bytes` and `compile_to_stream` put compiled parts that are not inside the model into files
+        `<model_name>_part<k>.bin` in this folder. A session on the bytes finds them by the entry "ep.context_file_path", set to
+        a path in the folder.
+
+        Raises:
+            WrongType: not a path and a text.
+            InvalidArgument: one is empty, the folder is a file, or the name is a path.
+        """
+        if not isinstance(output_directory, (str, os.PathLike)) or not isinstance(model_name, str):
+            raise WrongType(
+                "set_ep_context_binary_information: expected a path and the name of a model, "
+                f"got {output_directory!r} and {model_name!r}"
+            )
+        if not os.fspath(output_directory) or not model_name:
+            raise InvalidArgument("set_ep_context_binary_information: output_directory or model_name is empty.")
+        folder = Path(output_directory)
+        if folder.is_file():
+            raise InvalidArgument(
+                f"set_ep_context_binary_information: output_directory '{folder}' is a file, expected a folder"
+            )
+        if Path(model_name).name != model_name:
+            raise InvalidArgument(f"set_ep_context_binary_information: model_name: expected a name, got {model_name!r}")
+        self._place_of_files = (folder, model_name)
 
     def _compiled(self, folder: Path, stem: str | None) -> bytes:
         """The compiled model's bytes; parts outside it become files in `folder` that `stem` begins (None: all inside)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -318,13 +319,51 @@ class TestLogCallback:
         ort.InferenceSession(chain().SerializeToString(), options, providers=[CPU])
         assert len(records) == seen
 
-    def test_what_it_raises_stops_nothing(self, monkeypatch) -> None:
+    def test_what_it_raises_stops_nothing(self, monkeypatch, capsys) -> None:
         def fails(*_: object) -> None:
             raise ValueError("on purpose")
 
-        monkeypatch.setattr("logging.raiseExceptions", False)
+        hooked: list[BaseException] = []
+        monkeypatch.setattr("sys.unraisablehook", lambda told: hooked.append(told.exc_value))
+        monkeypatch.setattr("logging.root.handlers", [])  # pytest's own
         ort.set_default_logger_callback(fails, severity=0)
         ort.InferenceSession(chain().SerializeToString(), providers=[CPU])
+        assert hooked
+        assert {str(error) for error in hooked} == {"on purpose"}
+        assert "placement of the model" in capsys.readouterr().err
+
+    def test_records_that_it_causes_do_not_come_back_to_it(self, monkeypatch, capsys) -> None:
+        from intarsia.log import logger
+
+        records: list[str] = []
+
+        def logs(severity: int, category: str, logid: str, place: str, message: str) -> None:
+            records.append(message)
+            logger.error("about %s", message)
+
+        monkeypatch.setattr("logging.root.handlers", [])
+        ort.set_default_logger_callback(logs)
+        logger.warning("one")
+        logger.info("below the severity")
+        assert records == ["one"]
+        assert "about one" in capsys.readouterr().err
+
+    def test_none_keeps_the_severity(self) -> None:
+        from intarsia.log import logger
+
+        ort.set_default_logger_callback(print, severity=4)
+        ort.set_default_logger_callback(None)
+        assert logger.level == logging.CRITICAL
+
+    def test_sessions_that_exist_keep_their_severity(self) -> None:
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        session = ort.InferenceSession(chain().SerializeToString(), options, providers=[CPU])
+        records: list[str] = []
+        ort.set_default_logger_callback(lambda *record: records.append(record[-1]), severity=0)
+        session._log.info("not this")
+        session._log.error("this")
+        assert records == ["this"]
 
     def test_errors(self) -> None:
         for severity in (-1, 5):
