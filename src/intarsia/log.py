@@ -33,9 +33,12 @@ class _Callback(logging.Handler):
         self.function = function
         self.busy = threading.local()
 
-    def createLock(self) -> None:  # noqa: N802 # logging's name
-        """None: a function that waits for another thread's record must not wait for ever."""
-        self.lock = None
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without logging's lock: a function that waits for another thread's record must not wait for ever."""
+        passed = bool(self.filter(record))
+        if passed:
+            self.emit(record)
+        return passed
 
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(self.busy, "now", False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -347,6 +348,22 @@ class TestLogCallback:
         logger.info("below the severity")
         assert records == ["one"]
         assert "about one" in capsys.readouterr().err
+
+    def test_it_may_wait_for_another_threads_record(self) -> None:
+        from intarsia.log import logger
+
+        records: list[str] = []
+
+        def waits(severity: int, category: str, logid: str, place: str, message: str) -> None:
+            records.append(message)
+            if message == "first":
+                other = threading.Thread(target=logger.error, args=("second",))
+                other.start()
+                other.join()
+
+        ort.set_default_logger_callback(waits)
+        logger.error("first")
+        assert records == ["first", "second"]
 
     def test_none_keeps_the_severity(self) -> None:
         from intarsia.log import logger

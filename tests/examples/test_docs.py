@@ -55,6 +55,7 @@ LISTINGS = {
     "io-binding.md": 2,
     "threads.md": 3,
     "migration.md": 3,
+    "model-packages.md": 2,
     "values.md": 3,
 }
 

@@ -89,7 +89,9 @@ def map_file(path: str) -> Buffer:
         raise NoSuchFile(f"model file {path!r} does not exist: a part of its path is a file, not a folder") from None
     except OSError as error:
         if Path(path).is_dir():  # Windows refuses to open a folder with PermissionError
-            raise NoSuchFile(f"model file {path!r} is a folder: give the path of the .onnx file in it") from None
+            package = (Path(path) / "manifest.json").is_file()
+            hint = "open a model package by ModelPackageContext" if package else "give the path of the .onnx file in it"
+            raise NoSuchFile(f"model file {path!r} is a folder: {hint}") from None
         raise InvalidArgument(f"model file {path!r} cannot be read: {error.strerror or error}") from error
     except ValueError:  # embedded null character
         raise NoSuchFile(f"model file {path!r} does not exist: the name is not valid") from None
