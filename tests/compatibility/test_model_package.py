@@ -876,6 +876,15 @@ class TestHostile:
             with pytest.raises(InvalidArgument, match=r"Failed to resolve ORT variant .*for variant 'v' in component 'c'"):
                 intarsia.ModelPackageContext(root)
 
+    def test_a_name_that_no_file_can_have(self, tmp_path: Path) -> None:
+        long = "x" * 5000
+        for k, component in enumerate(
+            [long, {"variants": {long: {}}}, {"variants": {"v": {"variant_directory": f"v/{long}"}}}]
+        ):
+            root = package(tmp_path / str(k), {}, {"v/x": b""}, components={"c": component})
+            with pytest.raises(InvalidArgument, match="cannot be looked at: File name too long"):
+                intarsia.ModelPackage.open(root)
+
     def test_links(self, tmp_path: Path) -> None:
         (tmp_path / "out").mkdir()
         (tmp_path / "out" / "model.onnx").write_bytes(model())

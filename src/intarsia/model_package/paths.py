@@ -65,9 +65,19 @@ class Rules:
             raise InvalidArgument(f"ResolvePath: '{real}' escapes package_root '{folder}'.")
         if not self.follow_symlinks and self.root is not None and is_below(path, self.root) and real != path:
             raise InvalidArgument(f"ResolvePath: '{path}' contains a link, and follow_symlinks is False.")
-        if must_exist and not real.exists():
+        if _is_missing(real) and must_exist:
             raise NoSuchFile(f"ResolvePath: '{path}' does not exist.")
         return real
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise InvalidArgument(f"ResolvePath: '{str(path)[:200]}' cannot be looked at: {error.strerror}") from None
+    return False
 
 
 def _check_portable(text: str) -> None:
