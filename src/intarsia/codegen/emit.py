@@ -163,7 +163,11 @@ class Emitter:
             return value(t.args[0])
         parts = quantized(t)
         if parts is not None:
-            return self.quantize(value(parts.x), value(parts.add.args[1]) if parts.add else None, parts.low, parts.high)
+            zero = value(parts.add.args[1]) if parts.add else None
+            if parts.x.prim == "mul":
+                x, y = (value(a) for a in parts.x.args)
+                return self.quantize_product(x, y, zero, parts.low, parts.high)
+            return self.quantize(value(parts.x), zero, parts.low, parts.high)
         steps = rounded_steps(t)
         if steps is not None:
             zero = value(steps.add.args[1]) if steps.add else None
@@ -178,9 +182,17 @@ class Emitter:
 
         x is limited first, then rounded by adding 1.5 * 2^23.
         """
+        return self._byte(self.builder.fadd(self._limited(x, zero, low, high), self.constant(_ROUNDING, F32)), zero)
+
+    def quantize_product(self, x: ir.Value, y: ir.Value, zero: ir.Value | None, low: float, high: float) -> ir.Value:
+        """`quantize` of x * y, which is rounded once only, by the addition of 1.5 * 2^23, and then limited."""
+        rounded = self.intrinsic("fmuladd", [x, y, self.constant(_ROUNDING, F32)])
+        return self._byte(self._limited(rounded, zero, low + _ROUNDING, high + _ROUNDING), zero)
+
+    def _byte(self, rounded: ir.Value, zero: ir.Value | None) -> ir.Value:
+        """A whole number more than 1.5 * 2^23, less that and plus `zero`, as 8 bits."""
         b = self.builder
-        x = self._limited(x, zero, low, high)
-        bits = b.bitcast(b.fadd(x, self.constant(_ROUNDING, F32)), self.shaped(I32))
+        bits = b.bitcast(rounded, self.shaped(I32))
         if zero is not None:
             bits = b.add(bits, b.fptosi(zero, self.shaped(I32)))
         return b.trunc(bits, self.shaped(I8))
