@@ -277,3 +277,22 @@ def test_transposed_convolution(case: tuple, signed: bool, behind: str) -> None:
     assert np.abs(actual - expected).max() <= step * 1.001
     assert np.mean(np.abs(actual - expected) > step / 2) < 0.05
     assert any("ConvInteger" in k for k in kernels)
+
+
+@pytest.mark.parametrize("factor", [3e-6, 0.5, 1e12, 1e35])
+@pytest.mark.parametrize("y_type", [np.uint8, np.int8])
+def test_products_of_any_size_are_limited(factor: float, y_type: type) -> None:
+    """Sums times a scale that takes them far beyond a byte, and beyond float32; rounded half to even."""
+    rng, info = np.random.default_rng(8), np.iinfo(y_type)
+    w = rng.integers(-127, 128, (20, 7, 1, 1)).astype(np.int8)
+    constants = {
+        "xs": np.float32(1), "xz": np.uint8(7), "w": w, "ws": np.float32(factor), "wz": np.int8(0),
+        "ys": np.float32(1), "yz": y_type(3),
+    }  # fmt: skip
+    node = helper.make_node("QLinearConv", ["x", *constants], ["y"])
+    model = product_model(node, {"x": (np.uint8, ["N", 7, 6, 8])}, constants, y_type)
+    x = rng.integers(0, 256, (2, 7, 6, 8)).astype(np.uint8)
+    sums = np.einsum("nchw,mc->nmhw", x.astype(np.int64) - 7, w[..., 0, 0].astype(np.int64))
+    expected = np.clip(np.round(sums * np.float64(np.float32(factor))) + 3, info.min, info.max)
+    actual, _ = run(model, x)
+    np.testing.assert_array_equal(actual, expected)
