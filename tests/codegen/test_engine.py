@@ -24,7 +24,7 @@ from intarsia.codegen.engine import (
     kernel_text,
     symbols_of,
 )
-from intarsia.codegen.target import Target
+from intarsia.codegen.target import L2_NBYTES, Target, second_level_nbytes
 from intarsia.errors import EPFail, InvalidArgument
 
 # args: x, y, count; y[i] = x[i] * FACTOR + 1 for this thread's share
@@ -288,6 +288,18 @@ def test_cpu_features_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTARSIA_CPU_FEATURES", "avx2,fma")
     with pytest.raises(InvalidArgument, match=r"holds 'fma'; expected '\+feature'"):
         Target.host()
+
+
+def test_second_level_cache(tmp_path: Path) -> None:
+    """As Linux describes caches; another machine's is not known."""
+    assert second_level_nbytes(tmp_path) == L2_NBYTES == Target.create("x86_64-unknown-linux-gnu").l2_nbytes
+    for index, (level, kind, size) in enumerate([("1", "Data", "32K"), ("2", "Instruction", "64K"), ("2", "Unified", "1024K")]):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size)):
+            (folder / name).write_text(f"{text}\n")
+    assert second_level_nbytes(tmp_path) == 1 << 20
+    assert Target.host().l2_nbytes == second_level_nbytes()
 
 
 def test_unknown_triple() -> None:

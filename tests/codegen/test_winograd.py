@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from intarsia.codegen.blocked import row_taps
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
+from intarsia.codegen.target import Target
 from intarsia.codegen.winograd import WinogradSpec
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang
@@ -41,16 +44,18 @@ SHAPES = [
 
 
 def convolve(
-    s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WinogradSpec, nthreads: int, planned: int, **more: object
-) -> np.ndarray:
+    s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WinogradSpec, nthreads: int, planned: int,
+    target: Target | None = None, **more: object,
+) -> np.ndarray:  # fmt: skip
+    target = target or t.host()
     tile, taps = winograd.winograd_tile(spec, t.host()), row_taps(DType.FLOAT)
     micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), winograd.pack_weights(w, spec, tile)
-    scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, t.host(), s, planned) + 64,), np.uint8)
+    scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
     claims = np.zeros(1, np.int64)
     args = winograd.winograd_args(
-        spec, t.host(), s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
+        spec, target, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
         taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, claims=claims.ctypes.data, **more,
     )  # fmt: skip
     t.run(winograd.kernel_text(spec, t.host()), args, nthreads)
@@ -132,6 +137,33 @@ def test_where_it_applies() -> None:
 )  # fmt: skip
 def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int | None) -> None:
     assert winograd.prefers_winograd(square(1, size, size, channels, filters)) == outputs
+
+
+@pytest.mark.parametrize(
+    ("size", "channels", "filters", "outputs"),
+    [
+        (56, 64, 64, 4), (14, 256, 256, 2), (16, 256, 256, 4), (16, 512, 512, 4), (7, 512, 512, None),
+        (224, 3, 64, None), (112, 3, 64, None), (112, 32, 64, 4),
+    ],
+)  # fmt: skip
+def test_choice_with_a_small_second_level_cache(size: int, channels: int, filters: int, outputs: int | None) -> None:
+    assert winograd.prefers_winograd(square(1, size, size, channels, filters), 16, 1 << 20) == outputs
+
+
+def test_blocks_fit_a_small_second_level_cache() -> None:
+    """Weights of 2.25 MiB: few large blocks where they stream slowly, blocks of 1.5 MiB where the third level is near."""
+    host = t.host()
+    s, spec = square(1, 112, 112, 128, 128), WinogradSpec(4, tile=blocked_tile(128, None, DType.FLOAT, host))
+    large, small = (winograd.scratch_nbytes(spec, replace(host, l2_nbytes=n << 20), s, 1) for n in (2, 1))
+    assert small <= 2 << 20 < large
+
+
+@pytest.mark.parametrize("l2_nbytes", [1 << 14, 1 << 20, 2 << 20])
+def test_any_second_level_cache(l2_nbytes: int) -> None:
+    s, rng = square(1, 30, 41, 80, 96), np.random.default_rng(7)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
+    target = replace(t.host(), l2_nbytes=l2_nbytes)
+    np.testing.assert_allclose(convolve(s, x, w, WinogradSpec(4), 2, 2, target=target), reference(x, w, s), atol=1e-3)
 
 
 def test_no_choice_where_it_does_not_apply() -> None:

@@ -43,7 +43,7 @@ from intarsia.codegen.microkernel import PARAMETERS, Tile
 from intarsia.codegen.minimal_filtering import OUTPUTS, filter_matrix, of_input, of_sums
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import STEPS, blocked_tile
-from intarsia.codegen.target import Target
+from intarsia.codegen.target import L2_NBYTES, Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import walk
 from intarsia.records import dataclass
@@ -113,18 +113,50 @@ def _tile_count(shape: ConvShape, outputs: int) -> int:
     return shape.batch * math.prod(shape.dilations) * math.prod(_tiles(shape, outputs))
 
 
-# Measured on AVX-512 cores (3 GHz, 2 MiB of second-level cache); only the ratios decide.
-_FLOPS = 165e9  # of the micro-kernel
-_WEIGHT_BYTES_PER_SECOND = 11.5e9  # weights stream from the third-level cache or from memory
+@dataclass(frozen=True)
+class Rates:
+    """What a core does in how much time, of which only the ratios decide.
+
+    Attributes:
+        flops: of the micro-kernel, in a second.
+        weight_bytes: that stream in a second from the third-level cache or from memory.
+        transform_seconds: of one vector of channels of one tile, in or out, by the tile's outputs.
+        overlap: of the shorter of computing and streaming weights that the longer does not hide.
+        call_steps: what a call of the micro-kernel costs, in steps along k.
+        masked: how many times a vector's time one takes whose lanes are not all channels.
+        worth: the part of direct sums' time that is worth Winograd's larger weights.
+    """
+
+    flops: float
+    weight_bytes: float
+    transform_seconds: tuple[tuple[int, float], ...]
+    overlap: float
+    call_steps: int
+    masked: int = 1
+    worth: float = 1.0
+
+    def transform(self, outputs: int) -> float:
+        return dict(self.transform_seconds)[outputs]
+
+    def vectors(self, channels: int, lanes: int) -> int:
+        """Vectors of a pixel, in the time of whole ones."""
+        return channels // lanes + (self.masked if channels % lanes else 0)
+
+
+# Measured on Intel's Sapphire Rapids (3 GHz, 2 MiB of second-level cache for a core), and on AMD's Zen 4 (1 MiB).
+_LARGE_L2 = Rates(165e9, 11.5e9, ((2, 25e-9), (4, 100e-9)), 0.35, 12)
+_SMALL_L2 = Rates(117e9, 11.5e9, ((2, 15e-9), (4, 40e-9)), 0.5, 6, 4, 0.9)
 _BORDER_BYTES_PER_SECOND = 20e9
-_TRANSFORM_SECONDS = {2: 25e-9, 4: 100e-9}  # of one vector of channels of one tile, in or out
-_OVERLAP = 0.35  # of the shorter of computing and streaming weights that the longer does not hide
-_CALL_STEPS = 12  # what a call of the micro-kernel costs, in steps along k
 
 
-def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) -> float:
+def rates(l2_nbytes: int) -> Rates:
+    """Those of the measured core whose second-level cache is the most like this."""
+    return _LARGE_L2 if l2_nbytes >= L2_NBYTES else _SMALL_L2
+
+
+def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16, l2_nbytes: int = L2_NBYTES) -> float:
     """Model of the time a 3 x 3 convolution takes on one core: Winograd with `outputs`, or direct (None)."""
-    share = multiplied_share(shape) if outputs is None else 1.0
+    share, rate = multiplied_share(shape) if outputs is None else 1.0, rates(l2_nbytes)
     shape = _planar(shape)
     height, width = shape.output
     channels, filters = shape.channels, shape.filters
@@ -135,18 +167,24 @@ def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16) ->
         tiles = _tile_count(shape, outputs)
         matrices = (outputs + 2) ** 2
         sums, depth, weights = matrices * tiles, channels, matrices * channels * filters
-        transform = tiles * (-(-channels // lanes) + -(-filters // lanes)) * _TRANSFORM_SECONDS[outputs]
-    compute = 2 * sums * (depth * share + _CALL_STEPS) * filters / _FLOPS
-    stream = 4 * weights / _WEIGHT_BYTES_PER_SECOND
-    return max(compute, stream) + _OVERLAP * min(compute, stream) + transform
+        transform = tiles * (rate.vectors(channels, lanes) + rate.vectors(filters, lanes)) * rate.transform(outputs)
+    compute = 2 * sums * (depth * share + rate.call_steps) * filters / rate.flops
+    stream = 4 * weights / rate.weight_bytes
+    return max(compute, stream) + rate.overlap * min(compute, stream) + transform
 
 
-def prefers_winograd(shape: ConvShape, lanes: int = 16) -> int | None:
-    """The outputs (4 or 2) of the Winograd variant that is estimated to be fastest, or None for direct convolution."""
+def prefers_winograd(shape: ConvShape, lanes: int = 16, l2_nbytes: int = L2_NBYTES) -> int | None:
+    """The outputs (4 or 2) of the Winograd variant that is estimated to be fastest, or None for direct convolution.
+
+    Args:
+        lanes: float32 numbers of a vector.
+        l2_nbytes: of a core's second-level cache.
+    """
     if not is_applicable(shape):
         return None
-    variants: tuple[int | None, ...] = (None, 2, 4)
-    return min(variants, key=lambda outputs: estimated_seconds(shape, outputs, lanes))
+    seconds = {outputs: estimated_seconds(shape, outputs, lanes, l2_nbytes) for outputs in (None, *OUTPUTS)}
+    seconds[None] *= rates(l2_nbytes).worth
+    return min(seconds, key=seconds.__getitem__)
 
 
 def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndarray:
@@ -173,8 +211,11 @@ class _Layout:
     nbytes: int
 
 
-_L2_NBYTES = 2 << 20
+_L2_NBYTES = L2_NBYTES
 _SCRATCH_NBYTES = 24 << 20
+# Measured on cores with 1 MiB of second-level cache, which read the third level at 95 GB/s; in second-level caches:
+_NEAR_WEIGHTS = 4  # weights up to so many are read from the third level for every block,
+_NEAR_SCRATCH = 1.5  # whose transforms and sums are so many
 
 
 @functools.lru_cache(maxsize=1024)
@@ -189,14 +230,19 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
     per_tile = matrices * (row + out_row)
     if weights_nbytes <= _L2_NBYTES // 2:
         # The weights stay in the second-level cache; a block's transforms should too.
-        most = max(tile.rows, (_L2_NBYTES - weights_nbytes) // 2 // per_tile)
+        most = (_L2_NBYTES - weights_nbytes) // 2 // per_tile
+    elif target.l2_nbytes < _L2_NBYTES and weights_nbytes <= _NEAR_WEIGHTS * target.l2_nbytes:
+        # The weights are in the third-level cache, which is fast enough to read them for every block.
+        most = int(_NEAR_SCRATCH * target.l2_nbytes) // per_tile
     else:
         # The weights are streamed once for every block: few, large blocks, but a matrix's rows stay in cache.
-        most = max(tile.rows, min(_L2_NBYTES // 4 // row, _SCRATCH_NBYTES // per_tile))
+        most = min(_L2_NBYTES // 4 // row, _SCRATCH_NBYTES // per_tile)
+    most = max(tile.rows, most)
     share = -(-tiles // nthreads)
     panels = -(-shape.filters // tile.width)
-    again = tiles * -(-shape.channels // tile.lanes) * _TRANSFORM_SECONDS[spec.outputs]  # if all threads transform the input
-    streams = weights_nbytes > _L2_NBYTES // 2 and _OVERLAP * weights_nbytes / _WEIGHT_BYTES_PER_SECOND > again
+    rate = rates(target.l2_nbytes)
+    again = tiles * -(-shape.channels // tile.lanes) * rate.transform(spec.outputs)  # if all threads transform the input
+    streams = weights_nbytes > _L2_NBYTES // 2 and rate.overlap * weights_nbytes / rate.weight_bytes > again
     if share < 2 * tile.rows or streams and (panels % nthreads == 0 or panels >= 4 * nthreads):
         share = tiles
     blocks = -(-tiles // max(1, min(most, share)))

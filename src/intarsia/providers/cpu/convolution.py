@@ -240,7 +240,7 @@ class Convolution(Windowed):
         shape = self.geometry((3, 3)).at(int)  # type: ignore[arg-type]
         if not winograd.is_applicable(shape):
             return None
-        default = winograd.prefers_winograd(shape, target.vector_bytes // 4)
+        default = winograd.prefers_winograd(shape, target.vector_bytes // 4, target.l2_nbytes)
         names = sorted(_WINOGRAD, key=lambda name: _WINOGRAD[name] != default)
         products = shape.batch * math.prod(shape.output) * shape.filters * shape.channels * 9
         return Schedules(f"conv {shape}", tuple(names), products)
@@ -268,7 +268,7 @@ class Convolution(Windowed):
             except (ValueError, ZeroDivisionError):  # these do not fit together
                 return _USUAL_PIXELS
 
-        return winograd.prefers_winograd(self.geometry(kernel).at(usual), target.vector_bytes // 4)
+        return winograd.prefers_winograd(self.geometry(kernel).at(usual), target.vector_bytes // 4, target.l2_nbytes)
 
     def _winograd(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
