@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 
 import numpy as np
 
-from intarsia.codegen import block_bytes
+from intarsia.codegen import block_bytes, block_tiles
+from intarsia.codegen import gemm_tiles as tiled
 from intarsia.codegen.block_kernel import BlockFormat, pack_blocks
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.gemm import GemmSpec
-from intarsia.codegen.microkernel import Tile
+from intarsia.codegen.gemm import ARGUMENTS, GemmSpec
+from intarsia.codegen.microkernel import Tile, product_tile, tile_of, tiled_micro_text
+from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
@@ -21,7 +23,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
 from intarsia.providers.cpu.contraction import MatMul
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
@@ -75,9 +77,56 @@ class BlockMatMul(MatMul):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         level = int(self.node.attributes.get("accuracy_level", 0))
-        if level != _BYTES_OF_A or not block_bytes.takes(self.form, target):
+        if level == _BYTES_OF_A and block_bytes.takes(self.form, target):
+            return self._by_bytes(target, workspace, epilogue, operands, out)
+        found, (depth, columns) = self.batches(), self._sizes
+        assert found is not None
+        # Where rows may be few or many, both kinds of steps read the same panels.
+        tile = product_tile(columns, DType.FLOAT, target) if isinstance(found.rows, int) else tile_of(DType.FLOAT, target)
+        tiles = block_tiles.fits(self.form, depth, tile) and tiled.tiles_pay(columns, depth, GemmSpec(), target)
+        if not tiles or isinstance(found.rows, int) and not tiled.packs(found.rows, tile):
             return super().steps(target, workspace, epilogue, operands, out)
-        return self._by_bytes(target, workspace, epilogue, operands, out)
+        many = self._by_tiles(target, workspace, epilogue, operands, out, tile)
+        if isinstance(found.rows, int):
+            return many
+        few = super().steps(target, workspace, epilogue, operands, out)
+        return [*(replace(step, arguments=_FewRows(step.arguments, found.rows, tile).given) for step in few), *many]
+
+    def _by_tiles(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        tile: Tile,
+    ) -> list[Step]:  # fmt: skip
+        """A packed by tiles, then a step for each part of K. Nothing where there are few rows."""
+        found, (k, n), source = self.batches(), self._sizes, self.reads[0]
+        assert found is not None
+        m, spec = found.rows, GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile)
+        right, *_ = self._right(workspace, True, tile, target)
+        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+        packed = workspace.temporary(f"{source}%tiles{tile.rows}", DType.FLOAT, (m, k))
+        parts, sums = tiled.parts(k, tile), ""
+        if len(parts) > 1:
+            sums = workspace.temporary(f"{out}%sums", DType.FLOAT, (tiled.partial_elements(m, n, tile),))
+        micro = tiled_micro_text(DType.FLOAT, target, tile)
+        made = _TiledBlocks(
+            spec, self.form, target, micro.symbol, source, packed, right, out, zero, sums, m, k, n, tuple(operands)
+        )
+        steps = [
+            Step(
+                pack_tiles_text(DType.FLOAT, tile, target), (source,), (packed,), made.packing, serial=Below(m, 4 * tile.rows),
+                label=f"pack {m}x{k}", shared=True,
+            )
+        ]  # fmt: skip
+        between = (sums,) if sums else ()
+        steps += [
+            Step(
+                block_tiles.block_tiled_text(spec, self.form, target),
+                (packed, right, zero, *(o.name for o in operands), *between), (out, *between), partial(made.arguments, part),
+                scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
+                serial=Below(m, 4 * tile.rows), calls=(micro,), work=partial(shares, m * n * part[1]), ahead=True,
+            )
+            for part in parts
+        ]  # fmt: skip
+        return steps
 
     def _by_bytes(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
@@ -148,6 +197,74 @@ class BlockMatMul(MatMul):
         if by_bytes:
             return block_bytes.pack_byte_blocks(words, factors, zeros, form, tile)
         return pack_blocks(words, factors, zeros, depth, form, tile)
+
+
+@dataclass(frozen=True)
+class _FewRows:
+    """The arguments of `MatMul`'s step where other steps do the work of many rows: it then has no tiles."""
+
+    arguments: Arguments
+    rows: Dim
+    tile: Tile
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        return (form_of(self.arguments), self.rows, self.tile)
+
+    def given(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        found = list(self.arguments(size, threads))
+        if tiled.packs(size(self.rows), self.tile):
+            found[ARGUMENTS["tiles"]] = 0
+        return found
+
+
+@dataclass(frozen=True)
+class _TiledBlocks:
+    """The arguments of the steps of one product of many rows, once its sizes are known."""
+
+    spec: GemmSpec
+    blocks: BlockFormat
+    target: Target
+    micro: str
+    source: str
+    packed: str
+    b: str
+    c: str
+    taps: str
+    partial: str
+    m: Dim
+    k: int
+    n: int
+    operands: tuple[FusedOperand, ...]
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        return (self.spec, self.blocks, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
+
+    def _rows(self, size: Sizes) -> int:
+        assert self.spec.tile is not None
+        m = size(self.m)
+        return m if tiled.packs(m, self.spec.tile) else 0
+
+    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        tile = self.spec.tile
+        assert tile is not None
+        return pack_tiles_args(Ref(self.source), 4 * self.k, Ref(self.packed), self._rows(size), self.k, tile)  # type: ignore[arg-type]
+
+    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
+        return block_tiles.block_tiled_args(
+            self.spec, self.blocks, self.target, micro=Code(self.micro), a=Ref(self.packed), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            m=self._rows(size), n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * block_tiles.scratch_nbytes(self.spec, self.target, self._rows(size), self.k)
 
 
 def _shares(products: Dim, size: Sizes) -> float:
