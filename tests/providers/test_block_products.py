@@ -20,6 +20,7 @@ SIZES = [
     (5, 96, 17, 32),
     (40, 65, 48, 64),
     (96, 512, 640, 32),
+    (70, 1500, 150, 16),
 ]
 
 
@@ -67,6 +68,33 @@ def test_matmul_n_bits(m: int, k: int, n: int, size: int, bits: int, zeros: str,
     assert "gemm" in made._model.programs[0].describe("plan")
     sizes = [c.nbytes for s in made._model.programs[0].executable.segments() for c in s.constants.values()]
     assert max(sizes) < 4 * n * k or n * k < 4000, "the weights are kept packed"
+
+
+@pytest.mark.parametrize("rows", ["M", 64])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("k", "n", "size"), [(1536, 200, 32), (200, 230, 128), (300, 200, 32)])
+def test_few_and_many_rows(k: int, n: int, size: int, bits: int, rows: str | int) -> None:
+    """One session: rows by numbers in registers, by panels, and packed rows by blocks of panels."""
+    rng = np.random.default_rng(k)
+    blocks = -(-k // size)
+    q = rng.integers(0, 1 << bits, (n, blocks * size))
+    scales = (rng.random((n, blocks)) * 0.1 + 0.01).astype(np.float32)
+    constants = {"b": packed_bytes(q, bits).reshape(n, blocks, -1), "s": scales}
+    node = helper.make_node("MatMulNBits", ["x", "b", "s"], ["p"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=size)
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node, helper.make_node("Relu", ["p"], ["y"])], "g", [helper.make_tensor_value_info("x", kind, [rows, k])],
+        [helper.make_tensor_value_info("y", kind, [rows, n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    spread = (q.reshape(n, blocks, size) - (1 << (bits - 1))) * scales.astype(np.float64)[..., None]
+    weights = spread.reshape(n, -1)[:, :k].T
+    made = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    for m in (3, 130, 31, 56, 1, 64) if rows == "M" else (64,):
+        x = rng.standard_normal((m, k)).astype(np.float32)
+        exact = np.maximum(x.astype(np.float64) @ weights, 0)
+        assert (np.abs(made.run(None, {"x": x})[0] - exact) <= np.abs(x) @ np.abs(weights) * 1e-6 + 1e-5).all()
 
 
 def rows_in_bytes(x: np.ndarray, size: int) -> np.ndarray:

@@ -91,9 +91,19 @@ class _Words:
 
     def number(self, word: Value, index: int) -> Value:
         b, bits = self.body.b, self.form.bits
+        if bits == 4 and self.lanes == 16:
+            return self._looked_up(word, index)
         left = 32 - bits * (index + 1)
         moved = b.shl(word, self._all(left)) if left else word
         return b.sitofp(b.ashr(moved, self._all(32 - bits)), self.body.vector_type(DType.FLOAT, self.lanes))
+
+    def _looked_up(self, word: Value, index: int) -> Value:
+        """VPERMPS takes an element by the lowest four bits of each lane: no sign to extend, nothing to convert."""
+        floats = self.body.vector_type(DType.FLOAT, self.lanes)
+        table = ir.Constant(floats, [float(q - 16 if q > 7 else q) for q in range(16)])
+        moved = self.body.b.lshr(word, self._all(4 * index)) if index else word
+        take = self.body.intrinsic("llvm.x86.avx512.permvar.sf.512", floats, [floats, self.kind])
+        return self.body.b.call(take, [table, moved])
 
     def _all(self, value: int) -> Value:
         return ir.Constant(self.kind, [value] * self.lanes)
@@ -137,21 +147,21 @@ class _Direct:
             for h in range(form.head)
         ]
         zero = body.zero(DType.FLOAT, lanes)
-        sums = [zero] * (self.cells * self.sets + (self.rows * self.sets if form.zeros else 0))
+        sums = [zero] * (self.cells * self.sets)
         sums.append(body.at(panel, form.head * self.row_nbytes))
         complete = body.div(length, form.each)
         with body.carry(0, complete, 1, sums) as group:
             self._group(sums, body.add(start, body.mul(group, form.each)), None)
         with body.carry(complete, body.div(body.add(length, form.each - 1), form.each), 1, sums) as group:
             self._group(sums, body.add(start, body.mul(group, form.each)), body.sub(body.add(start, length), 1))
+        totals = [self._row_total(row, start, length) for row in self.rows_of_a] if form.zeros else []
         for i in range(self.rows):
             for j in range(self.vectors):
                 at = i * self.vectors + j
                 total = self._folded(sums[at : self.cells * self.sets : self.cells])
                 state[at] = body.fma(total, heads[0][j], state[at], DType.FLOAT, lanes)
                 if form.zeros:
-                    rows = self._folded(sums[self.cells * self.sets + i : -1 : self.rows])
-                    state[at] = body.fma(rows, heads[1][j], state[at], DType.FLOAT, lanes)
+                    state[at] = body.fma(totals[i], heads[1][j], state[at], DType.FLOAT, lanes)
         state[-1] = sums[-1]
 
     def _folded(self, parts: list[Value]) -> Value:
@@ -177,16 +187,22 @@ class _Direct:
                 for j in range(self.vectors):
                     cell = chosen * self.cells + i * self.vectors + j
                     sums[cell] = body.fma(scalar, numbers[j], sums[cell], DType.FLOAT, lanes)
-                if form.zeros:
-                    cell = self.cells * self.sets + chosen * self.rows + i
-                    sums[cell] = body.b.fadd(sums[cell], self._existing(scalar, at, last))
         sums[-1] = body.at(pointer, self.row_nbytes)
 
-    def _existing(self, scalar: Value, at: Value, last: Value | None) -> Value:
-        if last is None:
-            return scalar
-        body = self.body
-        return body.b.select(body.less(last, at), body.zero(DType.FLOAT, self.lanes), scalar)
+    def _row_total(self, row: Value, start: Value, length: Value) -> Value:
+        """The sum of a block of a row, in all lanes."""
+        body, lanes = self.body, self.lanes
+        place = body.at(row, body.mul(start, 4))
+        parts: list[Value] = [body.zero(DType.FLOAT, lanes)]
+        with body.carry(0, length, lanes, parts) as at:
+            there = body.mask(body.sub(length, at), lanes)
+            part = body.load_masked(body.at(place, body.mul(at, 4)), there, DType.FLOAT, lanes)
+            parts[0] = body.b.fadd(parts[0], part)
+        total, distance = parts[0], lanes // 2
+        while distance:
+            total = body.b.fadd(total, body.shuffle(total, total, [i ^ distance for i in range(lanes)]))
+            distance //= 2
+        return total
 
 
 def emit_unpack(module: Module, form: BlockFormat, tile: Tile) -> Body:
