@@ -7,7 +7,19 @@ import itertools
 import numpy as np
 import pytest
 
-from intarsia.graph.dims import Dim, evaluate, is_nonnegative, lower_bound, product, reshape_dims, slice_bounds, symbol
+from intarsia.graph.dims import (
+    SLICE_END,
+    Dim,
+    dim_max,
+    dim_min,
+    evaluate,
+    is_nonnegative,
+    lower_bound,
+    product,
+    reshape_dims,
+    slice_bounds,
+    symbol,
+)
 
 BOUNDS = (-(2**63), -(2**31) + 1, -7, -3, -1, 0, 1, 2, 5, 9, 2**31 - 1, 2**63 - 1)
 STEPS = (1, 2, 3, -1, -2, -3)
@@ -91,3 +103,17 @@ def test_reshape_dims_errors() -> None:
         reshape_dims((4, 3), (-1, -1))
     with pytest.raises(ValueError, match=r"element 2 of the target \[4, 3, 0\] is 0: \[4, 3\] has no such axis"):
         reshape_dims((4, 3), (4, 3, 0))
+
+
+def test_the_parts_of_a_cut_axis_add_up():
+    n, m = symbol("n"), symbol("m")
+    for k in (0, 1, 32):
+        assert dim_max(n - k, 0) + dim_min(n, k) == n
+        assert dim_max(n - k, 0) + (3 * m + dim_min(k, n)) == n + 3 * m
+        assert n - dim_max(n - k, 0) == dim_min(n, k)
+        assert is_nonnegative(n - dim_max(n - k, 0))
+    assert 2 * dim_max(n - 1, 0) + 2 * dim_min(n, 1) == 2 * n
+    assert dim_max(n - m, 0) + dim_min(m, n) == n
+    assert n - 5 - dim_max(n - 8, 0) == dim_min(n - 5, 3)
+    assert dim_max(n - 1, 0) + dim_min(n, 2) != n
+    assert slice_bounds(-32, SLICE_END, 1, n)[1] == slice_bounds(0, 32, 1, n)[1]

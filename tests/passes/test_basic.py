@@ -1,7 +1,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from pass_models import BASIC, build, counts, fired, optimized
 
 import intarsia as ort
@@ -406,6 +406,14 @@ def scattered(box: list[tuple[int, int]], data: list[object], **attributes: obje
     nodes += [("Concat", parts, "at", {"axis": -1}), ("ScatterND", "x at rows", "y", attributes)]
     rows = [count for _, count in box] + data[len(box) :]
     return build(nodes, {"x": data, "rows": rows}, ["y"], constants)
+
+
+def test_positions_of_ones_are_a_range() -> None:
+    ones = {"value": helper.make_tensor("one", TensorProto.INT64, [1], [1])}
+    nodes = [("Shape", "x", "s", {"start": 0, "end": 1}), ("ConstantOfShape", "s", "o", ones), ("NonZero", "o", "y")]
+    result = optimized(build(nodes, {"x": ["n", 3]}, ["y"]), BASIC, sizes={"n": 5})
+    assert fired(result)["nonzero_of_ones"] == 1
+    assert counts(result.graph)["NonZero"] == 0
 
 
 @pytest.mark.parametrize(

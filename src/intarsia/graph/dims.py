@@ -143,7 +143,7 @@ class Expr:
         terms = dict(self.terms)
         for mono, coeff in _terms(other).items():
             terms[mono] = terms.get(mono, 0) + coeff
-        return _normal(terms)
+        return _rejoined(_normal(terms))
 
     __radd__ = __add__
 
@@ -245,6 +245,28 @@ def _normal(terms: Mapping[Monomial, int]) -> Dim:
     if len(kept) == 1 and () in kept:
         return kept[()]
     return Expr(kept)
+
+
+def _rejoined(d: Dim) -> Dim:
+    """`d` without what a cut of an axis at k leaves: max(a - k, 0) + min(a, k) is a, and a - max(a - k, 0) is min(a, k)."""
+    if not isinstance(d, Expr) or len(d.terms) < 2:
+        return d
+    for mono, coeff in d.terms.items():
+        if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].name != "max" or mono[0][0].args[-1] != 0:
+            continue
+        longer = mono[0][0].args[0]
+        if coeff == -1:
+            rest = _normal({m: c for m, c in d.terms.items() if m != mono})
+            k = rest + longer * -1
+            if isinstance(k, int):
+                return dim_min(rest, k)
+        for other, count in d.terms.items():
+            if coeff == count and len(other) == 1 and other[0][1] == 1 and other[0][0].name == "min":
+                a, k = other[0][0].args
+                if a + k * -1 == longer or k + a * -1 == longer:
+                    rest = _normal({m: c for m, c in d.terms.items() if m not in (mono, other)})
+                    return rest + (a if a + k * -1 == longer else k) * coeff
+    return d
 
 
 def symbol(name: str) -> Expr:
@@ -365,7 +387,7 @@ def dim_max(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    return a if is_nonnegative(a - b) else b if is_nonnegative(b - a) else _opaque("max", a, b)
+    return a if is_nonnegative(a - b) else b if is_nonnegative(b - a) else _opaque("max", *_in_order(a, b))
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
@@ -373,7 +395,14 @@ def dim_min(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else _opaque("min", a, b)
+    return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else _opaque("min", *_in_order(a, b))
+
+
+def _in_order(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """Two operands of an operation that does not mind their order: numbers last."""
+    if isinstance(a, int) or isinstance(b, int):
+        return (b, a) if isinstance(a, int) else (a, b)
+    return (b, a) if str(b) < str(a) else (a, b)
 
 
 def lower_bound(d: Dim) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.positions import grid_of, linear_of
 from intarsia.passes.rewriter import Patch
@@ -57,6 +59,18 @@ def _gather_whole_grid(m: Match) -> Patch | None:
     return patch.result(patch.op("Reshape", [node.inputs[0], patch.ints(*target)]), node.outputs[0])
 
 
+def _nonzero_of_ones(m: Match) -> Patch | None:
+    """Positions of what is nowhere 0, on one axis: all of them. Exporters write a slice that is assigned to so."""
+    rewriter, name = m.rewriter, m.root.inputs[0]
+    found = linear_of(rewriter, name)
+    if rewriter.rank(name) != 1 or found is None or not found.fill:
+        return None
+    patch = m.patch()
+    count = patch.op("Squeeze", [patch.op("Shape", [name]), patch.ints(0)])
+    zero, one = (patch.constant(np.array(i, np.int64)) for i in (0, 1))
+    return patch.result(patch.op("Unsqueeze", [patch.op("Range", [zero, count, one]), patch.ints(0)]), m.root.outputs[0])
+
+
 def _assigned_slice(m: Match) -> Patch | None:
     """Rows that are scattered over a box of the data: the data's parts before and behind it, and the rows, side by side."""
     rewriter, node = m.rewriter, m.root
@@ -108,6 +122,8 @@ RULES = RuleSet(
         # x[i, j] over all i, j = x
         Rule("gather_whole_grid", op("GatherND"), _gather_whole_grid, shared=True),
         # ScatterND over a box = Concat(data before, rows, data behind)
+        # nonzero(ones(n)) = [range(n)]
+        Rule("nonzero_of_ones", op("NonZero"), _nonzero_of_ones, shared=True),
         Rule("assign_slice", op("ScatterND"), _assigned_slice, shared=True),
     ),
 )

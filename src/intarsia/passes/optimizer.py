@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
@@ -17,6 +17,7 @@ from intarsia.passes import (
     activations,
     attention,
     contributed,
+    einsum,
     fold,
     gradients,
     index,
@@ -28,17 +29,29 @@ from intarsia.passes import (
     shapes,
 )
 from intarsia.passes.level import GraphOptimizationLevel
-from intarsia.passes.loop_types import taken_types
+from intarsia.passes.loop_types import body_inference, taken_types
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
+from intarsia.passes.sink import sink_into_branches
 from intarsia.records import dataclass
 
 _SMALL_NBYTES = 64  # constants from around a body that it may have as its own
+_SINK = "sink_into_branches"  # not a rule at a node, but named, counted and disabled like one
 _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one another would never end it
 
 # Each phase runs its rule sets, and those of all phases before it, until nothing changes.
 PHASES: tuple[tuple[RuleSet, ...], ...] = (
-    (contributed.RULES, fold.RULES, inline.RULES, repeats.RULES, accumulation.RULES, shapes.RULES, index.RULES, linear.RULES),
+    (
+        contributed.RULES,
+        fold.RULES,
+        inline.RULES,
+        repeats.RULES,
+        accumulation.RULES,
+        shapes.RULES,
+        einsum.RULES,
+        index.RULES,
+        linear.RULES,
+    ),
     (activations.RULES, norms.RULES, linear.EXTENDED_RULES),
     (rotary.RULES, attention.RULES),
     (attention.HEAD_RULES,),
@@ -76,7 +89,7 @@ class OptimizeResult:
 def rule_names() -> tuple[str, ...]:
     """All rules that can be disabled, and those that must be enabled, in the order in which they are tried."""
     sets = [s for phase in PHASES for s in phase] + list(OPTIONAL)
-    return tuple(dict.fromkeys(rule.name for s in sets for rule in s))
+    return (*dict.fromkeys(rule.name for s in sets for rule in s), _SINK)
 
 
 def optimize(
@@ -179,12 +192,28 @@ class _Session:
         ]
         if node.op_type == "Loop" and not node.domain and len(body.inputs) == len(node.inputs) >= 2:
             kinds = taken_types(node, body, rewriter)
+        sunk = self._sunk(inner, kinds, rewriter, node)
+        if sunk is not inner and node.op_type == "Loop":
+            kinds = taken_types(node, sunk, rewriter)
+        inner = sunk
         inner.inputs = [Value(v.name, kind, v.doc) for v, kind in zip(body.inputs, kinds, strict=True)]
         inner.types = {}
         out = self.optimize(inner, rewriter)
         out.inputs, out.opset_imports = body.inputs, body.opset_imports
         _own_constants(out, rewriter)
         return out
+
+    def _sunk(self, body: Graph, kinds: Sequence[ValueType | None], around: Rewriter, node: Node) -> Graph:
+        """The body of a loop with what sees branches of different sizes in these branches."""
+        if node.op_type not in ("Loop", "Scan") or node.domain or _SINK in self.disabled or self.budget == 0:
+            return body
+        if not any(inner.op_type == "If" and not inner.domain for inner in body.nodes):
+            return body
+        made = sink_into_branches(body, body_inference(body, kinds, around), self.registry)
+        if made is not body:
+            self.log.setdefault(_SINK, []).append(node.name)
+            self.budget = None if self.budget is None else self.budget - 1
+        return made
 
     def _infer(self, graph: Graph, outer: Rewriter | None) -> Inference:
         """Types of all values; initializers that the caller may replace count as inputs."""

@@ -10,7 +10,7 @@ _EMITTED = {
     "Abs": 13, "Add": 14, "And": 7, "Attention": 23, "AveragePool": 22, "BatchNormalization": 15, "Cast": 13, "Clip": 13,
     "Concat": 13, "Conv": 11, "ConstantOfShape": 9, "ConvTranspose": 11, "CumSum": 14, "Div": 14, "Erf": 13, "Exp": 13,
     "Expand": 13, "Gather": 13, "Gelu": 20, "Gemm": 13, "GlobalAveragePool": 1, "GroupNormalization": 21,
-    "GlobalMaxPool": 1, "HardSwish": 14,
+    "GlobalMaxPool": 1, "HardSwish": 14, "Range": 11,
     "Identity": 13, "InstanceNormalization": 6, "LayerNormalization": 17, "MatMul": 13, "Mish": 18, "Mul": 14, "Pad": 13,
     "Pow": 13, "RMSNormalization": 23, "Reciprocal": 13, "ReduceMean": 18, "ReduceSum": 13, "Relu": 14, "Reshape": 14,
     "RotaryEmbedding": 23, "ScatterElements": 18, "Shape": 15, "Sigmoid": 13, "Slice": 13, "Softmax": 13, "Softplus": 1,

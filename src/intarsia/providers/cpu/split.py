@@ -65,18 +65,26 @@ class _Splitter:
         if dtype not in _FAST or any(a.dtype not in (dtype, *_HALF) for a in t.args):
             return t
         begun = len(self.pieces)
+        made = self._product(t, dtype)
+        if made is None:  # axes that may broadcast, or do not merge into two: a copy without either
+            del self.pieces[begun:]
+            full = [k.broadcast(a, (*t.shape[:-2], *a.shape[-2:])) for a in t.args]
+            made = self._product(Tensor("dot", tuple(full), t.attrs, t.dtype, t.shape), dtype)
+        if made is None:
+            del self.pieces[begun:]
+            return t
+        out = self._value(dtype, t.shape)
+        self.pieces.append(Piece(out.attrs[0], out, made))
+        return k.cast(out, t.dtype)
+
+    def _product(self, t: Tensor, dtype: DType) -> MatMul | None:
         left = self._operand(t.args[0], dtype)
         right, transposed = self._right(t.args[1], dtype)
         kind = TransposedMatMul if transposed else MatMul
         made = kind(
             self.node, (left.attrs[0], right.attrs[0]), (_type(left, dtype), _type(right, dtype)), TensorType(dtype, t.shape)
         )
-        if made.batches() is None:
-            del self.pieces[begun:]
-            return t
-        out = self._value(dtype, t.shape)
-        self.pieces.append(Piece(out.attrs[0], out, made))
-        return k.cast(out, t.dtype)
+        return made if made.batches() is not None else None
 
     def whole(self, t: Tensor) -> Tensor:
         """What takes the place of a primitive that has a loop nest of its own."""
