@@ -1,7 +1,8 @@
 """What a session costs beside its kernels, in Intarsia and onnxruntime: python benchmarks/overheads.py [--threads 2]
 
 Runs of models whose arithmetic is nothing, and of models that meet new input sizes in every run. Both runtimes in one
-process, in turn; the table has microseconds of one run, at best and in the median.
+process, in turn; the table has microseconds of one run, at best and in the median. `--what binding` says what a new size costs:
+Intarsia's runs at sizes that a session meets for the first time beside those of a session that knows them.
 """
 
 from __future__ import annotations
@@ -222,17 +223,69 @@ def measure(case: Case, threads: int, seconds: float) -> dict[str, list[float]]:
     return times
 
 
+FIRST = 20  # sizes of a session, whose notes cost more than those of later ones
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Microseconds of runs at a new size and at a known one, of the first sizes of a session and of later ones."""
+
+    nodes: int
+    first: list[tuple[float, float]]
+    later: list[tuple[float, float]]
+
+    def row(self, name: str) -> str:
+        new, known = (statistics.median(times) for times in zip(*self.later, strict=True))
+        begun = [n - k for n, k in self.first[1:]]  # the very first size is bound whole
+        parts = (new, known, new - known, (new - known) / self.nodes * 500, begun[0], max(begun[1:]))
+        return f"| {name} | {self.nodes} | {' | '.join(f'{p:.0f}' for p in parts)} | {(new - known) / known:.1%} |"
+
+
+def binding(case: Case, threads: int, seconds: float) -> Binding:
+    """The first sizes twice each; then each size in a session that has not met it, and in another, where it ran before."""
+    import onnx
+
+    import intarsia
+
+    def made() -> Any:
+        options = intarsia.SessionOptions()
+        options.intra_op_num_threads = threads
+        return intarsia.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
+
+    def timed(session: Any, feed: dict[str, np.ndarray]) -> float:
+        start = time.perf_counter()
+        session.run(None, feed)
+        return (time.perf_counter() - start) * 1e6
+
+    fresh, feeds = made(), case.feeds()
+    first = [(timed(fresh, feed), timed(fresh, feed)) for feed in itertools.islice(feeds, FIRST)]
+    knowing, later = made(), []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        feed = next(feeds)
+        knowing.run(None, feed)
+        later.append((timed(fresh, feed), timed(knowing, feed)))  # each after a run of the other
+    return Binding(len(onnx.load_from_string(case.model).graph.node), first, later[FIRST:])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time what a session costs beside its kernels.")
     parser.add_argument("names", nargs="*", help="parts of the names of cases; all by default")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
+    parser.add_argument("--what", choices=("run", "binding"), default="run")
     options = parser.parse_args()
+    chosen = [c for c in cases() if not options.names or any(n in c.name for n in options.names)]
+    if options.what == "binding":
+        print("| case | nodes | new size, µs | known | binding | per 500 nodes | second size | dearest of 20 | of a run |")
+        print("| --- |" + " ---: |" * 8)
+        for case in chosen:
+            if case.endless:
+                print(binding(case, options.threads, options.seconds).row(case.name), flush=True)
+        return
     print("| case | intarsia µs at best | median | onnxruntime µs at best | median | ratio of medians |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for case in cases():
-        if options.names and not any(n in case.name for n in options.names):
-            continue
+    for case in chosen:
         times = measure(case, options.threads, options.seconds)
         medians = {name: statistics.median(t) for name, t in times.items()}
         cells = " | ".join(f"{min(times[name]):.1f} | {medians[name]:.1f}" for name in times)

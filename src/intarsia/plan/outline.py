@@ -161,7 +161,7 @@ class Outline:
         found = self._straight(lambda: [tape.size(d) for d in (*dims, *sides)])
         sizes, pairs = found[: len(dims)], found[len(dims) :]
         places = dict(zip(dims, sizes, strict=True))
-        nbytes = self._straight(lambda: [self._nbytes_of(name) for name in segment.buffers])
+        nbytes = self._straight(lambda: list(map(self._nbytes_of({}), segment.buffers)))
         self._nbytes = dict(zip(segment.buffers, nbytes, strict=True))
         self.fill("sizes", sizes)
         self.fill("nbytes", dict.fromkeys(nbytes))
@@ -170,19 +170,34 @@ class Outline:
         self.outputs = [([places[d] for d in b.shape], b.dtype.numpy) for b in outputs]
         self.output_nbytes = np.array([self._nbytes[name] for name in segment.outputs], np.intp)
 
-    def _nbytes_of(self, name: str) -> Any:
-        buffer = self.segment.buffers.get(name)
-        if buffer is None:
-            return self.segment.constants[name].nbytes if name in self.segment.constants else 0
-        return math.prod([self.tape.size(d) for d in buffer.shape]) * buffer.dtype.numpy.itemsize
+    def _nbytes_of(self, known: dict[object, Any]) -> Callable[[str], Any]:
+        """What answers the bytes of a value; `known`: those of shapes asked for before, while a section is noted."""
+        buffers, constants, size = self.segment.buffers, self.segment.constants, self.tape.size
+
+        def nbytes(name: str) -> Any:
+            buffer = buffers.get(name)
+            if buffer is None:
+                return constants[name].nbytes if name in constants else 0
+            key = buffer.shape, buffer.dtype
+            if key not in known:
+                known[key] = math.prod([size(d) for d in buffer.shape]) * buffer.dtype.numpy.itemsize
+            return known[key]
+
+        return nbytes
 
     def _note_work(self) -> None:
         """Which steps one thread runs, and how much each does."""
         steps, tape = self.segment.steps, self.tape
 
         def moved() -> list[Any]:
-            sums = [sum(map(self._nbytes_of, (*s.reads, *s.writes))) if isinstance(s, Step) else 0 for s in steps]
-            return [tape.floating(n) / float(call.SHARE_NBYTES) for n in sums]
+            nbytes, found, known = self._nbytes_of({}), [], dict[object, Any]()
+            for step in steps:
+                each = [nbytes(name) for name in (*step.reads, *step.writes)] if isinstance(step, Step) else []
+                key = tuple([n.place if isinstance(n, Traced) else -1 - n for n in each])  # layers move the same
+                if key not in known:
+                    known[key] = tape.floating(sum(each)) / float(call.SHARE_NBYTES)
+                found.append(known[key])
+            return found
 
         found = self._straight(moved)
         one, no, zero = tape.place(1), tape.place(0), tape.place(0.0)
