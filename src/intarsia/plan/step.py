@@ -170,6 +170,17 @@ class Renamed:
         return [Ref(self.names.get(a.name, a.name), a.offset_bytes) if isinstance(a, Ref) else a for a in given]
 
 
-def buffers_and_sizes(buffers: tuple[str, ...], sizes: tuple[Dim, ...], size: Sizes, threads: int) -> Sequence[Argument]:
-    """Arguments of a kernel that takes addresses, then sizes."""
-    return [*(Ref(n) for n in buffers), *(size(d) for d in sizes)]
+@dataclass(frozen=True)
+class BuffersAndSizes:
+    """A kernel's buffers and sizes."""
+
+    buffers: tuple[str, ...]
+    sizes: tuple[Dim, ...]
+
+    @property
+    def form(self) -> object:
+        return len(self.buffers), self.sizes
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        """Arguments of a kernel that takes addresses, then sizes."""
+        return [*(Ref(n) for n in self.buffers), *(size(d) for d in self.sizes)]

@@ -26,7 +26,7 @@ from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.segment import Buffer, Constraint, Segment
-from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step, buffers_and_sizes
+from intarsia.plan.step import STATUS, Below, BuffersAndSizes, Jump, Sizes, Step
 from intarsia.providers.cpu.batch_rows import BatchRows
 from intarsia.providers.cpu.byte_moves import moved_bytes
 from intarsia.providers.cpu.byte_tables import byte_tables
@@ -409,7 +409,7 @@ class _Lowerer:
         buffers = (*names, out, STATUS) if kernel.checked else (*names, out)
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
-            kernel.text, tuple(names), (out,), partial(buffers_and_sizes, buffers, tuple(kernel.sizes)),
+            kernel.text, tuple(names), (out,), BuffersAndSizes(buffers, tuple(kernel.sizes)).arguments,
             serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
             checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
             work=partial(_loop_shares, elements, len(walk([g.roots[out]]))),
