@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.graph.dims import Dim, Shape, broadcast_dim, product
 from intarsia.graph.dtypes import DType
@@ -11,6 +10,7 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Rule, RuleSet, op
 from intarsia.passes.shapes import is_default_perm, reshape_target
+from intarsia.records import dataclass
 
 _FLOATS = (DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16)
 

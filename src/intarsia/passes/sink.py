@@ -7,7 +7,6 @@ of it, has the same sizes whichever branch ran. Such nodes are in both branches 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from intarsia.errors import IntarsiaError
 from intarsia.graph.model import Graph, Node, Value, ValueType
@@ -15,6 +14,7 @@ from intarsia.graph.order import sort_nodes
 from intarsia.kernel import lang as k
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
+from intarsia.records import dataclass
 
 _MOST_NODES = 32  # that are in both branches then
 _BRANCHES = ("then_branch", "else_branch")
