@@ -71,13 +71,11 @@ _FOR = re.compile(r"for \(int (\w+) = (.+?); \w+ (<=?) (.+?); \w+ \+= (\d+)\) \{
 
 
 def loops_of(source: str, sizes: Sequence[int], threads: int) -> list[Loop]:
-    """The loops of a kernel's text. Bounds that are no numbers count as 16."""
-    known: dict[str, float] = {}
+    """The loops of a kernel's text, whose sizes are its arguments. Bounds that are no numbers count as 16."""
+    known: dict[str, float] = {f"p{i}": float(size) for i, size in enumerate(sizes)}
     found: list[Loop] = []
     stack: list[Loop | None] = []
     for number, line in enumerate(source.splitlines(), 1):
-        if size := re.search(r"const int (p\d+) = P(?:\.v)?\[(\d+)\];", line):
-            known[size[1]] = sizes[int(size[2])]
         head = _FOR.search(line)
         for symbol in re.findall(r"[{}]", line):
             if symbol == "{":
@@ -95,7 +93,7 @@ def _trips(head: re.Match[str], known: dict[str, float], threads: int) -> float:
     stop = known.get(head[4])
     if stop is None:
         stop = float(head[4]) if head[4].isdigit() else 16.0
-    start = (threads - 1) / 2 if "threadIdx" in head[2] else float(head[2]) if head[2].isdigit() else 0.0
+    start = (threads - 1) / 2 if "threadIdx" in head[2] else float(head[2]) if re.fullmatch(r"-?\d+", head[2]) else 0.0
     return max((stop - start + (head[3] == "<=")) / int(head[5]), 0.0)
 
 
@@ -278,6 +276,7 @@ class Launch:
     threads: int
     nbytes: int
     flop: int = 0  # of a library's call
+    shared_nbytes: int = 0  # that the launch asks for, besides what the text declares
 
     @property
     def blocks(self) -> int:
@@ -330,6 +329,7 @@ def launches_of(model: Path, options: dict[str, Any], feeds: dict[str, np.ndarra
                     kernel.threads,
                     nbytes,
                     call.flop if call is not None else 0,
+                    kernel.shared_nbytes,
                 )
             )
     return found
@@ -338,7 +338,8 @@ def launches_of(model: Path, options: dict[str, Any], feeds: dict[str, np.ndarra
 def described(launch: Launch, code: Code, chip: Chip) -> dict[str, Any]:
     """The figures of one launch."""
     work = executed(code, launch.source, launch.sizes, launch.threads)
-    resident = chip.resident(launch.threads, code.registers, code.shared_nbytes)
+    shared_nbytes = code.shared_nbytes + launch.shared_nbytes
+    resident = chip.resident(launch.threads, code.registers, shared_nbytes)
     warps = -(-launch.threads // 32)
     kinds = Counter(kind_of(i.name) for i in work.hot)
     # blocks that a multiprocessor gets, at most
@@ -346,7 +347,7 @@ def described(launch: Launch, code: Code, chip: Chip) -> dict[str, Any]:
     issue_s = per_unit * warps * work.instructions / chip.issue / chip.clock_hz
     return {
         "memory": launch.nbytes / chip.bytes_per_s, "issue": issue_s, "start": chip.start_s, "registers": code.registers,
-        "spilled": code.spilled_nbytes, "shared": code.shared_nbytes, "warps": resident * warps,
+        "spilled": code.spilled_nbytes, "shared": shared_nbytes, "warps": resident * warps,
         "hot": len(work.hot), "share": work.hot_share, "multiply": kinds["multiply"] / max(len(work.hot), 1),
         "integer": kinds["integer"] / max(len(work.hot), 1), "LDG": widths(work.hot, "LDG"), "LDS": widths(work.hot, "LDS"),
         "waves": launch.blocks / max(chip.multiprocessors * resident, 1),

@@ -1,6 +1,6 @@
 """DLPack for the element types that NumPy's own functions lack (bfloat16, float8, ...), and for bare capsules.
 
-Layout of the structures: DLPack 1.1, `dlpack.h`. Everything here is host memory; tensors of other devices are refused.
+Layout of the structures: DLPack 1.1, `dlpack.h`. Memory of devices is `device.exchange`'s.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, WrongType
 from intarsia.graph.dtypes import DType
+from intarsia.partition.device import DeviceTensor
 
 _CPU_DEVICES = (1, 3, 11)  # host memory, and memory pinned for CUDA or ROCm
 
@@ -87,8 +88,12 @@ class _Owner:
         self._managed = managed
         self.__array_interface__ = interface
 
+    def keep(self) -> None:
+        """The capsule was not consumed: its tensor stays the producer's."""
+        self._managed = None
+
     def __del__(self) -> None:
-        address = self._managed.deleter
+        address = self._managed.deleter if self._managed is not None else None
         if address:
             _Deleter(address)(ctypes.addressof(self._managed))
 
@@ -197,6 +202,77 @@ def capsule_of(array: np.ndarray) -> Any:
     address = ctypes.addressof(managed)
     _exported[address] = (managed, sizes, steps, array)
     return _new(address, _NAME, ctypes.cast(_destroy, ctypes.c_void_p).value)
+
+
+def device_capsule_of(tensor: DeviceTensor) -> Any:
+    """A DLPack capsule on a device's memory, once what writes it is done.
+
+    Raises:
+        InvalidArgument: memory of that kind, or elements of that type, cannot be given by DLPack.
+    """
+    from intarsia.device import exchange
+
+    kind, index = exchange.device_of(tensor)
+    address, offset = exchange.address_of(tensor)
+    codes = {dtype: code for code, dtype in _EXOTIC.items()} | {DType.BOOL: (_BOOL, 8)}
+    raw = tensor.dtype.numpy
+    plain = {letter: code for code, letter in _PLAIN.items()}
+    code, bits = codes[tensor.dtype] if tensor.dtype in codes else (plain[raw.kind], 8 * raw.itemsize)
+    sizes = (ctypes.c_int64 * max(1, len(tensor.shape)))(*tensor.shape)
+    managed = _Managed(
+        _Tensor(
+            address, _Device(kind, index), len(tensor.shape), _DataType(code, bits, 1),
+            ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64)), None, offset,
+        ),
+        None, ctypes.cast(_delete, ctypes.c_void_p).value,
+    )  # fmt: skip
+    _exported[ctypes.addressof(managed)] = (managed, sizes, tensor)
+    return _new(ctypes.addressof(managed), _NAME, ctypes.cast(_destroy, ctypes.c_void_p).value)
+
+
+def tensor_of(data: Any, where: str = "from_dlpack") -> np.ndarray | DeviceTensor:
+    """As `array_of`; of a tensor in a device's memory that this package works in, a tensor on that memory.
+
+    Raises:
+        WrongType, InvalidArgument: as `array_of`, or memory that cannot be used.
+    """
+    if not is_capsule(data):
+        if not hasattr(data, "__dlpack__") or not hasattr(data, "__dlpack_device__"):
+            return array_of(data, where)
+        if int(data.__dlpack_device__()[0]) in _CPU_DEVICES:
+            return array_of(data, where)
+        if getattr(data, "requires_grad", False):
+            data = data.detach()
+        data = data.__dlpack__()
+    managed, used = _opened(data)
+    tensor = managed.tensor
+    if tensor.device.kind in _CPU_DEVICES:
+        return array_of_capsule(data, where)
+    from intarsia.device import exchange
+
+    dtype = DType.of(_dtypes(tensor.dtype, where)[0])
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if tensor.strides and not _is_row_major(shape, tensor.strides):
+        raise InvalidArgument(f"{where}: the tensor's elements are not in row-major order; give a copy, .contiguous()")
+    owner = _Owner(managed, {})
+    try:
+        made = exchange.borrowed(
+            tensor.device.kind, tensor.device.index, tensor.data or 0, tensor.byte_offset, dtype, shape, owner
+        )
+    except InvalidArgument:
+        owner.keep()
+        raise
+    _rename(data, used)
+    return made
+
+
+def _is_row_major(shape: tuple[int, ...], strides: Any) -> bool:
+    step = 1
+    for i in range(len(shape) - 1, -1, -1):
+        if shape[i] != 1 and strides[i] != step:
+            return False
+        step *= shape[i]
+    return True
 
 
 def array_of(data: Any, where: str = "from_dlpack") -> np.ndarray:

@@ -211,21 +211,31 @@ class SessionApi(SessionReports):
         fetches: OrtValueVector,
         fetch_devices: Sequence[OrtDevice],
     ) -> None:
-        """`run` with lists of names and values; the results are appended to `fetches`, or written into what is there.
+        """`run` with lists of names and values; the results are appended to `fetches`, or written into what is there. A result
+        whose fetch device is not the host stays there.
 
         Raises:
-            InvalidArgument: lists of different lengths, or a device that is not the host.
+            InvalidArgument: lists of different lengths, or a device that no provider keeps values on.
         """
         if len(feed_names) != len(feeds) or len(fetch_names) != len(fetch_devices):
             raise InvalidArgument(
                 f"run_with_ortvaluevector: expected a value per feed and a device per fetch, got {len(feed_names)} feed names, "
                 f"{len(feeds)} values, {len(fetch_names)} fetch names and {len(fetch_devices)} devices"
             )
-        from intarsia.values import OrtValue, check_device
+        from intarsia.binding import IOBinding
+        from intarsia.values import OrtValue, device_of
 
-        for device in fetch_devices:
-            check_device(device)
-        results = self.run(list(fetch_names), dict(zip(feed_names, feeds, strict=True)), run_options)
+        places = [device_of(device, 0) for device in fetch_devices]
+        if any(kind != "cpu" for kind, _ in places):
+            binding = IOBinding(self)
+            for name, value in zip(feed_names, feeds, strict=True):
+                binding.bind_ortvalue_input(name, value)
+            for name, place in zip(fetch_names, places, strict=True):
+                binding.bind_output(name, *place)
+            binding.run(run_options)
+            results = [value._value for value in binding.get_outputs()]
+        else:
+            results = self.run(list(fetch_names), dict(zip(feed_names, feeds, strict=True)), run_options)
         for i, result in enumerate(results):
             if i < len(fetches):
                 fetches[i].update_inplace(result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import operator
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -164,20 +165,30 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, is_bool_tensor: bool = False) -> OrtValue:
-        """A tensor that shares the memory of a host tensor: any object with `__dlpack__`, or a DLPack capsule.
+        """A tensor that shares the memory of a tensor: any object with `__dlpack__`, or a DLPack capsule; on the host, or on a
+        CUDA, ROCm or OpenCL device that a provider of this package works with.
 
         `is_bool_tensor`: the elements are booleans that the producer calls uint8.
 
         Raises:
             InvalidArgument: in another device's memory, of a type that ONNX lacks, or a capsule that was used before.
         """
-        array = dlpack.array_of(data)
+        array = dlpack.tensor_of(data)
+        if isinstance(array, DeviceTensor):
+            as_bool = is_bool_tensor and array.dtype is DType.UINT8
+            return cls(replace(array, dtype=DType.BOOL) if as_bool else array)
         if is_bool_tensor and array.dtype == np.uint8:
             array = array.view(bool)
         return cls.ortvalue_from_numpy(array)
 
     def __dlpack__(self, *, stream: Any = None, **arguments: Any) -> Any:
-        """A DLPack capsule that shares the memory."""
+        """A DLPack capsule that shares the memory, on a device once what writes it is done.
+
+        Raises:
+            InvalidArgument: memory that other libraries cannot read (WebGPU's), or a type that DLPack lacks.
+        """
+        if isinstance(self._value, DeviceTensor):
+            return dlpack.device_capsule_of(self._value)
         array = self._array("__dlpack__")
         if array.dtype.isbuiltin == 1:
             return array.__dlpack__(stream=stream, **arguments)
@@ -187,6 +198,10 @@ class OrtValue:
         return self.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
+        if isinstance(self._value, DeviceTensor):
+            from intarsia.device import exchange
+
+            return exchange.device_of(self._value)
         self._array("__dlpack_device__")
         return 1, 0
 

@@ -44,6 +44,16 @@ void multiply_bytes(int* d, const unsigned int* a, const unsigned int* b, bool l
 #define BYTES_OF(name, left, right) \
   static inline void multiply_##name(int* d, const unsigned int* a, const unsigned int* b) { multiply_bytes(d, a, b, left, right); }
 BYTES_OF(s8s8, true, true) BYTES_OF(s8u8, true, false) BYTES_OF(u8s8, false, true) BYTES_OF(u8u8, false, false)
+static inline int dot4_bytes(int d, unsigned int a, unsigned int b, bool left_signed, bool right_signed) {
+  for (int i = 0; i < 32; i += 8) {
+    const int x = a >> i & 255, y = b >> i & 255;
+    d += (left_signed && x > 127 ? x - 256 : x) * (right_signed && y > 127 ? y - 256 : y);
+  }
+  return d;
+}
+#define DOT4_OF(name, left, right) \
+  static inline int dot4_##name(int d, unsigned int a, unsigned int b) { return dot4_bytes(d, a, b, left, right); }
+DOT4_OF(s8s8, true, true) DOT4_OF(s8u8, true, false) DOT4_OF(u8s8, false, true) DOT4_OF(u8u8, false, false)
 void multiply_tf32(float* d, const unsigned int* a, const unsigned int* b);
 unsigned int to_tf32(float x);
 void fragments(unsigned int* r, const void* line);

@@ -15,6 +15,7 @@ from fake_cuda import FakeCuda
 from fake_hip import FakeHip
 
 from intarsia.codegen.clike.cuda import FUNCTIONS
+from intarsia.codegen.clike.hip import DOT4_FUNCTIONS
 from intarsia.device import cuda, hip, hiprtc, nvrtc, rocm_libraries
 
 CODE = b"\x7fELF" + bytes(80) + b"main_kernel"
@@ -63,7 +64,7 @@ COMPILERS: dict[str, tuple[Compiler, Callable[[], str], tuple[Any, ...]]] = {
 def joined(texts: Iterable[str]) -> str:
     """Kernels as one text: the first is `main_kernel_0`, and what stands before several of them is there once."""
     given = list(texts)
-    functions = [f for f in FUNCTIONS if any(f in text for text in given)]
+    functions = [f for f in (*FUNCTIONS, *DOT4_FUNCTIONS) if any(f in text for text in given)]
     for function in functions:
         given = [text.replace(function, "") for text in given]
     return "\n".join([*functions, *(re.sub(r"\bmain_kernel\b", f"main_kernel_{i}", text) for i, text in enumerate(given))])

@@ -123,7 +123,10 @@ def test_a_device_that_is_not_there(gpu: Kind) -> None:
 def test_who_holds_memory_is_said(gpu: Kind) -> None:
     session = gpu.session(gpu_mem_limit=200_000)
     session.run(None, {"x": X})
-    message = r"more bytes were asked for \w.*, [\d,]+ are in use and the limit is 200,000: .* \(in use by all sessions on it: "
+    parts = r"\([\d,]+ for weights, [\d,]+ for values, [\d,]+ for results\)"
+    message = (
+        rf"needs [\d,]+ more bytes {parts}, [\d,]+ are in use and the limit is 200,000: .* \(in use by all sessions on it: "
+    )
     with pytest.raises(intarsia.OutOfMemory, match=message + r"(values|intermediate values) [\d,]+"):
         session.run(None, {"x": np.zeros((150, 150), np.float32)})
     np.testing.assert_allclose(session.run(None, {"x": X})[0].sum(), 70, rtol=1e-4)  # the session goes on

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from device_graphs import why_not
 from onnx import helper, numpy_helper
 
 import intarsia
@@ -22,8 +23,10 @@ def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return (rng.standard_normal(shape) * 0.3).astype(np.float32)
 
 
-def compiled(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, **attributes: Any) -> tuple[np.ndarray, set[str]]:
-    """The result of the CPU provider where all but x and the logits are constants, and what kinds of nodes it has."""
+def session_of(
+    op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, provider: str = "CPUExecutionProvider", **attributes: Any
+) -> intarsia.InferenceSession:
+    """All but x (i0) and the logits (i1) are constants."""
     names = [f"i{n}" if v is not None else "" for n, v in enumerate([x, logits, *inputs])]
     node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attributes)
     element = helper.np_dtype_to_tensor_dtype(x.dtype)
@@ -38,9 +41,16 @@ def compiled(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, **attri
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    session = intarsia.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1" if provider != "CPUExecutionProvider" else "0")
+    return intarsia.InferenceSession(model.SerializeToString(), options, providers=[provider])
+
+
+def compiled(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, **attributes: Any) -> tuple[np.ndarray, set[str]]:
+    """The result of the CPU provider, and what kinds of nodes it has."""
+    session = session_of(op, inputs, x, logits, **attributes)
     kinds = {node["kind"] for node in session.explain().to_dict()["nodes"]}
-    return session.run(None, {names[0]: x, names[1]: logits})[0], kinds
+    return session.run(None, {"i0": x, "i1": logits})[0], kinds
 
 
 def defined(op: str, inputs: Inputs, x: np.ndarray, logits: np.ndarray, **attributes: Any) -> np.ndarray:
@@ -175,3 +185,23 @@ def test_rows_of_the_router() -> None:
     rng = np.random.default_rng(8)
     with pytest.raises(intarsia.IntarsiaError, match="MoE"):
         compiled("MoE", floats(rng), numbers(rng, 6, WIDTH), numbers(rng, 5, EXPERTS), k=1)
+
+
+# --- on devices -------------------------------------------------------------------------------------------------------
+
+PROVIDERS = {"webgpu": "WebGpuExecutionProvider", "opencl": "OpenCLExecutionProvider"}
+
+
+@pytest.mark.parametrize("tokens", [2, 7], ids=["gathered", "through all"])
+@pytest.mark.parametrize(("op", "bits", "block"), [("MoE", 0, 0), ("QMoE", 4, 8), ("QMoE", 8, 0), ("QMoE", 2, 8)])
+@pytest.mark.parametrize("device", PROVIDERS)
+def test_devices(device: str, op: str, bits: int, block: int, tokens: int) -> None:
+    """Two tokens with two experts each read less by gathering them than all five; seven go through every expert."""
+    if why := why_not(device):
+        pytest.skip(f"no {device} device: {why}")
+    rng = np.random.default_rng(bits + block + tokens)
+    given, attributes = integers(rng, bits, block, block > 0) if bits else (floats(rng), {})
+    x, logits = numbers(rng, tokens, WIDTH), numbers(rng, tokens, EXPERTS)
+    attributes |= {"k": 2, "activation_type": "silu", "normalize_routing_weights": 1}
+    found = session_of(op, given, x, logits, PROVIDERS[device], **attributes).run(None, {"i0": x, "i1": logits})[0]
+    np.testing.assert_allclose(found, defined(op, given, x, logits, **attributes), rtol=1e-4, atol=1e-5)

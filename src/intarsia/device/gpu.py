@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import field
@@ -10,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike.dialect import Dialect
+from intarsia.codegen.clike.kinds import SEVERAL_IN_A_BYTE, stored_nbytes
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.errors import EPFail, OutOfMemory
 from intarsia.graph.dtypes import DType
+from intarsia.graph.tensor import pack_bits, unpack_bits
 from intarsia.partition.device import DataTransfer, Device, DeviceTensor
 from intarsia.records import dataclass
 
@@ -137,6 +140,18 @@ class Gpu:
     def _compile(self, kernel: Kernel) -> Any:
         raise NotImplementedError
 
+    def finish(self) -> None:
+        """Wait until everything that was started is done."""
+        raise NotImplementedError
+
+    def address_of(self, buffer: Any) -> int:
+        """What another library knows a buffer by; `exchange.KINDS` says which devices have that."""
+        raise NotImplementedError
+
+    def buffer_at(self, address: int) -> Any:
+        """The buffer that another library knows by this. Raises InvalidArgument."""
+        raise NotImplementedError
+
     def bind(self, launch: Launch) -> Any:
         """A launch tied to its memory, which `run` may be given many times."""
         return launch
@@ -194,7 +209,7 @@ class Gpu:
             self.counters.allocated_nbytes += nbytes
             self.counters.peak_nbytes = max(self.counters.peak_nbytes, self.counters.allocated_nbytes)
 
-    def _holders_text(self) -> str:
+    def holders_text(self) -> str:
         held = ", ".join(f"{use} {nbytes:,}" for use, nbytes in self.holders().items())
         return f"in use by all sessions on it: {held or 'nothing'}"
 
@@ -211,7 +226,7 @@ class Gpu:
             return self._create(nbytes)
         except OutOfMemory as error:
             if not self.release_graphs():
-                raise OutOfMemory(f"{error} (for {use}; {self._holders_text()})") from None
+                raise OutOfMemory(f"{error} (for {use}; {self.holders_text()})") from None
         return self._created(nbytes, use)
 
     def _require(self, nbytes: int, use: str) -> None:
@@ -224,7 +239,7 @@ class Gpu:
                 used = self.counters.allocated_nbytes
                 raise OutOfMemory(
                     f"{self.device}: {nbytes:,} more bytes were asked for {use}, {used:,} are in use and "
-                    f"the limit is {self.memory_limit:,}: raise the limit, or use a smaller batch ({self._holders_text()})"
+                    f"the limit is {self.memory_limit:,}: raise the limit, or use a smaller batch ({self.holders_text()})"
                 )
 
     def recycle(self, memory: Memory) -> None:
@@ -252,20 +267,23 @@ class Gpu:
     # --- copies ---
 
     def write(self, array: np.ndarray, use: str = "values") -> Slice:
-        """The bytes of a C-contiguous array, on the device. `use`: as for `allocate`."""
-        place = Slice(self.allocate(array.nbytes, use), 0, array.nbytes)
+        """The elements of a C-contiguous array, on the device. `use`: as for `allocate`."""
+        nbytes = stored_nbytes(DType.of(array.dtype), array.size)
+        place = Slice(self.allocate(nbytes, use), 0, nbytes)
         self.fill(place, array)
         return place
 
     def fill(self, place: Slice, array: np.ndarray) -> None:
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        if data.nbytes % 4:
+        dtype = DType.of(array.dtype)
+        data = pack_bits(array, dtype) if dtype in SEVERAL_IN_A_BYTE else np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        nbytes = data.nbytes
+        if nbytes % 4:
             data = np.concatenate([data, np.zeros(-data.nbytes % 4, np.uint8)])
         with self.lock:
             if data.nbytes:
                 self._write(place.memory.buffer, place.offset, data.data)
             self.counters.copies_in += 1
-            self.counters.copied_in_nbytes += array.nbytes
+            self.counters.copied_in_nbytes += nbytes
 
     def read(self, place: Slice, nbytes: int) -> bytes | memoryview:
         """Bytes from the device, once everything launched before is done."""
@@ -305,7 +323,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuTransfer(DataTransfer):
-    """Copies between the host and a `Gpu`. Elements lie on the device as NumPy has them."""
+    """Copies between the host and a `Gpu`. Elements lie on the device as NumPy has them; those of four bits and fewer side by
+    side (`kinds.SEVERAL_IN_A_BYTE`)."""
 
     gpu: Gpu = field(repr=False)
 
@@ -315,7 +334,10 @@ class GpuTransfer(DataTransfer):
         return DeviceTensor(DType.of(array.dtype), array.shape, device, self.gpu.write(array))
 
     def copy_out(self, tensor: DeviceTensor) -> np.ndarray:
-        data = self.gpu.read(tensor.handle, tensor.nbytes)
+        count = math.prod(tensor.shape)
+        data = self.gpu.read(tensor.handle, stored_nbytes(tensor.dtype, count))
+        if tensor.dtype in SEVERAL_IN_A_BYTE:
+            return unpack_bits(np.frombuffer(data, np.uint8), tensor.dtype, count).reshape(tensor.shape)
         return np.frombuffer(bytearray(data), tensor.dtype.numpy).reshape(tensor.shape)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.partition.device import DeviceTensor
@@ -63,7 +64,7 @@ def room_on_device(dtype: DType, shape: tuple[int, ...], kind: str, index: int) 
     from intarsia.device.gpu import Slice
 
     gpu = gpu_of(kind, index)
-    nbytes = math.prod(shape) * dtype.numpy.itemsize
+    nbytes = stored_nbytes(dtype, math.prod(shape))
     return DeviceTensor(dtype, shape, gpu.device, Slice(gpu.allocate(nbytes), 0, nbytes))
 
 

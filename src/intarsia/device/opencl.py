@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
-from intarsia.errors import DeviceLost, EPFail, OutOfMemory
+from intarsia.errors import DeviceLost, EPFail, InvalidArgument, OutOfMemory
 from intarsia.partition.device import Device
 from intarsia.records import dataclass
 
@@ -199,6 +199,24 @@ class OpenClDevice(Gpu):
             )
         except self._cl.Error as error:
             raise self._failure("could not copy a buffer", error) from error
+
+    def finish(self) -> None:
+        with self.lock:
+            try:
+                self._queue.finish()
+            except self._cl.Error as error:
+                raise self._failure("failed in a kernel or copy", error) from error
+
+    def address_of(self, buffer: Any) -> int:
+        return int(buffer.int_ptr)
+
+    def buffer_at(self, address: int) -> Any:
+        found = self._cl.Buffer.from_int_ptr(address, retain=True)
+        if found.context != self._context:
+            raise InvalidArgument(
+                f"{self.device}: a buffer of another OpenCL context cannot be used here: give a copy of it, by way of the host"
+            )
+        return found
 
     def _compile(self, kernel: Kernel) -> Any:
         """From the cache where this driver has compiled the text before; it may refuse what it made then."""

@@ -238,6 +238,17 @@ class StreamDevice(Gpu):
             first, second = source.memory.buffer + source.offset, target.memory.buffer + target.offset
             self._ask(self._driver.copy_within(second, first, nbytes, self._stream), "could not copy memory")
 
+    def finish(self) -> None:
+        with self.lock, self._current():
+            for stream in dict.fromkeys((self._stream, self._copies)):
+                self._ask(self._driver.synchronize(stream), "failed in a kernel or copy")
+
+    def address_of(self, buffer: int) -> int:
+        return int(buffer)
+
+    def buffer_at(self, address: int) -> int:
+        return address
+
     def reaches(self, other: Gpu) -> bool:
         """The same GPU opened in another way: its context is one, so are the addresses."""
         return isinstance(other, StreamDevice) and other.device == self.device and not other.lost

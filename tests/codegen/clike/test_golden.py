@@ -14,7 +14,8 @@ from intarsia.codegen.clike import Cuda, Cut, Hip, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.contrib import matmul_n_bits
-from intarsia.ops.nn import convolve
+from intarsia.ops.matmul import matmul_integer
+from intarsia.ops.nn import conv_integer, convolve
 from intarsia.ops.spatial import Windows
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -65,7 +66,27 @@ def few_bits(rows: int) -> k.Tensor:
     return matmul_n_bits(a, b, scales, zeros, K=128, N=72, block_size=32)
 
 
+def bytes_times_bytes() -> k.Tensor:
+    """With zero points, and what puts them right."""
+    a, b = k.input("a", DType.UINT8, (70, 100)), k.input("w", DType.INT8, (100, 92))
+    return matmul_integer(a, b, k.input("p", DType.UINT8, ()), k.input("q", DType.INT8, (92,)))
+
+
+def byte_convolution() -> k.Tensor:
+    x, w = k.input("x", DType.UINT8, (1, 16, 14, 14)), k.input("w", DType.INT8, (24, 16, 3, 3))
+    return conv_integer(x, w, k.input("p", DType.UINT8, ()), pads=[1, 1, 1, 1])
+
+
+def four_bits() -> k.Tensor:
+    """Eight numbers in a word, read and written."""
+    x = k.input("x", DType.INT4, (64, 96))
+    return k.cast(k.transpose(k.cast(x, DType.INT32) + 1, (1, 0)), DType.INT4)
+
+
 KERNELS = {
+    "byte_product": bytes_times_bytes,
+    "byte_convolution": byte_convolution,
+    "four_bits": four_bits,
     "depthwise": depthwise,
     "vectors": lambda: k.maximum(k.input("x", F, (4, 16, 128)) + k.input("b", F, (16, 1)), 0.0) * k.input("c", F, (128,)),
     "vectors_float16": lambda: k.input("x", DType.FLOAT16, (64, 128)) * 2.0,

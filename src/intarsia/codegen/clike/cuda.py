@@ -77,6 +77,19 @@ def _multiply_bytes(left: str, right: str) -> str:
 
 BYTE_FUNCTIONS = "\n".join(_multiply_bytes(left, right) for left in ("s8", "u8") for right in ("s8", "u8"))
 """d += a b for a warp's fragments of bytes."""
+
+
+def _dot4(left: str, right: str) -> str:
+    """d plus four products of bytes."""
+    return f"""__device__ __forceinline__ int dot4_{left}{right}(int d, unsigned int a, unsigned int b) {{
+  int r;
+  asm("dp4a.{left[0]}32.{right[0]}32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(d));
+  return r;
+}}"""
+
+
+DOT4_FUNCTIONS = "\n".join(_dot4(left, right) for left in ("s8", "u8") for right in ("s8", "u8"))
+"""Four products of bytes and a sum, from compute capability 6.1 on."""
 HALF_VALUE = """__device__ __forceinline__ float half_value(unsigned int bits) {
   float x;
   asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((unsigned short)bits));
@@ -97,7 +110,7 @@ EXTREMA = "\n".join(
     for name, op in (("minimum", "min"), ("maximum", "max"))
 )
 """NaN where either is, from compute capability 8.0 on."""
-FUNCTIONS = (TENSOR_FUNCTIONS, BYTE_FUNCTIONS, HALF_VALUE, HALF_BITS, EXTREMA)
+FUNCTIONS = (TENSOR_FUNCTIONS, BYTE_FUNCTIONS, DOT4_FUNCTIONS, HALF_VALUE, HALF_BITS, EXTREMA)
 """Everything that stands before kernels, each as a whole and once."""
 
 
@@ -127,6 +140,7 @@ class Cuda(Dialect):
         text = "\n".join(kernel.body)
         used = {
             "half_bits(": HALF_BITS, "half_value(": HALF_VALUE, "copies_begin();": TENSOR_FUNCTIONS,
+            "dot4_": DOT4_FUNCTIONS,
             **dict.fromkeys((f"multiply_{a}{b}(" for a in ("s8", "u8") for b in ("s8", "u8")), BYTE_FUNCTIONS),
         }  # fmt: skip
         found = list(dict.fromkeys(functions for name, functions in used.items() if name in text))

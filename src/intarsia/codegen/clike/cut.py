@@ -16,6 +16,8 @@ import numpy as np
 from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.clike import (
     attend,
+    byte_factors,
+    byte_product,
     columns,
     element,
     few_bits,
@@ -114,7 +116,7 @@ class Cut:
 
     def settle(self, root: Tensor) -> Tensor:
         """`root` in a form that one kernel computes; what has to be stored before has been."""
-        (root,) = self._attended(in_reductions([root]))
+        (root,) = byte_factors.rewritten(self, self._attended(in_reductions([root])))
         made: dict[int, Tensor] = {}
         for t in walk([root]):
             done = self._settled.get(id(t))
@@ -360,8 +362,9 @@ class Cut:
             winograd.launch(self, root, dots[0], filtering, name)
         elif by_tiles:
             units = tensor.factor_type(d, dots[0]) is not None
-            make = tensor.tensor_kernel if units else product_schedule.product_kernel
-            self._add(make(d, root, dots[0]), (name,), "tensor product" if units else "product")
+            of_bytes = not units and byte_product.is_of_bytes(dots[0])
+            make = tensor.tensor_kernel if units else byte_product.byte_kernel if of_bytes else product_schedule.product_kernel
+            self._add(make(d, root, dots[0]), (name,), "tensor product" if units else "byte product" if of_bytes else "product")
         elif by_rows:
             assert rows is not None
             self._add(schedules.row_kernel(d, rows), (name,), "rows")

@@ -138,10 +138,8 @@ class Dialect:
         DType.INT64: "long long",
         DType.UINT64: "unsigned long long", DType.INT16: "short", DType.UINT16: "unsigned short", DType.INT8: "signed char",
         DType.UINT8: "unsigned char", DType.BOOL: "unsigned char", DType.FLOAT16: "unsigned short",
-        DType.BFLOAT16: "unsigned short", DType.INT2: "unsigned char", DType.INT4: "unsigned char",
-        DType.UINT2: "unsigned char",
-        DType.UINT4: "unsigned char", DType.FLOAT8E4M3FN: "unsigned char", DType.FLOAT8E4M3FNUZ: "unsigned char",
-        DType.FLOAT8E5M2: "unsigned char", DType.FLOAT8E5M2FNUZ: "unsigned char", DType.FLOAT4E2M1: "unsigned char",
+        DType.BFLOAT16: "unsigned short", DType.FLOAT8E4M3FN: "unsigned char", DType.FLOAT8E4M3FNUZ: "unsigned char",
+        DType.FLOAT8E5M2: "unsigned char", DType.FLOAT8E5M2FNUZ: "unsigned char",
         DType.FLOAT8E8M0: "unsigned char",
     }  # fmt: skip
     functions: Mapping[tuple[str, Kind], str] = {
@@ -166,6 +164,7 @@ class Dialect:
     matrix_units: frozenset[DType] = frozenset()  # types of factors that `tensor` has products of
     typed_buffers: ClassVar[bool] = False  # a buffer that is read by vectors has them as its elements
     guards: ClassVar[bool] = False  # `select` evaluates what it takes and nothing else: a read may stand in it
+    mixes_signs: ClassVar[bool] = True  # `dot4` takes signed bytes on one side and unsigned ones on the other
     warp: ClassVar[int] = 0  # threads that run in step and exchange values by `exchanged`; 0: as many as the device likes
     sizes_are_arguments: ClassVar[bool] = False  # each size is an argument of its own: no kernel begins by waiting for memory
 
@@ -275,6 +274,11 @@ class Dialect:
         """The value that the thread of the warp has whose number differs in the bit `apart`."""
         raise NotImplementedError
 
+    def dot4(self, total: str, a: str, b: str, left_signed: bool, right_signed: bool) -> str:
+        """The statement that adds four products of bytes, of two words (U32), to an I32. Signs are the same where the
+        dialect does not mix them."""
+        return f"{total} = dot4_{_sign(left_signed)}{_sign(right_signed)}({total}, {a}, {b});"
+
     def parameter(self, position: int) -> str:
         """A size of the kernel's, an I32; "" where it is an argument, `p<position>`."""
         return f"P[{position}]" if not self.sizes_are_arguments else ""
@@ -312,6 +316,10 @@ class Dialect:
     def read_vector(self, buffer: str, at: str, dtype: DType = DType.FLOAT) -> str:
         """Four elements from place `at`, a multiple of 4, of a buffer on."""
         return f"((const {self.vector_of(dtype)}*){buffer})[{at} >> 2]"
+
+    def read_word(self, buffer: str, at: str) -> str:
+        """A word (U32) of bytes that are not packed in words, from place `at`, a multiple of 4, on."""
+        return f"((const unsigned int*){buffer})[{at} >> 2]"
 
     def write_vector(self, buffer: str, at: str, parts: Sequence[str], dtype: DType) -> str:
         """The statement that makes vector number `at` of a buffer one of these elements, as they are stored."""
@@ -400,6 +408,10 @@ class KernelParts:
         """Bytes of shared memory that are said when the kernel is started; 0: its text declares them."""
         nbytes = 16 * sum(vectors_of(kind, count, width) for _, kind, count, width in self.shared)
         return nbytes if limits.group_nbytes and nbytes > limits.shared_nbytes else 0
+
+
+def _sign(signed: bool) -> str:
+    return "s8" if signed else "u8"
 
 
 def rounded_to_float32(value: float) -> float:

@@ -50,7 +50,7 @@ def _size(leaf: Tensor) -> int:
 
 def _is_packed(leaf: Tensor, count: int) -> bool:
     """Whether a leaf has the numbers of so many weights."""
-    return stored_bits(leaf.dtype) == 8 and leaf.dtype is not DType.BOOL and _size(leaf) * 4 >= count
+    return stored_bits(leaf.dtype) <= 8 and leaf.dtype is not DType.BOOL and _size(leaf) * 4 >= count
 
 
 def _leaves(t: Tensor) -> list[Tensor] | None:
@@ -117,9 +117,10 @@ def _along(dialect: Dialect, t: Tensor, side: int, name: str, size: int, axes: S
             places = list(_numbers_at(v, t.args[side], where_of(t, side, last)))
             if len(places) != 1:
                 return None
-            offsets.append(apart(v.plain(places[0])))
+            many = 32 // stored_bits(places[0][0])
+            offsets.append(apart(v.plain(places[0][1])))
         rest, first = offsets[0]
-        if is_multiple(rest) and all(r == rest and n // LANES == first // LANES for r, n in offsets):
+        if is_multiple(rest, many) and all(r == rest and n // many == first // many for r, n in offsets):
             return Neighbours(name, width)
     return None
 
@@ -137,12 +138,12 @@ def where_of(t: Tensor, side: int, last: list[Index]) -> list[Index]:
     return [*(follow(d, t.shape[i + shift], batch[i + shift]) for i, d in enumerate(x.shape[:-2])), *last]
 
 
-def _numbers_at(v: Fours, t: Tensor, at: list[Index]) -> Iterator[Index]:
-    """Where in memory the packed numbers are that an element needs (not its scales)."""
+def _numbers_at(v: Fours, t: Tensor, at: list[Index]) -> Iterator[tuple[DType, Index]]:
+    """Where in memory the packed numbers are that an element needs (not its scales), and of which type."""
     count = _extent(*t.shape)
     for leaf, offset in _offsets(v, t, at, set()):
         if _is_packed(leaf, count):
-            yield offset
+            yield leaf.dtype, offset
 
 
 def _offsets(v: Fours, t: Tensor, at: list[Index], seen: set[object]) -> Iterator[tuple[Tensor, Index]]:

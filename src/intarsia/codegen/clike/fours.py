@@ -96,7 +96,7 @@ class Fours(Values):
             name = self._vector(t, base, count, block)
             return self.decoded(f"{name}.{'xyzw'[lane]}", t.dtype, block)
         many = self.dialect.packed(t.dtype)
-        if varies and many > 1 and is_multiple(rest) and not may_miss(offset):
+        if varies and many > 1 and is_multiple(rest, many) and not may_miss(offset):
             self.words |= {t.attrs[0]}
             within = number % many
             word = self._word(t, add(rest, ("c", number - within)), count, many, block)
@@ -234,8 +234,8 @@ def _most(parts: Sequence[tuple[Index, int]], bounds: dict[str, int]) -> int | N
     return total
 
 
-def is_multiple(index: Index) -> bool:
-    return all(n % LANES == 0 for _, n in _summands(index))
+def is_multiple(index: Index, of: int = LANES) -> bool:
+    return all(n % of == 0 for _, n in _summands(index))
 
 
 def _has(index: Index, name: str) -> bool:

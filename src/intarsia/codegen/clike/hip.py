@@ -13,6 +13,30 @@ from typing import ClassVar
 from intarsia.codegen.clike.dialect import Dialect, KernelParts, Limits
 from intarsia.graph.dtypes import DType
 
+DOT4_FUNCTIONS = (
+    """__device__ inline int dot4_s8s8(int d, unsigned int a, unsigned int b) {
+#if defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) \\
+  || defined(__gfx942__) || defined(__gfx950__)
+  return __builtin_amdgcn_sdot4((int)a, (int)b, d, false);
+#elif defined(__GFX11__) || defined(__GFX12__)
+  return __builtin_amdgcn_sudot4(true, (int)a, true, (int)b, d, false);
+#else
+  for (int i = 0; i < 32; i += 8) d += (int)(signed char)(a >> i) * (int)(signed char)(b >> i);
+  return d;
+#endif
+}""",
+    """__device__ inline int dot4_u8u8(int d, unsigned int a, unsigned int b) {
+#if defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) || defined(__gfx941__) \\
+  || defined(__gfx942__) || defined(__gfx950__) || defined(__GFX11__) || defined(__GFX12__)
+  return (int)__builtin_amdgcn_udot4(a, b, (unsigned int)d, false);
+#else
+  for (int i = 0; i < 32; i += 8) d += (int)(unsigned char)(a >> i) * (int)(unsigned char)(b >> i);
+  return d;
+#endif
+}""",
+)
+"""Four products of bytes, by the instruction where a device has it."""
+
 
 class Hip(Dialect):
     """What `Dialect` writes is HIP C.
@@ -22,6 +46,7 @@ class Hip(Dialect):
     """
 
     name: ClassVar[str] = "HIP C"
+    mixes_signs: ClassVar[bool] = False
     sizes_are_arguments: ClassVar[bool] = True
     guards: ClassVar[bool] = True
     vector_type: ClassVar[str] = "f4"
@@ -33,7 +58,8 @@ class Hip(Dialect):
     def preamble(self, kernel: KernelParts) -> list[str]:
         text = "\n".join(kernel.body)
         used = [(element, name) for element, name in self.vectors.items() if re.search(rf"\b{name}\b", text)]
-        return [f"typedef {element} {name} __attribute__((ext_vector_type(4)));" for element, name in used]
+        dots = [function for function, name in zip(DOT4_FUNCTIONS, ("dot4_s8s8(", "dot4_u8u8("), strict=True) if name in text]
+        return [*dots, *(f"typedef {element} {name} __attribute__((ext_vector_type(4)));" for element, name in used)]
 
     def vector(self, parts: Sequence[str], dtype: DType = DType.FLOAT) -> str:
         element = self.storage[dtype]

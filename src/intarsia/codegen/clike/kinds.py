@@ -43,9 +43,18 @@ KINDS: Mapping[DType, Kind] = {
 """The kind in which an element is computed: narrow floats as float32, rounded by every cast and store."""
 
 
+SEVERAL_IN_A_BYTE = frozenset((DType.INT2, DType.UINT2, DType.INT4, DType.UINT4, DType.FLOAT4E2M1))
+"""Types of which a byte of a device's memory holds several, the first one in its lowest bits, as ONNX keeps them."""
+
+
 def stored_bits(dtype: DType) -> int:
-    """Bits of one element in memory, as NumPy holds it: a byte for booleans and for types of less than one."""
-    return 8 * dtype.numpy.itemsize
+    """Bits of one element in a device's memory: a byte for booleans; numbers of four and of two bits lie side by side."""
+    return dtype.bits if dtype in SEVERAL_IN_A_BYTE else 8 * dtype.numpy.itemsize
+
+
+def stored_nbytes(dtype: DType, count: int) -> int:
+    """Bytes of so many elements in a device's memory."""
+    return -(-count * stored_bits(dtype) // 8)
 
 
 def is_narrow(dtype: DType) -> bool:

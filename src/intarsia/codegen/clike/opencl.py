@@ -24,6 +24,23 @@ _STORED = {
 }  # fmt: skip
 
 
+def _dot4(left: str, right: str) -> str:
+    """d plus four products of bytes."""
+    signs, result = left[0] + right[0], "uint" if left == right == "u8" else "int"
+    kinds = ["char4" if kind == "s8" else "uchar4" for kind in (left, right)]
+    return f"""int dot4_{left}{right}(int d, uint a, uint b) {{
+#ifdef __opencl_c_integer_dot_product_input_4x8bit_packed
+  return d + (int)dot_4x8packed_{signs}_{result}(a, b);
+#else
+  const int4 p = convert_int4(as_{kinds[0]}(a)) * convert_int4(as_{kinds[1]}(b));
+  return d + (p.x + p.y + p.z + p.w);
+#endif
+}}"""
+
+
+DOT4_FUNCTIONS = {f"dot4_{a}{b}(": _dot4(a, b) for a in ("s8", "u8") for b in ("s8", "u8")}
+
+
 class OpenCl(Dialect):
     """OpenCL C; functions have one name for all floats.
 
@@ -63,6 +80,13 @@ class OpenCl(Dialect):
     def read_vector(self, buffer: str, at: str, dtype: DType = DType.FLOAT) -> str:
         return f"vload4({at} >> 2, {buffer})"
 
+    def read_word(self, buffer: str, at: str) -> str:
+        return f"((__global const uint*){buffer})[{at} >> 2]"
+
+    def preamble(self, kernel: KernelParts) -> list[str]:
+        text = "\n".join(kernel.body)
+        return [function for name, function in DOT4_FUNCTIONS.items() if name in text]
+
     def write_vector(self, buffer: str, at: str, parts: Sequence[str], dtype: DType) -> str:
         return f"vstore4({self.vector(parts, dtype)}, {at}, {buffer});"
 
@@ -75,6 +99,7 @@ class OpenCl(Dialect):
         arguments += ["__global const int* restrict P"] if kernel.parameters else []
         arguments += ["__global uint* restrict S"] if kernel.checked else []
         head = f"__kernel __attribute__((reqd_work_group_size({kernel.threads}, 1, 1)))"
-        lines = [f"{head} void main_kernel({', '.join(arguments)}) {{"]
+        lines = self.preamble(kernel)
+        lines += [f"{head} void main_kernel({', '.join(arguments)}) {{"]
         lines += [f"  __local {self.held(k, w)} {n}[{c}];" for n, k, c, w in kernel.shared]
         return "\n".join([*lines, *("  " + line for line in kernel.body), "}"]) + "\n"

@@ -93,14 +93,15 @@ def places_of(root: Tensor, inner: Tensor, at: list[Index]) -> tuple[list[Index]
     return places[id(root)], frozenset(places)
 
 
-def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
-    """`root` with the matrix product in it (see `sum_indices`). Neither may be packed."""
-    kernel, vectors = _product_kernel(dialect, root, product_)
-    return _product_kernel(dialect, root, product_, vectors)[0] if vectors and dialect.typed_buffers else kernel
+def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor, writer: type[_Product] | None = None) -> Kernel:
+    """`root` with the matrix product in it (see `sum_indices`). Neither may be packed. `writer`: of its sums."""
+    make = writer or _Product
+    kernel, vectors = _product_kernel(dialect, root, product_, make)
+    return _product_kernel(dialect, root, product_, make, vectors)[0] if vectors and dialect.typed_buffers else kernel
 
 
 def _product_kernel(
-    dialect: Dialect, root: Tensor, product_: Tensor, known: frozenset[object] | None = None
+    dialect: Dialect, root: Tensor, product_: Tensor, make: type[_Product], known: frozenset[object] | None = None
 ) -> tuple[Kernel, frozenset[object]]:
     """The kernel, and what it reads by vectors behind the product; `known`: the latter, of a first printing."""
     shape = [_extent(d) for d in product_.shape]
@@ -112,7 +113,7 @@ def _product_kernel(
     fours = [_places(root, product_, ("+", ("*", ("v", "four"), WIDTH), ("c", lane))) for lane in range(WIDTH)]
     whole = n % WIDTH == 0 and tile.each[1] % WIDTH == 0 and v.begins_vectors(root, [at for at, _ in fours])
     out = v.output(root.dtype, root.shape, whole and dialect.typed_buffers)
-    writer = _Product(v, product_, tile)
+    writer = make(v, product_, tile)
     v.plainly = False  # what is gathered has indices that share more
     sums = writer.sums()
     v.plainly = True

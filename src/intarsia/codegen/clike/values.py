@@ -204,6 +204,11 @@ class Values:
         buffer = self.operand(leaf, dtype, count)
         return self._place(buffer, f"{at} >> 2u") if buffer in self._vectors else self.dialect.read_vector(buffer, at, dtype)
 
+    def read_word(self, leaf: object, dtype: DType, count: int, at: str) -> str:
+        """Four bytes of a leaf as a word (U32), from place `at`, a multiple of 4, on."""
+        buffer = self.operand(leaf, dtype, count)
+        return self._place(buffer, f"{at} >> 2u") if self.dialect.packed(dtype) > 1 else self.dialect.read_word(buffer, at)
+
     def write_vector(self, buffer: str, dtype: DType, at: str, parts: Sequence[str], block: Block) -> None:
         """Four elements as vector number `at` of an output."""
         if buffer in self._vectors:

@@ -99,6 +99,11 @@ class Wgsl(Dialect):
     def decode_half(self, bits: str) -> str | None:
         return f"unpack2x16float({bits}).x"
 
+    mixes_signs: ClassVar[bool] = False
+
+    def dot4(self, total: str, a: str, b: str, left_signed: bool, right_signed: bool) -> str:
+        return f"{total} += dot4I8Packed({a}, {b});" if left_signed else f"{total} += i32(dot4U8Packed({a}, {b}));"
+
     def parameter(self, position: int) -> str:
         return f"P[{position // 4}].{'xyzw'[position % 4]}"
 

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from intarsia.codegen.clike import Cut, Dialect
-from intarsia.codegen.clike.cut import is_cheap
+from intarsia.codegen.clike.byte_factors import BYTES, kept_as_bytes
+from intarsia.codegen.clike.cut import Job, is_cheap
+from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.loop_values import stripped
-from intarsia.device.gpu import Gpu, Slice
-from intarsia.device.graphs import Graphs
+from intarsia.device.gpu import Gpu, Slice, aligned
+from intarsia.device.graphs import USE, Graphs
 from intarsia.device.libraries import NotOfferedError
-from intarsia.errors import EPFail, InvalidGraph
+from intarsia.errors import EPFail, InvalidGraph, OutOfMemory
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.kernel.interpret import interpret
-from intarsia.kernel.lang import DefinitionError, Tensor, walk
+from intarsia.kernel.lang import DefinitionError, Tensor, broadcast, scalar, walk
 from intarsia.kernel.rewrite import as_scalar, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
-from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of
+from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of, values_nbytes
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry, rewritten
 from intarsia.records import dataclass
@@ -33,6 +36,7 @@ from intarsia.records import dataclass
 _logger = logging.getLogger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)  # whose numbers inference does not follow by itself
+Kind = tuple[DType, tuple[int, ...]]
 _CONSTANT = "="  # before the names of leaves that are constants
 
 
@@ -77,10 +81,40 @@ def bind(
     return plan
 
 
+def _predict(
+    gpu: Gpu, constants: Constants, jobs: Sequence[Job], stored: Mapping[str, Kind], regions: Sequence[Region],
+    fixed: Collection[str], inputs: Sequence[str], outputs: Sequence[tuple[str, DType, tuple[int, ...]]],
+) -> None:  # fmt: skip
+    """Refuse, before anything is allocated, what cannot be within the limit of the options. `fixed`: values that are constants.
+
+    Raises:
+        OutOfMemory: with what each part takes.
+    """
+    limit = gpu.memory_limit
+    if not limit:
+        return
+
+    def nbytes(kind: Kind) -> int:
+        return aligned(stored_nbytes(kind[0], math.prod(kind[1])))
+
+    weights = sum(nbytes(stored[n]) for n in fixed if n in stored and not constants.has(n))
+    results = sum(nbytes((dtype, shape)) for _, dtype, shape in outputs)
+    values = values_nbytes(jobs, stored, {*inputs, *fixed, *(name for name, _, _ in outputs)}, regions)
+    used = gpu.counters.allocated_nbytes - gpu.holders().get(USE, 0)
+    if used + weights + values + results > limit:
+        raise OutOfMemory(
+            f"{gpu.device}: a run with these sizes needs {weights + values + results:,} more bytes ({weights:,} for weights, "
+            f"{values:,} for values, {results:,} for results), {used:,} are in use and the limit is {limit:,}: raise the "
+            f"limit, or use a smaller batch or a shorter input ({gpu.holders_text()})"
+        )
+
+
 def _restored(
     kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None,
     graphs: Graphs | None,
 ) -> Plan:  # fmt: skip
+    fixed = {*kept.leaves, *kept.prepared}
+    _predict(gpu, constants, kept.jobs, kept.stored, kept.regions, fixed, inputs, kept.outputs)
     slices = {
         leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
         for leaf, what in kept.leaves.items()
@@ -145,6 +179,8 @@ class Work:
         scope.store_outputs(names)
         outputs = [(name, *self.cut.stored[name]) for name in names]
         read = {n for job in self.cut.jobs for n in job.reads}
+        fixed = {n for n in read if n in self.leaves or n in self.cut.tables or n in self.cut.prepared}
+        _predict(self.gpu, self.constants, self.cut.jobs, self.cut.stored, self.regions, fixed, inputs, outputs)
         slices = {n: self._constant(n) for n in read if n in self.leaves or n in self.cut.tables}
         for name in read & set(self.cut.prepared):
             how = self.cut.prepared[name]
@@ -223,6 +259,8 @@ class Scope:
             elif constant.size == 1 and not constant.dtype.is_complex:
                 value = constant.numpy().reshape(()).astype(_plain(constant.dtype)).item()
                 found = as_scalar(value, constant.dtype, constant.shape)
+            elif constant.dtype in BYTES and constant.nbytes <= SMALL_NBYTES and (same := _repeated(constant)) is not None:
+                found = broadcast(scalar(same, constant.dtype), constant.shape)  # zero points that are all 0, as they often are
             else:
                 leaf = _CONSTANT + self.prefix + name
                 shared = name in self.graph.constants and name not in self.inference.values
@@ -272,7 +310,7 @@ class Scope:
         """Define a value; it is stored where several read it."""
         settled = self.cut.settle(value)
         if self.uses.get(name, 0) > 1 and not _is_view(settled):
-            settled = self.cut.store(settled, turned=True)
+            settled = kept_as_bytes(self.cut, settled) or self.cut.store(settled, turned=True)
         self.expressions[name] = settled
         self.cut.owners.setdefault(id(settled), self.cut.node)
 
@@ -365,6 +403,12 @@ class Scope:
         maker = next((n for n in self.graph.nodes if name in n.outputs), None)
         self.cut.node = described(maker) if maker is not None else f"output {name!r}"
         self.cut.store(self.cut.settle(self.value(name)), name)
+
+
+def _repeated(constant: Constant) -> int | None:
+    """The one number that all elements are."""
+    values = constant.numpy()
+    return int(values.flat[0]) if values.size and bool((values == values.flat[0]).all()) else None
 
 
 def _plain(dtype: DType) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.graph.model import Graph, Node, TensorType
 
 
@@ -58,7 +59,7 @@ def _weights(graph: Graph, node: Node, on_host: Callable[[Node, int], bool]) -> 
 
 def _nbytes(graph: Graph, name: str) -> int:
     constant = graph.constants[name]
-    return int(constant.size) * constant.type.dtype.numpy.itemsize
+    return stored_nbytes(constant.type.dtype, int(constant.size))
 
 
 def _worked_on(graph: Graph, node: Node) -> int:
@@ -67,5 +68,5 @@ def _worked_on(graph: Graph, node: Node) -> int:
     for name in {*node.inputs, *node.outputs} - set(graph.constants) - {""}:
         kind = graph.type_of(name)
         if isinstance(kind, TensorType) and kind.shape is not None and all(isinstance(d, int) for d in kind.shape):
-            total += math.prod(d for d in kind.shape if isinstance(d, int)) * kind.dtype.numpy.itemsize
+            total += stored_nbytes(kind.dtype, math.prod(d for d in kind.shape if isinstance(d, int)))
     return total

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from intarsia.codegen.clike.cut import Cut, Job
+from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
@@ -34,6 +36,43 @@ JobObserver = Callable[[Job, int, int, int], None]
 
 def described(node: Node) -> str:
     return f"node {label(node)!r} ({node.metadata.get('written for') or node.qualified_op})"
+
+
+def _lives(
+    jobs: Sequence[Job], outside: Collection[str], regions: Sequence[Region]
+) -> tuple[dict[str, int], dict[str, int]]:  # fmt: skip
+    """First and last launch that uses each value but those `outside`. What a loop finds lives until its end, what it leaves
+    from its beginning on, what the host looks at until then."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, job in enumerate(jobs):
+        for name in (*job.reads, *job.writes):
+            if name not in outside:
+                first.setdefault(name, i)
+                last[name] = i
+    for region in regions:
+        for name, at in region.reads:
+            if name in last:
+                last[name] = max(last[name], at)
+        if region.middle is not None:
+            continue
+        for job in jobs[region.start : region.stop]:
+            for name in (*job.reads, *job.writes):
+                if name in last and first[name] < region.start:
+                    last[name] = max(last[name], region.stop - 1)
+                elif name in last and last[name] >= region.stop:
+                    first[name] = region.start
+    return first, last
+
+
+def values_nbytes(
+    jobs: Sequence[Job], stored: Mapping[str, tuple[DType, tuple[int, ...]]], outside: Collection[str],
+    regions: Sequence[Region],
+) -> int:  # fmt: skip
+    """What the values between launches will take, but for the scratch of libraries' calls."""
+    first, last = _lives(jobs, outside, regions)
+    sizes = [aligned(stored_nbytes(stored[n][0], math.prod(stored[n][1]))) for n in first]
+    return place(list(zip(sizes, first.values(), (last[n] for n in first), strict=True)))[1]
 
 
 _SCRATCH = "%scratch of "  # before the number of a launch
@@ -83,6 +122,10 @@ class Constants:
         plan = Plan(self.gpu, (leaf,), cut.jobs, cut.stored, given, [("made", how.dtype, cut.stored["made"][1])])
         (made,) = plan.run({leaf: self._slices.get(leaf) or self._written(source)}, use="weights")
         return made.handle  # type: ignore[no-any-return]
+
+    def has(self, name: str) -> bool:
+        """Whether it is on the device."""
+        return name in self._slices
 
     @property
     def nbytes(self) -> int:
@@ -148,16 +191,9 @@ class Plan:
     def _place(self) -> None:
         """Offsets in the arena by first and last use."""
         outside = {*self.inputs, *self.constants, *(n for n, _, _ in self.outputs)}
-        first: dict[str, int] = {}
-        last: dict[str, int] = {}
-        for i, job in enumerate(self.jobs):
-            for name in (*job.reads, *job.writes):
-                if name not in outside:
-                    first.setdefault(name, i)
-                    last[name] = i
-            if i in self._scratch:
-                first[_scratch_of(i)] = last[_scratch_of(i)] = i
-        self._prolong(first, last)
+        first, last = _lives(self.jobs, outside, self.regions)
+        for i in self._scratch:
+            first[_scratch_of(i)] = last[_scratch_of(i)] = i
         sizes = {n: aligned(self.nbytes_of(n)) for n in first}
         for name, nbytes in sizes.items():
             if nbytes > self.gpu.limits.buffer_nbytes and name in self.stored:
@@ -170,28 +206,13 @@ class Plan:
         self.offsets = dict(zip(first, places, strict=True))
         self.unshared_nbytes = sum(sizes.values())
 
-    def _prolong(self, first: dict[str, int], last: dict[str, int]) -> None:
-        """What a loop finds lives until its end, what it leaves from its beginning on, what the host looks at until then."""
-        for region in self.regions:
-            for name, at in region.reads:
-                if name in last:
-                    last[name] = max(last[name], at)
-            if region.middle is not None:
-                continue
-            for job in self.jobs[region.start : region.stop]:
-                for name in (*job.reads, *job.writes):
-                    if name in last and first[name] < region.start:
-                        last[name] = max(last[name], region.stop - 1)
-                    elif name in last and last[name] >= region.stop:
-                        first[name] = region.start
-
     def nbytes_of(self, name: str) -> int:
         if name not in self.stored and name in self.constants:  # a table
             return self.constants[name].nbytes
         if name not in self.stored:
             return self._scratch[int(name.removeprefix(_SCRATCH))]
         dtype, shape = self.stored[name]
-        return int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
+        return stored_nbytes(dtype, int(np.prod(shape, dtype=np.int64)))
 
     def _upload_sizes(self) -> tuple[Slice | None, list[int]]:
         """The sizes of all kernels as one constant, and where each kernel's begin; nothing where they are arguments."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.codegen.clike import Dialect, unsupported
+from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.device.gpu import DeviceLimits
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import Expr
@@ -158,7 +159,7 @@ class Survey:
         constant = self.graph.constants.get(name)
         if constant is None:
             return ""
-        nbytes, limits = constant.size * kind.dtype.numpy.itemsize, self.dialect.limits
+        nbytes, limits = stored_nbytes(kind.dtype, constant.size), self.dialect.limits
         if nbytes > self.limits.buffer_nbytes:
             return f"{name!r} has {nbytes:,} bytes; a buffer of this device has at most {self.limits.buffer_nbytes:,}"
         if self.dialect.windows(kind.dtype, constant.size) > limits.buffers - 5:
