@@ -120,7 +120,9 @@ def test_parts_of_half_precision_are_summed_in_single(gpu: Gpu) -> None:
 
 
 ATTENTION = {
-    "no mask": (1, 2, 70, 90, 8, 8, False), "mask": (2, 3, 130, 33, 16, 32, True), "no vectors": (1, 2, 3, 40, 6, 8, True),
+    "heads of 256": (1, 1, 20, 40, 256, 256, True),
+    "no mask": (1, 2, 70, 90, 8, 8, False),
+    "mask": (2, 3, 130, 33, 16, 32, True), "no vectors": (1, 2, 3, 40, 6, 8, True),
 }  # fmt: skip
 
 

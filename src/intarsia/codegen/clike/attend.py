@@ -22,9 +22,12 @@ from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loop_index import Index, add, regroup
 from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 
 MOST_SIZE = 128  # of a head: so many sums are a thread's own
+MOST_DEPTH = 256  # of keys: more would not be in registers at all
+_LARGE_HEADS = 16  # times as many bytes of scores as else: registers spill, which is better than memory that is not there
 
 
 def found(dot: Tensor, nbytes: int) -> Tensor | None:
@@ -32,7 +35,8 @@ def found(dot: Tensor, nbytes: int) -> Tensor | None:
     left, values = dot.args
     if dot.dtype is not DType.FLOAT or not all(isinstance(d, int) for t in (dot, left) for d in t.shape):
         return None
-    if 4 * _extent(*left.shape) <= nbytes or _extent(dot.shape[-1]) % WIDTH or _extent(dot.shape[-1]) > MOST_SIZE:
+    size = _extent(dot.shape[-1])
+    if 4 * _extent(*left.shape) <= nbytes * (1 if size <= MOST_SIZE else _LARGE_HEADS) or size % WIDTH:
         return None
     quotient = left
     while quotient.prim == "reshape" and quotient.shape[-2:] == quotient.args[0].shape[-2:]:
@@ -53,7 +57,20 @@ def found(dot: Tensor, nbytes: int) -> Tensor | None:
     batch = x.shape[:-2]
     if _extent(*batch) != _extent(*dot.shape[:-2]) or values.rank > dot.rank:
         return None
-    return Tensor("attend", (x, values), (masked,), dot.dtype, dot.shape)
+    return _in_parts(x, values, masked, dot)
+
+
+def _in_parts(x: Tensor, values: Tensor, masked: bool, dot: Tensor) -> Tensor:
+    """The primitive, one for each part of the values' columns that a thread has room for."""
+    size = _extent(dot.shape[-1])
+    step = -(-size // (-(-size // MOST_SIZE) * WIDTH)) * WIDTH
+    made = []
+    for start in range(0, size, step):
+        width = min(step, size - start)
+        place = (*(0 for _ in values.shape[:-1]), start)
+        part = k.strided_slice(values, place, (1,) * values.rank, (*values.shape[:-1], width))
+        made.append(Tensor("attend", (x, part), (masked,), dot.dtype, (*dot.shape[:-1], width)))
+    return k.concat(made, dot.rank - 1)
 
 
 def _products_of(x: Tensor) -> dict[int, Tensor]:
@@ -90,7 +107,7 @@ def fits(x: Tensor) -> bool:
     if not products:
         return True
     (product,) = products
-    if _extent(product.args[0].shape[-1]) > MOST_SIZE:
+    if _extent(product.args[0].shape[-1]) > MOST_DEPTH:
         return False
     places = sum_indices(x, product)
     between = [t for t in walk([x]) if places is not None and id(t) in places[1]]
