@@ -156,6 +156,8 @@ def test_blocks_fit_a_small_second_level_cache() -> None:
     s, spec = square(1, 112, 112, 128, 128), WinogradSpec(4, tile=blocked_tile(128, None, DType.FLOAT, host))
     large, small = (winograd.scratch_nbytes(spec, replace(host, l2_nbytes=n << 20), s, 1) for n in (2, 1))
     assert small <= 2 << 20 < large
+    few = square(1, 28, 28, 128, 128)
+    assert winograd.scratch_nbytes(spec, replace(host, l2_nbytes=1 << 20), few, 1) > 1 << 20, "one block: weights are read once"
 
 
 @pytest.mark.parametrize("l2_nbytes", [1 << 14, 1 << 20, 2 << 20])

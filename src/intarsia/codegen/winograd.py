@@ -215,7 +215,8 @@ _L2_NBYTES = L2_NBYTES
 _SCRATCH_NBYTES = 24 << 20
 # Measured on cores with 1 MiB of second-level cache, which read the third level at 95 GB/s; in second-level caches:
 _NEAR_WEIGHTS = 4  # weights up to so many are read from the third level for every block,
-_NEAR_SCRATCH = 1.5  # whose transforms and sums are so many
+_NEAR_SCRATCH = 1.5  # whose transforms and sums are so many,
+_MANY_BLOCKS = 4  # where there are so many blocks: the first reads them from memory
 
 
 @functools.lru_cache(maxsize=1024)
@@ -228,12 +229,13 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
     out_row = -(-shape.filters // tile.width) * tile.width * tile.itemsize
     weights_nbytes = matrices * shape.channels * out_row
     per_tile = matrices * (row + out_row)
+    near = int(_NEAR_SCRATCH * target.l2_nbytes) // per_tile
     if weights_nbytes <= _L2_NBYTES // 2:
         # The weights stay in the second-level cache; a block's transforms should too.
         most = (_L2_NBYTES - weights_nbytes) // 2 // per_tile
-    elif target.l2_nbytes < _L2_NBYTES and weights_nbytes <= _NEAR_WEIGHTS * target.l2_nbytes:
-        # The weights are in the third-level cache, which is fast enough to read them for every block.
-        most = int(_NEAR_SCRATCH * target.l2_nbytes) // per_tile
+    elif target.l2_nbytes < _L2_NBYTES and weights_nbytes <= _NEAR_WEIGHTS * target.l2_nbytes and tiles >= _MANY_BLOCKS * near:
+        # The weights are in the third-level cache from the second block on, which is fast enough to read them for each.
+        most = near
     else:
         # The weights are streamed once for every block: few, large blocks, but a matrix's rows stay in cache.
         most = min(_L2_NBYTES // 4 // row, _SCRATCH_NBYTES // per_tile)
