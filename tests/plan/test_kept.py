@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +114,27 @@ def test_a_process_keeps_the_first_binding_that_it_makes() -> None:
     assert "steps" not in vars(third)
     third.bind({"n": 6, "m": 4}, 2)
     assert "steps" in vars(third)
+
+
+def test_threads_that_bind_at_once() -> None:
+    _session, (segment,) = segments(MODELS["products"])
+    again(segment).bind({"n": 3, "m": 4}, 2)
+    for n in (3, 4):  # one that is kept, and one that is not
+        shared, start = again(segment), threading.Barrier(4)
+        found: list[State] = []
+
+        def bind(shared: Segment, start: threading.Barrier, found: list[State], n: int) -> None:
+            start.wait()
+            found.append(State(shared.bind({"n": n, "m": 4}, 2)))
+
+        threads = [threading.Thread(target=bind, args=(shared, start, found, n)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        if n == 3:
+            assert [words(state) for state in found] == [words(State(segment.bind_exactly({"n": 3, "m": 4}, 2)))] * 4
 
 
 def test_what_a_process_shares_is_not_kept() -> None:

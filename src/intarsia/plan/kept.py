@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from intarsia.codegen.cache import content_key, get_cache
+from intarsia.codegen.fingerprint import fingerprint
 from intarsia.plan.branches import SideBySide, Window
 from intarsia.plan.words import Words
 
@@ -47,7 +48,7 @@ class Binding(NamedTuple):
 
 
 class Kept:
-    """Bindings of one segment in the cache. `key`: changes with the segment and all code that binds it."""
+    """Bindings of one segment in the cache, as this package's files and the CPU make them. `key`: changes with the segment."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -73,4 +74,4 @@ class Kept:
         get_cache().put(self._name(env, threads, allowed), pickle.dumps(made, 5))
 
     def _name(self, env: Mapping[str, int], threads: int, allowed: SideBySide) -> str:
-        return f"bound-{content_key(self._key, repr((threads, tuple(allowed), sorted(env.items()))))}"
+        return f"bound-{content_key(fingerprint(), self._key, repr((threads, tuple(allowed), sorted(env.items()))))}"

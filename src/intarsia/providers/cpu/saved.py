@@ -16,7 +16,6 @@ import numpy as np
 
 from intarsia.codegen import image
 from intarsia.codegen.cache import content_key
-from intarsia.codegen.fingerprint import fingerprint
 from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
 from intarsia.plan.arena import ALIGNMENT, align
 from intarsia.providers.cpu.common_weights import LEAST_NBYTES, share
@@ -62,7 +61,7 @@ def save(program: CpuProgram) -> SavedProgram:
         head = pickle.dumps((program.target, _without_constants(executable), places, small), 5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise NotSaved(f"a step is not plain data: {error}") from error
-    key = content_key(fingerprint(), head, code)
+    key = content_key(head, code)
     program.keep_bindings(key)
     return SavedProgram(pickle.dumps((head, code, key), 5), parts)
 
