@@ -17,8 +17,7 @@ import functools
 import os
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.codegen.cache import cached, get_cache
 from intarsia.codegen.fingerprint import compiler_key
@@ -26,9 +25,12 @@ from intarsia.codegen.tile_permission import refusal
 from intarsia.errors import EPFail, InvalidArgument, nearest
 from intarsia.records import dataclass
 
+if TYPE_CHECKING:
+    from pathlib import Path  # which takes milliseconds to import, and a start from the cache asks for no sizes
+
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
 L2_NBYTES = 2 << 20  # of a core whose cache is not known
-CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 _V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
 _V2 = (*_V1, "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
@@ -95,9 +97,11 @@ def host_facts() -> tuple[str, str, str, str]:
     return triple, cpu, features, version
 
 
-def second_level_nbytes(caches: Path = CACHES) -> int:
+def second_level_nbytes(caches: str | Path = CACHES) -> int:
     """Bytes of a core's second-level cache, as Linux tells; 2 MiB where nothing does."""
-    for folder in sorted(caches.glob("index*")):
+    from pathlib import Path
+
+    for folder in sorted(Path(caches).glob("index*")):
         try:
             level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
