@@ -218,7 +218,8 @@ def test_models(device: str, name: str) -> None:
     session = intarsia.InferenceSession(data, options, providers=[PROVIDERS[device]])
     (found,) = session.run(None, feed)
     (program,) = session._model.programs
-    assert program.describe("plan").count(". byte product ") == products
+    processor = name == "qdq" and not opened(device).dialect.bytes_for_floats
+    assert program.describe("plan").count(". byte product ") == (0 if processor else products)
     for other in (intarsia, onnxruntime):
         (wanted,) = other.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feed)
         assert found.dtype == wanted.dtype

@@ -171,6 +171,8 @@ def rewritten(cut: Cut, roots: Sequence[Tensor]) -> list[Tensor]:
 def _of_bytes(cut: Cut, t: Tensor) -> Tensor | None:
     if t.dtype not in (DType.INT32, DType.FLOAT) or not _is_worth_it(t) or any(a.dtype is not t.dtype for a in t.args):
         return None
+    if t.dtype is DType.FLOAT and not cut.dialect.bytes_for_floats:
+        return None
     a, b = (centred(x) for x in t.args)
     if a is None or b is None or t.dtype is DType.FLOAT and (a.scale is None or b.scale is None):
         return None

@@ -164,6 +164,7 @@ class Dialect:
     matrix_units: frozenset[DType] = frozenset()  # types of factors that `tensor` has products of
     typed_buffers: ClassVar[bool] = False  # a buffer that is read by vectors has them as its elements
     guards: ClassVar[bool] = False  # `select` evaluates what it takes and nothing else: a read may stand in it
+    bytes_for_floats: bool = True  # products of dequantised tensors are faster as products of bytes
     mixes_signs: ClassVar[bool] = True  # `dot4` takes signed bytes on one side and unsigned ones on the other
     warp: ClassVar[int] = 0  # threads that run in step and exchange values by `exchanged`; 0: as many as the device likes
     sizes_are_arguments: ClassVar[bool] = False  # each size is an argument of its own: no kernel begins by waiting for memory

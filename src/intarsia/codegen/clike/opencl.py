@@ -61,6 +61,9 @@ class OpenCl(Dialect):
         self.kinds = {kind: text for kind, text in _KINDS.items() if doubles or kind is not Kind.F64}
         self.functions = {(op, kind): text for op, text in _FUNCTIONS.items() for kind in self.kinds if kind.is_float}
         self.tuning = tuning
+        self.bytes_for_floats = (
+            not tuning.direct
+        )  # a processor's driver makes vectors of floats, and words of four bytes one by one
         self.limits = limits or Limits(buffers=64, threads=256, shared_nbytes=32768, groups=65535)
 
     def bitcast(self, value: str, source: Kind, target: Kind) -> str:
