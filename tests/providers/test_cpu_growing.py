@@ -390,7 +390,8 @@ def test_without_a_compiler_from_the_cache(tmp_path: Path, monkeypatch: pytest.M
         again.run([feed[n] for n in again.inputs]), program.run([feed[n] for n in program.inputs]), strict=True
     ):
         np.testing.assert_array_equal(got, want)
-    assert pickle.loads(saved.head)[1].units[0].body.constants == {}  # made above
+    _, executable, *_ = pickle.loads(pickle.loads(saved.head)[0])  # made above
+    assert executable.units[0].body.constants == {}
     check_attending(first, feed)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.partition.device import DeviceTensor
@@ -61,6 +60,7 @@ def put_on_device(array: np.ndarray, kind: str, index: int) -> DeviceTensor:
 
 def room_on_device(dtype: DType, shape: tuple[int, ...], kind: str, index: int) -> DeviceTensor:
     """A tensor on a device, its elements not set."""
+    from intarsia.codegen.clike.kinds import stored_nbytes
     from intarsia.device.gpu import Slice
 
     gpu = gpu_of(kind, index)
