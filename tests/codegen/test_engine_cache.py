@@ -104,6 +104,18 @@ def test_directory_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCapt
     assert "INTARSIA_CACHE_DIR" in caplog.text
 
 
+def test_an_entry_that_another_process_clears_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache, replace = DiskCache(tmp_path), os.replace
+
+    def cleared(source: str, target: str) -> None:
+        replace(source, target)
+        Path(target).unlink()
+
+    monkeypatch.setattr(os, "replace", cleared)
+    assert cache.put("key", b"payload")
+    assert cache.get("key") is None
+
+
 def test_keys_are_file_names(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
     for key in ("", "../up", "a/b", ".hidden"):

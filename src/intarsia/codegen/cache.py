@@ -232,6 +232,8 @@ class DiskCache:
         if self._folder is None or not self._writable:
             return False
         path = self._path(key)
+        parts = (payload,) if isinstance(payload, bytes) else payload
+        nbytes = sum(memoryview(part).nbytes for part in parts)
         try:
             folder = os.path.dirname(path)
             os.makedirs(folder, exist_ok=True)
@@ -239,8 +241,6 @@ class DiskCache:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    parts = (payload,) if isinstance(payload, bytes) else payload
-                    nbytes = sum(memoryview(part).nbytes for part in parts)
                     file.write(_HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes))
                     for part in parts:
                         file.write(part)
@@ -254,7 +254,7 @@ class DiskCache:
             self._give_up(error)
             return False
         self._prune_once()
-        if os.stat(path).st_size > _LARGE_NBYTES:
+        if nbytes > _LARGE_NBYTES:
             self.prune()
         return True
 
