@@ -299,7 +299,9 @@ def packed(rows: int, columns: int, bits: int, experts: int = 4) -> np.ndarray:
         {}, {"k": 3, "normalize_routing_weights": 1, "activation_type": "silu"}, {"k": 2, "activation_type": "gelu"},
         {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0,
          "swiglu_limit": 0.7},
-        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 2},
+        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 2}, {"k": 2, "activation_type": "relu2"},
+        {"k": 2, "activation_type": "swiglu", "swiglu_fusion": 2, "swiglu_limit": 0.7, "swiglu_limit_after_activation": 1},
+        {"k": 2, "activation_type": "geglu", "swiglu_fusion": 1},
     ],
     ids=str,
 )  # fmt: skip

@@ -75,9 +75,10 @@ class Activation:
     alpha: float
     beta: float
     limit: float | None
+    after: bool
 
     def apply(self, first: Tensor, third: Tensor | None) -> Tensor:
-        if self.kind != "swiglu":
+        if self.kind not in ("swiglu", "geglu"):
             active = _ACTIVATIONS[self.kind](first)
             return active if third is None else active * third
         gate, line = first, third
@@ -86,14 +87,22 @@ class Activation:
         elif self.fusion == 2:
             gate, line = (_part(first, start, 1) for start in range(2))
         if line is None:
-            raise k.DefinitionError("swiglu with swiglu_fusion 0 needs fc3_experts_weights")
-        if self.limit is not None:
-            gate, line = k.minimum(gate, self.limit), k.maximum(k.minimum(line, self.limit), -self.limit)
-        return gate * k.sigmoid(gate * self.alpha) * (line + self.beta)
+            raise k.DefinitionError(f"{self.kind} with swiglu_fusion 0 needs fc3_experts_weights")
+        if self.kind == "geglu":
+            return gelu_tanh_of(gate) * line
+        if self.limit is None:
+            return gate * k.sigmoid(gate * self.alpha) * (line + self.beta)
+        if not self.after:
+            gate = k.minimum(gate, self.limit)
+        active = gate * k.sigmoid(gate * self.alpha)
+        if self.after:
+            active = k.minimum(active, self.limit)
+        return active * (k.maximum(k.minimum(line, self.limit), -self.limit) + self.beta)
 
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda x: k.maximum(x, 0.0), "gelu": gelu_tanh_of, "silu": lambda x: x * k.sigmoid(x), "identity": lambda x: x,
+    "relu2": lambda x: k.maximum(x, 0.0) * k.maximum(x, 0.0),
 }  # fmt: skip
 
 
@@ -154,13 +163,16 @@ def moe(
     fc2_experts_weights: Tensor | None = None, fc2_experts_bias: Tensor | None = None,
     fc3_experts_weights: Tensor | None = None, fc3_experts_bias: Tensor | None = None, *, activation_alpha: float = 1.0,
     activation_beta: float = 0.0, activation_type: str = "relu", k: int = 1, normalize_routing_weights: int = 0,
-    swiglu_fusion: int = 0, swiglu_limit: float | None = None, use_sparse_mixer: int = 0,
+    swiglu_fusion: int = 0, swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
+    use_sparse_mixer: int = 0,
 ) -> Tensor:  # fmt: skip
     """com.microsoft's MoE without sparse mixer."""
     assert fc2_experts_weights is not None
     third = None if fc3_experts_weights is None else Layer(fc3_experts_weights, fc3_experts_bias)
     layers = (Layer(fc1_experts_weights, fc1_experts_bias), Layer(fc2_experts_weights, fc2_experts_bias), third)
-    activation = Activation(activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit)
+    activation = Activation(
+        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
+    )
     return _mixture(input, _routed(router_probs, None, k, bool(normalize_routing_weights)), layers, activation)
 
 
@@ -174,7 +186,8 @@ def qmoe(
     activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", block_size: int | None = None,
     expert_weight_bits: int = 4, fc1_expert_weight_bits: int | None = None, fc2_expert_weight_bits: int | None = None,
     fc3_expert_weight_bits: int | None = None, k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int",
-    swiglu_fusion: int = 0, swiglu_limit: float | None = None, use_sparse_mixer: int = 0, weights_prepacked: int = -1,
+    swiglu_fusion: int = 0, swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
+    use_sparse_mixer: int = 0, weights_prepacked: int = -1,
 ) -> Tensor:  # fmt: skip
     """com.microsoft's QMoE of integers, without sparse mixer."""
     bits = [b or expert_weight_bits for b in (fc1_expert_weight_bits, fc2_expert_weight_bits, fc3_expert_weight_bits)]
@@ -186,5 +199,7 @@ def qmoe(
         Layer(fc1_experts_weights, fc1_experts_bias, bits[0], fc1_scales, fc1_zero_points),
         Layer(fc2_experts_weights, fc2_experts_bias, bits[1], fc2_scales, fc2_zero_points), third,
     )  # fmt: skip
-    activation = Activation(activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit)
+    activation = Activation(
+        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
+    )
     return _mixture(input, _routed(router_probs, router_weights, k, bool(normalize_routing_weights)), layers, activation)

@@ -138,9 +138,11 @@ def _node_of(node: Node, attributes: Mapping[str, Any]) -> list[Node]:
 
 
 def _experts(node: Node) -> list[Node] | None:
-    """Mixtures whose weights are floats, or integers in few bits, without sparse mixer."""
+    """Mixtures whose weights are floats, or integers of 2, 4 or 8 bits, without sparse mixer."""
     given = node.attributes
     if given.get("use_sparse_mixer", 0) or given.get("quant_type", "int") != "int" or given.get("weights_prepacked", -1) == 1:
+        return None
+    if 3 in (given.get(f"{part}expert_weight_bits") for part in ("", "fc1_", "fc2_", "fc3_")):
         return None
     return _node_of(node, given)
 
