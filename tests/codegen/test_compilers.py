@@ -231,6 +231,36 @@ def test_what_is_not_done_at_the_end_is_stopped(own: Compilers, tmp_path: Path) 
     assert engine.load([number(4)])
 
 
+def test_a_process_that_is_stopped_as_it_answers_is_not_asked_again(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stop` may come between an answer and the return of the process that gave it."""
+    owner, answer = object(), compilers._Process._answer
+
+    def answered(process: compilers._Process) -> object:
+        found = answer(process)
+        own.stop(owner)
+        return found
+
+    own.facts()
+    monkeypatch.setattr(compilers._Process, "_answer", answered)
+    assert own.compiled(request(number(1)), owner)
+    monkeypatch.undo()
+    assert not pids(own)
+    assert own.compiled(request(number(2)), object())
+
+
+def test_a_process_whose_answer_is_not_waited_for_is_not_asked_again(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(process: compilers._Process) -> object:
+        raise KeyboardInterrupt
+
+    own.facts()
+    monkeypatch.setattr(compilers._Process, "_answer", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        own.compiled(request(number(1)))
+    monkeypatch.undo()
+    assert not pids(own)
+    assert own.compiled(request(number(2)))
+
+
 def test_a_forked_child_has_processes_of_its_own(own: Compilers) -> None:
     own.compiled(request(number(1)))
     before = pids(own)

@@ -155,27 +155,32 @@ class Compilers:
             process, fresh = self._borrowed(owner)
             if process is None:
                 return None
+            answered = False
             try:
                 answer = question(process)
+                answered = True
             except CannotStart as error:
-                process.end()
                 self._unusable = str(error)
                 logger.info("kernels are compiled in this process: a process for it cannot be had (%s)", error)
                 return None
             except _Died as error:
-                process.end()
                 if fresh or process.stopped:
                     raise EPFail(
                         f"{what}: the compiler's process ended ({error}); {VARIABLE}=0 compiles in this process instead"
                     ) from error
                 continue  # it may have ended long ago
-            else:
-                with self._lock:
-                    self._free.append(process)
-                return answer
             finally:
-                with self._lock:
-                    self._busy.pop(process, None)
+                self._returned(process, answered)
+            return answer
+
+    def _returned(self, process: _Process, answered: bool) -> None:
+        """It is free, unless it did not answer, or `stop` killed it as it did: nobody else is to meet that."""
+        with self._lock:
+            del self._busy[process]
+            if answered and not process.stopped:
+                self._free.append(process)
+                return
+        process.end()
 
     def _borrowed(self, owner: object) -> tuple[_Process | None, bool]:
         """A process and whether it is new."""
