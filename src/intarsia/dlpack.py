@@ -239,8 +239,12 @@ def tensor_of(data: Any, where: str = "from_dlpack") -> np.ndarray | DeviceTenso
     if not is_capsule(data):
         if not hasattr(data, "__dlpack__") or not hasattr(data, "__dlpack_device__"):
             return array_of(data, where)
-        if int(data.__dlpack_device__()[0]) in _CPU_DEVICES:
+        kind, index = map(int, data.__dlpack_device__())
+        if kind in _CPU_DEVICES:
             return array_of(data, where)
+        from intarsia.device import exchange
+
+        exchange.gpu_at(kind, index)  # before the producer gives it away
         if getattr(data, "requires_grad", False):
             data = data.detach()
         data = data.__dlpack__()

@@ -119,13 +119,18 @@ def test_errors() -> None:
         OrtValue.ortvalue_from_numpy(np.zeros(2, ml_dtypes.int4)).to_dlpack()
 
     class Remote:
+        device = (8, 0)
+
         def __dlpack__(self) -> object:
             raise AssertionError("must not be asked")
 
         def __dlpack_device__(self) -> tuple[int, int]:
-            return 2, 0
+            return self.device
 
-    with pytest.raises(InvalidArgument, match=r"the tensor is on DLPack device 2:0; expected host memory"):
+    with pytest.raises(InvalidArgument, match=r"a tensor on DLPack device 8:0; expected host memory \(1\), cuda \(2\)"):
+        OrtValue.from_dlpack(Remote())
+    Remote.device = (2, 99)
+    with pytest.raises(InvalidArgument, match="device cuda:99 cannot be used"):
         OrtValue.from_dlpack(Remote())
 
 

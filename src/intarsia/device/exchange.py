@@ -63,20 +63,29 @@ def address_of(tensor: DeviceTensor) -> tuple[int, int]:
     return gpu.address_of(place.memory.buffer), place.offset
 
 
+def gpu_at(kind: int, index: int) -> Gpu:
+    """The device that DLPack names so.
+
+    Raises:
+        InvalidArgument: it is not one of this package's, or there is none here.
+    """
+    if kind not in _BY_NUMBER:
+        names = ", ".join(f"{n} ({number})" for n, number in KINDS.items())
+        raise InvalidArgument(f"a tensor on DLPack device {kind}:{index}; expected host memory (1), {names}")
+    return gpu_of(_BY_NUMBER[kind], index)
+
+
 def borrowed(
     kind: int, index: int, address: int, offset: int, dtype: DType, shape: tuple[int, ...], owner: Any
 ) -> DeviceTensor:
     """A tensor on another library's memory, row-major. `owner` is kept as long as the tensor is.
 
     Raises:
-        InvalidArgument: the device is not one of this package's, or its memory cannot be used there.
+        InvalidArgument: as `gpu_at`, or memory that cannot be used there.
     """
-    if kind not in _BY_NUMBER:
-        names = ", ".join(f"{n} ({number})" for n, number in KINDS.items())
-        raise InvalidArgument(f"a tensor on DLPack device {kind}:{index}; expected host memory (1), {names}")
+    gpu = gpu_at(kind, index)
     if dtype in SEVERAL_IN_A_BYTE:
         raise InvalidArgument(f"a tensor of {dtype.onnx_name} cannot be taken from other libraries")
-    gpu = gpu_of(_BY_NUMBER[kind], index)
     nbytes = math.prod(shape) * dtype.numpy.itemsize
     whole = nbytes + offset
     if kind != KINDS["opencl"]:
