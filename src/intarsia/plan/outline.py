@@ -161,7 +161,7 @@ class Outline:
         found = self._straight(lambda: [tape.size(d) for d in (*dims, *sides)])
         sizes, pairs = found[: len(dims)], found[len(dims) :]
         places = dict(zip(dims, sizes, strict=True))
-        nbytes = self._straight(lambda: list(map(self._nbytes_of({}), segment.buffers)))
+        nbytes = self._straight(lambda: list(map(self._nbytes_of(), segment.buffers)))
         self._nbytes = dict(zip(segment.buffers, nbytes, strict=True))
         self.fill("sizes", sizes)
         self.fill("nbytes", dict.fromkeys(nbytes))
@@ -170,9 +170,10 @@ class Outline:
         self.outputs = [([places[d] for d in b.shape], b.dtype.numpy) for b in outputs]
         self.output_nbytes = np.array([self._nbytes[name] for name in segment.outputs], np.intp)
 
-    def _nbytes_of(self, known: dict[object, Any]) -> Callable[[str], Any]:
-        """What answers the bytes of a value; `known`: those of shapes asked for before, while a section is noted."""
+    def _nbytes_of(self) -> Callable[[str], Any]:
+        """What answers the bytes of a value while a section is noted; those of equal shapes once."""
         buffers, constants, size = self.segment.buffers, self.segment.constants, self.tape.size
+        known: dict[object, Any] = {}
 
         def nbytes(name: str) -> Any:
             buffer = buffers.get(name)
@@ -190,7 +191,7 @@ class Outline:
         steps, tape = self.segment.steps, self.tape
 
         def moved() -> list[Any]:
-            nbytes, found, known = self._nbytes_of({}), [], dict[object, Any]()
+            nbytes, found, known = self._nbytes_of(), [], dict[object, Any]()
             for step in steps:
                 each = [nbytes(name) for name in (*step.reads, *step.writes)] if isinstance(step, Step) else []
                 key = tuple([n.place if isinstance(n, Traced) else -1 - n for n in each])  # layers move the same

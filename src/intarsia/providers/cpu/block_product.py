@@ -26,7 +26,7 @@ from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
 from intarsia.providers.cpu.contraction import MatMul
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
-from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.records import dataclass
 
 _B, _SCALES, _ZEROS, _GROUPS, _BIAS = 1, 2, 3, 4, 5
@@ -241,7 +241,7 @@ class _TiledBlocks:
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        operands = forms_of(self.operands)
         return (self.spec, self.blocks, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
 
     def _rows(self, size: Sizes) -> int:
@@ -292,7 +292,7 @@ class _ByteBlocks:
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        operands = forms_of(self.operands)
         return (self.spec, self.blocks, self.micro, self.m, self.k, self.n, operands)
 
     def quantizing(self, size: Sizes, threads: int) -> Sequence[Argument]:

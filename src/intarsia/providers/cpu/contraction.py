@@ -27,7 +27,7 @@ from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Size
 from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, may_try_pairs, pair_unit, stored_type
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
-from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, tensor_types
+from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.word_product import pair_steps
 from intarsia.records import dataclass
 
@@ -292,7 +292,7 @@ class _Product:
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        operands = forms_of(self.operands)
         return (self.spec, self.micro, self.m, self.k, self.n, self.batches, operands, self.claimed)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
@@ -340,7 +340,7 @@ class _TiledProduct:
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        operands = forms_of(self.operands)
         return (self.spec, self.micros, bool(self.partial), self.m, self.k, self.n, operands)
 
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:

@@ -19,7 +19,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import in_halves
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
-from intarsia.providers.cpu.template import FusedOperand, Workspace
+from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
 from intarsia.records import dataclass
 
 _LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 weights read as fast
@@ -95,7 +95,7 @@ class _HalfProduct:
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        operands = tuple((o.kind, o.dtype) for o in self.operands)
+        operands = forms_of(self.operands)
         return (self.spec, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
 
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:

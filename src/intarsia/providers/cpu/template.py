@@ -55,6 +55,11 @@ class FusedOperand:
     dtype: DType
 
 
+def forms_of(operands: Sequence[FusedOperand]) -> tuple[tuple[str, DType], ...]:
+    """Operands without the names of their buffers (`plan.step.form_of`)."""
+    return tuple([(o.kind, o.dtype) for o in operands])
+
+
 @dataclass(frozen=True)
 class Schedules:
     """What may be chosen for one node.

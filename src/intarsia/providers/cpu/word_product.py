@@ -24,7 +24,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import UNIT_NAMES, described_unit
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
-from intarsia.providers.cpu.template import FusedOperand, Workspace
+from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class _WordProduct:
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        left, operands = self.left, tuple((o.kind, o.dtype) for o in self.operands)
+        left, operands = self.left, forms_of(self.operands)
         shape = (left.dtype, left.m, left.length, left.runs, left.rows)
         return (self.spec, self.micro, bool(self.partial), shape, self.n, operands)
 
