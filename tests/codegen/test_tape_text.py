@@ -20,7 +20,7 @@ import template_kernels as t
 from intarsia.codegen.binder import BINDING, FAILED, FIELDS, NO_ROOM, OK
 from intarsia.codegen.tables import Inside, Spread, Table
 from intarsia.codegen.tape_text import bind_text
-from intarsia.graph import dims
+from intarsia.graph import axes, broadcasting, dims
 from intarsia.graph.dims import symbol
 from intarsia.graph.tape import ELSEWHERE, MISSED, MOST_WAYS, Elsewhere, Tape
 from intarsia.graph.trace import Traced, Untraceable, cached, least, most
@@ -200,8 +200,8 @@ def test_drawn_functions(data: st.DataObject) -> None:
 
 SIZES = [
     dims.floordiv(N + 3, 4), dims.mod(N, M), dims.dim_max(N, M), dims.dim_min(N - 3, M), dims.truncdiv(N - 20, M),
-    dims.quotient(N * M, M - 7), dims.slice_bounds(0, symbol("k[0]"), 1, N)[1], dims.scaled(N, 0.7), N * N * M - 2 * N + 1,
-    *dims.reshape_dims((N, M), (symbol("k[0]"), -1)), dims.broadcast_dim(N, M),
+    dims.quotient(N * M, M - 7), axes.slice_bounds(0, symbol("k[0]"), 1, N)[1], dims.scaled(N, 0.7), N * N * M - 2 * N + 1,
+    *axes.reshape_dims((N, M), (symbol("k[0]"), -1)), broadcasting.broadcast_dim(N, M),
 ]  # fmt: skip
 
 
@@ -229,7 +229,7 @@ def _has_value(d: Any, env: Env) -> bool:
         (lambda size: [size(N) / size(M)], {"n": 5, "m": 0}),
         (lambda size: [size(N) / 3], {"n": (1 << 53) + 1, "m": 0}),
         (lambda size: [math.floor(size(N) * 1e12)], {"n": 1 << 20, "m": 0}),
-        (lambda size: [size(dims.broadcast_dim(N, M))], {"n": 5, "m": 4}),
+        (lambda size: [size(broadcasting.broadcast_dim(N, M))], {"n": 5, "m": 4}),
     ],
 )
 def test_what_does_not_fit_fails(function: Callable[[Size], Sequence[Any]], env: Env) -> None:

@@ -6,19 +6,8 @@ import itertools
 
 import pytest
 
-from intarsia.graph.dims import (
-    Dim,
-    Expr,
-    dim_max,
-    evaluate,
-    floordiv,
-    is_nonnegative,
-    product,
-    quotient,
-    reshape_dims,
-    symbol,
-    truncdiv,
-)
+from intarsia.graph.axes import reshape_dims
+from intarsia.graph.dims import Dim, Expr, dim_max, evaluate, floordiv, is_nonnegative, product, quotient, symbol, truncdiv
 
 H, W = symbol("h"), symbol("w")
 

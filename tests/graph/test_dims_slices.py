@@ -7,19 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from intarsia.graph.dims import (
-    SLICE_END,
-    Dim,
-    dim_max,
-    dim_min,
-    evaluate,
-    is_nonnegative,
-    lower_bound,
-    product,
-    reshape_dims,
-    slice_bounds,
-    symbol,
-)
+from intarsia.graph.axes import SLICE_END, reshape_dims, slice_bounds
+from intarsia.graph.dims import Dim, dim_max, dim_min, evaluate, is_nonnegative, lower_bound, product, symbol
 
 BOUNDS = (-(2**63), -(2**31) + 1, -7, -3, -1, 0, 1, 2, 5, 9, 2**31 - 1, 2**63 - 1)
 STEPS = (1, 2, 3, -1, -2, -3)

@@ -10,13 +10,10 @@ import functools
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Union
+from typing import ClassVar, Union
 from weakref import WeakValueDictionary
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
@@ -87,7 +84,7 @@ def _float32(x: float) -> float:
     return float(struct.unpack("f", struct.pack("f", x))[0])
 
 
-def _broadcast(a: int, b: int) -> int:
+def broadcast_sizes(a: int, b: int) -> int:
     if a == b or b == 1:
         return a
     if a == 1:
@@ -113,7 +110,7 @@ _OPAQUE: dict[str, Callable[..., int]] = {
     "mod": lambda a, b: a % b,
     "max": max,
     "min": min,
-    "broadcast": lambda *sizes: functools.reduce(_broadcast, sizes),
+    "broadcast": lambda *sizes: functools.reduce(broadcast_sizes, sizes),
     "scaled": lambda n, numerator, denominator: math.floor(_float32(_float32(n) * (numerator / denominator))),
 }
 
@@ -291,7 +288,7 @@ def fresh_symbol(hint: str = "d") -> Expr:
     return symbol(f"{hint}#{next(_fresh)}")
 
 
-def _opaque(name: str, *args: Dim) -> Expr:
+def opaque(name: str, *args: Dim) -> Expr:
     return Expr({((Atom(name, args), 1),): 1})
 
 
@@ -306,9 +303,9 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if isinstance(b, int) and b > 0:
         whole = _normal({m: c // b for m, c in _terms(a).items() if c % b == 0 or not m})
         rest = a - whole * b
-        return whole + (rest // b if isinstance(rest, int) else _opaque("floordiv", rest, b))
+        return whole + (rest // b if isinstance(rest, int) else opaque("floordiv", rest, b))
     quotient = _divide_exactly(a, b)
-    return quotient if quotient is not None else _opaque("floordiv", a, b)
+    return quotient if quotient is not None else opaque("floordiv", a, b)
 
 
 def truncdiv(a: Dim, b: Dim) -> Dim:
@@ -316,7 +313,7 @@ def truncdiv(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return _OPAQUE["truncdiv"](a, b)
     exact = _divide_exactly(a, b) if b != 0 else None
-    return exact if exact is not None else _opaque("truncdiv", a, b)
+    return exact if exact is not None else opaque("truncdiv", a, b)
 
 
 def _divide_exactly(a: Dim, b: Dim) -> Dim | None:
@@ -367,7 +364,7 @@ def mod(a: Dim, b: Dim) -> Dim:
         return a % b
     if isinstance(b, int) and all(c % b == 0 for c in _terms(a).values()):
         return 0
-    return _opaque("mod", a, b)
+    return opaque("mod", a, b)
 
 
 def scaled(a: Dim, factor: float) -> Dim:
@@ -379,7 +376,7 @@ def scaled(a: Dim, factor: float) -> Dim:
         return a * numerator
     if numerator == 1:
         return floordiv(a, denominator)
-    return _opaque("scaled", a, numerator, denominator)
+    return opaque("scaled", a, numerator, denominator)
 
 
 def dim_max(a: Dim, b: Dim) -> Dim:
@@ -387,7 +384,7 @@ def dim_max(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(a, int) and isinstance(b, int):
         return max(a, b)
-    return a if is_nonnegative(a - b) else b if is_nonnegative(b - a) else _opaque("max", *_in_order(a, b))
+    return a if is_nonnegative(a - b) else b if is_nonnegative(b - a) else opaque("max", *_in_order(a, b))
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
@@ -395,7 +392,7 @@ def dim_min(a: Dim, b: Dim) -> Dim:
         return a
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
-    return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else _opaque("min", *_in_order(a, b))
+    return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else opaque("min", *_in_order(a, b))
 
 
 def _in_order(a: Dim, b: Dim) -> tuple[Dim, Dim]:
@@ -424,152 +421,12 @@ def is_nonnegative(d: Dim) -> bool:
     return bound is not None and bound >= 0
 
 
-SLICE_END = 2**31 - 1  # a slice bound this far out means "to the end" (exporters write INT32_MAX or INT64_MAX)
-
-
-def slice_bounds(start: Dim, stop: Dim, step: int, extent: Dim) -> tuple[Dim, Dim]:
-    """First index and number of elements of `[start:stop:step]` on an axis of size `extent`.
-
-    Negative bounds count from the end, bounds outside are clamped: as in Python, but ONNX clamps the start of a negative step
-    to 0 (Python: -1, so that nothing is left). The first index matters only where the number is not 0.
-    """
-    if step > 0:
-        first = _at_least(_wrapped(start, extent), 0)
-        span = _at_most(_wrapped(stop, extent), extent) - first
-    else:
-        first = _wrapped(start, extent)
-        if first != extent - 1:
-            first = _at_most(_at_least(first, 0), extent - 1)
-        span = first - _at_least(_wrapped(stop, extent), -1)
-    return first, _at_least(floordiv(span + (abs(step) - 1), abs(step)), 0)
-
-
-def _wrapped(index: Dim, extent: Dim) -> Dim:
-    if isinstance(index, int):
-        if index >= 0:
-            return extent if index >= SLICE_END else index
-        return -1 if index < -SLICE_END + 1 else index + extent
-    if is_nonnegative(index):
-        return index
-    return index + extent if is_nonnegative(-index - 1) else _opaque("wrap", index, extent)
-
-
-def _at_least(d: Dim, low: int) -> Dim:
-    return d if is_nonnegative(d - low) else dim_max(d, low)
-
-
-def _at_most(d: Dim, high: Dim) -> Dim:
-    return d if is_nonnegative(high - d) else dim_min(d, high)
-
-
-def reshape_dims(shape: Sequence[Dim], target: Sequence[Dim], allowzero: bool = False) -> Shape:
-    """The shape that ONNX's Reshape gives: 0 copies the input's size (unless `allowzero`), one -1 takes what is left.
-
-    Elements of `target` that only a run knows may turn out as 0 or -1 then.
-
-    Raises:
-        ValueError: more than one -1, or a 0 beyond the input's rank.
-    """
-    out: list[Dim] = []
-    for i, t in enumerate(target):
-        if isinstance(t, Expr) and lower_bound(t) is None:
-            out.append(_opaque("reshape_dim", i, int(allowzero), len(shape), *shape, *target))
-        elif t == 0 and not allowzero:
-            if i >= len(shape):
-                raise ValueError(
-                    f"element {i} of the target {format_shape(target)} is 0: {format_shape(shape)} has no such axis"
-                )
-            out.append(shape[i])
-        else:
-            out.append(t)
-    free = [i for i, t in enumerate(out) if t == -1]
-    if len(free) > 1:
-        raise ValueError(f"the target {format_shape(target)} has more than one -1")
-    if free:
-        out[free[0]] = quotient(product(shape), product(d for d in out if d != -1))
-    return tuple(out)
-
-
 def quotient(a: Dim, b: Dim) -> Dim:
     """a // b, and 0 where b is 0."""
     if isinstance(b, int):
         return floordiv(a, b) if b else 0
     exact = _divide_exactly(a, b)
-    return exact if exact is not None else _opaque("quotient", a, b)
-
-
-def broadcast_dim(a: Dim, b: Dim) -> Dim:
-    """The size of one dimension of `a` and `b` after multidirectional broadcasting.
-
-    A symbolic size facing a known one other than 1 must be 1 or that size, so the result is the known one.
-
-    Raises:
-        ValueError: two known sizes differ and neither is 1.
-    """
-    if a == b or b == 1:
-        return a
-    if a == 1:
-        return b
-    if isinstance(a, int) and isinstance(b, int):
-        return _broadcast(a, b)
-    if isinstance(a, int):
-        return a
-    if isinstance(b, int):
-        return b
-    return _broadcast_symbolic(a, b)
-
-
-def _broadcast_symbolic(a: Dim, b: Dim) -> Dim:
-    """Nested broadcasts made flat. Where d faces min(d, c) and they broadcast, the result is d: both are d, or both 1."""
-    parts = dict.fromkeys((*_broadcast_parts(a), *_broadcast_parts(b)))
-    kept = [p for p in parts if not any(_is_bounded(p, other) for other in parts if other != p)]
-    return kept[0] if len(kept) == 1 else _opaque("broadcast", *kept)
-
-
-def _single_atom(d: Dim) -> Atom | None:
-    if isinstance(d, Expr) and len(d.terms) == 1:
-        ((mono, coeff),) = d.terms.items()
-        if coeff == 1 and len(mono) == 1 and mono[0][1] == 1:
-            return mono[0][0]
-    return None
-
-
-def _broadcast_parts(d: Dim) -> tuple[Dim, ...]:
-    atom = _single_atom(d)
-    return atom.args if atom is not None and atom.name == "broadcast" else (d,)
-
-
-def _is_bounded(d: Dim, other: Dim) -> bool:
-    """Whether `d` is min(other, c) for a number c of at least 1."""
-    atom = _single_atom(d)
-    return (
-        atom is not None
-        and atom.name == "min"
-        and other in atom.args
-        and all(a == other or isinstance(a, int) and a >= 1 for a in atom.args)
-    )
-
-
-def broadcast_shapes(*shapes: Iterable[Dim]) -> Shape:
-    """NumPy-style broadcasting of shapes whose dimensions may be symbolic.
-
-    Raises:
-        ValueError: the shapes cannot be broadcast together.
-    """
-    lists = [tuple(s) for s in shapes]
-    rank = max((len(s) for s in lists), default=0)
-    out: list[Dim] = []
-    for i in range(rank):
-        d: Dim = 1
-        for s in lists:
-            j = i - (rank - len(s))
-            if j >= 0:
-                try:
-                    d = broadcast_dim(d, s[j])
-                except ValueError:
-                    raise ValueError(f"shapes {', '.join(format_shape(s) for s in lists)} do not broadcast") from None
-        out.append(d)
-    return tuple(out)
+    return exact if exact is not None else opaque("quotient", a, b)
 
 
 def product(dims: Iterable[Dim]) -> Dim:
@@ -581,48 +438,6 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 def evaluate(d: Dim, env: Mapping[str, int]) -> int:
     return d.evaluate(env) if isinstance(d, Expr) else int(d)
-
-
-def evaluate_many(sizes: Iterable[Dim], envs: Mapping[str, np.ndarray]) -> list[np.ndarray | int]:
-    """The values of sizes for many environments at once: `envs` has for each symbol an array of Python's integers (dtype
-    object); so have the results, of which those without symbols are numbers.
-
-    Raises:
-        KeyError: a symbol is not in `envs`.
-        ValueError, ZeroDivisionError: a size has no value for some of them.
-    """
-    known: dict[Atom, Any] = {}
-
-    def of_atom(atom: Atom) -> Any:
-        found = known.get(atom)
-        if found is None:
-            if atom.args:
-                found = _elementwise(atom.name, len(atom.args))(*map(of, atom.args))
-            else:
-                found = envs[atom.name]
-            known[atom] = found
-        return found
-
-    def of(d: Dim) -> Any:
-        if not isinstance(d, Expr):
-            return int(d)
-        total: Any = 0
-        for mono, coeff in d.terms.items():
-            term: Any = coeff
-            for atom, power in mono:
-                term = term * of_atom(atom) ** power
-            total = total + term
-        return total
-
-    return [of(d) for d in sizes]
-
-
-@functools.cache
-def _elementwise(name: str, count: int) -> Callable[..., Any]:
-    import numpy as np  # which a graph does not need
-
-    made: Callable[..., Any] = np.frompyfunc(_OPAQUE[name], count, 1)
-    return made
 
 
 def symbols_of(d: Dim) -> frozenset[str]:

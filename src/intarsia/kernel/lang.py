@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, Shape, broadcast_shapes, floordiv, format_shape, product
+from intarsia.graph.broadcasting import broadcast_shapes
+from intarsia.graph.dims import Dim, Expr, Shape, floordiv, format_shape, product
 from intarsia.graph.dtypes import DType
 
 Scalar = int | float | bool | complex

@@ -8,7 +8,8 @@ def scale(x, *, factor=2.0):
     return x * factor
 """
 
-from intarsia.graph.dims import Dim, broadcast_shapes, dim_max, dim_min, fresh_symbol
+from intarsia.graph.broadcasting import broadcast_shapes
+from intarsia.graph.dims import Dim, dim_max, dim_min, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as primitives

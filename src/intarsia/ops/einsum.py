@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.graph.dims import Dim, broadcast_dim, product
+from intarsia.graph.broadcasting import broadcast_dim
+from intarsia.graph.dims import Dim, product
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import op
 from intarsia.records import dataclass

@@ -7,18 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import (
-    Dim,
-    Expr,
-    broadcast_shapes,
-    dim_max,
-    dim_min,
-    floordiv,
-    format_shape,
-    mod,
-    product,
-    reshape_dims,
-)
+from intarsia.graph.axes import reshape_dims
+from intarsia.graph.broadcasting import broadcast_shapes
+from intarsia.graph.dims import Dim, Expr, dim_max, dim_min, floordiv, format_shape, mod, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import dim, dims, element_type, integer, integers, normal_axes, normal_axis

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, dim_max, floordiv, format_shape, is_nonnegative, slice_bounds
+from intarsia.graph.axes import slice_bounds
+from intarsia.graph.dims import Dim, Expr, dim_max, floordiv, format_shape, is_nonnegative
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import along, as_scalar, dims, integers, normal_axes, normal_axis

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, broadcast_shapes, fresh_symbol
+from intarsia.graph.broadcasting import broadcast_shapes
+from intarsia.graph.dims import Dim, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k

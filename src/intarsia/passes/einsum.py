@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.graph.dims import Dim, Shape, broadcast_dim, product
+from intarsia.graph.broadcasting import broadcast_dim
+from intarsia.graph.dims import Dim, Shape, product
 from intarsia.graph.dtypes import DType
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch

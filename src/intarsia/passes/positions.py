@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, Shape, broadcast_dim, dim_max, dim_min, floordiv, product
+from intarsia.graph.broadcasting import broadcast_dim
+from intarsia.graph.dims import Dim, Expr, Shape, dim_max, dim_min, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.passes.rewriter import Rewriter

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, evaluate, evaluate_many, symbol
+from intarsia.graph.dims import Dim, Expr, evaluate, symbol
+from intarsia.graph.many_sizes import evaluate_many
 from intarsia.graph.model import TensorType
-from intarsia.plan.segment import holds
+from intarsia.plan.constraints import holds
 from intarsia.providers.cpu.executable import Executable, LoopStep
 
 
