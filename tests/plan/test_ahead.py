@@ -13,8 +13,10 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 from intarsia import InferenceSession, SessionOptions
 from intarsia.errors import InvalidArgument
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.frame import Frame
-from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.plan.segment import Segment
+from intarsia.plan.state import State
 from intarsia.providers.cpu.ahead import Ahead
 from intarsia.providers.cpu.program import CpuProgram
 

@@ -19,8 +19,10 @@ from intarsia.codegen.tables import Table
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbol
 from intarsia.graph.tape import MOST_WAYS
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.frame import Frame
-from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.plan.segment import Segment
+from intarsia.plan.state import State
 from intarsia.plan.step import Argument, Sizes, Step
 from intarsia.providers.cpu.program import CpuProgram
 

@@ -16,7 +16,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from intarsia import InferenceSession
 from intarsia.plan.branches import SideBySide
 from intarsia.plan.kept import Kept
-from intarsia.plan.segment import Segment, State
+from intarsia.plan.segment import Segment
+from intarsia.plan.state import State
 from intarsia.providers.cpu.program import CpuProgram
 
 MODELS = {

@@ -7,9 +7,11 @@ import pytest
 
 from intarsia.codegen.engine import KernelText
 from intarsia.errors import InvalidArgument, OutOfMemory
-from intarsia.graph.dims import broadcast_dim, symbol
+from intarsia.graph.broadcasting import broadcast_dim
+from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.plan.segment import Buffer, Constraint, Segment
+from intarsia.plan.constraints import Constraint
+from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import SCRATCH, STATUS, Jump, Ref, Step
 
 N, M = symbol("n"), symbol("m")

@@ -18,7 +18,8 @@ import intarsia as ort
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia.errors import InvalidGraph, OutOfMemory
-from intarsia.graph.dims import evaluate, evaluate_many, floordiv, symbol
+from intarsia.graph.dims import evaluate, floordiv, symbol
+from intarsia.graph.many_sizes import evaluate_many
 from intarsia.providers.cpu import looping
 from intarsia.providers.cpu.executable import LoopStep
 

@@ -20,7 +20,7 @@ from intarsia.plan.branches import SideBySide, Window
 from intarsia.plan.words import Words
 
 if TYPE_CHECKING:
-    from intarsia.plan.segment import BoundSegment
+    from intarsia.plan.bound import BoundSegment
 
 _MOST_NBYTES = 1 << 20  # of arrays and words that are kept of a binding
 

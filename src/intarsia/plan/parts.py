@@ -17,8 +17,10 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, evaluate
 from intarsia.plan import call
 from intarsia.plan.arena import align, place
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.rows import Rows, Stretch, chosen, traffic_of
-from intarsia.plan.segment import BoundSegment, Segment, State
+from intarsia.plan.segment import Segment
+from intarsia.plan.state import State
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:

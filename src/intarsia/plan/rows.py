@@ -15,7 +15,7 @@ from intarsia.plan.step import Jump, Step
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
-    from intarsia.plan.segment import BoundSegment
+    from intarsia.plan.bound import BoundSegment
 
 CACHE_NBYTES = 4 << 20  # of each thread: its own, and what it can count on of the one that all share
 _MEMORY, _WEIGHTS = 30e-6, 30e-6  # microseconds for a byte of activations beyond the caches, and of weights read once more

@@ -16,8 +16,8 @@ import numpy as np
 
 from intarsia.partition.provider import BoundCall
 from intarsia.plan.address import address_of
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import memory
-from intarsia.plan.segment import BoundSegment
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram

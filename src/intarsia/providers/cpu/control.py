@@ -29,7 +29,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import trip_type
-from intarsia.plan.segment import Buffer, Constraint, Segment
+from intarsia.plan.constraints import Constraint
+from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
 from intarsia.providers.cpu.executable import Executable
 from intarsia.records import dataclass

@@ -10,7 +10,8 @@ import numpy as np
 
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.model import Node, Value
-from intarsia.plan.segment import Constraint, Segment
+from intarsia.plan.constraints import Constraint
+from intarsia.plan.segment import Segment
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:

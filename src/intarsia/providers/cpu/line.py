@@ -10,8 +10,8 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Shape, evaluate, format_shape
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import LEAST, copied
-from intarsia.plan.segment import BoundSegment
 from intarsia.providers.cpu.executable import Executable, HostStep, Unit
 from intarsia.records import dataclass
 

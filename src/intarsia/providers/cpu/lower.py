@@ -25,7 +25,8 @@ from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
-from intarsia.plan.segment import Buffer, Constraint, Segment
+from intarsia.plan.constraints import Constraint
+from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import STATUS, Below, BuffersAndSizes, Jump, Sizes, Step
 from intarsia.providers.cpu.batch_rows import BatchRows
 from intarsia.providers.cpu.byte_moves import moved_bytes

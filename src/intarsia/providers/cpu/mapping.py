@@ -17,9 +17,9 @@ import numpy as np
 from intarsia.graph.model import TensorType
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
+from intarsia.plan.constraints import holds, too_large
 from intarsia.plan.frame import Frame
 from intarsia.plan.results import memory
-from intarsia.plan.segment import holds, too_large
 from intarsia.plan.trips import Batch, Lessee, Places
 from intarsia.providers.cpu.trip_sizes import all_sizes, asked_sizes
 from intarsia.records import dataclass

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.partition.memory import PlanMemory, ProgramMemory
-from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.plan.bound import BoundSegment
+from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Unit
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 
 from intarsia.graph.dims import symbols_of
 from intarsia.graph.model import Node
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import copied
-from intarsia.plan.segment import BoundSegment
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.line import line_of, view_shape
 from intarsia.records import dataclass

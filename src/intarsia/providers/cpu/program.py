@@ -20,12 +20,15 @@ from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.branches import WHOLE, SideBySide
 from intarsia.plan.call import SLICED
+from intarsia.plan.constraints import too_large
 from intarsia.plan.kept import Kept
 from intarsia.plan.results import copied, memory
 from intarsia.plan.rows import is_large
-from intarsia.plan.segment import BoundSegment, Segment, State, too_large
+from intarsia.plan.segment import Segment
+from intarsia.plan.state import State
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.ahead import Ahead
 from intarsia.providers.cpu.common_weights import share_constants

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from intarsia.graph.dims import Shape
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import copied
-from intarsia.plan.segment import BoundSegment, Segment
+from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit, learn
 from intarsia.providers.cpu.line import view_shape
 

@@ -11,8 +11,8 @@ import numpy as np
 from intarsia.errors import Fail
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.plan.address import address_of
+from intarsia.plan.constraints import too_large
 from intarsia.plan.results import memory
-from intarsia.plan.segment import too_large
 
 
 class Rows:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from intarsia.plan.bound import BoundSegment
 from intarsia.plan.parts import BoundParts
-from intarsia.plan.segment import BoundSegment
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 

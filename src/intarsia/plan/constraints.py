@@ -1,0 +1,73 @@
+"""What sizes must satisfy, checked when a segment is bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from intarsia.errors import NodeFailed, OutOfMemory
+from intarsia.faults import DIVISOR_IS_ZERO
+from intarsia.graph.dims import Dim, evaluate, symbols_of
+from intarsia.graph.dtypes import MOST_BYTES, DType
+from intarsia.records import dataclass
+
+_SHOWN = 60  # characters of a size that a message writes out
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What sizes must satisfy for the kernels to be right.
+
+    `kind` is "equal", "broadcast" (the first may be 1), "least" (the first is at least as large as the second) or "divisor"
+    (the first, by which a node divides, is not 0; the second is how many quotients there are).
+    """
+
+    kind: str
+    left: Dim
+    right: Dim
+    where: str
+
+    def check(self, env: Mapping[str, int]) -> None:
+        try:
+            left, right = evaluate(self.left, env), evaluate(self.right, env)
+        except (ValueError, ZeroDivisionError) as error:
+            raise NodeFailed(f"{self.where}: {error}") from None
+        if holds(self.kind, left, right):
+            return
+        if self.kind == "divisor":
+            raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
+        if self.kind == "least":
+            raise NodeFailed(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
+        verb = "broadcast to" if self.kind == "broadcast" else "equal"
+        if max(len(str(self.left)), len(str(self.right))) <= _SHOWN:
+            raise NodeFailed(
+                f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
+            )
+        sizes = ", ".join(f"{n} = {env[n]}" for n in sorted(symbols_of(self.left) | symbols_of(self.right)))
+        raise NodeFailed(
+            f"{self.where}: the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}"
+        )
+
+
+def holds(kind: str, left: int, right: int) -> bool:
+    """Whether two sizes are as a constraint of this kind has them."""
+    if kind == "divisor":
+        return left != 0 or right == 0
+    return left == right or (kind == "broadcast" and left == 1) or (kind == "least" and left > right)
+
+
+def check_shape(name: str, shape: tuple[int, ...], dtype: DType) -> None:
+    """Before anything is laid out: kernels compute offsets in 64 bits."""
+    if shape and min(shape) < 0:
+        raise NodeFailed(f"value {name!r} would have shape {list(shape)}: a size is negative; check sizes and pads")
+    elements = math.prod(shape)
+    if elements * dtype.numpy.itemsize > MOST_BYTES:
+        raise too_large(name, shape, elements * dtype.numpy.itemsize)
+
+
+def too_large(name: str, shape: tuple[int, ...], nbytes: int) -> OutOfMemory:
+    """The error for a tensor that no memory can be had for."""
+    return OutOfMemory(
+        f"value {name!r} of shape {list(shape)} needs {nbytes / 2**20:,.0f} MiB, which the system does not give: "
+        "use a smaller batch or a shorter input, or free memory"
+    )

@@ -1,0 +1,161 @@
+"""One caller's memory for a bound segment: where its tensors lie in this run, and the words that the executor reads."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.partition.arena import Lease
+from intarsia.plan import call
+from intarsia.plan.address import address_of
+from intarsia.plan.branches import WHOLE, rearranged
+from intarsia.plan.step import Step
+
+if TYPE_CHECKING:
+    from intarsia.plan.bound import BoundSegment
+    from intarsia.plan.frame import Rebinding
+    from intarsia.plan.segment import Segment
+
+_ROW = 4  # int64 per row of the executor's step table
+_MOMENT = 1_000_000  # nanoseconds that workers spin for
+
+
+class State:
+    """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table.
+
+    Attributes:
+        timed: of a segment that goes in parts, the times of the last run's, in place of `times`.
+    """
+
+    timed: Sequence[tuple[BoundSegment, np.ndarray]] = ()
+    found: Rebinding | None = None
+
+    def run(self, call: Callable[[int], int]) -> int:
+        """Run the segment by `call`, which takes the address of a call's words and returns its status."""
+        return call(self.block_address)
+
+    def __init__(
+        self, bound: BoundSegment, timed: bool = False, lease: Lease | None = None, status: np.ndarray | None = None
+    ) -> None:
+        """`lease`, `status`: memory and words of status that it has in common with others; None: its own."""
+        segment = bound.segment
+        self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes) if lease is None else lease
+        self._base = self.lease.address
+        with segment._lock:
+            bound._states.add(self)
+        self.times = np.zeros(bound.count + 1, np.int64) if timed else None
+        self._begun = 0
+        self.status = np.zeros(bound.count, np.int64) if status is None else status
+        self.claims = np.zeros(bound.count, np.int64)
+        self.found = bound._found
+        if self.found is None:
+            self._fill(bound)
+        else:
+            self._fill_by(self.found)
+        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
+        self.block = call.call_words(
+            self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
+            ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
+        )  # fmt: skip
+        self.block_address = int(self.block.ctypes.data)
+        self._slice(segment, bound.sliced, bound)
+        self._alone: np.ndarray | None = None  # the table for a time when workers sleep
+        if bound.windows and not timed:
+            plain = self.table.copy() if np.all(bound.serial) and not segment.allowed.eager else None
+            self._alone, self._whole = plain, rearranged(self.table, bound.windows, segment.addresses[WHOLE])
+
+    def _fill(self, bound: BoundSegment) -> None:
+        """Arguments, table and patches of a segment that was bound exactly, here or in an earlier process."""
+        words, located = bound.words()
+        addresses = bound.segment.addresses
+        self.args = located.copy() if len(located) else np.zeros(1, np.int64)
+        address = address_of(self.args)
+        for rows, start in (
+            (words.arena, self._base), (words.status, address_of(self.status)), (words.claims, address_of(self.claims)),
+        ):  # fmt: skip
+            self.args[rows[:, 0]] = rows[:, 1] + start
+        self.table = np.zeros((bound.count, _ROW), np.int64)
+        self.table[:, 0] = [addresses[symbol] if symbol else 0 for symbol in words.functions]
+        self.table[:, 1] = address + 8 * words.starts
+        self.table[:, 2] = bound.serial
+        self.table[:, 3] = words.targets
+        self._leased = words.arena[:, 0]
+        self.patches = words.external * np.array([8, 1, 1]) + np.array([address, 0, 0])
+
+    def _fill_by(self, found: Rebinding) -> None:
+        """Arguments, table and patches as a frame has them."""
+        outline = found.frame.outline
+        self.args = np.zeros(found.used + (found.used - outline.count) // 4 or 1, np.int64)  # room for larger tables
+        address = int(self.args.ctypes.data)
+        self._bases = np.array([self._base, address, self.status.ctypes.data, self.claims.ctypes.data], np.int64)
+        self._settling = found.frame.settling(address, int(self._bases.ctypes.data))
+        self._leased = outline.arena
+        self.table = np.empty((len(outline.starts), _ROW), np.int64)
+        self.table[:, 0], self.table[:, 1] = outline.functions, address + outline.start_bytes
+        self.table[:, 3] = outline.targets
+        self.patches = outline.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
+        self.table[:, 2] = found.serial
+        found.frame.settle(self._settling, found)
+
+    def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
+        """Put the steps that take long into the table as calls in slices. `bound`: what no frame found."""
+        self._sliced = list(sliced)
+        if not sliced or call.SLICED not in segment.addresses:
+            return
+        self.slices = np.zeros((len(sliced), call.SLICE_WORDS), np.int64)
+        for words, (i, (many, stride)) in zip(self.slices, sliced.items(), strict=True):
+            if self.found is None and bound is not None:
+                count, scratch, pieces = bound.sliced_as(i)
+            elif self.found is not None:
+                step, outline = segment.steps[i], self.found.frame.outline
+                count, scratch = outline.counts[i], outline.scratch_arguments[i]
+                pieces = step.pieces if isinstance(step, Step) else -1
+            if scratch is None:
+                continue
+            function, args = (int(x) for x in self.table[i, :2])
+            words[:] = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
+            self.table[i, :2] = (segment.addresses[call.SLICED], words.ctypes.data)
+
+    def choose(self) -> None:
+        """Before a run: let branches go side by side if the last one was a moment ago, so that workers still wait. To wake
+        them would take longer than small steps do."""
+        if self._alone is not None:
+            now = time.perf_counter_ns()
+            table = self.table if now - self._begun < _MOMENT else self._alone
+            self.block[call.TABLE], self._begun = table.ctypes.data, now
+
+    def settle(self, lease: Lease) -> None:
+        """Use other memory."""
+        self.lease = lease
+        if lease.address != self._base:
+            self.args[self._leased] += lease.address - self._base
+            self._base = lease.address
+            if self.found is not None:
+                self._bases[0] = lease.address
+
+    def become(self, found: Rebinding | None, long: bool) -> bool:
+        """Go on with other sizes of the frame; False where it has no room for their words."""
+        if found is None or found.used > len(self.args):
+            return False
+        found.frame.settle(self._settling, found)
+        if not found.side_by_side:  # else it is the same
+            self.table[:, 2] = found.serial
+        self.found, self.block[call.MODE] = found, call.LONG * long
+        if found.sliced or self._sliced:
+            outline, before = found.frame.outline, self._sliced
+            self.table[before, 0] = outline.functions[before]
+            self.table[before, 1] = int(self.args.ctypes.data) + outline.start_bytes[before]
+            self._slice(found.frame.segment, found.sliced, None)
+        return True
+
+    def cut_short(self) -> None:
+        """Make it fit for another run after one that left a step in the middle."""
+        self.claims[:] = 0
+
+    def watch(self, flag: int) -> None:
+        """Let the executor look at the int64 at address `flag` between steps (0: at none)."""
+        self.block[call.FLAG] = flag
