@@ -10,7 +10,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 from test_conv import reference
 
-from intarsia.codegen import conv, pack, winograd
+from intarsia.codegen import conv, pack, winograd, winograd_choice, winograd_kernel
 from intarsia.codegen.blocked import row_taps
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
@@ -58,7 +58,7 @@ def convolve(
         spec, target, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
         taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, claims=claims.ctypes.data, **more,
     )  # fmt: skip
-    t.run(winograd.kernel_text(spec, t.host()), args, nthreads)
+    t.run(winograd_kernel.kernel_text(spec, t.host()), args, nthreads)
     assert claims[0] == 0, "the count of claims is left for the next run"
     t.check_margin(whole)
     assert (scratch[-64:] == 55).all()
@@ -123,9 +123,9 @@ def test_refusals() -> None:
 
 
 def test_where_it_applies() -> None:
-    assert winograd.is_applicable(SHAPES[0])
-    assert not winograd.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
-    assert not winograd.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
+    assert winograd_choice.is_applicable(SHAPES[0])
+    assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
+    assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_where_it_applies() -> None:
     ],
 )  # fmt: skip
 def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int | None) -> None:
-    assert winograd.prefers_winograd(square(1, size, size, channels, filters)) == outputs
+    assert winograd_choice.prefers_winograd(square(1, size, size, channels, filters)) == outputs
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int
     ],
 )  # fmt: skip
 def test_choice_with_a_small_second_level_cache(size: int, channels: int, filters: int, outputs: int | None) -> None:
-    assert winograd.prefers_winograd(square(1, size, size, channels, filters), 16, 1 << 20) == outputs
+    assert winograd_choice.prefers_winograd(square(1, size, size, channels, filters), 16, 1 << 20) == outputs
 
 
 def test_blocks_fit_a_small_second_level_cache() -> None:
@@ -169,11 +169,11 @@ def test_any_second_level_cache(l2_nbytes: int) -> None:
 
 
 def test_no_choice_where_it_does_not_apply() -> None:
-    assert winograd.prefers_winograd(ConvShape(1, (56, 56), 64, 64, (3, 3), (2, 2), (1, 1), (1,) * 4)) is None
+    assert winograd_choice.prefers_winograd(ConvShape(1, (56, 56), 64, 64, (3, 3), (2, 2), (1, 1), (1,) * 4)) is None
 
 
 def test_choice_knows_what_lies_outside() -> None:
     """A window much wider than the image is mostly border, which direct sums leave out and Winograd does not."""
     narrow, wide = (ConvShape(1, (32, 32), 512, 128, (3, 3), (1, 1), (d, d), (d,) * 4) for d in (1, 18))
-    assert winograd.prefers_winograd(narrow) == 4
-    assert winograd.prefers_winograd(wide) is None
+    assert winograd_choice.prefers_winograd(narrow) == 4
+    assert winograd_choice.prefers_winograd(wide) is None

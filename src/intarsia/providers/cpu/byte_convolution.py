@@ -20,15 +20,14 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
-from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
-from intarsia.providers.cpu.convolution import Geometry, Windowed, explicit_pads, strides_and_dilations
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.windowed import Filtered, Geometry, explicit_pads, strides_and_dilations
 from intarsia.providers.cpu.word_product import window_steps
 from intarsia.records import dataclass
 
@@ -63,15 +62,10 @@ def convolution(node: Node, inference: Inference) -> Template | None:
 
 
 @dataclass(frozen=True)
-class ByteConvolution(Windowed):
+class ByteConvolution(Filtered):
     """`reads` are the node's inputs: x, w, and their zero points."""
 
     integers: bool = True
-
-    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
-        weights = self.types[1]
-        assert self.data.shape is not None and weights is not None and weights.shape is not None
-        return [(self.data.shape[-1], weights.shape[1] * int(self.node.attributes.get("group", 1)))]
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str

@@ -15,7 +15,7 @@ from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dims import is_static
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import SCRATCH, Argument, Code, Jump, Ref, Sizes, Step
-from intarsia.providers.cpu.convolution import ConvolutionCall
+from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.records import dataclass
 
 _LEAST_NBYTES = 1 << 20  # of the map between: smaller ones stay in the second-level cache anyway

@@ -172,10 +172,10 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("intarsia.grouped", "GroupedAttention"): "intarsia.providers.cpu.attention:grouped_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
     ("intarsia.channels_last", "ConvInteger"): "intarsia.providers.cpu.byte_convolution:convolution",
-    ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.convolution:pool",
-    ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.convolution:pool",
-    ("intarsia.channels_last", "GlobalAveragePool"): "intarsia.providers.cpu.convolution:global_pool",
-    ("intarsia.channels_last", "GlobalMaxPool"): "intarsia.providers.cpu.convolution:global_pool",
+    ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.pool:pool",
+    ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.pool:pool",
+    ("intarsia.channels_last", "GlobalAveragePool"): "intarsia.providers.cpu.pool:global_pool",
+    ("intarsia.channels_last", "GlobalMaxPool"): "intarsia.providers.cpu.pool:global_pool",
 }
 
 

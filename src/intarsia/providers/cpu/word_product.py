@@ -28,7 +28,7 @@ from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
-    from intarsia.providers.cpu.convolution import Geometry
+    from intarsia.providers.cpu.windowed import Geometry
 
 _LEAST_ROWS = 8  # fewer wait for the weights, whatever multiplies them
 _LEAST_COLUMNS, _LEAST_DEPTH = 64, 32  # rounding and packing a row costs what some 16 columns cost

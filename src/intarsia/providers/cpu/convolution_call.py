@@ -1,0 +1,102 @@
+"""The arguments of a convolution's kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from intarsia.codegen import blocked, conv, copied, depthwise, few_filters, gemm, winograd
+from intarsia.codegen.tables import Table
+from intarsia.codegen.target import Target
+from intarsia.codegen.window import window_operand
+from intarsia.graph.dtypes import DType
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.providers.cpu.template import FusedOperand
+from intarsia.providers.cpu.windowed import Geometry
+from intarsia.records import dataclass
+
+
+@dataclass(frozen=True)
+class ConvolutionCall:
+    """The arguments of one call of a convolution's kernel, once its sizes are known."""
+
+    geometry: Geometry
+    spec: Any
+    target: Target
+    x: str
+    weights: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+    micro: str = ""
+    taps: str = ""
+
+    def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        taps = conv.displacements(shape, self.spec.dtype, self.target)
+        return self.placed(shape, taps, Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
+
+    def placed(
+        self, shape: conv.ConvShape, taps: Table, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
+        """The product's arguments for some of its lines, which lie at `x` and `y`."""
+        return conv.conv_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
+            taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.placed_rows(self.geometry.at(size), Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
+
+    def placed_rows(
+        self, shape: conv.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
+        """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
+        return blocked.rows_args(
+            self.spec, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y, m=shape.batch * math.prod(shape.output),  # type: ignore[arg-type]
+            n=shape.filters, k=shape.channels, taps=blocked.row_taps(self.spec.dtype),  # type: ignore[arg-type]
+            claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [
+            copied.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)  # type: ignore[arg-type]
+            for o in self.operands
+        ]
+        return copied.window_args(
+            self.spec, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            tables=copied.window_tables(self.spec, shape, threads), scratch=Ref(SCRATCH), claims=Ref(CLAIMS), operands=given,  # type: ignore[arg-type]
+            threads=threads,
+        )  # fmt: skip
+
+    def windows_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * copied.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
+
+    def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        return winograd.winograd_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            operands=self._given(shape, DType.FLOAT),
+        )  # fmt: skip
+
+    def winograd_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * winograd.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+    def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return depthwise.depthwise_args(
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return few_filters.few_filters_args(
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _given(self, shape: conv.ConvShape, dtype: DType) -> list[gemm.Operand]:
+        return [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]

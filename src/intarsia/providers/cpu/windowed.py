@@ -1,0 +1,160 @@
+"""What convolution and pooling in channels-last layout share: sizes, the border, and when a node is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from intarsia.codegen import conv
+from intarsia.codegen.byte_kernel import BYTES
+from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim, Shape
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.graph.trace import most
+from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.template import Template, Workspace, tensor_types
+from intarsia.records import dataclass
+
+if TYPE_CHECKING:
+    from intarsia.ops.infer import Inference
+
+DTYPES = (DType.FLOAT, DType.DOUBLE)
+_SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
+
+
+def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed | None:
+    """The node as a template of this kind; None where its border is not known as numbers."""
+    types = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    x = types[0]
+    if x is None or x.shape is None or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    if x.dtype not in DTYPES and not (node.op_type == "MaxPool" and x.dtype in BYTES):
+        return None
+    pads = explicit_pads(node, x.shape, out.shape, types)
+    if pads is None:
+        return None
+    return kind(node, tuple(node.inputs[: kind.operands]), types, out, pads=pads)
+
+
+def kernel_shape(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
+    """The window's sizes."""
+    given: Any = node.attributes.get("kernel_shape")
+    if given is None:
+        weights = types[1]
+        assert weights is not None and weights.shape is not None
+        given = weights.shape[2:]
+    return tuple(int(n) for n in given)
+
+
+def strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and dilations."""
+    ones = (1,) * rank
+    return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
+
+
+def explicit_pads(
+    node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]
+) -> tuple[int, ...] | None:
+    """The border as ONNX's `pads` (begins, then ends); None where it depends on sizes that are not known."""
+    rank = len(x) - 2
+    mode = node.attributes.get("auto_pad", "NOTSET")
+    if mode in ("NOTSET", ""):
+        return tuple(int(p) for p in node.attributes.get("pads") or (0,) * (2 * rank))
+    if mode == "VALID":
+        return (0,) * (2 * rank)
+    kernel = kernel_shape(node, types)
+    strides, dilations = strides_and_dilations(node, rank)
+    begins, ends = [], []
+    for i in range(rank):
+        size, count = x[1 + i], out[1 + i]
+        if not isinstance(size, int) or not isinstance(count, int):
+            return None
+        total = max(0, (count - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
+        small, large = total // 2, total - total // 2
+        begins.append(small if mode == "SAME_UPPER" else large)
+        ends.append(large if mode == "SAME_UPPER" else small)
+    return (*begins, *ends)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The sizes of a convolution or pooling; `x` and `y` are [N, spatial..., C]."""
+
+    x: Shape
+    y: Shape
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    group: Dim
+
+    def at(self, size: Sizes) -> conv.ConvShape:
+        x = tuple(size(d) for d in self.x)
+        return conv.ConvShape(
+            x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, self.pads, size(self.group)
+        )
+
+    def shares(self, size: Sizes) -> float:
+        """The work of a convolution, in times what is worth sharing."""
+        shape = self.at(size)
+        depth = math.prod(self.kernel) * shape.channels / most(1, shape.group)
+        found: float = shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
+        return found
+
+
+@dataclass(frozen=True)
+class Windowed(Template):
+    """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
+
+    operands: ClassVar[int] = 1  # inputs that the kernel reads
+    pads: tuple[int, ...] = field(default=())
+
+    @property
+    def data(self) -> TensorType:
+        x = self.types[0]
+        assert x is not None
+        return x
+
+    def geometry(self, kernel: tuple[int, ...]) -> Geometry:
+        x, out = self.data.shape, self.output.shape
+        assert x is not None and out is not None
+        group = int(self.node.attributes.get("group", 1)) if self.node.op_type in ("Conv", "ConvInteger") else x[-1]
+        return Geometry(x, out, kernel, *strides_and_dilations(self.node, len(x) - 2), self.pads, group)
+
+    def bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
+        """The step that surrounds the input, and what it writes; the input itself if it has no border."""
+        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
+        if not any(self.pads):
+            return [], self.reads[0]
+        assert x is not None
+        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+        source, number = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1])), self.border_number(workspace)
+        step = Step(
+            conv.border_text(conv.BorderSpec(dtype), target), tuple(filter(None, (self.reads[0], number))), (source,),
+            partial(_border, self.geometry(kernel), self.reads[0], source, number), label="border",
+        )  # fmt: skip
+        return [step], source
+
+    def border_number(self, workspace: Workspace) -> str:
+        """What the input is surrounded by: the name of a number, "" for zeros."""
+        return ""
+
+
+def _border(geometry: Geometry, x: str, y: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return conv.border_args(geometry.at(size), Ref(x), Ref(y), *([Ref(number)] if number else []))  # type: ignore[arg-type]
+
+
+class Filtered(Windowed):
+    """What convolutions of floats and of bytes share: the second input has the filters."""
+
+    operands = 2
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        weights = self.types[1]
+        assert self.data.shape is not None and weights is not None and weights.shape is not None
+        return [(self.data.shape[-1], weights.shape[1] * int(self.node.attributes.get("group", 1)))]
