@@ -12,6 +12,9 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 from test_byte_products import plan_of, session, values
 
+from intarsia.codegen import byte_depthwise
+from intarsia.codegen.target import Target
+
 
 def convolved(x: np.ndarray, w: np.ndarray, strides: tuple, dilations: tuple, pads: tuple, group: int) -> np.ndarray:
     """Centred integers [N, C, H, W] by [M, C / group, h, w]."""
@@ -40,6 +43,10 @@ CASES = [  # channels, filters, group, kernel, strides, dilations, pads
     (6, 10, 1, (3, 2), (1, 2), (2, 2), (0, 1, 2, 1)),
     (8, 12, 4, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
     (64, 64, 2, (3, 3), (2, 1), (1, 1), (1, 1, 1, 1)),
+    (72, 72, 18, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    (48, 48, 6, (3, 3), (2, 2), (1, 1), (1, 1, 1, 1)),
+    (40, 40, 5, (2, 5), (1, 1), (2, 2), (0, 3, 1, 1)),
+    (44, 44, 22, (3, 1), (1, 1), (1, 1), (1, 0, 1, 0)),
     (35, 35, 35, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
     (35, 35, 35, (5, 5), (2, 2), (1, 1), (2, 2, 2, 2)),
     (16, 16, 16, (7, 7), (1, 1), (1, 1), (3, 3, 3, 3)),
@@ -73,6 +80,21 @@ def test_conv_integer(case: tuple, x_type: type, w_type: type, zeros: str) -> No
     made = session([node], {n: (v.dtype, v.shape) for n, v in feeds.items()}, {"y": (np.int32, expected.shape)}, constants)
     np.testing.assert_array_equal(made.run(None, feeds)[0], expected)
     assert "byte " in plan_of(made)
+
+
+@pytest.mark.parametrize(("each", "groups"), [(2, 6), (4, 32), (4, 5), (8, 3), (16, 4)])
+def test_small_groups(each: int, groups: int) -> None:
+    """Every filter sees the channels of its group and no others, at the border and inside."""
+    rng = np.random.default_rng(each)
+    channels = each * groups
+    x, w = values(rng, (1, channels, 5, 19), np.uint8), values(rng, (channels, each, 3, 3), np.int8)
+    constants = {"w": w, "zx": np.uint8(200)}
+    node = helper.make_node("ConvInteger", ["x", "w", "zx"], ["y"], pads=[1, 1, 1, 1], group=groups)
+    expected = convolved(x.astype(np.int64) - 200, w.astype(np.int64), (1, 1), (1, 1), (1, 1, 1, 1), groups)
+    made = session([node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, expected.shape)}, constants)
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
+    if byte_depthwise.multiplies_fours(Target.host()):
+        assert ("byte grouped 3x3" in plan_of(made)) == (each < 16)
 
 
 def test_weights_of_nine_bits() -> None:

@@ -48,7 +48,7 @@ class WindowSpec:
             in FLOAT (sums of such products are exact up to 2^24), or not in INT32 (`codegen.byte_depthwise`).
         filters: of "multiply", where every filter sees all channels (`codegen.few_filters`): how many there are.
         each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
-            a weight (grouped convolution); a power of two that divides a vector.
+            a weight (grouped convolution; of bytes, `codegen.byte_groups`); a power of two that divides a vector.
         pixels: how many neighbouring output pixels are accumulated at once.
         kept: of "multiply", whether lines of the input are kept beside the image (`codegen.kept_lines`).
     """
@@ -66,7 +66,8 @@ class WindowSpec:
     kept: bool = False
 
     def __post_init__(self) -> None:
-        if self.each != 1 and (self.operation != "multiply" or self.x_dtype is not None or self.each & (self.each - 1)):
+        mixed = self.x_dtype is not None and self.dtype.is_floating
+        if self.each != 1 and (self.operation != "multiply" or mixed or self.each & (self.each - 1)):
             raise ValueError(f"groups of 2^n channels go with multiply of one type; got {self.each} and {self.operation}")
         if self.operation not in OPERATIONS:
             raise ValueError(f"operation is one of {', '.join(OPERATIONS)}; got {self.operation!r}")

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen import byte_depthwise, conv, depthwise, gemm
+from intarsia.codegen import byte_depthwise, byte_groups, conv, depthwise, gemm
 from intarsia.codegen.byte_kernel import BYTES, SUMS, byte_micro_text, byte_tile
+from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import Target
@@ -80,6 +81,8 @@ class ByteConvolution(Filtered):
         key = digest(np.zeros(1) if zero is None else zero)
         if group == len(weights) and weights.shape[1] == 1 and weights[0].size * _LARGEST < _EXACT:
             return [self._depthwise(target, workspace, epilogue, operands, out, weights, key)]
+        if byte_groups.takes(weights.shape, group, self.data.dtype, target) and _is_signed_byte(weights):
+            return [self._groups(target, workspace, epilogue, operands, out, weights, key)]
         return self._product(target, workspace, epilogue, operands, out, weights, group, key)
 
     # --- the zero point of the input ---
@@ -127,7 +130,7 @@ class ByteConvolution(Filtered):
         assert y is not None
         steps = strides_and_dilations(self.node, len(kernel))
         plain = WindowSpec("multiply", kernel, *steps, SUMS, None, self.data.dtype)
-        by_fours = weights.min(initial=0) >= -LIFT and weights.max(initial=0) < LIFT and byte_depthwise.takes(plain, target)
+        by_fours = _is_signed_byte(weights) and byte_depthwise.takes(plain, target)
         width = y[-2] if isinstance(y[-2], int) else None
         if by_fours:
             lift = LIFT if self.data.dtype is DType.INT8 else 0
@@ -143,11 +146,34 @@ class ByteConvolution(Filtered):
             packed = workspace.add(
                 self.reads[1], f"byte_depthwise_{key}", lambda: depthwise.pack_weights(weights.astype(np.float32), target)
             )
-        zero = self.border_number(workspace)
-        call = _ByteCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
-        reads = (self.reads[0], packed, zero, *(o.name for o in operands))
-        label = f"byte depthwise {'x'.join(map(str, kernel))} {self.output}"
         text = (byte_depthwise if by_fours else depthwise).kernel_text(spec, target)
+        return self._window(target, workspace, "depthwise", spec, text, packed, operands, out)
+
+    def _groups(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, key: str,
+    ) -> Step:  # fmt: skip
+        """Small groups of channels."""
+        kernel, y = tuple(weights.shape[2:]), self.output.shape
+        assert y is not None
+        lift = LIFT if self.data.dtype is DType.INT8 else 0
+        epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, lift)
+        plain = WindowSpec("multiply", kernel, *strides_and_dilations(self.node, len(kernel)), SUMS, epilogue, self.data.dtype)
+        spec = byte_groups.scheduled(plain, weights.shape[1], y[-2] if isinstance(y[-2], int) else None, target)
+        packed = workspace.add(
+            self.reads[1], f"byte_groups_{key}", lambda: byte_groups.pack_groups(weights.astype(np.int8), target)
+        )
+        text = byte_groups.kernel_text(spec, target)
+        return self._window(target, workspace, "grouped", spec, text, packed, operands, out)
+
+    def _window(
+        self, target: Target, workspace: Workspace, kind: str, spec: WindowSpec, text: KernelText, packed: str,
+        operands: Sequence[FusedOperand], out: str,
+    ) -> Step:  # fmt: skip
+        zero = self.border_number(workspace)
+        call = _ByteCall(self.geometry(spec.kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
+        reads = (self.reads[0], packed, zero, *(o.name for o in operands))
+        label = f"byte {kind} {'x'.join(map(str, spec.kernel))} {self.output}"
         return Step(text, reads, (out,), call.depthwise, label=label, work=call.geometry.shares)
 
     def _product(
@@ -231,6 +257,10 @@ class _ByteCall:
             self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,  # type: ignore[arg-type]
             number=Ref(self.zero),  # type: ignore[arg-type]
         )  # fmt: skip
+
+
+def _is_signed_byte(weights: np.ndarray) -> bool:
+    return bool(weights.min(initial=0) >= -LIFT and weights.max(initial=0) < LIFT)
 
 
 def _parts(weights: np.ndarray) -> np.ndarray:
