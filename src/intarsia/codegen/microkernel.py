@@ -207,6 +207,12 @@ class Micro:
         loaded = [body.load(body.at(pb, j * self.column_nbytes), self.stored, self.lanes) for j in range(self.vectors)]
         return loaded if self.stored is self.dtype else [emitter.from_storage(x, self.stored) for x in loaded]
 
+    def _broadcast(self, place: Value) -> Value:
+        return self.body.broadcast(place, self.dtype, self.lanes)
+
+    def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
+        return self.body.fma(scalar, column, sums, self.dtype, self.lanes)
+
     def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
         """`count` steps along k; the state is the sets of accumulators and the addresses to fetch, of B and of A."""
         body = self.body
@@ -219,10 +225,10 @@ class Micro:
             columns = self._columns(pb)
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0, u * self.itemsize)
-                scalar = body.broadcast(row, self.dtype, self.lanes)
+                scalar = self._broadcast(row)
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
-                    state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
+                    state[at] = self._multiplied(scalar, columns[j], state[at])
             for j in range(0, self.vectors * self.column_nbytes, 64):
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
@@ -253,9 +259,3 @@ class TiledMicro(Micro):
                 body.prefetch(body.at(a, _AHEAD_OF_A), 3)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * row_nbytes)]
-
-    def _broadcast(self, place: Value) -> Value:
-        return self.body.broadcast(place, self.dtype, self.lanes)
-
-    def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
-        return self.body.fma(scalar, column, sums, self.dtype, self.lanes)

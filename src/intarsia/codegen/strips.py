@@ -51,11 +51,11 @@ def words(length: int, runs: int, source: DType) -> int:
     return runs * -(-length // per_line(source)) * LINE_WORDS
 
 
-def pack_words(b: np.ndarray, tile: Tile) -> np.ndarray:
-    """Panels of [runs, length, N] of uint16 (bfloat16's bits) or int8."""
+def pack_words(b: np.ndarray, tile: Tile, whole_lines: bool = True) -> np.ndarray:
+    """Panels of [runs, length, N] of uint16 (bfloat16's bits) or int8; runs end with a whole line, or with a whole word."""
     runs, length, n = b.shape
-    each = LINE_NBYTES // b.itemsize
     many = 4 // b.itemsize
+    each = LINE_NBYTES // b.itemsize if whole_lines else many
     filled = np.zeros((runs, -(-length // each) * each, n), b.dtype)
     filled[:, :length] = b
     grouped = filled.reshape(-1, many, n)

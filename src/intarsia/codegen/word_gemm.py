@@ -20,7 +20,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import EMULATED, VECTORS, GemmSpec
 from intarsia.codegen.gemm_tiles import TiledGemm
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.microkernel import PARAMETERS, Tile, TiledMicro, dispatched, product_tile, tiled_rows
+from intarsia.codegen.microkernel import PARAMETERS, Micro, Tile, TiledMicro, dispatched, product_tile, tiled_rows
 from intarsia.codegen.strips import LINE_NBYTES, LINE_WORDS
 from intarsia.codegen.target import Target
 from intarsia.codegen.tile_unit import (
@@ -114,7 +114,19 @@ def tiled_pairs_text(tile: Tile, target: Target) -> KernelText:
     return dispatched("micro_tiled_pairs", tile, target, variant, tiled_rows(tile))
 
 
-class _TiledPairs(TiledMicro):
+@kept
+def pair_rows_text(tile: Tile, target: Target) -> KernelText:
+    """As `microkernel.micro_text` of FLOAT, by VDPBF16PS: elements of A, in rows, and of B are words of two bfloat16."""
+
+    def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
+        _PairRows(body, DType.FLOAT, tile.lanes, rows, vectors).emit()
+
+    return dispatched("micro_pair_rows", tile, target, variant)
+
+
+class _Words(Micro):
+    """A micro-kernel of float32 as one of words."""
+
     def _columns(self, pb: Value) -> list[Value]:
         return [self.body.load(self.body.at(pb, j * LINE_NBYTES), DType.INT32, LINE_WORDS) for j in range(self.vectors)]
 
@@ -123,6 +135,14 @@ class _TiledPairs(TiledMicro):
 
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
         return pair_products(self.body, sums, column, scalar)
+
+
+class _PairRows(_Words):
+    pass
+
+
+class _TiledPairs(_Words, TiledMicro):
+    pass
 
 
 def pair_products(body: Body, sums: Value, x: Value, y: Value) -> Value:

@@ -26,6 +26,7 @@ from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, may_try_pairs, pair_unit, stored_type
 from intarsia.providers.cpu.half_product import half_steps
+from intarsia.providers.cpu.pair_rows import pays_in_rows, row_steps
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.word_product import pair_steps
@@ -134,12 +135,18 @@ class MatMul(Template):
         rows: Dim,
     ) -> list[Step] | None:  # fmt: skip
         """Products in float16 or bfloat16, where they are asked for and faster than float32's."""
-        config = workspace.config
+        config, a = workspace.config, self.types[0]
+        assert a is not None
         unit = VECTORS if self._choice(target, workspace) == _PAIRS else pair_unit(config, target)
         known = self._matrix(workspace) if unit or in_halves(config, target) else None
         if known is None:
             return None
         matrix, key = known
+        if pays_in_rows(config, target, rows, matrix.shape[1], matrix.shape[0]):
+            return row_steps(
+                target, workspace, epilogue, operands, out, source=self.reads[0], dtype=a.dtype, m=rows,
+                weights=self.reads[1], matrix=matrix, key=key,
+            )  # fmt: skip
         if unit:
             return pair_steps(
                 target, workspace, epilogue, operands, out, unit=unit, source=self.reads[0], m=rows, weights=self.reads[1],

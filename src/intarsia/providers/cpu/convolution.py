@@ -26,6 +26,7 @@ from intarsia.plan.step import Step
 from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.half_product import half_steps
+from intarsia.providers.cpu.pair_rows import convolution_steps, pays_in_rows, row_steps
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace
 from intarsia.providers.cpu.windowed import Filtered, strides_and_dilations, windowed
 from intarsia.providers.cpu.word_product import pair_steps, window_steps
@@ -219,11 +220,21 @@ class Convolution(Filtered):
         if not plain:
             if not unit or unit not in gemm.TILE_UNITS and self._chosen_outputs(kernel, target, workspace) is not None:
                 return None  # Winograd's float32 is as fast as pairs in vectors
+            if pays_in_rows(config, target, product((self.output.shape or ())[:-1]), filters, weights.shape[1]):
+                return convolution_steps(
+                    target, workspace, epilogue, operands, out, source=source, dtype=self.data.dtype,
+                    geometry=self.geometry(kernel), weights=self.reads[1], filters=weights,
+                )  # fmt: skip
             return window_steps(
                 target, workspace, epilogue, operands, out, unit=unit, dtype=DType.FLOAT, geometry=self.geometry(kernel),
                 bordered=partial(self.bordered, target, workspace, out, kernel), weights=self.reads[1], filters=weights,
             )  # fmt: skip
         matrix, m = weights.reshape(filters, -1).T, product(x[:-1])
+        if pays_in_rows(config, target, m, filters, weights.shape[1]):
+            return row_steps(
+                target, workspace, epilogue, operands, out, source=source, dtype=self.data.dtype, m=m, weights=self.reads[1],
+                matrix=matrix, key="t",
+            )  # fmt: skip
         if unit:
             return pair_steps(
                 target, workspace, epilogue, operands, out, unit=unit, source=source, m=m, weights=self.reads[1], matrix=matrix,
