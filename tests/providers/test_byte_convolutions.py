@@ -12,6 +12,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 from test_byte_products import plan_of, session, values
 
+import intarsia
 from intarsia.codegen import byte_depthwise
 from intarsia.codegen.target import Target
 
@@ -95,6 +96,33 @@ def test_small_groups(each: int, groups: int) -> None:
     np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
     if byte_depthwise.multiplies_fours(Target.host()):
         assert ("byte grouped 3x3" in plan_of(made)) == (each < 16)
+
+
+@pytest.mark.parametrize(("x_type", "zero"), [(np.uint8, 0), (np.uint8, 131), (np.int8, -7)])
+def test_fewer_multiplications(x_type: type, zero: int) -> None:
+    """By Winograd's transforms and without: the same sums."""
+    rng = np.random.default_rng(3)
+    x, w = values(rng, (1, 96, 30, 29), x_type), values(rng, (80, 96, 3, 3), np.int8)
+    node = helper.make_node("ConvInteger", ["x", "w", "zx"], ["y"], pads=[1, 1, 1, 1])
+    expected = convolved(x.astype(np.int64) - zero, w.astype(np.int64), (1, 1), (1, 1), (1, 1, 1, 1), 1)
+    for disabled in ("0", "1"):
+        options = intarsia.SessionOptions()
+        options.add_session_config_entry("session.disable_winograd", disabled)
+        made = session(
+            [node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, expected.shape)}, {"w": w, "zx": x_type(zero)},
+            sess_options=options,
+        )  # fmt: skip
+        np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
+        if byte_depthwise.multiplies_fours(Target.host()):
+            assert ("byte winograd4" in plan_of(made)) == (disabled == "0")
+
+
+def test_sums_too_large_for_fewer_multiplications() -> None:
+    x, w = np.full((1, 384, 16, 16), 255, np.uint8), np.full((64, 384, 3, 3), 127, np.int8)
+    node = helper.make_node("ConvInteger", ["x", "w"], ["y"])
+    made = session([node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, (1, 64, 14, 14))}, {"w": w})
+    assert (made.run(None, {"x": x})[0] == 384 * 9 * 255 * 127).all()
+    assert "byte winograd4" not in plan_of(made)
 
 
 def test_weights_of_nine_bits() -> None:

@@ -55,15 +55,15 @@ def filter_matrix(outputs: int) -> np.ndarray:
 
 def of_input(tile: Sequence[Sequence[V]], outputs: int, a: Arithmetic[V]) -> Iterator[V]:
     """Bt d B, row by row, of (m + 2) rows of as many values: a row is computed when it is asked for."""
-    return _both(tile, lambda line: _bt(line, outputs, a))
+    return both_ways(tile, lambda line: _bt(line, outputs, a))
 
 
 def of_sums(sums: Sequence[Sequence[V]], outputs: int, a: Arithmetic[V]) -> Iterator[V]:
     """At s A: m x m values, row by row, of (m + 2) rows of as many."""
-    return _both(sums, lambda line: _at(line, outputs, a))
+    return both_ways(sums, lambda line: _at(line, outputs, a))
 
 
-def _both(square: Sequence[Sequence[V]], transformed: Callable[[Sequence[V]], list[V]]) -> Iterator[V]:
+def both_ways(square: Sequence[Sequence[V]], transformed: Callable[[Sequence[V]], list[V]]) -> Iterator[V]:
     """Every column transformed, then every row of what that gives."""
     columns = [transformed(column) for column in zip(*square, strict=True)]
     for row in zip(*columns, strict=True):

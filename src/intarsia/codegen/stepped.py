@@ -54,12 +54,12 @@ def stepped_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
-        _Stepped(body, dtype, tile.lanes, rows, vectors).emit()
+        Stepped(body, dtype, tile.lanes, rows, vectors).emit()
 
     return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant)
 
 
-class _Stepped:
+class Stepped:
     """One variant; the fewest rows have several sets of accumulators to hide the latency."""
 
     def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
@@ -99,12 +99,12 @@ class _Stepped:
         for index in range(self.cells):
             parts = state[index : self.cells * self.sets : self.cells]
             while len(parts) > 1:
-                parts = [b.fadd(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
+                parts = [self._sum(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
             sums += parts
         # Added at the end, not begun with: the errors of a block's sums then do not grow with the number of blocks.
         with body.carry(0, accumulate, 1, sums):
             vector = body.vector_type(self.dtype, self.lanes)
-            sums[:] = [b.fadd(b.load(body.at(tile, i * vector_bytes), typ=vector), x) for i, x in enumerate(sums)]
+            sums[:] = [self._sum(b.load(body.at(tile, i * vector_bytes), typ=vector), x) for i, x in enumerate(sums)]
         for index, value in enumerate(sums):
             b.store(value, body.at(tile, index * vector_bytes))
         b.ret_void()
@@ -126,4 +126,10 @@ class _Stepped:
                 scalar = body.broadcast(body.at(row, u * self.itemsize), self.dtype, self.lanes)
                 for j in range(self.vectors):
                     at = u % self.sets * self.cells + i * self.vectors + j
-                    state[at] = body.fma(scalar, columns[j], state[at], self.dtype, self.lanes)
+                    state[at] = self._multiplied(scalar, columns[j], state[at])
+
+    def _sum(self, x: Value, y: Value) -> Value:
+        return self.body.b.fadd(x, y)
+
+    def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
+        return self.body.fma(scalar, column, sums, self.dtype, self.lanes)

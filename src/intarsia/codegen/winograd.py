@@ -48,18 +48,20 @@ FIELDS = (
     "dilation_h dilation_w grain units per rest steps "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
     "weight_plane_nbytes depth kernel_planes plane_step pad_plane plane_dilation x_plane out_planes channels_nbytes k "
-    "claims tail piece"
+    "claims tail piece number"
 ).split()
 
 
 @dataclass(frozen=True)
 class WinogradSpec:
-    """`outputs` (m) is 4 or 2; dtype FLOAT; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`."""
+    """`outputs` (m) is 4 or 2; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`. dtype FLOAT; or
+    INT32, sums of bytes of `x_dtype` (`winograd_bytes`)."""
 
     outputs: int = 4
     epilogue: Epilogue | None = None
     dtype: DType = DType.FLOAT
     tile: Tile | None = None
+    x_dtype: DType = DType.FLOAT
 
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:
@@ -71,6 +73,10 @@ class WinogradSpec:
     def side(self) -> int:
         """Pixels along an input tile."""
         return self.outputs + 2
+
+    def depth(self, channels: int) -> int:
+        """Elements of a row of channels, as the products count them: words of two channels, or numbers."""
+        return -(-channels // 2) if self.dtype is DType.INT32 else channels
 
 
 def winograd_tile(spec: WinogradSpec, target: Target) -> Tile:
@@ -116,9 +122,10 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
     down, across = phase_tiles(shape, spec.outputs)
     tiles = tile_count(shape, spec.outputs)
     matrices = spec.side**2
-    row = _odd_lines(shape.channels * tile.itemsize)
+    depth = spec.depth(shape.channels)
+    row = _odd_lines(depth * tile.itemsize)
     out_row = -(-shape.filters // tile.width) * tile.width * tile.itemsize
-    weights_nbytes = matrices * shape.channels * out_row
+    weights_nbytes = matrices * depth * out_row
     per_tile = matrices * (row + out_row)
     near = int(_NEAR_SCRATCH * target.l2_nbytes) // per_tile
     if weights_nbytes <= _L2_NBYTES // 2:
@@ -170,13 +177,15 @@ def winograd_args(
     scratch: int,
     nthreads: int,
     claims: int = 0,
+    number: int = 0,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
 ) -> list[int]:
     """The kernel's arguments. `x`: the input without border; `taps`: the address of `blocked.row_taps`; `scratch`: that of
     `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too); `claims`: the
-    address of an int64 0 for this call alone, which is 0 again at its end, for several threads.
+    address of an int64 0 for this call alone, which is 0 again at its end, for several threads; `number`: the address of the
+    zero point of bytes.
 
     Operands are as `conv.conv_operand` gives them.
     """
@@ -185,20 +194,21 @@ def winograd_args(
     solid, shape = shape.as_3d(), planar(shape)
     (height, width), (out_height, out_width) = shape.spatial, shape.output
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
-    x_pixel, y_pixel = x_pixel_nbytes or solid.channels * tile.itemsize, y_pixel_nbytes or shape.filters * out_size
+    depth, x_size = spec.depth(shape.channels), itemsize(spec.x_dtype)
+    x_pixel, y_pixel = x_pixel_nbytes or solid.channels * x_size, y_pixel_nbytes or shape.filters * out_size
     padded_filters, panels = -(-shape.filters // tile.lanes) * tile.lanes, -(-shape.filters // tile.width)
     blocks = -(-tile_count(shape, spec.outputs) // layout.block)
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
-    products = spec.side**2 * layout.block * shape.channels * padded_filters
+    products = spec.side**2 * layout.block * depth * padded_filters
     tail = claiming.tail(blocks, products, nthreads if claims else 1, least=1) if blocks >= nthreads else (0, 1)
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, solid.channels, *shape.pads[:2], out_height, out_width,
-        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(shape.channels),
+        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(depth),
         x_pixel, x_pixel * width, x_pixel * width * height * solid.spatial[0], y_pixel, y_pixel * out_width,
         y_pixel * out_width * out_height, scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
-        shape.channels * padded_filters * tile.itemsize, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
-        solid.dilations[0], x_pixel * width * height, solid.output[0], solid.channels * tile.itemsize, shape.channels,
-        claims, *tail,
+        depth * padded_filters * tile.itemsize, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
+        solid.dilations[0], x_pixel * width * height, solid.output[0], solid.channels * x_size, depth,
+        claims, *tail, number,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)

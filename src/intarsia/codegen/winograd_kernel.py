@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 from intarsia.codegen import claims as claiming
@@ -14,20 +15,26 @@ from intarsia.codegen.minimal_filtering import of_input, of_sums
 from intarsia.codegen.stepped import STEPS
 from intarsia.codegen.target import Target
 from intarsia.codegen.winograd import FIELDS, WinogradSpec, winograd_tile
+from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import walk
 
-_LIGHT = 8  # primitives of an epilogue that is unrolled for all outputs of a tile
 _OPERAND_FIELDS = 6
 
 
 @functools.lru_cache(maxsize=256)
 def kernel_text(spec: WinogradSpec, target: Target) -> KernelText:
     """The kernel of a spec; its arguments are `winograd_args`."""
-    return _Winograd(spec, target).text()
+    if spec.dtype is DType.INT32:
+        from intarsia.codegen.winograd_bytes import ByteWinograd
+
+        return ByteWinograd(spec, target).text()
+    return Winograd(spec, target).text()
 
 
-class _Winograd:
+class Winograd:
     """Writes one kernel."""
+
+    light_primitives = 8  # of an epilogue that is unrolled for all outputs of a tile
 
     def __init__(self, spec: WinogradSpec, target: Target) -> None:
         self.spec, self.side, self.m = spec, spec.side, spec.outputs
@@ -38,7 +45,9 @@ class _Winograd:
         self.vector_nbytes = self.lanes * self.tile.itemsize
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
         self.place: dict[str, Cell] = {}
-        self.light = spec.epilogue is None or len(walk([spec.epilogue.root])) <= _LIGHT
+        self.light = spec.epilogue is None or len(walk([spec.epilogue.root])) <= self.light_primitives
+        # Of a vector of the input: its channels, and bytes of one as it is and transformed.
+        self.channels, self.x_nbytes, self.transformed_nbytes = self.lanes, self.tile.itemsize, self.tile.itemsize
 
     def text(self) -> KernelText:
         body = self.body
@@ -46,7 +55,7 @@ class _Winograd:
         v: dict[str, Value] = {}
         self.v = v
         for index, name in enumerate(FIELDS):
-            pointer = name in ("micro", "x", "weights", "y", "taps", "scratch", "claims")
+            pointer = name in ("micro", "x", "weights", "y", "taps", "scratch", "claims", "number")
             v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
         self.operands = [
             [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 4))]
@@ -54,7 +63,7 @@ class _Winograd:
         ]
         self.neutral = body.alloca(self.vector_nbytes)
         self.outputs = body.alloca(self.m * self.m * self.vector_nbytes)
-        body.store(body.zero(self.spec.dtype, self.lanes), self.neutral, self.spec.dtype)
+        self._set_neutral()
         self.transformed = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         self.sums = body.at(self.transformed, body.mul(v["plane_nbytes"], self.side**2))
         self.phase_tiles = body.mul(v["down"], v["across"])
@@ -157,26 +166,43 @@ class _Winograd:
     ) -> None:  # fmt: skip
         """The input tile of one plane: `inside` as a whole, or pixel by pixel where it is `there`."""
         body, v = self.body, self.v
-        fast = body.select(inside, body.b.and_(v["channels"], body.i(-self.lanes)), 0)
-        with body.loop(0, fast, self.lanes) as c:
-            offset = body.mul(c, self.tile.itemsize)
-            values = [[body.load(body.at(p, offset), self.spec.dtype, self.lanes) for p in line] for line in pixels]
-            self._transform_input(values, body.at(target, offset))
-        with body.loop(fast, v["channels"], self.lanes) as c:
-            offset = body.mul(c, self.tile.itemsize)
-            mask = body.mask(body.sub(v["channels"], c), self.lanes)
+        fast = body.select(inside, body.b.and_(v["channels"], body.i(-self.channels)), 0)
+        with body.loop(0, fast, self.channels) as c:
+            offset = body.mul(c, self.x_nbytes)
+            values = [[self._read(body.at(p, offset)) for p in line] for line in pixels]
+            self._transform_input(values, body.at(target, body.mul(c, self.transformed_nbytes)))
+        with body.loop(fast, v["channels"], self.channels) as c:
+            offset = body.mul(c, self.x_nbytes)
+            mask = body.mask(body.sub(v["channels"], c), self.channels)
             values = [
                 [self._guarded(p, offset, there[i][j], mask) for j, p in enumerate(line)] for i, line in enumerate(pixels)
             ]
-            self._transform_input(values, body.at(target, offset))
+            self._transform_input(values, body.at(target, body.mul(c, self.transformed_nbytes)))
+
+    # What vectors of the input, of sums and of outputs are.
+
+    def _set_neutral(self) -> None:
+        """What is read outside the image."""
+        self.body.store(self.body.zero(self.spec.dtype, self.lanes), self.neutral, self.spec.dtype)
+
+    def _read(self, pointer: Value, mask: Value | None = None) -> Value:
+        """A vector of channels of a pixel."""
+        body, dtype = self.body, self.spec.dtype
+        return body.load(pointer, dtype, self.lanes) if mask is None else body.load_masked(pointer, mask, dtype, self.lanes)
+
+    def _input_matrices(self, d: list[list[Value]]) -> Iterator[Value]:
+        return of_input(d, self.m, self)
+
+    def _outputs_of(self, sums: list[list[Value]]) -> list[Value]:
+        return list(of_sums(sums, self.m, self))
 
     def _guarded(self, pointer: Value, offset: Value, inside: Value, mask: Value) -> Value:
         pointer = self.body.b.select(inside, self.body.at(pointer, offset), self.neutral)
-        return self.body.load_masked(pointer, mask, self.spec.dtype, self.lanes)
+        return self._read(pointer, mask)
 
     def _transform_input(self, d: list[list[Value]], target: Value) -> None:
         """Bt d B of one vector of channels, to [matrix][tile][channel]."""
-        for matrix, value in enumerate(of_input(d, self.m, self)):
+        for matrix, value in enumerate(self._input_matrices(d)):
             self.body.store(value, self.body.at(target, self.body.mul(self.v["plane_nbytes"], matrix)), self.spec.dtype)
 
     def add(self, a: Value, b: Value) -> Value:
@@ -285,7 +311,7 @@ class _Winograd:
         def sums(matrix: int) -> Value:
             return body.load(body.at(source, body.mul(self.v["sums_nbytes"], matrix)), self.spec.dtype, self.lanes)
 
-        return list(of_sums([[sums(y * side + x) for x in range(side)] for y in range(side)], self.m, self))
+        return self._outputs_of([[sums(y * side + x) for x in range(side)] for y in range(side)])
 
     def _store_complete(self, values: list[Value], places: list[Value], to: Value) -> None:
         body, finish, steps = self.body, self.finish, self.output_steps

@@ -14,7 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen import byte_depthwise, byte_groups, conv, depthwise, gemm
+from intarsia.codegen import (
+    blocked,
+    byte_depthwise,
+    byte_groups,
+    conv,
+    depthwise,
+    gemm,
+    winograd,
+    winograd_bytes,
+    winograd_kernel,
+)
 from intarsia.codegen.byte_kernel import BYTES, SUMS, byte_micro_text, byte_tile
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
@@ -24,7 +34,7 @@ from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.plan.step import CLAIMS, Argument, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
@@ -186,6 +196,8 @@ class ByteConvolution(Filtered):
             found = self._tiles(target, workspace, epilogue, operands, out, weights, key, unit)
             if found is not None:
                 return found
+        if self._takes_winograd(target, workspace, weights, kernel):
+            return [self._winograd(target, workspace, epilogue, operands, out, weights, key)]
         each = len(weights) // group * conv.merged_groups(len(weights), group, byte_tile(target))
         pointwise = math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
         line = out_shape[-2] if isinstance(out_shape[-2], int) and not pointwise else None
@@ -209,6 +221,35 @@ class ByteConvolution(Filtered):
         reads = (source, packed, *(o.name for o in operands))
         text = gemm.kernel_text(spec, target)
         return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+
+    def _takes_winograd(self, target: Target, workspace: Workspace, weights: np.ndarray, kernel: tuple[int, ...]) -> bool:
+        if kernel != (3, 3) or workspace.config.get("session.disable_winograd") == "1":
+            return False
+        dtype, zero = self.data.dtype, self._known_zero(workspace)
+        return winograd_bytes.takes(self.geometry(kernel).usual(), dtype, target) and winograd_bytes.is_exact(
+            weights, dtype, zero
+        )
+
+    def _winograd(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray, key: str,
+    ) -> Step:  # fmt: skip
+        """Fewer multiplications, of 16-bit integers: the sums are the same."""
+        tile, zero = blocked_tile(len(weights), None, SUMS, target), self.border_number(workspace)
+        spec = winograd.WinogradSpec(winograd_bytes.OUTPUTS, epilogue, SUMS, tile, self.data.dtype)
+        packed = workspace.add(
+            self.reads[1], f"byte_winograd{tile.width}_{key}", lambda: winograd_bytes.pack_weights(weights, tile)
+        )
+        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(SUMS))
+        micro = winograd_bytes.micro_text(target, tile)
+        call = _ByteCall(
+            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero, taps=taps
+        )
+        return Step(
+            winograd_kernel.kernel_text(spec, target), (self.reads[0], packed, taps, zero, *(o.name for o in operands)), (out,),
+            call.winograd, scratch_nbytes=call.winograd_scratch, label=f"byte winograd{spec.outputs} {self.output}",
+            calls=(micro,), work=call.geometry.shares,
+        )  # fmt: skip
 
     def _tiles(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -240,6 +281,19 @@ class _ByteCall:
     micro: str = ""
     zero: str = ""
     parts: int = 1
+    taps: str = ""
+
+    def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, SUMS) for o in self.operands]  # type: ignore[arg-type]
+        return winograd.winograd_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS), number=Ref(self.zero),  # type: ignore[arg-type]
+            operands=given,
+        )  # fmt: skip
+
+    def winograd_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * winograd.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
 
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)

@@ -17,7 +17,7 @@ from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec
-from intarsia.graph.dims import Dim, Expr, is_static, product
+from intarsia.graph.dims import is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.kernel import lang as k
@@ -39,7 +39,6 @@ _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
 _UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
-_USUAL_PIXELS = 224  # along an image whose size is not known
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
@@ -106,21 +105,9 @@ class Convolution(Filtered):
 
     def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
         """Which Winograd variant is the fastest, for sizes that are not known as for one image; None for direct convolution."""
-        x = self.data.shape
-        assert x is not None
         if self.data.dtype is not DType.FLOAT or len(kernel) < 2 or kernel[-2:] != (3, 3):
             return None
-        many = x[0].symbols if isinstance(x[0], Expr) else frozenset()
-
-        def usual(size: Dim) -> int:
-            if isinstance(size, int):
-                return size
-            try:
-                return size.evaluate({name: 1 if name in many else _USUAL_PIXELS for name in size.symbols})
-            except (ValueError, ZeroDivisionError):  # these do not fit together
-                return _USUAL_PIXELS
-
-        return winograd_choice.prefers_winograd(self.geometry(kernel).at(usual), target.vector_bytes // 4, target.l2_nbytes)
+        return winograd_choice.prefers_winograd(self.geometry(kernel).usual(), target.vector_bytes // 4, target.l2_nbytes)
 
     def _winograd(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from intarsia.codegen import conv
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Shape
+from intarsia.graph.dims import Dim, Expr, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 DTYPES = (DType.FLOAT, DType.DOUBLE)
+_USUAL_PIXELS = 224  # along an image whose size is not known
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
@@ -98,6 +99,20 @@ class Geometry:
         return conv.ConvShape(
             x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, self.pads, size(self.group)
         )
+
+    def usual(self) -> conv.ConvShape:
+        """The sizes of one image, with usual ones where they are not known."""
+        many = self.x[0].symbols if isinstance(self.x[0], Expr) else frozenset()
+
+        def usual(size: Dim) -> int:
+            if isinstance(size, int):
+                return size
+            try:
+                return size.evaluate({name: 1 if name in many else _USUAL_PIXELS for name in size.symbols})
+            except (ValueError, ZeroDivisionError):  # these do not fit together
+                return _USUAL_PIXELS
+
+        return self.at(usual)
 
     def shares(self, size: Sizes) -> float:
         """The work of a convolution, in times what is worth sharing."""

@@ -1,0 +1,184 @@
+"""Winograd's F(4x4, 3x3) of bytes, exactly: 36 products of 16-bit integers in the place of 144 of bytes.
+
+The usual points 0, 1, -1, 2, -2 and infinity make the transforms integers once denominators are left to the end (Lavin and
+Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
+
+- the input's: at most 10 x 10 times a byte less its zero point, 25,500;
+- the filters', multiplied by 12, -6, -6, 24, 24 and 3 in both directions: at most 7 x 7 times 255, 12,495;
+- sums of products of pairs of these (VPDPWSSD), modulo 2^32;
+- the outputs' transform gives 9 * 2^s times the sums that are wanted, s from 2 to 6. Modulo 2^32 a multiplication by the
+  inverse of 9 and a shift undo that, where 2^6 times the result is a number of 32 bits (`is_exact`).
+
+VPDPWSSD does half of VPDPBUSD's multiplications, so a quarter of them take half the time, beside the transforms. An input less
+its zero point needs no correction behind the sums, nor does a weight of nine bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from intarsia.codegen import ir
+from intarsia.codegen.body import Body, Value
+from intarsia.codegen.byte_kernel import BYTES, SUMS, ByteDot
+from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.emit import Emitter
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.kept_text import kept
+from intarsia.codegen.microkernel import Tile, dispatched
+from intarsia.codegen.minimal_filtering import both_ways
+from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.stepped import Stepped
+from intarsia.codegen.target import Target
+from intarsia.codegen.winograd import WinogradSpec
+from intarsia.codegen.winograd_choice import is_applicable, tile_count
+from intarsia.codegen.winograd_kernel import Winograd
+from intarsia.graph.dtypes import DType
+
+OUTPUTS = 4
+_FILTER = np.array([(3, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 3)], np.int64)
+_SHIFTS = (3, 2, 1, 1)  # a line of outputs is 3 * 2^s times too large
+_NINTH = pow(9, -1, 1 << 32)
+_LARGEST = 1 << 25  # sums below it, times 2^6, have 32 bits
+_LARGEST_BYTE = 255
+_RANGES = {DType.UINT8: (0, 255), DType.INT8: (-128, 127)}
+
+
+def is_exact(weights: np.ndarray, dtype: DType, zero: int | None) -> bool:
+    """Whether sums of any bytes of a type less their zero point (None: any) by centred weights [M, C, 3, 3] come out right."""
+    flat = weights.reshape(len(weights), -1).astype(np.int64)
+    above, below = np.maximum(flat, 0).sum(1), np.maximum(-flat, 0).sum(1)
+    least, most = (-_LARGEST_BYTE, _LARGEST_BYTE) if zero is None else (n - zero for n in _RANGES[dtype])
+    largest = np.maximum(above * most - below * least, below * most - above * least)
+    return bool((largest < _LARGEST).all())
+
+
+def takes(shape: ConvShape, dtype: DType, target: Target) -> bool:
+    """Whether a convolution of bytes is estimated to be faster so than by direct sums; `is_exact` decides whether it may."""
+    lanes = target.vector_bytes // 4
+    if dtype not in BYTES or ByteDot.kind_of(target, lanes) != "vpdpbusd" or len(shape.kernel) != 2:
+        return False
+    return is_applicable(shape) and _winograd_cycles(shape, lanes, target) < _WORTH * _direct_cycles(shape, lanes)
+
+
+# Measured on a Zen 4: cycles of a core in which VPDPBUSD and VPDPWSSD of a vector take one each.
+_DIRECT_SHARE = 0.96  # of the peak that direct sums reach
+_INPUT_CYCLES, _OUTPUT_CYCLES = 240, 300  # to transform one vector of channels of a tile
+_MASKED = 3  # times as many for one whose lanes are not all channels
+_CALL_STEPS = 6  # what a call of the micro-kernel costs, in steps along k
+_WEIGHT_BYTES = 12  # a cycle, from the third-level cache
+_WORTH = 0.88  # of direct sums' time that is worth weights of eight times the size
+_OVERLAP = 0.5  # of the shorter of multiplying and reading weights that the longer does not hide
+
+
+def _direct_cycles(shape: ConvShape, lanes: int) -> float:
+    pixels = shape.batch * math.prod(shape.output)
+    return 9 * pixels * -(-shape.channels // 4) * -(-shape.filters // lanes) / _DIRECT_SHARE
+
+
+def _winograd_cycles(shape: ConvShape, lanes: int, target: Target) -> float:
+    tiles, words, vectors = tile_count(shape, OUTPUTS), -(-shape.channels // 2), -(-shape.filters // lanes)
+    products = 36 * tiles * (words + _CALL_STEPS) * vectors
+    nbytes = 36 * 4 * words * vectors * lanes
+    reading = nbytes / _WEIGHT_BYTES if nbytes > target.l2_nbytes // 2 else 0
+    inputs = shape.channels // (2 * lanes) + (_MASKED if shape.channels % (2 * lanes) else 0)
+    transforms = tiles * (inputs * _INPUT_CYCLES + vectors * _OUTPUT_CYCLES)
+    return max(products, reading) + _OVERLAP * min(products, reading) + transforms
+
+
+def pack_weights(weights: np.ndarray, tile: Tile) -> np.ndarray:
+    """Centred weights [M, C, 3, 3] transformed and packed: [36, packed [words of two channels, M]]."""
+    filters, channels = weights.shape[:2]
+    transformed = np.einsum("ia,mcab,jb->ijcm", _FILTER, weights.astype(np.int64), _FILTER).astype(np.int16)
+    pairs = np.zeros((36, -(-channels // 2) * 2, filters), np.int16)
+    pairs[:, :channels] = transformed.reshape(36, channels, filters)
+    words = np.ascontiguousarray(np.moveaxis(pairs.reshape(36, -1, 2, filters), 2, 3)).view("<i4")[..., 0]
+    return pack_matrix(words.view(np.int32), tile)
+
+
+@kept
+def micro_text(target: Target, tile: Tile) -> KernelText:
+    """As `stepped.stepped_micro_text`, of words of two int16 and sums of int32."""
+
+    def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
+        _SteppedPairs(body, SUMS, tile.lanes, rows, vectors).emit()
+
+    return dispatched("micro_steps_words", tile, target, variant)
+
+
+class _SteppedPairs(Stepped):
+    def _sum(self, x: Value, y: Value) -> Value:
+        return self.body.b.add(x, y)
+
+    def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
+        vector = ir.VectorType(ir.IntType(32), self.lanes)
+        name = f"llvm.x86.avx512.vpdpwssd.{self.lanes * 32}"
+        return self.body.b.call(self.body.intrinsic(name, vector, [vector] * 3), [sums, scalar, column])
+
+
+class ByteWinograd(Winograd):
+    """Writes one kernel."""
+
+    light_primitives = 24
+
+    def __init__(self, spec: WinogradSpec, target: Target) -> None:
+        super().__init__(spec, target)
+        self.channels, self.x_nbytes, self.transformed_nbytes = 2 * self.lanes, 1, 2
+
+    def _set_neutral(self) -> None:
+        body = self.body
+        outside = body.broadcast(self.v["number"], self.spec.x_dtype, self.channels)
+        body.store(outside, self.neutral, self.spec.x_dtype)
+        self.zero = self._wide(outside)
+
+    def _wide(self, values: Value) -> Value:
+        return Emitter(self.body.b, self.channels).cast(values, self.spec.x_dtype, DType.INT16)
+
+    def _read(self, pointer: Value, mask: Value | None = None) -> Value:
+        body, dtype, count = self.body, self.spec.x_dtype, self.channels
+        found = body.load(pointer, dtype, count) if mask is None else body.load_masked(pointer, mask, dtype, count)
+        return body.b.sub(self._wide(found), self.zero)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.body.b.add(a, b)
+
+    def subtract(self, a: Value, b: Value) -> Value:
+        return self.body.b.sub(a, b)
+
+    def _times(self, a: Value, shift: int) -> Value:
+        """a * 2^shift."""
+        return self.body.b.shl(a, self._all(a, shift))
+
+    @staticmethod
+    def _all(like: Value, number: int) -> Value:
+        return ir.Constant(like.type, [number] * like.type.count)
+
+    def _input_matrices(self, d: list[list[Value]]) -> Iterator[Value]:
+        return both_ways(d, self._input_line)
+
+    def _input_line(self, d: Sequence[Value]) -> list[Value]:
+        add, subtract, times = self.add, self.subtract, self._times
+        p, q = subtract(d[4], times(d[2], 2)), subtract(d[3], times(d[1], 2))
+        r, s = subtract(d[4], d[2]), times(subtract(d[3], d[1]), 1)
+        return [
+            add(times(subtract(d[0], d[2]), 2), r), add(p, q), subtract(p, q), add(r, s), subtract(r, s),
+            subtract(subtract(d[5], d[3]), times(s, 1)),
+        ]  # fmt: skip
+
+    def _outputs_of(self, sums: list[list[Value]]) -> list[Value]:
+        b, found = self.body.b, []
+        for index, value in enumerate(both_ways(sums, self._output_line)):
+            y, x = divmod(index, OUTPUTS)
+            whole = b.mul(value, self._all(value, _NINTH - (1 << 32) if _NINTH >> 31 else _NINTH))
+            found.append(b.ashr(whole, self._all(value, _SHIFTS[y] + _SHIFTS[x])))
+        return found
+
+    def _output_line(self, s: Sequence[Value]) -> list[Value]:
+        add, subtract, times = self.add, self.subtract, self._times
+        p, q, r, t = add(s[1], s[2]), subtract(s[1], s[2]), add(s[3], s[4]), subtract(s[3], s[4])
+        return [
+            subtract(add(times(s[0], 1), r), times(p, 2)), subtract(t, times(q, 1)), subtract(r, p),
+            subtract(times(add(t, s[5]), 1), q),
+        ]  # fmt: skip
