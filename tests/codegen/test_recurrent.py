@@ -10,6 +10,7 @@ import template_kernels as t
 from intarsia.codegen import recurrent
 from intarsia.codegen.pack import aligned_zeros
 from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
+from intarsia.codegen.recurrent_kernel import kernel_text
 from intarsia.graph.dtypes import DType
 
 DEFAULT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -85,7 +86,7 @@ def call(
         lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
         y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]],
     )  # fmt: skip
-    text = recurrent.kernel_text(spec, t.host())
+    text = kernel_text(spec, t.host())
     args[recurrent.PIECES] = pieces
     if together:
         t.run_together(text, args, threads, pieces, recurrent.PIECES - 2)

@@ -14,6 +14,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
+from intarsia.codegen.recurrent_kernel import kernel_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr
 from intarsia.graph.dtypes import DType
@@ -229,7 +230,7 @@ class Recurrent(Template):
         )  # fmt: skip
         reads = (products, packed, zero, *(n for n in (extra, lengths, *initial) if n))
         return Step(
-            recurrent.kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=walk.scratch_nbytes,
+            kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=walk.scratch_nbytes,
             label=f"{spec.cell} {hidden}", calls=(micro,), work=walk.work, pieces=recurrent.PIECES,
         )  # fmt: skip
 
