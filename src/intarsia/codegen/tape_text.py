@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from intarsia.codegen import ir
-from intarsia.codegen.binder import FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, SETTLE_FIELDS, SETTLING
+from intarsia.codegen.binder import FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, SETTLING
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.settle_text import index as _index
+from intarsia.codegen.settle_text import write_settle
 from intarsia.codegen.target import Target
 from intarsia.graph.tape import OPERANDS, OPS, ROW
 
@@ -21,10 +23,11 @@ _EXACT = 1 << 53
 
 
 def bind_text(target: Target) -> KernelText:
-    """Runs the code, then writes words and looks for a layout that has room; or settles (see `SETTLE_FIELDS`)."""
+    """Runs the code and looks for a layout that has room, and writes all words where that is wanted; or settles
+    (`settle_text`)."""
     module = Module(target)
     settle = module.function("settle", ("p",))
-    _write_settle(settle)
+    write_settle(settle)
     body = module.kernel()
     with body.when(body.equal(body.args[1], SETTLING)):
         body.b.call(settle.function, [body.args[0]])
@@ -32,24 +35,6 @@ def bind_text(target: Target) -> KernelText:
         body.b.position_at_end(body.b.append_basic_block("never"))
     _Binder(body).write()
     return module.text("bind", final=True)  # optimizing gains nothing: what it reads and writes is in memory
-
-
-def _write_settle(body: Body) -> None:
-    """Copies words, and adds to some the base that is theirs: `leased` are pairs (word, which of `bases`)."""
-    v = {name: body.load_i64(body.args[0], i) for i, name in enumerate(SETTLE_FIELDS)}
-    source, words, leased, bases = (body.pointer(v[name]) for name in ("from", "to", "leased", "bases"))
-    body.copy(source, words, body.mul(v["count"], 8))
-    with body.loop(0, v["nleased"]) as i:
-        pair = body.at(leased, body.mul(i, 8))
-        place = body.at(words, body.mul(_index(body, pair, 0), 8))
-        base = body.load_i64(body.at(bases, body.mul(_index(body, pair, 1), 8)))
-        body.b.store(body.add(body.load_i64(place), base), place)
-    body.b.ret_void()
-
-
-def _index(body: Body, pointer: Value, number: int) -> Value:
-    """Element of a list of indices."""
-    return body.b.sext(body.b.load(body.at(pointer, 4 * number), typ=_I32, align=4), _I64)
 
 
 class _Binder:
@@ -69,9 +54,10 @@ class _Binder:
     def write(self) -> None:
         body, b, v = self.body, self.b, self.v
         self._run()
-        body.copy(v["template"], v["words"], body.mul(v["count"], 8))
         self._check()
-        self._stores()
+        with self._all_words():
+            body.copy(v["template"], v["words"], body.mul(v["count"], 8))
+            self._stores()
         self._serial()
         self._work()
         self._lay_out()
@@ -115,6 +101,12 @@ class _Binder:
     def _fail_if(self, condition: Value) -> None:
         with self.body.when(condition):
             self._end(FAILED)
+
+    @contextmanager
+    def _all_words(self) -> Iterator[None]:
+        """What is done only where all words are written."""
+        with self.body.when(self.body.equal(self.v["whole"], 1)):
+            yield
 
     # --- after the code ---
 
@@ -202,7 +194,12 @@ class _Binder:
             self._end(NO_LAYOUT)
         layout = body.at(layouts, body.mul(found.get(), 32))
         self._set("arena_nbytes", body.load_i64(layout, 1))
-        places = body.load_pointer(layout, 3)
+        self._set("layout", found.get())
+        with self._all_words():
+            self._place(body.load_pointer(layout, 3))
+
+    def _place(self, places: Value) -> None:
+        body, b, v = self.body, self.b, self.v
         with self._rows("arena", 2) as (entry, i):
             place = body.load_i64(body.at(places, body.mul(_index(body, entry, 1), 8)))
             offset = body.load_i64(body.at(v["offsets"], body.mul(i, 8)))

@@ -1,10 +1,10 @@
 """What all bindings of a segment have in common, so that sizes it has not met before cost little.
 
 A frame is made when a segment is bound a second time. What its steps compute from sizes is noted then (`plan.outline`), and
-native code runs that for other sizes: it writes the words of the argument blocks, says which steps one thread runs, and finds a
-layout of the arena that has room. Python is asked again only for a way through a step's functions that no sizes took before.
-Where intermediate tensors lie is decided for sizes somewhat larger than those asked for, and kept as long as they suffice, so
-that a length that grows by one in every run needs a new layout rarely.
+native code runs that for other sizes: it says which steps one thread runs, finds a layout of the arena that has room, and
+writes the words of the argument blocks when a state turns to these sizes. Python is asked again only for a way through a
+step's functions that no sizes took before. Where intermediate tensors lie is decided for sizes somewhat larger than those
+asked for, and kept as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
 
 A frame gives what `Segment.bind_exactly` gives or nothing: where sizes do not fit together, or are absurd, it leaves the word
 to that.
@@ -18,6 +18,7 @@ import struct
 import sys
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
 _LAYOUTS = 4  # that a frame keeps, and as many for branches side by side
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
-_WORDS, _SERIAL, _CAPACITY, _STATUS, _ARENA_NBYTES, _WORKSPACE_NBYTES, _USED, _SIDE_BY_SIDE, _SLOW = (
-    FIELDS.index(name) for name in "words serial capacity status arena_nbytes workspace_nbytes used side_by_side slow".split()
+_WORDS, _WHOLE, _SERIAL, _CAPACITY, _STATUS, _LAYOUT, _ARENA_NBYTES, _WORKSPACE_NBYTES, _USED, _SIDE_BY_SIDE, _SLOW = (
+    FIELDS.index(name)
+    for name in "words whole serial capacity status layout arena_nbytes workspace_nbytes used side_by_side slow".split()
 )
 _NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
 _double = struct.Struct("<d").unpack
@@ -48,22 +50,30 @@ _bits = struct.Struct("<q").pack
 
 
 class Rebinding:
-    """What a frame found for given sizes: the words of a state before addresses are known, and what `BoundSegment` has."""
+    """What a frame found for given sizes: all that words follow from, and what `BoundSegment` has.
+
+    Attributes:
+        block: int64, whether one thread runs each step; then the tables that lie behind the words.
+        registers: of the tape.
+        used: words, tables included.
+        kept: tables that words are addresses of.
+    """
 
     __slots__ = (
-        "arena_nbytes", "frame", "kept", "long", "outputs", "serial", "side_by_side", "sliced", "used", "words",
-        "workspace_nbytes",
+        "arena_nbytes", "block", "frame", "kept", "layout", "long", "outputs", "registers", "serial", "side_by_side", "sliced",
+        "used", "workspace_nbytes",
     )  # fmt: skip
 
     def __init__(
-        self, frame: Frame, words: np.ndarray, used: int, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
-        arena_nbytes: int, workspace_nbytes: int, long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]],
-        kept: Sequence[np.ndarray],
+        self, frame: Frame, block: np.ndarray, registers: array[int], layout: _Layout, used: int,
+        outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray, arena_nbytes: int, workspace_nbytes: int,
+        long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]], kept: Sequence[np.ndarray],
     ) -> None:  # fmt: skip
-        self.frame, self.words, self.used, self.outputs, self.serial = frame, words, used, outputs, serial
+        self.frame, self.block, self.registers, self.layout = frame, block, registers, layout
+        self.used, self.outputs, self.serial = used, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long = arena_nbytes, workspace_nbytes, long
         self.side_by_side, self.sliced = side_by_side, sliced
-        self.kept = kept  # tables that words are addresses of
+        self.kept = kept
 
 
 @dataclass(frozen=True)
@@ -71,7 +81,7 @@ class Repeated:
     """What a frame found for many sizes at once, all of which share one layout of the arena.
 
     Attributes:
-        words: int64 [sizes, words], each row as a `Rebinding` has them.
+        words: int64 [sizes, words], before the addresses that `Outline.leased` says are added.
         serial: [sizes, steps], whether one thread runs a step; jumps are said to be.
         outputs: int64 [sizes, outputs], bytes of each output.
         kept: tables that words are addresses of.
@@ -94,7 +104,7 @@ class Shared:
 
 
 class _Layout:
-    """Where tensors lie: `row` as `FIELDS` have it."""
+    """Where tensors lie: `row` as `FIELDS` have it, whose last is the address of `offsets`."""
 
     def __init__(self, kept: np.ndarray, offsets: np.ndarray, nbytes: int) -> None:
         self.kept, self.offsets = kept, offsets
@@ -124,11 +134,12 @@ class Frame:
         self._slowest = np.zeros(max(1, self._steps), np.int64)
         self.outline.set(slowest=self._slowest.ctypes.data)
         self._loops = bool(segment.loops())
-        self._layouts: dict[str, list[_Layout]] = {"layouts": [], "apart": []}
+        self._layouts: dict[str, Sequence[_Layout]] = {"layouts": [], "apart": []}
         self._rows = {kind: np.zeros((0, 4), np.int64) for kind in self._layouts}
         count = len(self.outline.slots)
         self._everything = _Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
         self._anywhere = np.array([[0, *self._everything.row[1:]]], np.int64)
+        self._found_in = dict(self._layouts)  # what native code looks through: these, or `_everything`
         self._asked = [a for a in self.outline.asked.values() if not a.section.noted]  # of Python, for all sizes
         self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
         self._find_windows(env)
@@ -137,18 +148,22 @@ class Frame:
 
     def bind(self, env: Mapping[str, int]) -> Rebinding | None:
         """The segment for the sizes in `env`; None where `bind_exactly` has to say what is wrong, or knows it better."""
+        count = self.outline.count
         with self._lock:
             while True:
-                block = np.empty(self._steps + self._capacity, np.int64)
-                kept = self._run(env, block)
+                block = np.empty(self._steps + self._capacity - count, np.int64)
+                kept = self._run(env, block, count)
                 if kept is None:
                     return None
                 if self._io[_STATUS] == OK:
                     return self._found(block, kept)
 
-    def _run(self, env: Mapping[str, int], block: np.ndarray) -> list[np.ndarray] | None:
+    def _run(self, env: Mapping[str, int], block: np.ndarray, left_out: int = 0) -> list[np.ndarray] | None:
         """Run native code for these sizes, until it has written into `block` or has no room there; returns arrays that words
-        are addresses of, None where these sizes are not the frame's."""
+        are addresses of, None where these sizes are not the frame's.
+
+        Behind what is said of steps `block` has words, without the first `left_out`, which are none or all but tables.
+        """
         io, registers, steps = self._io, self.outline.tape.registers, self._steps
         kept: list[np.ndarray] = []
         self.other_addresses = False
@@ -160,7 +175,8 @@ class Frame:
         if self._asked and not self._ask(env, kept):
             return None
         address = address_of(block)
-        io[_SERIAL], io[_WORDS], io[_CAPACITY] = address, address + 8 * steps, len(block) - steps
+        io[_SERIAL], io[_WORDS], io[_CAPACITY] = address, address + 8 * (steps - left_out), len(block) - steps + left_out
+        io[_WHOLE] = int(not left_out)
         for _ in range(_MOST_TRIES):
             self._native(self._address, BINDING, 1)
             status = io[_STATUS]
@@ -181,13 +197,16 @@ class Frame:
         return None
 
     def _found(self, block: np.ndarray, kept: list[np.ndarray]) -> Rebinding:
-        io, registers, steps = self._io, self.outline.tape.registers, self._steps
-        outputs = [(tuple([registers[p] for p in places]), dtype) for places, dtype in self.outline.outputs]
-        serial = block[:steps]
+        io, outline = self._io, self.outline
+        registers = outline.tape.registers[:]
+        shapes = [tuple([registers[p] for p in places]) for places in outline.output_shapes]
+        outputs = [(shapes[which], dtype) for which, dtype in outline.outputs]
         sliced = self._sliced() if io[_SLOW] else {}
+        side_by_side = bool(io[_SIDE_BY_SIDE])
+        layout = self._found_in["apart" if side_by_side else "layouts"][io[_LAYOUT]]
         return Rebinding(
-            self, block[steps:], io[_USED], outputs, serial, io[_ARENA_NBYTES], io[_WORKSPACE_NBYTES],
-            call.is_long(self._all_work.value) or self._loops, bool(io[_SIDE_BY_SIDE]), sliced, kept,
+            self, block, registers, layout, io[_USED], outputs, block[: self._steps], io[_ARENA_NBYTES], io[_WORKSPACE_NBYTES],
+            call.is_long(self._all_work.value) or self._loops, side_by_side, sliced, kept,
         )  # fmt: skip
 
     def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
@@ -256,11 +275,11 @@ class Frame:
 
     def _point_at(self, kind: str, layouts: Sequence[_Layout]) -> None:
         rows = self._rows[kind] = np.array([x.row for x in layouts], np.int64).reshape(-1, 4)
-        self._use(kind, rows)
+        self._use(kind, rows, layouts)
 
-    def _use(self, kind: str, rows: np.ndarray) -> None:
+    def _use(self, kind: str, rows: np.ndarray, layouts: Sequence[_Layout]) -> None:
         at = _KINDS[kind]
-        self._io[at], self._io[at + 1] = rows.ctypes.data, len(rows)
+        self._io[at], self._io[at + 1], self._found_in[kind] = rows.ctypes.data, len(rows), layouts
 
     def _room(self) -> np.ndarray:
         """Bytes that are wanted of the arena, for the sizes asked for last."""
@@ -270,12 +289,12 @@ class Frame:
     def _without_layout(self) -> Iterator[None]:
         """Runs find every slot at the beginning of the arena, and no branches go side by side."""
         windows = self._io[_NWINDOWS]
-        self._use("layouts", self._anywhere)
+        self._use("layouts", self._anywhere, [self._everything])
         self._io[_NWINDOWS] = 0
         try:
             yield
         finally:
-            self._use("layouts", self._rows["layouts"])
+            self._use("layouts", self._rows["layouts"], self._layouts["layouts"])
             self._io[_NWINDOWS] = windows
 
     def _find_windows(self, env: Mapping[str, int]) -> None:
@@ -353,15 +372,21 @@ class Frame:
         shared = self._apart.get(key)
         return self._apart.setdefault(key, Shared()) if shared is None else shared
 
-    def settling(self, to: int, bases: int) -> ctypes.Array[ctypes.c_int64]:
-        """The words of `settle`: where a binding's words are copied to, and the addresses that are added to some of them (of
-        the arena, of these words themselves, of words of status and of claims)."""
-        leased = self.outline.leased
-        return (ctypes.c_int64 * len(SETTLE_FIELDS))(0, to, 0, leased.ctypes.data, len(leased), bases)
+    def settling(self, words: int, table: int, bases: int) -> ctypes.Array[ctypes.c_int64]:
+        """What `settle` is told of a state: addresses of its words, which are the template's at first, of the executor's table,
+        and of the addresses (of the arena, of its words, of words of status and of claims) that are added to some words."""
+        outline, lists = self.outline, dict(zip(FIELDS, self._io, strict=True))
+        lists |= {"words": words, "table": table, "bases": bases}
+        lists |= {"restored": outline.restored.ctypes.data, "nrestored": len(outline.restored)}
+        lists |= {"leased": outline.leased.ctypes.data, "nleased": len(outline.leased)}
+        return (ctypes.c_int64 * len(SETTLE_FIELDS))(*[lists.get(name, 0) for name in SETTLE_FIELDS])
 
     def settle(self, settling: ctypes.Array[ctypes.c_int64], found: Rebinding) -> None:
-        """Copy the words of a binding."""
-        settling[0], settling[2] = address_of(found.words), found.used
+        """Write the words of a binding, and which steps one thread runs."""
+        serial = address_of(found.block)
+        settling[0], settling[1], settling[2] = serial + 8 * self._steps, found.used, found.registers.buffer_info()[0]
+        settling[3], settling[4] = found.layout.row[3], serial
+        settling[5] = 0 if found.side_by_side else self._steps
         self._native(ctypes.addressof(settling), SETTLING, 1)
 
 

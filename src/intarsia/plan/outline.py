@@ -114,7 +114,9 @@ class Outline:
         asked: what the tape's sections after the first ones are, by the section's number.
         slots: registers of the bytes that the arena must have, lifetimes of these; `arena`, `arena_slots`: words and slots.
         serials, works: registers for each step; of work pairs.
-        outputs: registers of each output's shape, with its type; `output_nbytes`: of its bytes.
+        restored: words that are not in the arena and to which something is added.
+        output_shapes: registers of shapes; `outputs`: which of these each output has, and its type; `output_nbytes`: registers
+            of their bytes.
 
     Raises:
         ValueError, ZeroDivisionError, OverflowError: such sizes cannot be outlined.
@@ -167,7 +169,9 @@ class Outline:
         self.fill("nbytes", dict.fromkeys(nbytes))
         self.fill("constraints", zip([KINDS[c.kind] for c in segment.constraints], pairs[::2], pairs[1::2], strict=True))
         outputs = [segment.buffers[name] for name in segment.outputs]
-        self.outputs = [([places[d] for d in b.shape], b.dtype.numpy) for b in outputs]
+        shapes = {b.shape: tuple([places[d] for d in b.shape]) for b in outputs}
+        self.output_shapes = list(dict.fromkeys(shapes.values()))
+        self.outputs = [(self.output_shapes.index(shapes[b.shape]), b.dtype.numpy) for b in outputs]
         self.output_nbytes = np.array([self._nbytes[name] for name in segment.outputs], np.intp)
 
     def _nbytes_of(self) -> Callable[[str], Any]:
@@ -293,6 +297,8 @@ class Outline:
         self.fill("arena", [row[:2] for row in words.arena])
         self.arena, self.arena_slots, offsets = _columns(words.arena)
         self.added, self.leased = np.array([at for at, _ in words.added], np.intp), _pairs(words.leased)
+        placed = {at for at, *_ in words.arena}
+        self.restored = np.array(sorted({at for at, _ in (*words.added, *words.leased)} - placed), np.int32)
         self._kept.append(offsets)
         self.set(offsets=offsets.ctypes.data, count=self.count, template=self.template.ctypes.data)
         self.patches = np.stack(_columns(words.external), 1)

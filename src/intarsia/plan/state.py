@@ -90,15 +90,15 @@ class State:
         """Arguments, table and patches as a frame has them."""
         outline = found.frame.outline
         self.args = np.zeros(found.used + (found.used - outline.count) // 4 or 1, np.int64)  # room for larger tables
+        self.args[: outline.count] = outline.template
         address = int(self.args.ctypes.data)
         self._bases = np.array([self._base, address, self.status.ctypes.data, self.claims.ctypes.data], np.int64)
-        self._settling = found.frame.settling(address, int(self._bases.ctypes.data))
         self._leased = outline.arena
         self.table = np.empty((len(outline.starts), _ROW), np.int64)
         self.table[:, 0], self.table[:, 1] = outline.functions, address + outline.start_bytes
-        self.table[:, 3] = outline.targets
+        self.table[:, 2], self.table[:, 3] = found.serial, outline.targets
         self.patches = outline.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
-        self.table[:, 2] = found.serial
+        self._settling = found.frame.settling(address, int(self.table.ctypes.data), int(self._bases.ctypes.data))
         found.frame.settle(self._settling, found)
 
     def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
@@ -142,8 +142,6 @@ class State:
         if found is None or found.used > len(self.args):
             return False
         found.frame.settle(self._settling, found)
-        if not found.side_by_side:  # else it is the same
-            self.table[:, 2] = found.serial
         self.found, self.block[call.MODE] = found, call.LONG * long
         if found.sliced or self._sliced:
             outline, before = found.frame.outline, self._sliced

@@ -88,12 +88,12 @@ def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]]) -> P
     bound = _segment(program).bind_ahead(envs, threads)
     if not bound or is_large(bound[-1], envs[len(bound) - 1], threads):
         return {}  # they may be worth parts
-    names, plans = program.inputs, Plans()
+    names, plans, given = program.inputs, Plans(), _Given(executable)
     for b, env in zip(bound, envs, strict=False):
-        given = _shapes(executable, env)
-        if given is None:
+        shapes = given.shapes(env)
+        if shapes is None:
             break
-        plans[given] = last.again([b], env, executable, dict(zip(names, given, strict=True)))
+        plans[shapes] = last.again([b], env, executable, dict(zip(names, shapes, strict=True)))
     return plans
 
 
@@ -122,19 +122,23 @@ def _fitting(executable: Executable, envs: list[dict[str, int]]) -> list[dict[st
     return envs
 
 
-def _shapes(executable: Executable, env: Mapping[str, int]) -> tuple[tuple[int, ...], ...] | None:
-    """The shapes of the inputs for these sizes; None where they have others that no symbol tells."""
-    known: dict[object, tuple[int, ...]] = {}
-    found = []
-    for value in executable.inputs:
-        kind = value.type
-        if not isinstance(kind, TensorType) or kind.shape is None:
-            return None
-        shape = known.get(kind.shape)
-        if shape is None:
+class _Given:
+    """The shapes of a program's inputs, of which those of layers are equal."""
+
+    def __init__(self, executable: Executable) -> None:
+        kinds = [value.type for value in executable.inputs]
+        dims = [kind.shape if isinstance(kind, TensorType) else None for kind in kinds]
+        self._different = list(dict.fromkeys(dims))
+        self._which = [self._different.index(d) for d in dims]
+
+    def shapes(self, env: Mapping[str, int]) -> tuple[tuple[int, ...], ...] | None:
+        """For these sizes; None where inputs have others that no symbol tells."""
+        found = []
+        for dims in self._different:
+            if dims is None:
+                return None
             try:
-                shape = known[kind.shape] = tuple([evaluate(d, env) for d in kind.shape])
+                found.append(tuple([evaluate(d, env) for d in dims]))
             except KeyError:
                 return None
-        found.append(shape)
-    return tuple(found)
+        return tuple([found[which] for which in self._which])
