@@ -101,8 +101,12 @@ def run_segments(name: str) -> tuple[InferenceSession, list[Segment]]:
 
 
 def words(bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[int]]]:
-    """What a state has, with addresses of its own memory as offsets, those of the arena as 0."""
-    state = State(bound)
+    """What a new state has."""
+    return words_in(State(bound), bound)
+
+
+def words_in(state: State, bound: BoundSegment) -> tuple[list[int], list[list[int]], list[list[int]]]:
+    """With addresses of its own memory as offsets, those of the arena as 0."""
     start = state.args.ctypes.data
     count = len(state.args) if bound._found is None else bound._found.frame.outline.count
     args = state.args[:count].copy()
@@ -138,6 +142,31 @@ def test_words_are_those_of_an_exact_binding() -> None:
                 compared += 1
         assert found
     assert compared >= 15
+
+
+@pytest.mark.parametrize("name", ["products", "rows", "steps", "dense", "loop", "waves"])
+def test_a_state_that_was_of_other_sizes_has_the_same_words(name: str) -> None:
+    """Only words are written that are others than before."""
+    found, native = run_segments(name)
+    for segment in native:
+        frame = Frame(segment, 2, {"n": 3, "m": 5})
+        state: State | None = None
+        for n, m in ((3, 5), (4, 5), (5, 5), (64, 5), (65, 7), (3, 5), (1, 1), (900, 33), (4, 6), (4, 6)):
+            rebound = frame.bind({"n": n, "m": m})
+            if rebound is None:
+                continue
+            bound = BoundSegment.of(segment, rebound, {"n": n, "m": m})
+            if state is None or not state.become(rebound, bound.long):
+                state = State(bound)
+            ours, new = words_in(state, bound), State(bound)
+            moved = np.array(new.args) - new.args.ctypes.data == np.array(state.args[: len(new.args)]) - state.args.ctypes.data
+            expected = words_in(new, bound)
+            same = np.array(ours[0]) == np.array(expected[0])
+            assert (same | moved[: len(same)]).all()  # the same, or as far from the words' beginning
+            assert ours[1:] == expected[1:]
+            tables = slice(frame.outline.count, rebound.used)
+            np.testing.assert_array_equal(state.args[tables], new.args[tables])
+    assert found
 
 
 def test_tables_lie_among_the_words() -> None:

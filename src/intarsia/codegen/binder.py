@@ -10,9 +10,9 @@ import functools
 OK, FAILED, NO_LAYOUT, NO_ROOM = 0, 1, 2, 3  # statuses; others are negative, those of guards
 
 FIELDS = (
-    # given: code, registers (int64), words to be written (int64) and how many fit, whether all are written or only tables
-    # behind the first `count`, what these are at first
-    "code registers words capacity whole template count "
+    # given: code, registers (int64) and how many steps' words may be made of, words to be written (int64) and how many fit,
+    # what the first `count`, all but tables, are at first; or, instead of these, where a block is written, 0: nowhere
+    "code registers nregisters words capacity template count block "
     # (word, register), (word that a register is added to)
     "stores nstores added nadded "
     # registers of what may not be negative, of bytes that may not be more than `most`
@@ -28,19 +28,23 @@ FIELDS = (
     "slots nslots scratch arena narena offsets "
     # layouts (int64: bytes in all kept, bytes of the arena, address of room for each slot, of offsets), and those for branches
     "layouts nlayouts apart napart room "
-    # found: one of the statuses, the layout's number, bytes of the arena, of the largest scratch memory, words used; whether
+    # found: one of the statuses, bytes of the arena, of the largest scratch memory, words used; whether
     # branches go side by side, all steps are serial; how many take long; all work (a float)
-    "status layout arena_nbytes workspace_nbytes used side_by_side alone slow work"
+    "status arena_nbytes workspace_nbytes used side_by_side alone slow work"
 ).split()
 SETTLE_FIELDS = (
-    # of a binding: tables that lie behind the words and where these end, registers, offsets of the layout's slots, which steps
-    # one thread runs (all int64), of none of them where branches go side by side: then it is the same for all sizes
-    "tables used registers places serial nsteps "
+    # the block of a binding, and the one that a state's words are made of now, 0: they are the template's
+    "block before "
     # of a state: its words, the executor's table, and addresses (int64) that words are added to
     "words table bases "
-    # of a frame: lists as in `FIELDS`; words that are as in the template before anything is added; (word, which base)
-    "count template restored nrestored stores nstores arena narena offsets added nadded leased nleased"
+    # of a frame: lists as in `FIELDS`; words that are as in the template before anything is added; (word, which base);
+    # (register, first, end) of the words that are its value; whether a word that is may have something added to it
+    "count nsteps nregisters template restored nrestored arena narena offsets added nadded leased nleased "
+    "groups ngroups grouped mixed"
 ).split()
+# A block (int64): words used, tables included; whether branches go side by side, when which steps one thread runs is the same
+# for all sizes; the address of the offsets of the layout's slots; which steps one thread runs; registers; tables.
+USED, APART, PLACES, SERIAL = range(4)
 KINDS = {"equal": 0, "broadcast": 1, "least": 2, "divisor": 3}
 BINDING, SETTLING = 0, 1  # what it does, by its second argument
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from intarsia.codegen import ir
-from intarsia.codegen.binder import FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, SETTLING
+from intarsia.codegen.binder import APART, FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, PLACES, SERIAL, SETTLING, USED
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.settle_text import index as _index
@@ -42,8 +42,8 @@ class _Binder:
         self.body, self.b = body, body.b
         self.io = body.args[0]
         pointers = (
-            "code registers words template stores added sizes nbytes constraints serial serials works slowest jumps windows "
-            "slots arena offsets layouts apart"
+            "code registers words template block stores added sizes nbytes constraints serial serials works slowest jumps "
+            "windows slots arena offsets layouts apart"
         ).split()
         self.v = {name: body.load_i64(self.io, i) for i, name in enumerate(FIELDS)}
         self.v |= {name: body.pointer(self.v[name]) for name in pointers}
@@ -55,7 +55,8 @@ class _Binder:
         body, b, v = self.body, self.b, self.v
         self._run()
         self._check()
-        with self._all_words():
+        self.whole = body.equal(self.body.load_i64(self.io, FIELDS.index("block")), 0)
+        with body.when(self.whole):
             body.copy(v["template"], v["words"], body.mul(v["count"], 8))
             self._stores()
         self._serial()
@@ -101,12 +102,6 @@ class _Binder:
     def _fail_if(self, condition: Value) -> None:
         with self.body.when(condition):
             self._end(FAILED)
-
-    @contextmanager
-    def _all_words(self) -> Iterator[None]:
-        """What is done only where all words are written."""
-        with self.body.when(self.body.equal(self.v["whole"], 1)):
-            yield
 
     # --- after the code ---
 
@@ -194,9 +189,14 @@ class _Binder:
             self._end(NO_LAYOUT)
         layout = body.at(layouts, body.mul(found.get(), 32))
         self._set("arena_nbytes", body.load_i64(layout, 1))
-        self._set("layout", found.get())
-        with self._all_words():
-            self._place(body.load_pointer(layout, 3))
+        with body.either(self.whole) as (whole, alone):
+            with whole:
+                self._place(body.load_pointer(layout, 3))
+            with alone:
+                for place, value in ((USED, self.used.get()), (APART, self.fits.get()), (PLACES, body.load_i64(layout, 3))):
+                    b.store(value, body.at(v["block"], 8 * place))
+                registers = body.at(v["block"], 8 * SERIAL, body.mul(v["nsteps"], 8))
+                body.copy(v["registers"], registers, body.mul(v["nregisters"], 8))
 
     def _place(self, places: Value) -> None:
         body, b, v = self.body, self.b, self.v

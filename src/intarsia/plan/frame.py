@@ -18,7 +18,6 @@ import struct
 import sys
 import threading
 import weakref
-from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.codegen import binder
-from intarsia.codegen.binder import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SETTLE_FIELDS, SETTLING
+from intarsia.codegen.binder import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SERIAL, SETTLE_FIELDS, SETTLING
 from intarsia.graph.tape import ELSEWHERE, MISSED, MOST_WAYS
 from intarsia.plan import call
 from intarsia.plan.address import address_of
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 
 _LAYOUTS = 4  # that a frame keeps, and as many for branches side by side
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
-_WORDS, _WHOLE, _SERIAL, _CAPACITY, _STATUS, _LAYOUT, _ARENA_NBYTES, _WORKSPACE_NBYTES, _USED, _SIDE_BY_SIDE, _SLOW = (
+_WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _ARENA_NBYTES, _WORKSPACE_NBYTES, _USED, _SIDE_BY_SIDE, _SLOW = (
     FIELDS.index(name)
-    for name in "words whole serial capacity status layout arena_nbytes workspace_nbytes used side_by_side slow".split()
+    for name in "words block serial capacity status arena_nbytes workspace_nbytes used side_by_side slow".split()
 )
 _NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
 _double = struct.Struct("<d").unpack
@@ -53,27 +52,27 @@ class Rebinding:
     """What a frame found for given sizes: all that words follow from, and what `BoundSegment` has.
 
     Attributes:
-        block: int64, whether one thread runs each step; then the tables that lie behind the words.
-        registers: of the tape.
+        block: what native code says of it (see `codegen.binder`), at `address`.
         used: words, tables included.
         kept: tables that words are addresses of.
+        layouts: one of which it lies in.
     """
 
     __slots__ = (
-        "arena_nbytes", "block", "frame", "kept", "layout", "long", "outputs", "registers", "serial", "side_by_side", "sliced",
+        "address", "arena_nbytes", "block", "frame", "kept", "layouts", "long", "outputs", "serial", "side_by_side", "sliced",
         "used", "workspace_nbytes",
     )  # fmt: skip
 
     def __init__(
-        self, frame: Frame, block: np.ndarray, registers: array[int], layout: _Layout, used: int,
-        outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray, arena_nbytes: int, workspace_nbytes: int,
-        long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]], kept: Sequence[np.ndarray],
+        self, frame: Frame, block: np.ndarray, used: int, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
+        arena_nbytes: int, workspace_nbytes: int, long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]],
+        kept: Sequence[np.ndarray], layouts: Sequence[_Layout],
     ) -> None:  # fmt: skip
-        self.frame, self.block, self.registers, self.layout = frame, block, registers, layout
+        self.frame, self.block, self.address = frame, block, address_of(block)
         self.used, self.outputs, self.serial = used, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long = arena_nbytes, workspace_nbytes, long
         self.side_by_side, self.sliced = side_by_side, sliced
-        self.kept = kept
+        self.kept, self.layouts = kept, layouts
 
 
 @dataclass(frozen=True)
@@ -131,15 +130,15 @@ class Frame:
         self._io, self._address = self.outline.io, ctypes.addressof(self.outline.io)
         self._all_work = ctypes.c_double.from_buffer(self._io, 8 * FIELDS.index("work"))
         self._steps, self._capacity = len(segment.steps), self.outline.count
+        self._head = SERIAL + self._steps + self.outline.registers  # of a block, before its tables
         self._slowest = np.zeros(max(1, self._steps), np.int64)
         self.outline.set(slowest=self._slowest.ctypes.data)
         self._loops = bool(segment.loops())
-        self._layouts: dict[str, Sequence[_Layout]] = {"layouts": [], "apart": []}
+        self._layouts: dict[str, list[_Layout]] = {"layouts": [], "apart": []}
         self._rows = {kind: np.zeros((0, 4), np.int64) for kind in self._layouts}
         count = len(self.outline.slots)
         self._everything = _Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
         self._anywhere = np.array([[0, *self._everything.row[1:]]], np.int64)
-        self._found_in = dict(self._layouts)  # what native code looks through: these, or `_everything`
         self._asked = [a for a in self.outline.asked.values() if not a.section.noted]  # of Python, for all sizes
         self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
         self._find_windows(env)
@@ -148,22 +147,18 @@ class Frame:
 
     def bind(self, env: Mapping[str, int]) -> Rebinding | None:
         """The segment for the sizes in `env`; None where `bind_exactly` has to say what is wrong, or knows it better."""
-        count = self.outline.count
         with self._lock:
             while True:
-                block = np.empty(self._steps + self._capacity - count, np.int64)
-                kept = self._run(env, block, count)
+                block = np.empty(self._head + self._capacity - self.outline.count, np.int64)
+                kept = self._run(env, block)
                 if kept is None:
                     return None
                 if self._io[_STATUS] == OK:
                     return self._found(block, kept)
 
-    def _run(self, env: Mapping[str, int], block: np.ndarray, left_out: int = 0) -> list[np.ndarray] | None:
+    def _run(self, env: Mapping[str, int], block: np.ndarray, words: bool = False) -> list[np.ndarray] | None:
         """Run native code for these sizes, until it has written into `block` or has no room there; returns arrays that words
-        are addresses of, None where these sizes are not the frame's.
-
-        Behind what is said of steps `block` has words, without the first `left_out`, which are none or all but tables.
-        """
+        are addresses of, None where these sizes are not the frame's. `words`: it has those behind what is said of steps."""
         io, registers, steps = self._io, self.outline.tape.registers, self._steps
         kept: list[np.ndarray] = []
         self.other_addresses = False
@@ -174,9 +169,12 @@ class Frame:
             return None
         if self._asked and not self._ask(env, kept):
             return None
-        address = address_of(block)
-        io[_SERIAL], io[_WORDS], io[_CAPACITY] = address, address + 8 * (steps - left_out), len(block) - steps + left_out
-        io[_WHOLE] = int(not left_out)
+        address, count = address_of(block), self.outline.count
+        if words:
+            io[_BLOCK], io[_SERIAL], io[_WORDS], io[_CAPACITY] = 0, address, address + 8 * steps, len(block) - steps
+        else:
+            io[_BLOCK], io[_SERIAL], io[_WORDS] = address, address + 8 * SERIAL, address + 8 * (self._head - count)
+            io[_CAPACITY] = len(block) - self._head + count
         for _ in range(_MOST_TRIES):
             self._native(self._address, BINDING, 1)
             status = io[_STATUS]
@@ -198,15 +196,15 @@ class Frame:
 
     def _found(self, block: np.ndarray, kept: list[np.ndarray]) -> Rebinding:
         io, outline = self._io, self.outline
-        registers = outline.tape.registers[:]
+        registers = outline.tape.registers
         shapes = [tuple([registers[p] for p in places]) for places in outline.output_shapes]
         outputs = [(shapes[which], dtype) for which, dtype in outline.outputs]
         sliced = self._sliced() if io[_SLOW] else {}
         side_by_side = bool(io[_SIDE_BY_SIDE])
-        layout = self._found_in["apart" if side_by_side else "layouts"][io[_LAYOUT]]
         return Rebinding(
-            self, block, registers, layout, io[_USED], outputs, block[: self._steps], io[_ARENA_NBYTES], io[_WORKSPACE_NBYTES],
+            self, block, io[_USED], outputs, block[SERIAL : SERIAL + self._steps], io[_ARENA_NBYTES], io[_WORKSPACE_NBYTES],
             call.is_long(self._all_work.value) or self._loops, side_by_side, sliced, kept,
+            self._layouts["apart" if side_by_side else "layouts"],
         )  # fmt: skip
 
     def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
@@ -275,11 +273,11 @@ class Frame:
 
     def _point_at(self, kind: str, layouts: Sequence[_Layout]) -> None:
         rows = self._rows[kind] = np.array([x.row for x in layouts], np.int64).reshape(-1, 4)
-        self._use(kind, rows, layouts)
+        self._use(kind, rows)
 
-    def _use(self, kind: str, rows: np.ndarray, layouts: Sequence[_Layout]) -> None:
+    def _use(self, kind: str, rows: np.ndarray) -> None:
         at = _KINDS[kind]
-        self._io[at], self._io[at + 1], self._found_in[kind] = rows.ctypes.data, len(rows), layouts
+        self._io[at], self._io[at + 1] = rows.ctypes.data, len(rows)
 
     def _room(self) -> np.ndarray:
         """Bytes that are wanted of the arena, for the sizes asked for last."""
@@ -289,12 +287,12 @@ class Frame:
     def _without_layout(self) -> Iterator[None]:
         """Runs find every slot at the beginning of the arena, and no branches go side by side."""
         windows = self._io[_NWINDOWS]
-        self._use("layouts", self._anywhere, [self._everything])
+        self._use("layouts", self._anywhere)
         self._io[_NWINDOWS] = 0
         try:
             yield
         finally:
-            self._use("layouts", self._rows["layouts"], self._layouts["layouts"])
+            self._use("layouts", self._rows["layouts"])
             self._io[_NWINDOWS] = windows
 
     def _find_windows(self, env: Mapping[str, int]) -> None:
@@ -338,7 +336,7 @@ class Frame:
         rooms = np.empty((len(first), len(outline.slots)), np.int64)
         outputs = np.empty((len(first), len(outline.output_nbytes)), np.int64)
         for row, i in enumerate(first.values()):
-            found = self._run({name: column[i] for name, column in columns.items()}, blocks[row])
+            found = self._run({name: column[i] for name, column in columns.items()}, blocks[row], words=True)
             if found is None:
                 return None
             if self._io[_STATUS] != OK or len(outline.tape.symbols) > len(names):
@@ -373,21 +371,21 @@ class Frame:
         return self._apart.setdefault(key, Shared()) if shared is None else shared
 
     def settling(self, words: int, table: int, bases: int) -> ctypes.Array[ctypes.c_int64]:
-        """What `settle` is told of a state: addresses of its words, which are the template's at first, of the executor's table,
-        and of the addresses (of the arena, of its words, of words of status and of claims) that are added to some words."""
+        """What native code is told of a state to settle it: addresses of its words, which are the template's at first, of the
+        executor's table, and of the addresses (of the arena, of its words, of words of status and of claims) that are added to
+        some words."""
         outline, lists = self.outline, dict(zip(FIELDS, self._io, strict=True))
         lists |= {"words": words, "table": table, "bases": bases}
         lists |= {"restored": outline.restored.ctypes.data, "nrestored": len(outline.restored)}
+        lists |= {"groups": outline.groups.ctypes.data, "ngroups": len(outline.groups)}
+        lists |= {"grouped": outline.grouped.ctypes.data, "mixed": outline.mixed}
         lists |= {"leased": outline.leased.ctypes.data, "nleased": len(outline.leased)}
         return (ctypes.c_int64 * len(SETTLE_FIELDS))(*[lists.get(name, 0) for name in SETTLE_FIELDS])
 
-    def settle(self, settling: ctypes.Array[ctypes.c_int64], found: Rebinding) -> None:
-        """Write the words of a binding, and which steps one thread runs."""
-        serial = address_of(found.block)
-        settling[0], settling[1], settling[2] = serial + 8 * self._steps, found.used, found.registers.buffer_info()[0]
-        settling[3], settling[4] = found.layout.row[3], serial
-        settling[5] = 0 if found.side_by_side else self._steps
-        self._native(ctypes.addressof(settling), SETTLING, 1)
+    def settle(self, settling: int) -> None:
+        """Write the words of a binding, and which steps one thread runs. `settling`: the address of what is told, the first of
+        which is the binding's. The binding has to live until the next time, when it is looked at what is other then."""
+        self._native(settling, SETTLING, 1)
 
 
 @functools.cache

@@ -115,6 +115,8 @@ class Outline:
         slots: registers of the bytes that the arena must have, lifetimes of these; `arena`, `arena_slots`: words and slots.
         serials, works: registers for each step; of work pairs.
         restored: words that are not in the arena and to which something is added.
+        registers: how many there are before new ways through functions need more.
+        groups, grouped: which words are the values of registers; `mixed`: whether something may be added to one of these.
         output_shapes: registers of shapes; `outputs`: which of these each output has, and its type; `output_nbytes`: registers
             of their bytes.
 
@@ -135,7 +137,8 @@ class Outline:
         self._note_slots()
         self._note_words()
         self.tape.finish()
-        self.set(longest=int(threads * call.SLICE_SHARES), most=min(_EXACT, MOST_BYTES))
+        self.registers = len(self.tape.registers)
+        self.set(nregisters=self.registers, longest=int(threads * call.SLICE_SHARES), most=min(_EXACT, MOST_BYTES))
 
     def set(self, **fields: int) -> None:
         for name, value in fields.items():
@@ -299,6 +302,8 @@ class Outline:
         self.added, self.leased = np.array([at for at, _ in words.added], np.intp), _pairs(words.leased)
         placed = {at for at, *_ in words.arena}
         self.restored = np.array(sorted({at for at, _ in (*words.added, *words.leased)} - placed), np.int32)
+        self.mixed = int(bool(words.added) or any(base == OWN for _, base in words.leased))
+        self.groups, self.grouped = _grouped(words.stores)
         self._kept.append(offsets)
         self.set(offsets=offsets.ctypes.data, count=self.count, template=self.template.ctypes.data)
         self.patches = np.stack(_columns(words.external), 1)
@@ -364,6 +369,17 @@ def _work(function: Callable[..., Any], size: Sizes, tape: Tape | None) -> Any:
 def _like(first: Sequence[Any], own: Sequence[Any]) -> tuple[Any, ...]:
     """The kinds of a step's arguments like those of another of its form, with its own names."""
     return tuple(_Moved(o.name) if isinstance(f, _Moved) else f if f is _TABLE else o for f, o in zip(first, own, strict=True))
+
+
+def _grouped(stores: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """int32 (register, first, end), and the words from first to end that are the register's value."""
+    of_register: dict[int, list[int]] = {}
+    for word, register in stores:
+        of_register.setdefault(register, []).append(word)
+    ends = np.cumsum([len(words) for words in of_register.values()], dtype=np.int32)
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    groups = np.stack([np.array([*of_register]), starts, ends], 1) if of_register else np.zeros((0, 3))
+    return np.ascontiguousarray(groups.astype(np.int32)), np.array([w for ws in of_register.values() for w in ws], np.int32)
 
 
 def _columns(rows: Sequence[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

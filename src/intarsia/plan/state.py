@@ -99,7 +99,12 @@ class State:
         self.table[:, 2], self.table[:, 3] = found.serial, outline.targets
         self.patches = outline.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
         self._settling = found.frame.settling(address, int(self.table.ctypes.data), int(self._bases.ctypes.data))
-        found.frame.settle(self._settling, found)
+        self._settling_address = ctypes.addressof(self._settling)
+        self._settle_by(found)
+
+    def _settle_by(self, found: Rebinding) -> None:
+        self._settling[0] = found.address
+        found.frame.settle(self._settling_address)
 
     def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
         """Put the steps that take long into the table as calls in slices. `bound`: what no frame found."""
@@ -141,7 +146,7 @@ class State:
         """Go on with other sizes of the frame; False where it has no room for their words."""
         if found is None or found.used > len(self.args):
             return False
-        found.frame.settle(self._settling, found)
+        self._settle_by(found)
         self.found, self.block[call.MODE] = found, call.LONG * long
         if found.sliced or self._sliced:
             outline, before = found.frame.outline, self._sliced
