@@ -179,6 +179,7 @@ class _Reader:
         self._check_versions(metadata.ir_version, opsets, graph_span is not None)
         assert graph_span is not None
         graph = self.graph(*graph_span, 2, metadata)
+        graph.names_apart()
         graph.metadata = metadata
         graph.opset_imports = opsets
         for a, b in functions:
@@ -374,6 +375,9 @@ class _Reader:
             raise InvalidGraph(f"{self.label}: the function at byte {start} has no name")
         nodes = [self._node(a, b, i, 3) for i, (a, b) in enumerate(spans)]
         function.nodes = sorted_nodes(nodes, f"{self.label}: function {function.name!r}")
+        visible = {*function.inputs, *(name for node in nodes for name in node.outputs)}
+        for node in nodes:
+            node.names_apart(visible)
         function.opset_imports = function.opset_imports or dict(model_opsets)
         self.attributes.in_function = False
         return function

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import field
 from typing import Any
 
@@ -240,6 +241,14 @@ class Node:
         values.update(changes)
         return Node(**values)
 
+    def names_apart(self, outer: AbstractSet[str]) -> None:
+        """`Graph.names_apart` of the node's subgraphs, where `outer` are the names around them."""
+        for key, value in self.attributes.items():
+            if isinstance(value, Graph):
+                self.attributes[key] = _unhiding(value, outer)
+            elif isinstance(value, list) and value and isinstance(value[0], Graph):
+                self.attributes[key] = [_unhiding(v, outer) for v in value]
+
     def used_names(self) -> set[str]:
         """Names this node reads: its inputs and what its subgraphs capture from outside."""
         names = {n for n in self.inputs if n}
@@ -382,13 +391,20 @@ class Graph:
                 elif isinstance(value, list) and value and isinstance(value[0], Graph):
                     node.attributes[key] = [_captures_renamed(v, renames) for v in value]
 
+    def names_apart(self, outer: Iterable[str] = ()) -> None:
+        """Rename inputs and constants of subgraphs that hide a value around them, which ONNX allows (in place)."""
+        parents = [node for node in self.nodes if any(True for _ in node.subgraphs)]
+        visible = self._names().union(outer) if parents else set()
+        for node in parents:
+            node.names_apart(visible)
+
     def __str__(self) -> str:
         from intarsia.graph.text import format_graph
 
         return format_graph(self)
 
 
-def _own_names_changed(graph: Graph, taken: set[str]) -> Graph:
+def _own_names_changed(graph: Graph, taken: AbstractSet[str]) -> Graph:
     """A copy of a subgraph in which no value of its own has one of the names `taken`: it would hide the value outside."""
     out = graph.clone()
     own = {v.name for v in out.inputs} | out.constants.keys() | {o for node in out.nodes for o in node.outputs if o}
@@ -408,6 +424,14 @@ def _own_names_changed(graph: Graph, taken: set[str]) -> Graph:
         for node in out.nodes:
             node.outputs = [renames.get(o, o) for o in node.outputs]
     return out
+
+
+def _unhiding(graph: Graph, outer: AbstractSet[str]) -> Graph:
+    hiding = outer & ({v.name for v in graph.inputs} | graph.constants.keys())
+    if hiding:
+        graph = _own_names_changed(graph, hiding)
+    graph.names_apart(outer)
+    return graph
 
 
 def _captures_renamed(graph: Graph, renames: Mapping[str, str]) -> Graph:
