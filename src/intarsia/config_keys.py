@@ -68,6 +68,9 @@ SESSION_KEYS: dict[str, ConfigKey] = {
         "0", "make the session before its kernels are compiled; the reference provider serves runs meanwhile", True
     ),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
+    "session.read_ahead": _flag(
+        "1", "a session that begins from the cache has a thread fetch its weights ahead of the first run", True
+    ),
     "session.nonfinite": ConfigKey(
         "ignore",
         "where an output has NaN or infinite elements: 'warn' or 'error', naming the node that made the first",

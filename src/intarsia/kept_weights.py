@@ -8,7 +8,6 @@ by mapping its pieces side by side, and looks like one array to who restores a p
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import sys
 from collections.abc import Sequence
@@ -58,27 +57,28 @@ class _Run:
         return sum(part.nbytes for part in self.parts)
 
 
-def keep(cache: DiskCache, parts: Sequence[bytes | memoryview]) -> Layout | None:
-    """Store a block, given as its parts in order; None where the cache cannot be written."""
+def keep(cache: DiskCache, parts: Sequence[bytes | memoryview], scattered_nbytes: int = 0) -> Layout | None:
+    """Store a block, given as its parts in order, of whose end a few pages are read; None where the cache cannot be written."""
     views = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
     total = sum(view.nbytes for view in views)
     runs = _runs(views) if sys.platform == "linux" else [_Run(0, views)] if views else []
     known = {run.offset: piece for run in runs if run.name and (piece := _known(cache, run)) is not None}
     payload: list[bytes | memoryview] = [leading(PAGE_NBYTES)]
     starts: dict[int, int] = {}
-    written = 0
+    written = scattered = 0
     for run in runs:
         if run.offset not in known:
             starts[run.offset] = written
             padding = -run.nbytes % PAGE_NBYTES if run is not runs[-1] else 0
             payload += [*run.parts, bytes(padding)]
             written += run.nbytes + padding
+            scattered += run.nbytes + padding if run.offset >= total - scattered_nbytes else 0
     key = ""
     if written:
         checksum = checksum_of(payload)
         key = f"weights-{checksum.hex()}"
         if not _exists(cache, key, written):
-            if not cache.put(key, payload, checksum):
+            if not cache.put(key, payload, checksum, scattered):
                 return None
             cache.note_whole(key)
     for run in runs:
@@ -192,8 +192,6 @@ def _assembled(cache: DiskCache, layout: Layout) -> np.ndarray | None:
         for opened in files.values():
             if opened is not None:
                 opened[0].close()
-    with contextlib.suppress(OSError):
-        room.madvise(mmap.MADV_WILLNEED)
     return found
 
 

@@ -193,7 +193,7 @@ class WarmStart:
         del made
         if locations and not self._cache.put(f"beside-{content_key(model, self._folder)}", "\0".join(locations).encode()):
             return
-        layout = kept_weights.keep(self._cache, kept.parts)
+        layout = kept_weights.keep(self._cache, kept.parts, kept.scattered_nbytes)
         if layout is not None:
             self._cache.put(f"start-{key}", pickle.dumps((signature, kept.head, layout), 5))
             self._cache.put(f"seen-{content_key(model)}", pickle.dumps(self._parts, 5))

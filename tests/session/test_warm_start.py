@@ -124,13 +124,13 @@ ROOT = (
 OF_PACKAGES = {
     "codegen": "cache cores fingerprint image tables target tile_permission",
     "device": "memory",
-    "graph": "dims dtypes model progress",
+    "graph": "dims dtypes mapped model progress",
     "partition": "arena capability device memory provider",
     "passes": "level",
     "plan": "address arena bound branches call constraints kept results rows segment state step words",
     "providers": "cpu fallback field options registry",
     "providers.cpu": "ahead common_weights executable host line plans program saved",
-    "runtime": "executor spmd_state threads",
+    "runtime": "executor read_ahead spmd_state threads",
 }
 NEEDED = {"intarsia", *(f"intarsia.{name}" for name in (*ROOT, *OF_PACKAGES))} | {
     f"intarsia.{package}.{name}" for package, names in OF_PACKAGES.items() for name in names.split()

@@ -46,6 +46,8 @@ _STALE_SECONDS = 3600.0
 # After an entry of this size the bound is looked at again.
 _LARGE_NBYTES = 16 << 20
 _PIECE_NBYTES = 1 << 20
+# What is written of a large entry at once.
+_LARGE_PAGE, _SMALL_PAGES = 2 << 20, 1 << 16
 # An entry's time of use is renewed at most this often, to spare the disk.
 _TOUCH_SECONDS = 3600.0
 
@@ -219,15 +221,16 @@ class DiskCache:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             except (OSError, ValueError):
                 return None
-        if hasattr(memory, "madvise"):
-            memory.madvise(mmap.MADV_WILLNEED)
         return memoryview(memory)[_HEADER.size + len(leading(alignment)) : _HEADER.size + length]
 
-    def put(self, key: str, payload: bytes | Sequence[bytes | memoryview], checksum: bytes = b"") -> bool:
+    def put(
+        self, key: str, payload: bytes | Sequence[bytes | memoryview], checksum: bytes = b"", scattered_nbytes: int = 0
+    ) -> bool:
         """Store `payload` (or its parts) under `key`; False where the cache is off or cannot be written (reported once).
 
         Args:
             checksum: `checksum_of` the parts, where it is known already.
+            scattered_nbytes: at the end, what those who map the entry read a few pages of.
         """
         if self._folder is None or not self._writable:
             return False
@@ -241,9 +244,9 @@ class DiskCache:
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes))
-                    for part in parts:
-                        file.write(part)
+                    head = _HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes)
+                    for block in _blocks((head, *parts), scattered_nbytes):
+                        file.write(block)
                 os.replace(temporary, path)
             except BaseException as error:
                 _remove(temporary)
@@ -417,6 +420,29 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
 @functools.cache
 def _cache(directory: str | None) -> DiskCache:
     return DiskCache(directory)
+
+
+def _blocks(parts: Sequence[bytes | memoryview], scattered_nbytes: int) -> Iterator[bytes | bytearray | memoryview]:
+    """A file's parts in blocks of large pages, and its end in small ones: Linux keeps what is written at once, where the file
+    system lets it, in a page of that size, and maps it as a whole."""
+    at, large, begun = 0, sum(memoryview(part).nbytes for part in parts) - scattered_nbytes, bytearray()
+    for part in parts:
+        view = memoryview(part).cast("B")
+        while view:
+            size = _LARGE_PAGE if at < large else _SMALL_PAGES
+            if not begun and len(view) >= size:
+                yield view[:size]
+                view = view[size:]
+            else:
+                missing = size - len(begun)
+                begun += view[:missing]
+                view = view[missing:]
+                if len(begun) < size:
+                    continue
+                yield begun
+                begun = bytearray()
+            at += size
+    yield begun
 
 
 def checksum_of(parts: Sequence[bytes | memoryview]) -> bytes:

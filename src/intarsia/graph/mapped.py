@@ -7,19 +7,22 @@ import mmap
 import numpy as np
 
 
+def file_under(array: np.ndarray) -> mmap.mmap | None:
+    """The mapping of a file that an array is a view of; None where it lies elsewhere."""
+    owner: object = array
+    while owner is not None and not isinstance(owner, mmap.mmap):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj if isinstance(owner, memoryview) else None
+    return owner
+
+
 def release_pages(array: np.ndarray) -> int:
     """Let the system forget the file pages under `array`, if it is a view of a mapped file; returns bytes released.
 
     The data stays readable: pages are read from the file again when they are touched. Only whole pages are released.
     """
-    if not hasattr(mmap, "MADV_DONTNEED"):
+    owner = file_under(array) if hasattr(mmap, "MADV_DONTNEED") else None
+    if owner is None:
         return 0
-    owner: object = array
-    while not isinstance(owner, mmap.mmap):
-        base = owner.base if isinstance(owner, np.ndarray) else owner.obj if isinstance(owner, memoryview) else None
-        if base is None:
-            return 0
-        owner = base
     origin = np.frombuffer(owner, np.uint8).ctypes.data
     bounds = getattr(np, "byte_bounds", None) or np.lib.array_utils.byte_bounds  # NumPy 1, 2
     low, high = bounds(array)

@@ -19,6 +19,7 @@ from intarsia.errors import OutOfMemory
 from intarsia.records import dataclass
 
 ALIGNMENT = 64
+LARGE_PAGE = 2 << 20  # NumPy asks for such pages from 4 MiB on, and what lies before the first one is touched in small ones
 KEPT_NBYTES = 64 << 20  # below this, holders keep what they lease while they are idle
 NEXT_POWER_OF_TWO, SAME_AS_REQUESTED = "kNextPowerOfTwo", "kSameAsRequested"
 STRATEGIES = (NEXT_POWER_OF_TWO, SAME_AS_REQUESTED)
@@ -58,9 +59,10 @@ class Region:
 
     @classmethod
     def of(cls, nbytes: int) -> Region:
-        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+        alignment = LARGE_PAGE if nbytes >= 2 * LARGE_PAGE else ALIGNMENT
+        raw = np.empty(nbytes + alignment, np.uint8)
         address = int(raw.ctypes.data)
-        return cls(raw, address + -address % ALIGNMENT, nbytes, [(0, nbytes)])
+        return cls(raw, address + -address % alignment, nbytes, [(0, nbytes)])
 
     @property
     def unused(self) -> bool:

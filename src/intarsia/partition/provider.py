@@ -170,10 +170,14 @@ class NotSaved(Exception):
 
 @dataclass(frozen=True)
 class SavedProgram:
-    """A program as bytes: `head`, and `parts`, which are large and are given back as one block in memory."""
+    """A program as bytes: `head`, and `parts`, which are large and are given back as one block in memory.
+
+    `scattered_nbytes`: at the end of the block, what a run reads here and there: tables of which data choose the rows.
+    """
 
     head: bytes
     parts: Sequence[bytes | memoryview] = ()
+    scattered_nbytes: int = 0
 
 
 class BoundCall:

@@ -220,6 +220,17 @@ class Segment:
         count = len(self.steps)
         return {"checked": any(step.checked for step in self.steps), "unset": bytes(8 * count), "count": count}
 
+    def used(self) -> dict[str, bool]:
+        """Constants that every run reads, in the order of the steps: whether all of each, or parts that data choose."""
+        found: dict[str, bool] = {}
+        for first, last in self.spans():
+            step = self.steps[first]
+            if first == last and isinstance(step, Step):
+                for name in step.reads:
+                    if name in self.constants:
+                        found[name] = found.get(name, False) or name not in step.chosen
+        return found
+
     def loops(self) -> list[tuple[int, int]]:
         """First and last step of each loop, inner ones first."""
         return [(i + step.offset, i) for i, step in enumerate(self.steps) if isinstance(step, Jump) and step.offset < 0]

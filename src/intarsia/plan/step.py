@@ -101,6 +101,7 @@ class Step:
         arithmetic: what of it is computed or stored in less precision than its types say, for people.
         ahead: it fetches what it reads long before it needs it, so that it takes as long from memory as from the caches.
         shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
+        chosen: of what it reads, that of which data choose the parts: the rows of a table, the weights of experts.
     """
 
     kernel: KernelText
@@ -120,6 +121,7 @@ class Step:
     shared: bool = False
     ahead: bool = False
     arithmetic: str = ""
+    chosen: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:

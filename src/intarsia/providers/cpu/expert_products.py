@@ -97,7 +97,7 @@ class ExpertProducts(Template):
         return [
             Step(
                 template.products_text(spec, target), reads, (out,), call.arguments, scratch_nbytes=call.scratch_nbytes,
-                serial=Below(work, _SERIAL_PRODUCTS), label="products of experts", calls=(micro, kernel),
+                serial=Below(work, _SERIAL_PRODUCTS), label="products of experts", calls=(micro, kernel), chosen=(weights,),
             )
         ]  # fmt: skip
 

@@ -413,7 +413,7 @@ class _Lowerer:
             kernel.text, tuple(names), (out,), BuffersAndSizes(buffers, tuple(kernel.sizes)).arguments,
             serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
             checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
-            work=partial(_loop_shares, elements, len(walk([g.roots[out]]))),
+            work=partial(_loop_shares, elements, len(walk([g.roots[out]]))), chosen=_chosen_by_data(g.roots[out]),
         )  # fmt: skip
 
     def _template_steps(self, g: Group) -> list[Step]:
@@ -506,6 +506,12 @@ def _place(node: Node) -> str:
 def _loop_shares(elements: Dim, primitives: int, size: Sizes) -> float:
     """The work of a loop kernel, in times what is worth sharing; a primitive is taken for the work of a load and a store."""
     return size(elements) * primitives / _SERIAL_ELEMENTS
+
+
+def _chosen_by_data(root: Tensor) -> tuple[str, ...]:
+    """Inputs of which data choose the elements that are read."""
+    tables = [t.args[0] for t in walk([root]) if t.prim in ("take", "index")]
+    return tuple(dict.fromkeys(leaf.attrs[0] for leaf in inputs_of(tables)))
 
 
 def _constant_size(t: Tensor) -> int:

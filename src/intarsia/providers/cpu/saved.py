@@ -6,9 +6,10 @@ form that kernels want) are kept beside it, to be read in one piece. Neither tex
 
 from __future__ import annotations
 
+import math
 import mmap
 import pickle
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,13 @@ import numpy as np
 
 from intarsia.codegen import image
 from intarsia.codegen.cache import content_key
+from intarsia.graph.mapped import release_pages
 from intarsia.partition.provider import CompileContext, NotSaved, SavedProgram
 from intarsia.plan.arena import ALIGNMENT, align
 from intarsia.providers.cpu.common_weights import LEAST_NBYTES, share
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 from intarsia.records import dataclass
+from intarsia.runtime.read_ahead import KEY, Spans, begin, joined
 
 if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText
@@ -39,6 +42,10 @@ class _Place:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
 
 def save(program: CpuProgram) -> SavedProgram:
     """The program as bytes.
@@ -54,16 +61,34 @@ def save(program: CpuProgram) -> SavedProgram:
         raise NotSaved(first, (name for node in nested for name in node.outputs if name))
     arrays = {(i, n): a for i, e in enumerate(every) for n, a in e.constants.items() if not a.dtype.hasobject}
     small = {(i, n): a for i, e in enumerate(every) for n, a in e.constants.items() if a.dtype.hasobject}
-    places, parts = _laid_out(arrays)
+    used = _used(executable)
+    scattered = {(0, name) for name, whole in used.items() if not whole}
+    places, parts, scattered_nbytes = _laid_out(arrays, scattered)
     kernels = executable.kernels()
     code = _linked(list(kernels.values()), program.target) if kernels else b""
     try:
-        head = pickle.dumps((program.target, _without_constants(executable), places, small), 5)
+        head = pickle.dumps((program.target, _without_constants(executable), places, small, _spans(used, places)), 5)
     except (pickle.PicklingError, TypeError, AttributeError) as error:
         raise NotSaved(f"a step is not plain data: {error}") from error
     key = content_key(head, code)
     program.keep_bindings(key)
-    return SavedProgram(pickle.dumps((head, code, key), 5), parts)
+    return SavedProgram(pickle.dumps((head, code, key), 5), parts, scattered_nbytes)
+
+
+def _used(executable: Executable) -> dict[str, bool]:
+    """Constants that every run reads: whether all of each, or parts that data choose."""
+    found: dict[str, bool] = {}
+    for segment in executable.segments():
+        for name, whole in segment.used().items():
+            found[name] = found.get(name, False) or whole
+    return found
+
+
+def _spans(used: Mapping[str, bool], places: Mapping[_Key, _Place]) -> Spans:
+    """The same as bytes of the block."""
+    found = [(places[0, name], whole) for name, whole in used.items() if (0, name) in places]
+    whole, scattered = ([(p.offset, p.offset + p.nbytes) for p, kind in found if kind is wanted] for wanted in (True, False))
+    return Spans(joined(whole), joined(scattered))
 
 
 def _without_constants(executable: Executable) -> Executable:
@@ -83,13 +108,18 @@ def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
     return code
 
 
-def _laid_out(arrays: dict[_Key, np.ndarray]) -> tuple[dict[_Key, _Place], list[memoryview | bytes]]:
-    """Where each array goes, and all their bytes; an array that several programs have is there once. Large ones come last, and
-    begin at pages, so that their pages can be another file's."""
+def _laid_out(
+    arrays: dict[_Key, np.ndarray], scattered: Collection[_Key]
+) -> tuple[dict[_Key, _Place], list[memoryview | bytes], int]:
+    """Where each array goes, all their bytes, and how many at the end are of large arrays of which a run reads parts. An array
+    that several programs have is there once. Large ones come last, and begin at pages, so that their pages can be another
+    file's."""
     places: dict[_Key, _Place] = {}
     parts: list[memoryview | bytes] = []
-    at, known = 0, dict[tuple[object, ...], _Place]()
-    for name, array in sorted(arrays.items(), key=lambda entry: entry[1].nbytes >= LEAST_NBYTES):
+    order = {name: (a.nbytes >= LEAST_NBYTES) * (1 + (name in scattered)) for name, a in arrays.items()}
+    at, known, end = 0, dict[tuple[object, ...], _Place](), 0
+    for name in sorted(arrays, key=order.__getitem__):
+        array = arrays[name]
         same = (array.ctypes.data, array.dtype, array.shape, array.strides)
         if same in known and array.nbytes:
             places[name] = known[same]
@@ -102,7 +132,8 @@ def _laid_out(arrays: dict[_Key, np.ndarray]) -> tuple[dict[_Key, _Place], list[
         if dense.nbytes:
             parts += [dense.reshape(-1).view(np.uint8).data, bytes(align(dense.nbytes) - dense.nbytes)]
         at += align(dense.nbytes)
-    return places, parts
+        end = at if order[name] < 2 else end
+    return places, parts, at - end
 
 
 def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgram | None:
@@ -115,26 +146,30 @@ def restore(head: bytes, block: np.ndarray, context: CompileContext) -> CpuProgr
     from intarsia.providers.cpu.program import CpuProgram
 
     inner, code, key = pickle.loads(head)  # noqa: S301 # as machine code, from the user's own cache
-    target, executable, places, small = pickle.loads(inner)  # noqa: S301 # the same
+    target, executable, places, small, spans = pickle.loads(inner)  # noqa: S301 # the same
     addresses = image.load_once(code) if code else {}
     if addresses is None or (block.size and block.ctypes.data % ALIGNMENT):
         return None
-    arrays = _shared({key: _array(block, place) for key, place in places.items()}, block) | small
+    own = {key: _array(block, place) for key, place in places.items()}
+    arrays = _shared(own) | small
     for number, inner in enumerate(executable.nested()):
         inner.constants = {name: array for (i, name), array in arrays.items() if i == number}
         for segment in inner.segments():
             segment.constants = {name: inner.constants[name] for name in segment.constants}
     program = CpuProgram(executable, addresses, context, target)
     program.keep_bindings(key)
+    if all(arrays[key] is array for key, array in own.items()) and context.config.get(KEY, "1") == "1":
+        begin(block, spans)
     return program
 
 
-def _shared(own: dict[_Key, np.ndarray], block: np.ndarray) -> dict[_Key, np.ndarray]:
+def _shared(own: dict[_Key, np.ndarray]) -> dict[_Key, np.ndarray]:
     """The arrays of a block, other programs' where those are equal; what they take the place of needs no memory then."""
     found = share(own)
     replaced = [own[key] for key, array in found.items() if array is not own[key]]
     if replaced:
-        _leave(replaced, block)
+        for array in replaced:
+            release_pages(array)
         small = {key: _copy(array) for key, array in found.items() if array is own[key] and array.nbytes < LEAST_NBYTES}
         return {key: small.get(key, array) for key, array in found.items()}
     return found
@@ -146,23 +181,6 @@ def _copy(array: np.ndarray) -> np.ndarray:
     copied = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copied[...] = array
     return copied
-
-
-def _leave(arrays: Sequence[np.ndarray], block: np.ndarray) -> None:
-    """Give back pages of a mapped file; other blocks are freed with the last of their arrays."""
-    root: Any = block
-    while isinstance(root, np.ndarray):
-        root = root.base
-    root = root.obj if isinstance(root, memoryview) else root
-    if not isinstance(root, mmap.mmap) or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    first = np.frombuffer(root, np.uint8).ctypes.data
-    for array in arrays:
-        start = array.ctypes.data - first
-        end = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-        if end > start:
-            root.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 def needs() -> str:
@@ -196,7 +214,4 @@ def fits(text: str) -> tuple[str, bool]:
 
 
 def _array(block: np.ndarray, place: _Place) -> np.ndarray:
-    nbytes = place.dtype.itemsize
-    for size in place.shape:
-        nbytes *= size
-    return block[place.offset : place.offset + nbytes].view(place.dtype).reshape(place.shape)
+    return block[place.offset : place.offset + place.nbytes].view(place.dtype).reshape(place.shape)

@@ -46,7 +46,7 @@ class TreeSums(Template):
         steps = [
             Step(
                 template.kernel_text(form, target), self.reads, writes, self._arguments, scratch_nbytes=self._scratch_nbytes,
-                serial=self._serial, label="trees",
+                serial=self._serial, label="trees", chosen=self.reads,
             )
         ]  # fmt: skip
         if parts > 1:
