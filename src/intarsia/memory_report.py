@@ -27,7 +27,8 @@ _DEVICE = re.compile(r"([a-z]+):(\d+)")
 
 @dataclass(frozen=True)
 class ProviderMemory:
-    """What one provider's parts of the model hold; `unreported`: parts that it says nothing of."""
+    """What one provider's parts of the model hold; `unreported`: parts that it says nothing of; `values_nbytes`: kept
+    values that depend on sizes alone."""
 
     provider: str
     mapped_nbytes: int
@@ -37,6 +38,7 @@ class ProviderMemory:
     idle_nbytes: int
     plans: tuple[PlanMemory, ...]
     unreported: int
+    values_nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,19 @@ class MemoryReport:
         return cls(rows, None if shapes is None else _predicted(models[0], providers, inputs, shapes), arena)
 
     def __str__(self) -> str:
-        header = ("provider", "weights mapped", "in the model's bytes", "packed or computed", "intermediate", "of it idle")
+        header = (
+            "provider",
+            "weights mapped",
+            "in the model's bytes",
+            "packed or computed",
+            "intermediate",
+            "of it idle",
+            "of sizes alone",
+        )
         rows = [
             (p.provider + (f" ({p.unreported} parts not reported)" if p.unreported else ""),
-             *map(_mib, (p.mapped_nbytes, p.shared_nbytes, p.packed_nbytes, p.arena_nbytes, p.idle_nbytes)))
+             *map(_mib, (p.mapped_nbytes, p.shared_nbytes, p.packed_nbytes, p.arena_nbytes, p.idle_nbytes,
+                   p.values_nbytes)))
             for p in self.providers
         ]  # fmt: skip
         lines = ["MiB", format_table(header, rows)]
@@ -170,7 +181,7 @@ def _together(name: str, memories: Sequence[ProgramMemory | None]) -> ProviderMe
     return ProviderMemory(
         name, sum(m.mapped_nbytes for m in known), sum(m.shared_nbytes for m in known), sum(m.packed_nbytes for m in known),
         sum(p.arena_nbytes * p.blocks for p in plans), sum(p.arena_nbytes * p.idle for p in plans), plans,
-        len(memories) - len(known),
+        len(memories) - len(known), sum(m.values_nbytes for m in known),
     )  # fmt: skip
 
 

@@ -82,6 +82,24 @@ def test_equal_nodes_are_computed_once_and_unused_ones_never():
     assert "Exp" not in counts(result.graph)
 
 
+def test_values_of_equal_sizes_are_computed_once():
+    """The positions of two tensors of one length, as each layer of an exported model makes its own."""
+    nodes = [
+        node
+        for x in "xz"
+        for node in [
+            ("Shape", x, f"s{x}"),
+            ("Gather", f"s{x} i1", f"n{x}"),
+            ("Range", f"i0 n{x} i1", f"r{x}"),
+            ("Cast", f"r{x}", f"c{x}", {"to": 1}),
+            ("Add", f"{x} c{x}", f"y{x}"),
+        ]
+    ]
+    model = build(nodes, {"x": [1, "n"], "z": [2, "n"]}, ["yx", "yz"], {"i0": np.array(0), "i1": np.array(1)})
+    result = optimized(model, BASIC)
+    assert (counts(result.graph)["Range"], counts(result.graph)["Cast"]) == (1, 1)
+
+
 def test_shape_arithmetic_becomes_a_constant_target():
     model = build(
         [

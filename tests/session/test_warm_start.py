@@ -127,7 +127,7 @@ OF_PACKAGES = {
     "graph": "dims dtypes mapped model progress",
     "partition": "arena capability device memory provider",
     "passes": "level",
-    "plan": "address arena bound branches call constraints kept results rows segment state step words",
+    "plan": "address arena bound branches call constraints kept results rows segment sized state step words",
     "providers": "cpu fallback field options registry",
     "providers.cpu": "ahead common_weights executable host line plans program saved",
     "runtime": "executor read_ahead spmd_state threads",

@@ -15,7 +15,8 @@ class PlanMemory:
         shapes: of the inputs, as text.
         arena_nbytes: the intermediate tensors of one run, those alive at the same time apart, workspace included.
         workspace_nbytes: of it, what the kernel needs that needs most.
-        output_nbytes: new memory of one run that its caller gets (outputs), or that lies between segments.
+        output_nbytes: new memory of one run that its caller gets (outputs), that lies between segments, or that
+            holds values that depend on sizes alone.
         blocks, idle: arenas that exist (one for each run that went on at the same time), and those not in use.
         unknown: segments whose sizes depend on data, which are not in these numbers.
     """
@@ -38,9 +39,11 @@ class ProgramMemory:
         shared_nbytes: weights that lie in the model's bytes as they were given, or read from a small file.
         packed_nbytes: weights in memory of the program's own: packed for kernels, or computed from others.
         plans: by the shapes of the inputs.
+        values_nbytes: values that depend on sizes alone, kept between runs with the same sizes.
     """
 
     mapped_nbytes: int
     shared_nbytes: int
     packed_nbytes: int
     plans: Sequence[PlanMemory] = ()
+    values_nbytes: int = 0

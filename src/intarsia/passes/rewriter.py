@@ -177,17 +177,23 @@ class Rewriter:
         return self.registry.find(node.domain, node.op_type, node.version or 10_000)
 
     def value_key(self, name: str) -> Any:
-        """Equal for values that are known to be equal: the name, or the contents of a small constant."""
+        """Equal for values that are known to be equal: the name, or the contents of a small constant, or of sizes."""
         key = self._keys.get(name)
         if key is None:
             found = self.constant(name) if name else None
             if found is None:
-                return name
+                return self._sizes_key(name)
             key = name
             if found.size <= _SMALL_ELEMENTS and found.dtype is not DType.STRING:
                 key = (found.dtype, found.shape, np.ascontiguousarray(found.numpy()).tobytes())
             self._keys[name] = key
         return key
+
+    def _sizes_key(self, name: str) -> Any:
+        values, dtype = self.values.get(name), self.dtype(name)
+        if values is None or dtype is None or not dtype.is_integer or values.size > _SMALL_ELEMENTS:
+            return name
+        return dtype, values.shape, tuple(values.flat)
 
     def axes(self, node: Node, index: int = 1) -> list[int] | None:
         """A node's axes, from the attribute of old versions or the input of new ones."""

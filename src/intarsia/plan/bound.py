@@ -12,6 +12,7 @@ import numpy as np
 from intarsia.graph.dims import evaluate
 from intarsia.plan import call
 from intarsia.plan.branches import Window
+from intarsia.plan.sized import Values
 from intarsia.plan.state import State
 from intarsia.plan.step import Argument, Step
 from intarsia.plan.words import Words, words_of
@@ -38,6 +39,9 @@ class BoundSegment:
     _threads: int
     _kept: Binding | None = None  # of a restored one
     _words: tuple[Words, np.ndarray] | None = None
+    sized_nbytes: tuple[int, ...] = ()  # bytes of each value that depends on sizes alone
+    values: Values | None = None  # these, once they are kept
+    repeated = False  # whether there was a run with these sizes
 
     def __init__(
         self, segment: Segment, shapes: dict[str, tuple[int, ...]], offsets: dict[str, int], arena_nbytes: int,
@@ -63,6 +67,7 @@ class BoundSegment:
         self._found, self._env, self._keep = found, dict(env), segment.arena.keep
         self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
         self.workspace_nbytes, self.long, self.sliced = found.workspace_nbytes, found.long, found.sliced
+        self.sized_nbytes, self._threads = found.sized_nbytes, frame.threads
         self._free, self._states = shared.free, shared.states
         self.windows = frame.windows if found.side_by_side else ()
         return self
@@ -78,6 +83,7 @@ class BoundSegment:
         self.outputs = list(zip(kept.shapes, dtypes, strict=True))
         self.serial, self.windows, self.whole = kept.serial, kept.windows, kept.whole
         self.arena_nbytes, self.workspace_nbytes = kept.arena_nbytes, kept.workspace_nbytes
+        self.sized_nbytes = kept.sized_nbytes
         self.long, self.sliced = kept.long, {i: (many, stride) for i, (many, stride, *_) in kept.sliced.items()}
         return self
 
@@ -168,7 +174,9 @@ class BoundSegment:
         if state.lease is None or state.lease.nbytes < self.arena_nbytes:
             state.lease = None
             state.settle(self.segment.arena.lease(self, self.arena_nbytes))
-        if state._alone is not None:
+        if state.sized is not None:
+            state.begin(self)
+        elif state._alone is not None:
             state.choose()
         return state
 
@@ -177,6 +185,7 @@ class BoundSegment:
         return State(self, timed)
 
     def release(self, state: State) -> None:
+        state.values = None
         if not self._keep:
             state.lease = None
         self._free.append(state)

@@ -173,6 +173,14 @@ def fit(found: Sequence[Window], serial: Sequence[bool] | np.ndarray) -> bool:
     return all(bool(np.all(serial[w.first : w.end])) for w in found)
 
 
+def rows_of(found: Sequence[Window], count: int) -> list[int]:
+    """Of each row of a table that was rearranged, the step that it had been."""
+    rows = list(range(count))
+    for w in found:
+        rows[w.first : w.end] = [step for phase in w.phases for step, _ in phase]
+    return rows
+
+
 def rearranged(table: np.ndarray, found: Sequence[Window], whole: int) -> np.ndarray:
     """Put the windows' phases into a step table; returns the words that its rows point to."""
     words = np.zeros((sum(w.end - w.first for w in found), _ROW_WORDS), np.int64)

@@ -59,20 +59,20 @@ class Rebinding:
     """
 
     __slots__ = (
-        "address", "arena_nbytes", "block", "frame", "kept", "layouts", "long", "outputs", "serial", "side_by_side", "sliced",
-        "used", "workspace_nbytes",
+        "address", "arena_nbytes", "block", "frame", "kept", "layouts", "long", "outputs", "serial", "side_by_side",
+        "sized_nbytes", "sliced", "used", "workspace_nbytes",
     )  # fmt: skip
 
     def __init__(
         self, frame: Frame, block: np.ndarray, used: int, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
         arena_nbytes: int, workspace_nbytes: int, long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]],
-        kept: Sequence[np.ndarray], layouts: Sequence[_Layout],
+        kept: Sequence[np.ndarray], layouts: Sequence[_Layout], sized_nbytes: tuple[int, ...],
     ) -> None:  # fmt: skip
         self.frame, self.block, self.address = frame, block, address_of(block)
         self.used, self.outputs, self.serial = used, outputs, serial
         self.arena_nbytes, self.workspace_nbytes, self.long = arena_nbytes, workspace_nbytes, long
         self.side_by_side, self.sliced = side_by_side, sliced
-        self.kept, self.layouts = kept, layouts
+        self.kept, self.layouts, self.sized_nbytes = kept, layouts, sized_nbytes
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ class Frame:
         return Rebinding(
             self, block, io[_USED], outputs, block[SERIAL : SERIAL + self._steps], io[_ARENA_NBYTES], io[_WORKSPACE_NBYTES],
             call.is_long(self._all_work.value) or self._loops, side_by_side, sliced, kept,
-            self._layouts["apart" if side_by_side else "layouts"],
+            self._layouts["apart" if side_by_side else "layouts"], tuple([registers[p] for p in outline.sized_nbytes]),
         )  # fmt: skip
 
     def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 
 from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.fingerprint import fingerprint
-from intarsia.plan.branches import SideBySide, Window
+from intarsia.plan.branches import Window
 from intarsia.plan.words import Words
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Binding(NamedTuple):
     sliced: dict[int, tuple[int, int, int, int | None, int]]
     words: Words
     whole: bool
+    sized_nbytes: tuple[int, ...]
 
 
 class Kept:
@@ -53,12 +54,12 @@ class Kept:
     def __init__(self, key: str) -> None:
         self._key = key
 
-    def find(self, env: Mapping[str, int], threads: int, allowed: SideBySide) -> Binding | None:
-        """The binding for these sizes; None where none was kept."""
-        found = get_cache().get(self._name(env, threads, allowed))
+    def find(self, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> Binding | None:
+        """The binding for these sizes; None where none was kept. `form`: what bindings depend on besides."""
+        found = get_cache().get(self._name(env, threads, form))
         return None if found is None else pickle.loads(found)  # noqa: S301 # it lies beside machine code
 
-    def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int, allowed: SideBySide) -> None:
+    def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> None:
         """Keep a binding that was made exactly, if it is data alone."""
         words, _ = bound.words()
         arrays = [array for _, array in words.own]
@@ -70,8 +71,9 @@ class Kept:
             tuple(shape for shape, _ in bound.outputs), np.array(bound.serial, bool), bound.arena_nbytes,
             bound.workspace_nbytes, bound.long, bound.checked, bound.windows,
             {i: (*sliced, *bound.sliced_as(i)) for i, sliced in bound.sliced.items()}, words, bound.whole,
+            bound.sized_nbytes,
         )  # fmt: skip
-        get_cache().put(self._name(env, threads, allowed), pickle.dumps(made, 5))
+        get_cache().put(self._name(env, threads, form), pickle.dumps(made, 5))
 
-    def _name(self, env: Mapping[str, int], threads: int, allowed: SideBySide) -> str:
-        return f"bound-{content_key(fingerprint(), self._key, repr((threads, tuple(allowed), sorted(env.items()))))}"
+    def _name(self, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> str:
+        return f"bound-{content_key(fingerprint(), self._key, repr((threads, form, sorted(env.items()))))}"

@@ -118,7 +118,7 @@ class Outline:
         registers: how many there are before new ways through functions need more.
         groups, grouped: which words are the values of registers; `mixed`: whether something may be added to one of these.
         output_shapes: registers of shapes; `outputs`: which of these each output has, and its type; `output_nbytes`: registers
-            of their bytes.
+            of their bytes; `sized_nbytes`: of those of values that depend on sizes alone.
 
     Raises:
         ValueError, ZeroDivisionError, OverflowError: such sizes cannot be outlined.
@@ -175,6 +175,7 @@ class Outline:
         shapes = {b.shape: tuple([places[d] for d in b.shape]) for b in outputs}
         self.output_shapes = list(dict.fromkeys(shapes.values()))
         self.outputs = [(self.output_shapes.index(shapes[b.shape]), b.dtype.numpy) for b in outputs]
+        self.sized_nbytes = [self._nbytes[name] for name in (segment.sized.names if segment.sized is not None else ())]
         self.output_nbytes = np.array([self._nbytes[name] for name in segment.outputs], np.intp)
 
     def _nbytes_of(self) -> Callable[[str], Any]:
@@ -271,7 +272,7 @@ class Outline:
 
     def _note_words(self) -> None:
         segment, words = self.segment, _Words()
-        externals = {name: i for i, name in enumerate((*segment.inputs, *segment.outputs))}
+        externals = {name: i for i, name in enumerate(segment.externals)}
         given, known = frozenset(externals), dict[object, Asked]()
         self.starts: list[int] = []
         self.counts: list[int] = []

@@ -193,6 +193,8 @@ def bound_parts(bound: BoundSegment, rows: Rows, env: Mapping[str, int], threads
     `chosen_for`: the number of threads for which rows are chosen, of `threads` that run them.
     """
     segment, count = bound.segment, env[rows.symbol]
+    if segment.sized is not None:  # parts of a batch compute all
+        segment = segment.without_sized()
     nbytes = {n: math.prod(s) * segment.buffers[n].dtype.numpy.itemsize for n, s in bound.shapes.items()}
     constants = {n: a.nbytes for n, a in segment.constants.items()}
     known = {**nbytes, **constants}

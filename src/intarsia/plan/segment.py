@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import InvalidArgument, NodeFailed
-from intarsia.graph.dims import Atom, Dim, Expr, product
+from intarsia.graph.dims import Atom, Dim, Expr, evaluate, product
 from intarsia.graph.dtypes import DType
 from intarsia.partition.arena import Arena
 from intarsia.plan import call
@@ -27,6 +27,7 @@ from intarsia.plan.bound import BoundSegment
 from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, scratch_life, windows
 from intarsia.plan.constraints import Constraint, check_shape
 from intarsia.plan.rows import Rows, is_large
+from intarsia.plan.sized import MOST_MOVED, Sized, SizedValues, of_products, sized
 from intarsia.plan.step import SCRATCH, Jump, Step
 from intarsia.records import dataclass
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from intarsia.plan.frame import Frame
     from intarsia.plan.kept import Kept
 
-_OF_A_PROCESS = frozenset(("steps", "allowed", "addresses", "arena", "parts", "_bound", "_frames", "_lock", "common", "kept"))
+_OF_A_PROCESS = frozenset("steps allowed addresses arena parts _bound _frames _lock _less common kept values".split())
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are kept
 
@@ -68,10 +69,14 @@ class Segment:
     rows: Rows | None = None  # which steps may go a few rows of a batch at a time
     parts: dict[tuple[int, int], Segment] = field(default_factory=dict, repr=False)  # some of the steps, by the first and end
     allowed: SideBySide = field(default_factory=SideBySide, repr=False)  # the session's, once it is in one
+    sized: Sized | None = None  # what depends on sizes alone
+    products: Sized | None = None  # of it what comes of products
+    values: SizedValues | None = field(default=None, repr=False)  # of it, those that runs with the same sizes find
     kept: Kept | None = field(default=None, repr=False)  # bindings of earlier processes
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _frames: dict[int, list[Frame]] = field(default_factory=dict, repr=False)  # by threads; none yet: bound once
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _less: Segment | None = field(default=None, repr=False)  # the same where less of that has memory of its own
 
     def __getstate__(self) -> dict[str, Any]:
         """What is kept of it: all but addresses and arrays, of which the names are. Steps are made when they are needed."""
@@ -81,7 +86,7 @@ class Segment:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
             state, addresses={}, allowed=SideBySide(), arena=Arena(), parts={}, _bound={}, _frames={},
-            _lock=threading.Lock(), kept=None,
+            _lock=threading.Lock(), kept=None, values=None, _less=None,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -93,8 +98,70 @@ class Segment:
     def fresh(self) -> Segment:
         """Another segment of the same steps and constants, bound to nothing yet."""
         made = object.__new__(Segment)
-        vars(made).update({**vars(self), "arena": Arena(), "parts": {}, "_bound": {}, "_lock": threading.Lock()})
+        vars(made).update(
+            {
+                **vars(self),
+                "arena": Arena(),
+                "parts": {},
+                "_bound": {},
+                "_lock": threading.Lock(),
+                "values": None,
+                "_less": None,
+            }
+        )
         return made
+
+    def find_sized(self) -> None:
+        """Let what depends on sizes alone lie in memory of its own."""
+        self.sized = sized(self.steps, self.constants, self.inputs, self.outputs)
+        self.products = None if self.sized is None else of_products(self.sized, self.steps)
+
+    def keep_values(self, most_nbytes: int) -> None:
+        """Say how many bytes of values that depend on sizes alone are kept between runs; frames that others share are made for
+        these."""
+        if most_nbytes and self.sized is not None:
+            self.values = SizedValues(self.sized, most_nbytes)
+        elif self.sized is not None:
+            self.sized, self.values, self._frames, self.parts = None, None, {}, {}
+
+    def without_sized(self) -> Segment:
+        """The same where every run does all steps."""
+        return self if self.sized is None else self._with_less().without_sized()
+
+    def _with_less(self) -> Segment:
+        """The same for sizes whose values are too large: with those of products, or with none."""
+        with self._lock:
+            if self._less is None:
+                assert self.values is not None
+                made = self.fresh()
+                made.arena, made.kept, made._frames = self.arena, self.kept, {}
+                made.sized = None if self.sized == self.products else self.products
+                made.values = None if made.sized is None else SizedValues(made.sized, self.values.most_nbytes)
+                self._less = made
+        return self._less
+
+    def values_of_sizes(self) -> list[SizedValues]:
+        """All that are kept."""
+        found = [] if self.values is None else [self.values]
+        return found if self._less is None else found + self._less.values_of_sizes()
+
+    def _too_large(self, nbytes: Sequence[int]) -> bool:
+        """Whether values of so many bytes are not worth memory of their own."""
+        if self.values is None:
+            return False
+        return sum(nbytes) > (self.values.most_nbytes if self.sized == self.products else MOST_MOVED)
+
+    def _nbytes_of_sizes(self, env: Mapping[str, int]) -> list[int]:
+        found = [self.buffers[n] for n in (self.sized.names if self.sized is not None else ())]
+        try:
+            return [evaluate(product(b.shape), env) * b.dtype.numpy.itemsize for b in found]
+        except (ValueError, ZeroDivisionError):  # of which the exact binding says what is wrong
+            return []
+
+    @property
+    def externals(self) -> tuple[str, ...]:
+        """Buffers whose addresses are said for each run."""
+        return (*self.inputs, *self.outputs, *(self.sized.names if self.sized is not None else ()))
 
     def allow(self, allowed: SideBySide) -> None:
         """Say what the session allows; frames that others share with it are made for what they allow."""
@@ -109,8 +176,10 @@ class Segment:
             NodeFailed: sizes do not fit together.
         """
         if threads not in self._frames or self.arena.limit or not self.addresses:
+            if self._too_large(self._nbytes_of_sizes(env)):
+                return self._with_less().bind(env, threads)
             kept = None if self.kept is None or threads in self._frames else self.kept
-            before = None if kept is None else kept.find(env, threads, self.allowed)
+            before = None if kept is None else kept.find(env, threads, self._form)
             if before is not None:
                 return BoundSegment.restored(self, before, env, threads)
             bound = self.bind_exactly(env, threads)
@@ -123,6 +192,8 @@ class Segment:
         for frame in tuple(frames):
             found = frame.bind(env)
             if found is not None:
+                if self._too_large(found.sized_nbytes):
+                    return self._with_less().bind(env, threads)
                 return BoundSegment.of(self, found, env)
             if not frame.other_addresses:
                 return self.bind_exactly(env, threads)
@@ -137,10 +208,15 @@ class Segment:
                     return BoundSegment.of(self, found, env)
         return self.bind_exactly(env, threads)
 
+    @property
+    def _form(self) -> tuple[object, ...]:
+        """What bindings depend on besides sizes and threads."""
+        return (*self.allowed, self.sized is not None and (1 if self.sized == self.products else 2))
+
     def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int) -> None:
         """Keep a binding for later processes, if it is the first that this one had to make."""
         if bound.is_first and self.kept is not None:
-            self.kept.keep(bound, env, threads, self.allowed)
+            self.kept.keep(bound, env, threads, self._form)
 
     def bind_exactly(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """As `bind`, with no more memory than the sizes need."""
@@ -163,7 +239,7 @@ class Segment:
         shapes = {name: tuple(size(d) for d in b.shape) for name, b in self.buffers.items()}
         for name, shape in shapes.items():
             check_shape(name, shape, self.buffers[name].dtype)
-        external = {name: i for i, name in enumerate((*self.inputs, *self.outputs))}
+        external = {name: i for i, name in enumerate(self.externals)}
         scratch = [
             step.scratch_nbytes(size, threads) if isinstance(step, Step) and step.scratch_nbytes else 0 for step in self.steps
         ]
@@ -176,6 +252,9 @@ class Segment:
         offsets, arena_nbytes = self._layout(shapes, scratch, found)
         arguments = [step.arguments(size, threads) for step in self.steps]
         bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found)
+        bound._env, bound._threads = dict(env), threads
+        if self.sized is not None:
+            bound.sized_nbytes = tuple(nbytes[name] for name in self.sized.names)
         bound.long = call.is_long(sum(work)) or bool(self.loops())
         bound.sliced = {
             i: (many, scratch[i] // threads)
@@ -208,7 +287,7 @@ class Segment:
         with suppress(InvalidArgument):  # of a size further on, which nobody may ever ask for
             for env in envs:
                 found = frames[0].bind(env)
-                if found is None or found.sliced:
+                if found is None or found.sliced or self._too_large(found.sized_nbytes):
                     break
                 bound.append(BoundSegment.of(self, found, env))
         return bound
@@ -255,7 +334,7 @@ class Segment:
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """The first and the last step that touch each intermediate tensor."""
-        external = {*self.inputs, *self.outputs}
+        external = {*self.externals}
         first: dict[str, int] = {}
         last: dict[str, int] = {}
         for i, step in enumerate(self.steps):

@@ -12,7 +12,8 @@ import numpy as np
 from intarsia.partition.arena import Lease
 from intarsia.plan import call
 from intarsia.plan.address import address_of
-from intarsia.plan.branches import WHOLE, rearranged
+from intarsia.plan.branches import WHOLE, rearranged, rows_of
+from intarsia.plan.sized import SizedValues, room
 from intarsia.plan.step import Step
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
 _ROW = 4  # int64 per row of the executor's step table
+_ALWAYS = np.zeros(2, np.int64)  # arguments of a jump without a condition
 _MOMENT = 1_000_000  # nanoseconds that workers spin for
 
 
@@ -28,11 +30,17 @@ class State:
     """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table.
 
     Attributes:
+        values: memory of the kept values that this run reads; None: the run computes them.
         timed: of a segment that goes in parts, the times of the last run's, in place of `times`.
     """
 
     timed: Sequence[tuple[BoundSegment, np.ndarray]] = ()
     found: Rebinding | None = None
+    sized: SizedValues | None = None
+    values: np.ndarray | None = None
+    _own: np.ndarray | None = None  # memory for values that depend on sizes alone, of a run that computes them
+    _addresses: Sequence[int] = ()
+    _short: tuple[np.ndarray, np.ndarray | None] | None = None  # the tables of runs that need not compute them
 
     def run(self, call: Callable[[int], int]) -> int:
         """Run the segment by `call`, which takes the address of a call's words and returns its status."""
@@ -56,7 +64,9 @@ class State:
             self._fill(bound)
         else:
             self._fill_by(self.found)
-        self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
+        self.sized, self.windows = segment.values, bound.windows
+        self.externals = (ctypes.c_int64 * max(1, len(segment.externals)))()
+        self._first_sized = len(segment.inputs) + len(segment.outputs)
         self.block = call.call_words(
             self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
             ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
@@ -129,9 +139,48 @@ class State:
         """Before a run: let branches go side by side if the last one was a moment ago, so that workers still wait. To wake
         them would take longer than small steps do."""
         if self._alone is not None:
+            self._choose(self.table, self._alone)
+
+    def _choose(self, table: np.ndarray, alone: np.ndarray | None) -> None:
+        if alone is not None:
             now = time.perf_counter_ns()
-            table = self.table if now - self._begun < _MOMENT else self._alone
-            self.block[call.TABLE], self._begun = table.ctypes.data, now
+            if now - self._begun >= _MOMENT:
+                table = alone
+            self._begun = now
+        self.block[call.TABLE] = address_of(table)
+
+    def begin(self, bound: BoundSegment) -> None:
+        """Before a run: find values that depend on sizes alone, or room for them. It chooses, too."""
+        assert self.sized is not None
+        found = self.sized.find(bound)
+        if found is None:
+            self.values = None
+            self._own, self._addresses = room(bound.sized_nbytes, self._own)
+            self._choose(self.table, self._alone)
+        else:
+            self.values, self._addresses = found
+            if self._short is None:
+                self._short = self._shortened(self.sized.sized.steps)
+            self._choose(*self._short)
+        self.externals[self._first_sized :] = self._addresses  # type: ignore[assignment] # words are numbers
+
+    def end(self, bound: BoundSegment) -> None:
+        """After a run that went well: values that it computed may be kept for others."""
+        if self.sized is not None and self.values is None and self._own is not None:
+            if self.sized.keep(bound, self._own, list(self._addresses)):
+                self._own = None
+
+    def _shortened(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray | None]:
+        """The tables with jumps in the place of these steps."""
+        made: list[np.ndarray] = []
+        for table, order in ((self.table, rows_of(self.windows, len(self.table))), (self._alone, range(len(self.table)))):
+            if table is None:
+                return made[0], None
+            found, of_step = table.copy(), np.argsort(np.array(order, np.int64))
+            rows = of_step[list(steps)]
+            found[rows, 0], found[rows, 1], found[rows, 2], found[rows, 3] = 0, address_of(_ALWAYS), 1, rows + 1
+            made.append(found)
+        return made[0], made[1]
 
     def settle(self, lease: Lease) -> None:
         """Use other memory."""
@@ -147,7 +196,7 @@ class State:
         if found is None or found.used > len(self.args):
             return False
         self._settle_by(found)
-        self.found, self.block[call.MODE] = found, call.LONG * long
+        self.found, self.block[call.MODE], self._short = found, call.LONG * long, None
         if found.sliced or self._sliced:
             outline, before = found.frame.outline, self._sliced
             self.table[before, 0] = outline.functions[before]

@@ -100,6 +100,7 @@ class Step:
             divided like work between threads.
         arithmetic: what of it is computed or stored in less precision than its types say, for people.
         ahead: it fetches what it reads long before it needs it, so that it takes as long from memory as from the caches.
+        varies: what it writes may differ from run to run though what it reads does not (random numbers).
         shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
         chosen: of what it reads, that of which data choose the parts: the rows of a table, the weights of experts.
     """
@@ -119,6 +120,7 @@ class Step:
     work: Callable[[Sizes], float] | None = None
     pieces: int = -1
     shared: bool = False
+    varies: bool = False
     ahead: bool = False
     arithmetic: str = ""
     chosen: tuple[str, ...] = ()

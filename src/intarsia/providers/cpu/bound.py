@@ -76,12 +76,18 @@ class CpuBoundCall(BoundCall):
                     results[i] = y = memory.empty(shape, dtype)
                     self._externals[slot] = address_of(y)
                 self._results = results
-            self._state.choose()
+            state = self._state
+            if state.sized is None:
+                state.choose()
+            else:
+                state.begin(self._bound)
             self._call(self._block)
             if self._bound.checked and self._state.status.tobytes() != self._bound.unset:
                 status = self._state.status.copy()
                 self._state.status[:] = 0
                 self._program.report_status(self._bound.segment, status)
+            if state.sized is not None:
+                state.end(self._bound)
         except BaseException:  # a signal's handler raised one
             self._state.cut_short()
             self._results = None

@@ -35,7 +35,8 @@ def memory_of(program: CpuProgram) -> ProgramMemory:
         sums = {MAPPED: sums[MAPPED] + body.mapped_nbytes, SHARED: sums[SHARED] + body.shared_nbytes,
                 OWN: sums[OWN] + body.packed_nbytes}  # fmt: skip
         plans += body.plans
-    return ProgramMemory(sums[MAPPED], sums[SHARED], sums[OWN], plans)
+    values = sum(found.nbytes for s in executable.segments() for found in s.values_of_sizes())
+    return ProgramMemory(sums[MAPPED], sums[SHARED], sums[OWN], plans, values + sum(body.values_nbytes for body in inner))
 
 
 def predicted(program: CpuProgram, shapes: Sequence[Sequence[int] | None]) -> PlanMemory:
@@ -84,6 +85,7 @@ def _plan(shapes: str, units: Iterable[BoundSegment | Unit]) -> PlanMemory:
             bound += unit._bound.values()
             unknown += not unit._bound
     outputs = sum(math.prod(shape) * dtype.itemsize for b in bound for shape, dtype in b.outputs)
+    outputs += sum(sum(b.sized_nbytes) for b in bound)
     return PlanMemory(
         shapes, sum(b.arena_nbytes for b in bound), max((b.workspace_nbytes for b in bound), default=0), outputs,
         max((b.blocks for b in bound), default=0), min((b.idle for b in bound), default=0), unknown,

@@ -28,6 +28,7 @@ from intarsia.plan.kept import Kept
 from intarsia.plan.results import copied, memory
 from intarsia.plan.rows import is_large
 from intarsia.plan.segment import Segment
+from intarsia.plan.sized import MOST_NBYTES
 from intarsia.plan.state import State
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.ahead import Ahead
@@ -79,9 +80,12 @@ class CpuProgram(Program):
         addresses = self._addresses = {**addresses, SLICED: sliced_step(), WHOLE: whole_step()}
         awake = self.pool.settings.spin_microseconds > 0  # to wake threads takes longer than small steps do
         allowed = SideBySide(context.inter_op_num_threads if awake else 1, context.parallel)
+        with_sized = sum(segment.sized is not None for segment in executable.segments())
+        most = MOST_NBYTES // max(1, with_sized) if context.memory.keep and not context.memory.limit else 0
         for segment in executable.segments():
             segment.addresses, segment.arena = addresses, context.memory
             segment.allow(allowed)
+            segment.keep_values(most)
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._first: Plan | None = None  # of plans whose inputs are all arrays
         self._ahead = Ahead()
@@ -104,8 +108,11 @@ class CpuProgram(Program):
         return {id(step): LoopProgram(self, step) for step in steps}
 
     @classmethod
-    def compile(cls, graph: Graph, registry: Registry, context: CompileContext, target: Target | None = None) -> CpuProgram:
-        """Lower `graph` and compile its kernels.
+    def compile(
+        cls, graph: Graph, registry: Registry, context: CompileContext, target: Target | None = None, body: bool = False
+    ) -> CpuProgram:  # fmt: skip
+        """Lower `graph` and compile its kernels. `body`: it is part of another program, which may run it for
+        many inputs at once.
 
         Raises:
             EPFail: LLVM is missing or rejects a kernel.
@@ -129,6 +136,8 @@ class CpuProgram(Program):
                 compilation.begin(native)
             lowered = lower_graph(graph, registry, target, context.config, choices=choices, begin=compilation.begin)
             share_constants(lowered.executable)
+            for segment in () if body else lowered.executable.segments():
+                segment.find_sized()
             kernels = [*lowered.executable.kernels().values()]
             if native is not None and kernels:
                 kernels.append(native)
@@ -245,11 +254,13 @@ class CpuProgram(Program):
         else:
             self.pool.run_block(state.block_address)
         if state.times is not None:
-            self._report_times(bound, state.times)
+            self._report_times(bound, state.times, state.values is not None)
         for part, times in state.timed:
             self._report_times(part, times)
         if bound.checked and state.status.tobytes() != bound.unset:
             self.report_status(bound.segment, state.status)
+        if state.sized is not None:
+            state.end(bound)
         bound.release(state)
         return results
 
@@ -265,11 +276,16 @@ class CpuProgram(Program):
             bound.release(state)
             raise run.stopped()
 
-    def _report_times(self, bound: BoundSegment, times: np.ndarray) -> None:
+    def _report_times(self, bound: BoundSegment, times: np.ndarray, short: bool = False) -> None:
+        """`short`: values that depend on sizes alone were there."""
         from intarsia.providers.cpu.layout_twins import original_name
 
         assert self.context.on_step is not None
+        sized = bound.segment.sized
+        left_out = frozenset(sized.steps if short and sized is not None else ())
         for first, last in bound.segment.spans():
+            if first in left_out:
+                continue
             step = bound.segment.steps[first]
             names = dict.fromkeys(original_name(n) for s in bound.segment.steps[first : last + 1] for n in s.nodes)
             nbytes = sum(bound.step_nbytes(i) for i in range(first, last + 1))
@@ -586,6 +602,7 @@ class CpuProgram(Program):
         freed = sum(unit.trim() for unit in units if isinstance(unit, BoundSegment))
         cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
+        freed += sum(values.trim() for x in self.executable.segments() for values in x.values_of_sizes())
         freed += memory.clear()
         freed += sum(body.trim() for _, body in tuple(self._bodies.values())) + sum(x.trim() for x in self._loops.values())
         mapped = self.__dict__.get("mapped")

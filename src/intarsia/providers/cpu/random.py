@@ -91,7 +91,17 @@ class _Key:
     def step(self, target: Target) -> list[Step]:
         if self.seed is not None:
             return []
-        return [Step(template.draw_text(target), (), (self.buffer,), self._drawn, serial=_always, label="a stream of numbers")]
+        return [
+            Step(
+                template.draw_text(target),
+                (),
+                (self.buffer,),
+                self._drawn,
+                serial=_always,
+                label="a stream of numbers",
+                varies=True,
+            )
+        ]
 
     def _drawn(self, size: Sizes, threads: int) -> Sequence[Argument]:
         return [philox.shared_state(), Ref(self.buffer)]
@@ -129,7 +139,9 @@ class _Drawn:
         reads = (*self.key.reads, *((self.source,) if self.source else ()))
         writes = tuple(n for n in (self.target, self.mask) if n)
         serial = Below(self.count, _SERIAL_ELEMENTS)
-        return Step(template.kernel_text(self.form, target), reads, writes, self.arguments, serial=serial, label=label)
+        return Step(
+            template.kernel_text(self.form, target), reads, writes, self.arguments, serial=serial, label=label, varies=True
+        )
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         bounds: np.ndarray = np.array(self.bounds, self.form.bounds)

@@ -68,9 +68,12 @@ def _plan(program: CpuProgram) -> str:
             if isinstance(unit, BoundParts):
                 lines += [f"    steps {p.first} to {p.first + len(p.bound.segment.steps) - 1}: {p.rows} rows at a time, "
                           f"{len(p.begins)} times" for p in unit.passes]  # fmt: skip
+            sized = unit.segment.sized
+            once = frozenset(sized.steps if sized is not None else ())
             offsets = getattr(unit, "offsets", None)  # a plan that a frame made knows addresses only
             for i, step in enumerate(unit.segment.steps):
                 inside = [n for n in step.writes if (offsets is None and n not in unit.segment.outputs) or n in (offsets or ())]
                 places = [f"{n}{'' if offsets is None else f'@{offsets[n]}'}{list(unit.shapes[n])}" for n in inside]
-                lines.append(f"    {i:4} {'serial  ' if unit.serial[i] else 'parallel'} {step.title:36} {' '.join(places)}")
+                lines.append(f"    {i:4} {'serial  ' if unit.serial[i] else 'parallel'} {step.title:36} {' '.join(places)}"
+                             + (" once for these sizes" if i in once else ""))  # fmt: skip
     return "\n".join(lines)
