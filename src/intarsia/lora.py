@@ -2,11 +2,12 @@
 
 The schema, read off such a file: root table Adapter (format_version, adapter_version, model_version: int32; parameters: vector
 of Parameter), table Parameter (name: string; dims: vector of int64; data_type: int32; raw_data: vector of bytes), file
-identifier "TORT". The encoding is https://flatbuffers.dev/internals.
+identifier "TORT".
 """
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -18,6 +19,7 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.dtypes import DType
+from intarsia.graph.flatbuffer import FlatTable
 from intarsia.graph.model import Value
 from intarsia.interop import named_feed
 from intarsia.values import OrtValue
@@ -55,8 +57,8 @@ class AdapterFormat:
             raise InvalidArgument(f"{path}: cannot be read as an adapter: {error}") from error
         made = AdapterFormat()
         try:
-            made._parameters = _Reader(data, str(path)).fill(made)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            made._parameters = _read(data, str(path), made)
+        except (IndexError, UnicodeDecodeError) as error:
             raise InvalidArgument(f"{path}: the adapter is cut short or corrupt: {error}") from error
         return made
 
@@ -124,69 +126,28 @@ def with_adapters(feed: Any, inputs: Sequence[Value], adapters: Sequence[LoraAda
     return {**merged, **named_feed(feed, inputs)}
 
 
-class _Reader:
-    """Tables and vectors of one file; all positions are checked by `struct` and by slices' lengths."""
+def _read(data: mmap.mmap, label: str, target: AdapterFormat) -> dict[str, OrtValue]:
+    if len(data) < 8 or data[4:8] != _IDENTIFIER:
+        raise InvalidArgument(f"{label}: The buffer does not appear to be a valid lora parameter format")
+    root = FlatTable.root(data)
+    target.format_version, target.adapter_version, target.model_version = (root.integer(i) for i in range(3))
+    if target.format_version != FORMAT_VERSION:
+        raise InvalidArgument(f"{label}: format version {target.format_version}, expected {FORMAT_VERSION}")
+    return dict(_parameter(table, label) for table in root.tables(3))
 
-    def __init__(self, data: mmap.mmap, label: str) -> None:
-        self.data, self.label = data, label
-        if len(data) < 8 or data[4:8] != _IDENTIFIER:
-            raise InvalidArgument(f"{label}: The buffer does not appear to be a valid lora parameter format")
 
-    def fill(self, target: AdapterFormat) -> dict[str, OrtValue]:
-        root = self._offset(0)
-        target.format_version = self._int(root, 0)
-        target.adapter_version, target.model_version = self._int(root, 1), self._int(root, 2)
-        if target.format_version != FORMAT_VERSION:
-            raise InvalidArgument(f"{self.label}: format version {target.format_version}, expected {FORMAT_VERSION}")
-        place = self._field(root, 3)
-        if not place:
-            return {}
-        vector = self._offset(place)
-        count = self._u32(vector)
-        if count > len(self.data) // 4:
-            raise InvalidArgument(f"{self.label}: the adapter is cut short or corrupt: {count} parameters")
-        return dict(self._parameter(self._offset(vector + 4 + 4 * i)) for i in range(count))
-
-    def _parameter(self, table: int) -> tuple[str, OrtValue]:
-        name = bytes(self._vector(table, 0, 1)).decode()
-        shape = np.frombuffer(self._vector(table, 1, 8), "<i8").tolist()
-        try:
-            dtype = DType(self._int(table, 2))
-        except ValueError as error:
-            raise InvalidArgument(f"{self.label}: parameter {name!r}: {error}") from error
-        raw = self._vector(table, 3, 1)
-        expected = int(np.prod(shape, dtype=np.int64)) * dtype.numpy.itemsize
-        if dtype is DType.STRING or dtype.bits < 8 or len(raw) != expected or any(d < 0 for d in shape):
-            raise InvalidArgument(f"{self.label}: parameter {name!r}: {len(raw)} bytes do not fit {dtype.onnx_name} {shape}")
-        return name, OrtValue(np.frombuffer(raw, dtype.numpy.newbyteorder("<")).reshape(shape))
-
-    def _vector(self, table: int, index: int, size: int) -> memoryview:
-        place = self._field(table, index)
-        if not place:
-            return memoryview(b"")
-        start = self._offset(place)
-        nbytes = self._u32(start) * size
-        if start + 4 + nbytes > len(self.data):
-            raise IndexError(f"a vector of {nbytes} bytes at byte {start}")
-        return memoryview(self.data)[start + 4 : start + 4 + nbytes]
-
-    def _field(self, table: int, index: int) -> int:
-        """Position of a table's field; 0 where it is left out."""
-        vtable = table - int(struct.unpack_from("<i", self.data, table)[0])
-        if vtable < 0 or 4 + 2 * index >= struct.unpack_from("<H", self.data, vtable)[0]:
-            return 0
-        place = int(struct.unpack_from("<H", self.data, vtable + 4 + 2 * index)[0])
-        return table + place if place else 0
-
-    def _int(self, table: int, index: int) -> int:
-        place = self._field(table, index)
-        return int(struct.unpack_from("<i", self.data, place)[0]) if place else 0
-
-    def _u32(self, place: int) -> int:
-        return int(struct.unpack_from("<I", self.data, place)[0])
-
-    def _offset(self, place: int) -> int:
-        return place + self._u32(place)
+def _parameter(table: FlatTable, label: str) -> tuple[str, OrtValue]:
+    name, shape = table.text(0), table.numbers(1, "<i8").tolist()
+    try:
+        dtype = DType(table.integer(2))
+    except ValueError as error:
+        raise InvalidArgument(f"{label}: parameter {name!r}: {error}") from error
+    start, end = table.span(3)
+    expected = math.prod(shape) * dtype.numpy.itemsize
+    if dtype is DType.STRING or dtype.bits < 8 or end - start != expected or any(d < 0 for d in shape):
+        raise InvalidArgument(f"{label}: parameter {name!r}: {end - start} bytes do not fit {dtype.onnx_name} {shape}")
+    raw = memoryview(table.buffer)[start:end]
+    return name, OrtValue(np.frombuffer(raw, dtype.numpy.newbyteorder("<")).reshape(shape))
 
 
 def _written(adapter: AdapterFormat) -> bytes:

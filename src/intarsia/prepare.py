@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.config_keys import OPTIMIZERS_ELSEWHERE
-from intarsia.errors import InvalidArgument, InvalidGraph, nearest
+from intarsia.errors import InvalidArgument, InvalidGraph, NotImplemented, nearest
 from intarsia.feeds import converted
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
 from intarsia.graph.dtypes import DType
@@ -232,6 +232,7 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     Raises:
         UnknownOperator: operators that the model needs do not exist; lists all of them.
         InvalidGraph: an output is declared with another element type than it has.
+        NotImplemented: it should be saved in ORT format.
     """
     from intarsia.ops import registry
     from intarsia.ops.infer import infer
@@ -249,15 +250,24 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     require_operators(graph, operators)
     result = optimize(graph, options.graph_optimization_level, disabled=disabled, registry=operators)
     if options.optimized_model_filepath:
-        from intarsia.graph.save import save
-
-        file = options.config("session.optimized_model_external_initializers_file_name")
-        least = options.config("session.optimized_model_external_initializers_min_size_in_bytes")
-        path = Path(options.optimized_model_filepath)
-        save(restored(standardize(result.graph)), path, int(least) if file else None, file or None)
+        _save(restored(standardize(result.graph)), options)
     inferred = infer(result.graph, operators).graph
     _check_outputs(inferred)
     return inferred
+
+
+def _save(graph: Graph, options: SessionOptions) -> None:
+    from intarsia.graph.save import save
+
+    path = Path(options.optimized_model_filepath)
+    if options.config("session.save_model_format").upper() == "ORT" or path.suffix == ".ort":
+        raise NotImplemented(
+            f"{path}: ORT format is read here, not written; expected a file name that ends in .onnx and "
+            "session.save_model_format left out"
+        )
+    file = options.config("session.optimized_model_external_initializers_file_name")
+    least = options.config("session.optimized_model_external_initializers_min_size_in_bytes")
+    save(graph, path, int(least) if file else None, file or None)
 
 
 def _check_outputs(graph: Graph) -> None:

@@ -283,7 +283,6 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08" + bytes(50), "gzip"),
         (b"\x80\x04\x95" + bytes(50), "a Python pickle"),
         (b"\x89HDF\r\n\x1a\n", "HDF5"),
-        (b"\x18\x00\x00\x00ORTM" + bytes(50), "ORT-format"),
         (b"\x1c\x00\x00\x00TFL3" + bytes(50), "TensorFlow Lite"),
         (b'\x40\x00\x00\x00\x00\x00\x00\x00{"a": 1}', "safetensors"),
         (b"GGUF\x03\x00\x00\x00", "GGUF"),

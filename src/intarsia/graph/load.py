@@ -18,7 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import DEFAULT_DOMAIN, Constant, Function, Graph, Metadata, Node, SparseTensor, TensorType, ValueType
 from intarsia.graph.order import sorted_nodes
-from intarsia.graph.source import ModelSource, Source, is_model_proto, open_source, recognise
+from intarsia.graph.source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
 from intarsia.graph.tensor import StoredTensor, densified, read_entry, read_sparse, read_tensor
 from intarsia.graph.types import TypeReader
 from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, signed, text
@@ -36,7 +36,7 @@ def load(
     base_dir: str | os.PathLike[str] | None = None,
     external: Callable[[Path | None, str], ExternalFiles] = ExternalFiles,
 ) -> Graph:
-    """The graph of an ONNX model, nodes in topological order. Weights are mapped, and read when they are first used.
+    """The graph of a model in ONNX's or ORT format, nodes in topological order. Weights are mapped, and read when first used.
 
     Args:
         source: a path, bytes, a binary file object or an `onnx.ModelProto`.
@@ -58,6 +58,12 @@ def load(
 
 
 def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -> Graph:
+    if is_ort_format(source.buffer):
+        from intarsia.graph.ort_format import read_ort_format
+
+        graph = read_ort_format(source.buffer, source.label)
+        graph.metadata.path = source.path
+        return graph
     try:
         reader = _Reader(source.buffer, source.label, files, left_out)
         graph = reader.model()

@@ -32,6 +32,11 @@ def is_model_proto(source: object) -> bool:
     return type(source).__name__ == "ModelProto" and hasattr(source, "SerializeToString")
 
 
+def is_ort_format(buffer: Buffer) -> bool:
+    """Whether this is onnxruntime's own format, `ort_format`."""
+    return buffer[4:8] == b"ORTM"
+
+
 def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = None) -> Source:
     """The bytes of a model file (mapped, not read), a bytes-like object or a binary file object.
 
@@ -108,7 +113,6 @@ _SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GGUF", "a GGUF file (llama.cpp): export the original model to ONNX"),
     (0, b"\x93NUMPY", "a NumPy .npy array, not a model"),
     (0, b"\x7fELF", "an executable or shared library, not a model"),
-    (4, b"ORTM", "an ORT-format model (flatbuffer): give the .onnx file that it was made from"),
     (4, b"TFL3", "a TensorFlow Lite model: convert it to ONNX, for example with tf2onnx"),
     (8, b'{"', "a safetensors file: it has weights only, export the model to ONNX"),
 )

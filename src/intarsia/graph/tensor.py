@@ -214,6 +214,29 @@ def read_tensor(buffer: Buffer, start: int, end: int, files: ExternalFiles, labe
     return tensor
 
 
+def stored_tensor(
+    buffer: Buffer, start: int, label: str, name: str, number: int, dims: list[int], raw: Span, strings: list[Span]
+) -> StoredTensor:
+    """A tensor that another format than TensorProto describes, its bytes as `raw_data` has them, or its strings.
+
+    Args:
+        start: where it is described, for messages.
+        number: its element type, of `TensorProto.DataType`.
+
+    Raises:
+        InvalidModelError: as `read_tensor`.
+    """
+    tensor = StoredTensor(buffer, start, label)
+    tensor.name = name
+    tensor._check_header(number, dims)
+    if tensor.dtype is DType.STRING:
+        tensor.field, tensor.loose = _STRINGS, array("Q", [place for span in strings for place in span])
+    else:
+        tensor.field, tensor.spans = _RAW, [raw]
+    tensor._check_data()
+    return tensor
+
+
 def _add_span(tensor: StoredTensor, field: int, span: Span) -> None:
     if tensor.field not in (0, field):
         if span[0] == span[1]:
@@ -305,10 +328,14 @@ def read_sparse(buffer: Buffer, start: int, end: int, files: ExternalFiles, labe
             dims += packed_ints(buffer, a, b)
     if 0x0A not in parts:
         raise InvalidModelError(f"{label}: sparse tensor at byte {start} has no values")
-    values = parts[0x0A]
     indices = parts[0x12].array() if 0x12 in parts else np.empty(0, np.int64)
+    return parts[0x0A].name, sparse_tensor(parts[0x0A], indices, dims)
+
+
+def sparse_tensor(values: StoredTensor, indices: np.ndarray, dims: list[int]) -> SparseTensor:
+    """Raises InvalidModelError where values, indices and dims do not fit together."""
     _check_sparse(values, indices, dims)
-    return values.name, SparseTensor(values.array(), indices, tuple(dims))
+    return SparseTensor(values.array(), indices, tuple(dims))
 
 
 def _check_sparse(values: StoredTensor, indices: np.ndarray, dims: list[int]) -> None:

@@ -12,14 +12,41 @@ _BY_NUMBER = {int(dtype): dtype for dtype in DType}
 _CACHED_NBYTES = 512  # encoded types up to this size are remembered
 
 
+class Symbols:
+    """The symbols of one model's dimensions: equal names give one symbol. `fresh` counts those that are equal to no other."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Expr] = {}
+        self.fresh = 0
+
+    def named(self, name: str, stem: str) -> Expr:
+        """The symbol of a dimension's name; of "", and of names that mean nothing, a fresh one, called after `stem`."""
+        if not name or name in PLACEHOLDERS:
+            self.fresh += 1
+            return fresh_symbol(name or stem)
+        found = self._named.get(name)
+        if found is None:
+            found = self._named[name] = symbol(name)
+        return found
+
+
+def dtype_numbered(number: int, name: str) -> DType:
+    """The element type with a number of `TensorProto.DataType`. Raises InvalidModelError, for the value `name`."""
+    dtype = _BY_NUMBER.get(number)
+    if dtype is None:
+        raise InvalidModelError(
+            f"type of {name!r}: element type {number} is unknown, expected a TensorProto.DataType of 1 to {max(_BY_NUMBER)}"
+        )
+    return dtype
+
+
 class TypeReader:
-    """Reads types; equal encodings without unnamed dimensions are read once, equal names give one symbol."""
+    """Reads types; equal encodings without unnamed dimensions are read once."""
 
     def __init__(self, buffer: Buffer) -> None:
         self.buffer = buffer
-        self._symbols: dict[str, Expr] = {}
+        self._symbols = Symbols()
         self._types: dict[bytes, ValueType | None] = {}
-        self._fresh = 0
 
     def value_info(self, start: int, end: int, depth: int) -> Value:
         buffer = self.buffer
@@ -43,9 +70,9 @@ class TypeReader:
         encoded = self.buffer[start:end]
         if encoded in self._types:
             return self._types[encoded]
-        fresh = self._fresh
+        fresh = self._symbols.fresh
         found = self._type(start, end, name, depth)
-        if fresh == self._fresh:
+        if fresh == self._symbols.fresh:
             self._types[encoded] = found
         return found
 
@@ -66,19 +93,11 @@ class TypeReader:
                 found = self._map(a, b, name, depth)
         return found
 
-    def _dtype(self, number: int, name: str) -> DType:
-        dtype = _BY_NUMBER.get(number)
-        if dtype is None:
-            raise InvalidModelError(
-                f"type of {name!r}: element type {number} is unknown, expected a TensorProto.DataType of 1 to {max(_BY_NUMBER)}"
-            )
-        return dtype
-
     def _tensor(self, start: int, end: int, name: str) -> tuple[DType, Shape | None]:
         dtype, shape = DType.UNDEFINED, None
         for tag, a, b in fields(self.buffer, start, end, "TypeProto.Tensor"):
             if tag == 0x08:
-                dtype = self._dtype(a, name)
+                dtype = dtype_numbered(a, name)
             elif tag == 0x12:
                 shape = self._shape(a, b, name)
         return dtype, shape
@@ -89,28 +108,14 @@ class TypeReader:
         for tag, a, b in fields(buffer, start, end, "TensorShapeProto"):
             if tag != 0x0A:
                 continue
-            dim: Dim | None = None
+            size, param = None, ""
             for tag_, c, d in fields(buffer, a, b, "TensorShapeProto.Dimension"):
                 if tag_ == 0x08:
-                    dim = c if c < 1 << 63 else None  # a negative size means "unknown" to some exporters
+                    size, param = (c if c < 1 << 63 else None), ""  # a negative size means "unknown" to some exporters
                 elif tag_ == 0x12:
-                    dim = self._symbol(text(buffer, c, d))
-            if dim is None:
-                self._fresh += 1
-                dim = fresh_symbol(f"{name}_d{len(dims)}")
-            dims.append(dim)
+                    size, param = None, text(buffer, c, d)
+            dims.append(size if size is not None else self._symbols.named(param, f"{name}_d{len(dims)}"))
         return tuple(dims)
-
-    def _symbol(self, name: str) -> Expr | None:
-        if not name:
-            return None
-        if name in PLACEHOLDERS:
-            self._fresh += 1
-            return fresh_symbol(name)
-        found = self._symbols.get(name)
-        if found is None:
-            found = self._symbols[name] = symbol(name)
-        return found
 
     def _element(self, start: int, end: int, name: str, depth: int) -> ValueType | None:
         for tag, a, b in fields(self.buffer, start, end, "TypeProto"):
@@ -122,7 +127,7 @@ class TypeReader:
         key, value = DType.UNDEFINED, None
         for tag, a, b in fields(self.buffer, start, end, "TypeProto.Map"):
             if tag == 0x08:
-                key = self._dtype(signed(a), name)
+                key = dtype_numbered(signed(a), name)
             elif tag == 0x12:
                 value = self.type(a, b, name, depth + 2)
         return MapType(key, value)

@@ -163,6 +163,8 @@ def _hint(domain: str, op_type: str, version: int, registry: Registry) -> str:
         known = registry.find(domain, op_type, _ANY_VERSION) is not None
         adding = f"add onnx.helper.make_opsetid({domain!r}, VERSION) to the model's opset_import"
         return adding if known or not domain else f"{adding}, and define the operator"
+    if domain == "com.microsoft.nchwc":
+        return "its weights are laid out for one kind of processor: save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
     earliest = next(iter(registry.records.get((domain, op_type), ())), None)
     if earliest is not None:
         return f"it is defined from version {earliest.since} on: convert the model to a newer opset (onnx.version_converter)"

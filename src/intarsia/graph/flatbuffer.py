@@ -1,0 +1,106 @@
+"""Tables of a FlatBuffers buffer, read in place. The encoding: https://flatbuffers.dev/internals.
+
+A table's fields are found through its vtable, by their number in the schema; what is left out has a default. All positions
+are checked; sub-tables, vectors and strings lie behind what refers to them, so that no table can contain itself.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from intarsia.graph.wire import Buffer, Span, text
+
+
+class FlatTable:
+    """One table.
+
+    Its methods take the number of a field.
+
+    Raises:
+        IndexError: a position lies outside the buffer.
+        UnicodeDecodeError: a string is not UTF-8.
+    """
+
+    __slots__ = ("buffer", "place")
+
+    def __init__(self, buffer: Buffer, place: int) -> None:
+        self.buffer, self.place = buffer, place
+
+    @staticmethod
+    def root(buffer: Buffer) -> FlatTable:
+        return FlatTable(buffer, _target(buffer, 0))
+
+    def scalar(self, number: int, code: str, default: float = 0) -> int | float:
+        """A number; `code` is its format for `struct`: "i" for int32, "q" for int64."""
+        place = self._field(number)
+        return _read(self.buffer, place, code) if place else default
+
+    def integer(self, number: int, code: str = "i", default: int = 0) -> int:
+        return int(self.scalar(number, code, default))
+
+    def span(self, number: int, item_nbytes: int = 1) -> Span:
+        """Begin and end of a vector's items, (0, 0) where it is left out."""
+        place = self._field(number)
+        if not place:
+            return 0, 0
+        start = _target(self.buffer, place) + 4
+        end = start + int(_read(self.buffer, start - 4, "I")) * item_nbytes
+        if end > len(self.buffer):
+            raise IndexError(f"a vector at byte {start - 4} ends at byte {end} of {len(self.buffer)}")
+        return start, end
+
+    def spans(self, number: int) -> list[Span]:
+        """Begin and end of each string of a vector of strings."""
+        places = range(*self.span(number, 4), 4)
+        return [FlatTable._text_span(self.buffer, _target(self.buffer, place)) for place in places]
+
+    def text(self, number: int) -> str:
+        """A string, "" where it is left out."""
+        place = self._field(number)
+        return text(self.buffer, *self._text_span(self.buffer, _target(self.buffer, place))) if place else ""
+
+    def texts(self, number: int) -> list[str]:
+        return [text(self.buffer, a, b) for a, b in self.spans(number)]
+
+    def numbers(self, number: int, dtype: str) -> np.ndarray:
+        """A vector of numbers, shape [n]; `dtype` is NumPy's name of a little-endian type: "<i8"."""
+        width = np.dtype(dtype).itemsize
+        start, end = self.span(number, width)
+        return np.frombuffer(self.buffer, dtype, (end - start) // width, start) if end > start else np.empty(0, dtype)
+
+    def table(self, number: int) -> FlatTable | None:
+        place = self._field(number)
+        return FlatTable(self.buffer, _target(self.buffer, place)) if place else None
+
+    def tables(self, number: int) -> list[FlatTable]:
+        places = range(*self.span(number, 4), 4)
+        return [FlatTable(self.buffer, _target(self.buffer, place)) for place in places]
+
+    @staticmethod
+    def _text_span(buffer: Buffer, place: int) -> Span:
+        end = place + 4 + int(_read(buffer, place, "I"))
+        if end > len(buffer):
+            raise IndexError(f"a string at byte {place} ends at byte {end} of {len(buffer)}")
+        return place + 4, end
+
+    def _field(self, number: int) -> int:
+        """Where the field is, 0 where it is left out."""
+        vtable = self.place - int(_read(self.buffer, self.place, "i"))
+        if 4 + 2 * number >= _read(self.buffer, vtable, "H"):
+            return 0
+        offset = int(_read(self.buffer, vtable + 4 + 2 * number, "H"))
+        return self.place + offset if offset else 0
+
+
+def _target(buffer: Buffer, place: int) -> int:
+    """What the offset at `place` refers to."""
+    return place + int(_read(buffer, place, "I"))
+
+
+def _read(buffer: Buffer, place: int, code: str) -> int | float:
+    if place < 0 or place + struct.calcsize(code) > len(buffer):
+        raise IndexError(f"byte {place} of {len(buffer)}")
+    value: int | float = struct.unpack_from(f"<{code}", buffer, place)[0]
+    return value
