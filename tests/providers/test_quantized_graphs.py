@@ -111,6 +111,51 @@ def test_pairs_run_in_integers(make: object, shape: tuple[int, ...], step: float
     assert any("Integer" in k for k in kernels)
 
 
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16])
+def test_activations_of_16_bits(dtype: type, domain: str) -> None:
+    """They stay floats, rounded to steps in the epilogues of what computes them."""
+    rng, low = np.random.default_rng(3), np.iinfo(dtype).min
+    nodes: list = []
+    constants: dict[str, np.ndarray] = {}
+
+    def add(op: str, inputs: list[str], output: str, **attributes: object) -> str:
+        mixed = {"domain": domain} if op.endswith("tizeLinear") else {}
+        nodes.append(helper.make_node(op, inputs, [output], **mixed, **attributes))
+        return output
+
+    def pair(name: str, scale: float, zero: int, readers: int = 1) -> list[str]:
+        constants[f"{name}_s"], constants[f"{name}_z"] = np.float32(scale), dtype(zero + low)
+        add("QuantizeLinear", [name, f"{name}_s", f"{name}_z"], f"{name}_q")
+        return [add("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], f"{name}_d{i}") for i in range(readers)]
+
+    def weights(name: str, shape: tuple[int, ...]) -> str:
+        constants[f"{name}_q"] = rng.integers(-127, 128, shape).astype(np.int8)
+        constants[f"{name}_s"], constants[f"{name}_z"] = np.float32(0.01), np.int8(0)
+        return add("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], name)
+
+    (x,) = pair("x", 1e-4, 32768)
+    one, other = pair(add("Relu", [add("Conv", [x, weights("w1", (24, 5, 3, 3))], "c1")], "r1"), 1e-4, 0, readers=2)
+    add("Add", [add("Conv", [one, weights("w2", (24, 24, 1, 1))], "c2"), other], "sum")
+    (y,) = pair("sum", 4e-4, 30000)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 5, 12, 12])],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    values = rng.normal(size=(2, 5, 12, 12)).astype(np.float32)
+    expected, _ = run(model, values, "ReferenceExecutionProvider")
+    actual, kernels = run(model, values)
+    apart = np.abs(actual - expected) / 4e-4
+    assert apart.max() <= 1.01, "a step of what was quantised last"
+    assert np.mean(apart > 0.5) < 0.01
+    fused = [k for k in kernels if "Conv" in k]
+    assert fused
+    assert all("Snap" in k for k in fused), kernels
+
+
 def test_pairs_stay_floats_on_request() -> None:
     model = convolutional(True, True)
     x = np.random.default_rng(1).normal(size=(2, 5, 12, 12)).astype(np.float32)

@@ -26,6 +26,12 @@ def requantize(x: k.Tensor, zero_point: k.Tensor, factor: k.Tensor | None = None
     return k.cast(k.minimum(k.maximum(shifted, low), high), zero_point.dtype)
 
 
+@op("Snap", 1, domain=DOMAIN)
+def snap(x: k.Tensor, factor: k.Tensor, low: k.Tensor, high: k.Tensor, scale: k.Tensor) -> k.Tensor:
+    """The nearest of the steps `low` to `high` of `scale`, whose reciprocal is `factor`: x quantised and dequantised."""
+    return k.minimum(k.maximum(k.unary("round", x * factor), low), high) * scale
+
+
 @op("Lookup", 1, domain=DOMAIN)
 def lookup(x: k.Tensor, table: k.Tensor) -> k.Tensor:
     """table[x] of 256 entries; int8 `x` counts as the byte that it is in memory."""

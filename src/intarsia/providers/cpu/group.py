@@ -428,8 +428,10 @@ class _Grouper:
         if any(t.dtype not in dtypes for t in order) or not all(_by_column_or_full(t, root.shape) for t in order):
             return False
         others = [t for t in [*producer.leaves(), *consumer.leaves()] if t.attrs[0] != name]
+        arrays = {t.attrs[0] for t in others if integers or operand_kind(t, root.shape) != "scalar"}
         if (
-            len({t.attrs[0] for t in others}) > (_MANY_OPERANDS if integers else 4)
+            len(arrays) > (_MANY_OPERANDS if integers else 4)
+            or len({t.attrs[0] for t in others}) > _MANY_OPERANDS
             or len(order) + len(walk([value])) > MAX_PRIMITIVES
         ):
             return False

@@ -24,6 +24,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.infer import Inference
+from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.quantized_draft import DOMAINS, Draft
 from intarsia.providers.cpu.quantized_operators import IntegerOperators
 from intarsia.providers.cpu.quantized_pairs import PairProducts
@@ -111,11 +112,34 @@ class _Rewrite:
     def _quantize(self, node: Node) -> bool:
         """Inside the model, times the reciprocal of the scale in the place of the division."""
         draft = self.draft
-        if node.inputs[0] not in self.inner or not draft.is_simple(node) or draft.dtype(node.inputs[0]) is not DType.FLOAT:
+        if node.inputs[0] not in self.inner or draft.dtype(node.inputs[0]) is not DType.FLOAT:
             return False
+        if not draft.is_simple(node):
+            return self._snap(node)
         scale = draft.array(node.inputs[1])
         assert scale is not None
         draft.quantized(node, node.inputs[0], node.inputs[2], np.float32(1) / scale.reshape(()))
+        return True
+
+    def _snap(self, node: Node) -> bool:
+        """Steps of 16 bits, which no product takes, stay floats: an epilogue has room for them, and memory is not visited."""
+        draft, users = self.draft, self.draft.consumers.get(node.outputs[0], [])
+        steps = draft.steps_of(node, (np.uint16, np.int16))
+        if steps is None or not users:
+            return False
+        for user in users:
+            found = draft.steps_of(user, (np.uint16, np.int16)) if user.op_type == "DequantizeLinear" else None
+            if found != steps or user.inputs[0] != node.outputs[0] or draft.dtype(user.outputs[0]) is not DType.FLOAT:
+                return False
+        scale, zero, limits = np.float32(steps[0]), steps[1], np.iinfo(steps[2])
+        numbers = (np.float32(1) / scale, limits.min - zero, limits.max - zero, scale)
+        first, *others = (user.outputs[0] for user in users)
+        inputs = [node.inputs[0], *(draft.constant(first, np.array(n, np.float32)) for n in numbers)]
+        draft.append(node, "Snap", 1, inputs, first, DOMAIN)
+        for name in others:
+            draft.append(node, "Identity", 1, [first], name)
+        draft.skipped.update((first, *others))
+        self.inner.update((first, *others))
         return True
 
     def _move(self, node: Node) -> bool:

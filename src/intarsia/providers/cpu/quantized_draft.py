@@ -123,13 +123,17 @@ class Draft:
 
     def is_simple(self, node: Node) -> bool:
         """Whether a quantiser goes to 8 bits by one constant scale."""
+        return self.steps_of(node, (np.uint8, np.int8)) is not None
+
+    def steps_of(self, node: Node, dtypes: tuple[type, ...]) -> tuple[float, int, np.dtype] | None:
+        """The scale and the zero point by which a node quantises or dequantises all elements, to or from one of the types."""
         scale = self.array(node.inputs[1])
         zero = self.array(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
         if scale is None or zero is None or scale.size != 1 or zero.size != 1:
-            return False
-        if zero.dtype not in (np.uint8, np.int8) or scale.dtype != np.float32:
-            return False
-        return bool(scale.all() and np.isfinite(scale).all())
+            return None
+        if zero.dtype not in dtypes or scale.dtype != np.float32 or not (scale.all() and np.isfinite(scale).all()):
+            return None
+        return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]), zero.dtype
 
     def quantiser_behind(self, node: Node) -> Node | None:
         """The quantiser to 8 bits by one scale that alone reads what a node computes, if there is one."""
