@@ -254,14 +254,17 @@ def window_args(
     claims: int = 0,
     operands: Sequence[Operand] = (),
     threads: int = 1,
+    x_pixel_nbytes: int = 0,
+    y_pixel_nbytes: int = 0,
 ) -> list[int]:
     """The arguments of `window_text`: addresses of the input (without border), of `pack_windows`' result, the output and
-    `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `blocked.rows_args`."""
+    `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `blocked.rows_args`;
+    `x_pixel_nbytes` and `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images."""
     tile, s = check(spec), shape.as_3d()
     plan, found = _plan(spec, shape, threads), _tables(spec, shape, threads)
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
     (in_planes, in_height, in_width), (out_planes, out_height, out_width) = s.spatial, s.output
-    x_pixel, y_pixel = s.channels * tile.itemsize, s.filters * out_size
+    x_pixel, y_pixel = x_pixel_nbytes or s.channels * tile.itemsize, y_pixel_nbytes or s.filters * out_size
     each, channels, flat = s.filters // s.group, s.channels // s.group, plan.flat
     tall, wide = s.kernel[1] > 1, s.kernel[2] > 1
     steps = padded_channels(channels) * math.prod(s.kernel)

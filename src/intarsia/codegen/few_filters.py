@@ -57,11 +57,14 @@ def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
 
 
 def few_filters_args(
-    spec: WindowSpec, target: Target, shape: ConvShape, *, x: int, weights: int, y: int, operands: Sequence[Operand] = ()
-) -> list[int]:
+    spec: WindowSpec, target: Target, shape: ConvShape, *, x: int, weights: int, y: int, operands: Sequence[Operand] = (),
+    x_pixel_nbytes: int | None = None, y_pixel_nbytes: int | None = None,
+) -> list[int]:  # fmt: skip
     """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
-    pixel = spec.filters * itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
-    args = window_args(spec, target, shape, x=x, y=y, weights=weights, operands=operands, y_pixel_nbytes=pixel)
+    pixel = y_pixel_nbytes or spec.filters * itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
+    args = window_args(
+        spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes, y_pixel_nbytes=pixel
+    )
     args[FIELDS.index("blocks")] = 1
     return args
 

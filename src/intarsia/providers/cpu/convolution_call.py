@@ -13,7 +13,7 @@ from intarsia.codegen.window import window_operand
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
 from intarsia.providers.cpu.template import FusedOperand
-from intarsia.providers.cpu.windowed import Geometry
+from intarsia.providers.cpu.windowed import WHOLE, Geometry, Place
 from intarsia.records import dataclass
 
 
@@ -30,11 +30,19 @@ class ConvolutionCall:
     operands: tuple[FusedOperand, ...]
     micro: str = ""
     taps: str = ""
+    x_place: Place = WHOLE
+    y_place: Place = WHOLE
+
+    def _x(self) -> Ref:
+        return Ref(self.x, self.x_place.offset_nbytes)
+
+    def _y(self) -> Ref:
+        return Ref(self.y, self.y_place.offset_nbytes)
 
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         taps = conv.displacements(shape, self.spec.dtype, self.target)
-        return self.placed(shape, taps, Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
+        return self.placed(shape, taps, Ref(self.x), self._y(), Ref(CLAIMS), threads)
 
     def placed(
         self, shape: conv.ConvShape, taps: Table, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
@@ -43,10 +51,11 @@ class ConvolutionCall:
         return conv.conv_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
             taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
+            y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
     def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return self.placed_rows(self.geometry.at(size), Ref(self.x), Ref(self.y), Ref(CLAIMS), threads)
+        return self.placed_rows(self.geometry.at(size), self._x(), self._y(), Ref(CLAIMS), threads)
 
     def placed_rows(
         self, shape: conv.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
@@ -56,6 +65,7 @@ class ConvolutionCall:
             self.spec, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y, m=shape.batch * math.prod(shape.output),  # type: ignore[arg-type]
             n=shape.filters, k=shape.channels, taps=blocked.row_taps(self.spec.dtype),  # type: ignore[arg-type]
             claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,  # type: ignore[arg-type]
+            lda=self.x_place.pixel_nbytes or None, ldc=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
     def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
@@ -65,9 +75,9 @@ class ConvolutionCall:
             for o in self.operands
         ]
         return copied.window_args(
-            self.spec, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            self.spec, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
             tables=copied.window_tables(self.spec, shape, threads), scratch=Ref(SCRATCH), claims=Ref(CLAIMS), operands=given,  # type: ignore[arg-type]
-            threads=threads,
+            threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
         )  # fmt: skip
 
     def windows_scratch(self, size: Sizes, threads: int) -> int:
@@ -76,9 +86,10 @@ class ConvolutionCall:
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         return winograd.winograd_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
             taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),  # type: ignore[arg-type]
-            operands=self._given(shape, DType.FLOAT),
+            operands=self._given(shape, DType.FLOAT), x_pixel_nbytes=self.x_place.pixel_nbytes or None,
+            y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
     def winograd_scratch(self, size: Sizes, threads: int) -> int:
@@ -88,15 +99,17 @@ class ConvolutionCall:
         shape = self.geometry.at(size)
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
         return depthwise.depthwise_args(
-            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
+            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip  # fmt: skip
 
     def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
         return few_filters.few_filters_args(
-            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
+            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip  # fmt: skip
 
     def _given(self, shape: conv.ConvShape, dtype: DType) -> list[gemm.Operand]:
         return [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]

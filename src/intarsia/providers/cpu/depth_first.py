@@ -16,6 +16,7 @@ from intarsia.graph.dims import is_static
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import SCRATCH, Argument, Code, Jump, Ref, Sizes, Step
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
+from intarsia.providers.cpu.windowed import WHOLE
 from intarsia.records import dataclass
 
 _LEAST_NBYTES = 1 << 20  # of the map between: smaller ones stay in the second-level cache anyway
@@ -50,6 +51,8 @@ def _product(step: Step) -> ConvolutionCall | None:
 def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) -> bool:
     product, window = _product(before), _call(step, ConvolutionCall.depthwise)
     if product is None or window is None or window.x != product.y or uses[product.y] != 1 or product.y in kept:
+        return False
+    if not product.x_place == product.y_place == window.x_place == window.y_place == WHOLE:
         return False
     x, y = product.geometry.x, product.geometry.y
     if (

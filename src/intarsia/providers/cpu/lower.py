@@ -27,7 +27,7 @@ from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.constraints import Constraint
 from intarsia.plan.segment import Buffer, Segment
-from intarsia.plan.step import STATUS, Below, BuffersAndSizes, Jump, Sizes, Step
+from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step
 from intarsia.providers.cpu.batch_rows import BatchRows
 from intarsia.providers.cpu.byte_moves import moved_bytes
 from intarsia.providers.cpu.byte_tables import byte_tables
@@ -40,6 +40,7 @@ from intarsia.providers.cpu.experts import mixtures_apart
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.grouped import groups_apart
 from intarsia.providers.cpu.growing import LOOPS, loop_step
+from intarsia.providers.cpu.in_place import in_place, moving
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.lookup import byte_function
 from intarsia.providers.cpu.ngrams import words_numbered
@@ -352,7 +353,7 @@ class _Lowerer:
             if not isinstance(unit, Segment):
                 later.update(n for n in unit.reads if n)
                 continue
-            unit.steps = depth_first(unit.steps, later, self.target)
+            unit.steps = depth_first(in_place(unit.steps, later, self._buffer, self.target), later, self.target)
             written = {n for s in unit.steps for n in s.writes}
             read = {n for s in unit.steps for n in s.reads if n}
             unit.outputs = tuple(sorted(written & later))
@@ -410,7 +411,7 @@ class _Lowerer:
         buffers = (*names, out, STATUS) if kernel.checked else (*names, out)
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
-            kernel.text, tuple(names), (out,), BuffersAndSizes(buffers, tuple(kernel.sizes)).arguments,
+            kernel.text, tuple(names), (out,), moving(g.roots[out], buffers, tuple(kernel.sizes)).arguments,
             serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
             checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
             work=partial(_loop_shares, elements, len(walk([g.roots[out]]))), chosen=_chosen_by_data(g.roots[out]),

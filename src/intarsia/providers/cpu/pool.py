@@ -14,8 +14,17 @@ from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dims import Shape
 from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import Argument, Ref, Sizes, Step
-from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
-from intarsia.providers.cpu.windowed import DTYPES, Geometry, Windowed, kernel_shape, strides_and_dilations, windowed
+from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.windowed import (
+    DTYPES,
+    WHOLE,
+    Geometry,
+    Place,
+    Windowed,
+    kernel_shape,
+    strides_and_dilations,
+    windowed,
+)
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
@@ -52,20 +61,37 @@ class Pool(Windowed):
         spec = WindowSpec(operation, kernel, *strides_and_dilations(self.node, len(kernel)), self.data.dtype, epilogue)
         counted = bool(self.node.attributes.get("count_include_pad", 0))
         reads = (self.reads[0], *(o.name for o in operands))
-        arguments = partial(_pool, self.geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
+        call = PoolCall(self.geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
         label = f"{operation} pool {'x'.join(map(str, kernel))}"
-        return [Step(pooling.kernel_text(spec, target), reads, (out,), arguments, label=label)]
+        return [Step(pooling.kernel_text(spec, target), reads, (out,), call.arguments, label=label)]
 
 
-def _pool(
-    geometry: Geometry, spec: WindowSpec, target: Target, counted: bool, x: str, y: str, operands: tuple[FusedOperand, ...],
-    size: Sizes, threads: int,
-) -> Sequence[Argument]:  # fmt: skip
-    shape, output = geometry.at(size), tuple(size(d) for d in geometry.y[1:-1])
-    given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in operands]  # type: ignore[arg-type]
-    return pooling.pool_args(
-        spec, target, shape, x=Ref(x), y=Ref(y), output=output, count_include_pad=counted, operands=given  # type: ignore[arg-type]
-    )  # fmt: skip
+@dataclass(frozen=True)
+class PoolCall:
+    """The arguments of one call of a pooling kernel, once its sizes are known."""
+
+    geometry: Geometry
+    spec: WindowSpec
+    target: Target
+    counted: bool
+    x: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+    x_place: Place = WHOLE
+    y_place: Place = WHOLE
+
+    @property
+    def form(self) -> object:
+        return self.geometry, self.spec, self.target, self.counted, forms_of(self.operands), self.x_place, self.y_place
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape, output = self.geometry.at(size), tuple(size(d) for d in self.geometry.y[1:-1])
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in self.operands]  # type: ignore[arg-type]
+        return pooling.pool_args(
+            self.spec, self.target, shape, x=Ref(self.x, self.x_place.offset_nbytes),  # type: ignore[arg-type]
+            y=Ref(self.y, self.y_place.offset_nbytes), output=output, count_include_pad=self.counted, operands=given,  # type: ignore[arg-type]
+            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,22 @@ class Geometry:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where an image's channels lie, if among those of a wider one: bytes to the first, and from pixel to pixel (0: it is an
+    image of its own)."""
+
+    offset_nbytes: int = 0
+    pixel_nbytes: int = 0
+
+    def within(self, outer: Place) -> Place:
+        """The same channels, if the image that they lie in lies at `outer` itself."""
+        return Place(self.offset_nbytes + outer.offset_nbytes, outer.pixel_nbytes or self.pixel_nbytes)
+
+
+WHOLE = Place()
+
+
+@dataclass(frozen=True)
 class Windowed(Template):
     """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
 
