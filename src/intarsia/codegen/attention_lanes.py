@@ -275,7 +275,8 @@ class _Lanes:
 
     def _power(self, x: Value) -> Value:
         """2^x, or e^x where scores are not in units of log2(e)."""
-        return self.rows.exp2(self.body.b.fmul(x, self.rows.constant(LOG2_E)) if self.spec.mask == "float" else x)
+        binary = self.body.b.fmul(x, self.rows.constant(LOG2_E)) if self.spec.mask == "float" else x
+        return self.rows.exp2(binary, self.spec.pairs)
 
     def _fold(
         self, count: Value, initial: Value, step: Callable[[Value, Value], Value], combine: Callable[[Value, Value], Value]

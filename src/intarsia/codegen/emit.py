@@ -69,6 +69,7 @@ class Emitter:
 
     def __init__(self, builder: ir.IRBuilder, lanes: int = 1, finite: bool = False) -> None:
         self.builder, self.lanes, self.finite = builder, lanes, finite
+        self._rounded: dict[int, tuple[ir.Value, ir.Value]] = {}  # float32 and the bfloat16 it was widened from
 
     # --- types and constants ---
 
@@ -117,7 +118,9 @@ class Emitter:
             return b.fpext(stored, self.shaped(F32))
         if dtype is DType.BFLOAT16:
             wide = b.shl(b.zext(stored, self.shaped(I32)), self.constant(16, I32))
-            return b.bitcast(wide, self.shaped(F32))
+            found = b.bitcast(wide, self.shaped(F32))
+            self._rounded[id(found)] = found, stored
+            return found
         return b.icmp_unsigned("!=", stored, self.constant(0, I8)) if dtype is DType.BOOL else stored
 
     def to_storage(self, value: ir.Value, dtype: DType) -> ir.Value:
@@ -125,7 +128,8 @@ class Emitter:
         if dtype is DType.FLOAT16:
             return b.fptrunc(value, self.shaped(ir.HalfType()))
         if dtype is DType.BFLOAT16:
-            return self._to_bfloat16(value)
+            known = self._rounded.get(id(value))
+            return known[1] if known is not None else self._to_bfloat16(value)
         return b.zext(value, self.shaped(I8)) if dtype is DType.BOOL else value
 
     def _to_bfloat16(self, value: ir.Value) -> ir.Value:

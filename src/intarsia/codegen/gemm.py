@@ -26,7 +26,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
-from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows
+from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows, emit_widen
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
@@ -60,7 +60,8 @@ class GemmSpec:
         epilogue: applied to every element before it is stored; None stores the sums.
         blocks: how the layout "blocks" stores numbers.
         tile: the register tile where it is not `tile_of(dtype, target)`.
-        stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT.
+        stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT. Few rows take the
+            micro-kernel that widens them, for `many_rows` panels are widened.
         halves: whether A and B are packed by `half_tiles`, for products in float16.
         unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`.
     """
@@ -204,7 +205,7 @@ def general_args(
         panel_nbytes = spec.blocks.rows(k) * tile.width * tile.itemsize
     else:
         panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
-    copy = 1 if spec.b_layout == "rows" and m * lines * images > 2 * tile.rows else 0
+    copy = 1 if (spec.b_layout == "rows" or spec.stored is not None) and many_rows(m * lines * images, tile) else 0
     args = [
         micro, a, lda, b, ldb, c, ldc, m, lines, images, n, k, taps, ntaps, *batch, *a_outer, *a_batch, *c_outer, *c_batch,
         *b_batch, tiles, m // max(1, tiles), m % max(1, tiles), max(1, chunk), panels, panel_nbytes, scratch,
@@ -216,6 +217,11 @@ def general_args(
     for operand in operands:
         args.extend(operand)
     return args
+
+
+def many_rows(rows: int, tile: Tile) -> bool:
+    """Whether a panel of B is copied for so many rows: where it is stored in 16 bits, the micro-kernel is then FLOAT's own."""
+    return rows > 2 * tile.rows
 
 
 def argument_count(operands: int) -> int:
@@ -232,7 +238,7 @@ def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
     """Bytes of scratch a thread needs: a packed panel where B is not packed already."""
     tile = spec.tile or tile_of(spec.dtype, target)
     rows = k + (spec.blocks.each if spec.blocks is not None else 0)
-    return 0 if spec.b_layout == "packed" else -(-rows * tile.width * tile.itemsize // 64) * 64
+    return 0 if spec.b_layout == "packed" and spec.stored is None else -(-rows * tile.width * tile.itemsize // 64) * 64
 
 
 @functools.lru_cache(maxsize=1024)
@@ -251,7 +257,7 @@ class Gemm:
         self.spec = spec
         self.module = Module(target)
         self.tile: Tile = spec.tile or tile_of(spec.dtype, target)
-        self.pack: Any = None
+        self.pack: Any = emit_widen(self.module, spec.stored, self.tile.lanes).function if spec.stored is not None else None
         self.direct: dict[tuple[int, int], Body] = {}
         if spec.blocks is not None:
             self.pack = emit_unpack(self.module, spec.blocks, self.tile).function
@@ -323,16 +329,19 @@ class Gemm:
             self.ahead, self.pace, self.part = self.b, body.i(0), body.i(0)
             return
         single = body.equal(count, 1)
-        self.pace = body.select(body.b.or_(single, more), body.div(body.add(self.ldb, body.sub(count, 1)), count), 0)
+        self.pace = body.select(body.b.or_(single, more), body.div(body.add(self.source_ldb, body.sub(count, 1)), count), 0)
         self.part = body.mul(body.mul(v["k"], v["ntaps"]), self.pace)
-        self.ahead = body.at(self.b, body.select(single, _AHEAD_NBYTES, v["panel_nbytes"]))
+        self.ahead = body.at(self.source, body.select(single, _AHEAD_NBYTES, v["panel_nbytes"]))
 
     def _find_b(self, b: Value, panel: Value) -> None:
         """Sets `b` and `ldb` of a panel; packs it into scratch where it is not fit to be read in place."""
         body, v, tile = self.body, self.v, self.tile
         source = body.at(b, body.mul(panel, v["panel_nbytes"]))
+        self.source, self.source_ldb = source, body.mul(self.vectors, tile.lanes * self.spec.b_itemsize)
         if self.spec.b_layout == "packed":
-            self.b, self.ldb = source, body.mul(self.vectors, tile.lanes * self.spec.b_itemsize)
+            self.b, self.ldb = source, self.source_ldb
+            if self.spec.stored is not None:
+                self._widen(body.equal(v["copy"], 1))
             return
         width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
         if self.spec.blocks is not None:
@@ -351,6 +360,14 @@ class Gemm:
             body.b.call(self.pack, call)
         self.b = body.b.select(copied, self.scratch, source)
         self.ldb = body.select(copied, width_nbytes, v["ldb"])
+
+    def _widen(self, many: Value) -> None:
+        """Where `many` rows are going to meet a panel in 16 bits, it is widened once."""
+        body, v, tile = self.body, self.v, self.tile
+        with body.when(many):
+            body.b.call(self.pack, [self.source, self.scratch, body.mul(body.mul(v["k"], v["ntaps"]), self.vectors)])
+        self.b = body.b.select(many, self.scratch, self.source)
+        self.ldb = body.select(many, body.mul(self.vectors, tile.lanes * tile.itemsize), self.source_ldb)
 
     def _tiles(self, first: Value, count: Value) -> None:
         body, v = self.body, self.v

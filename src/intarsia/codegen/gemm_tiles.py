@@ -26,7 +26,6 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import A_RESIDENT_NBYTES, TILE_UNITS, WORDS_IN_TIME, Gemm, GemmSpec, Operand
 from intarsia.codegen.microkernel import PARAMETERS, Tile, product_tile, tile_of
-from intarsia.codegen.pack import emit_widen
 from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
@@ -165,7 +164,7 @@ class TiledGemm(Gemm):
 
     def __init__(self, spec: GemmSpec, target: Target) -> None:
         super().__init__(spec, target)
-        self.widen = emit_widen(self.module, spec.stored, self.tile.lanes).function if spec.stored is not None else None
+        self.widen = self.pack if spec.stored is not None else None
 
     def text(self) -> KernelText:
         body = self.body

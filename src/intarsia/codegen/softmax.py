@@ -30,6 +30,8 @@ _EXP2_UPWARDS = (
     1.0, 0.6931469838449439, 0.24022983624466382, 0.055483342062613336, 0.009678840908730911, 0.0012439688151649714,
     0.00021702255696019323,
 )  # fmt: skip
+# The same with an error of 8e-5, for numbers that are rounded to bfloat16 (2e-3).
+_EXP2_FOR_PAIRS = (0.9999251961708069, 0.6958335638046265, 0.22606715559959412, 0.07802452147006989)
 _DOWNWARDS, _AS_SET = 9, 4  # rounding towards -infinity to whole numbers, without a flag; rounding as the CPU has it set
 _LEAST_EXPONENT = -126.0  # 2^x of less is taken for zero
 
@@ -72,11 +74,12 @@ class Rows:
         tiny = b.fcmp_ordered("<", x, self.constant(_LOWEST))
         return b.select(tiny, body.zero(_F32, lanes), scaled)
 
-    def exp2(self, x: Value) -> Value:
-        """2^x for x < 127; zero below -126; NaN stays NaN. Largest error: 1 unit in the last place, 1.5 with AVX-512."""
+    def exp2(self, x: Value, for_pairs: bool = False) -> Value:
+        """2^x for x < 127; zero below -126; NaN stays NaN. Largest error: 1 unit in the last place, 1.5 with AVX-512, or 8e-5
+        where the result is rounded to bfloat16 anyway."""
         body, b, lanes = self.body, self.body.b, self.lanes
         if lanes == 16 and body.module.target.has("avx512dq"):
-            return self._exp2_by_scale(x)
+            return self._exp2_by_scale(x, _EXP2_FOR_PAIRS if for_pairs else _EXP2_UPWARDS)
         magic = self.constant(_MAGIC)
         shifted = b.fadd(x, magic)
         p = self._polynomial(b.fsub(x, b.fsub(shifted, magic)), _EXP2)
@@ -85,7 +88,7 @@ class Rows:
         tiny = b.fcmp_ordered("<", x, self.constant(_LEAST_EXPONENT))
         return b.select(tiny, body.zero(_F32, lanes), scaled)
 
-    def _exp2_by_scale(self, x: Value) -> Value:
+    def _exp2_by_scale(self, x: Value, coefficients: tuple[float, ...]) -> Value:
         """AVX-512's VREDUCEPS gives x - floor(x), VSCALEFPS p * 2^floor(x)."""
         body, b = self.body, self.body.b
         i16, zero = ir.IntType(16), body.zero(_F32, 16)
@@ -94,7 +97,7 @@ class Rows:
         )  # fmt: skip
         scale = body.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", self.vector, [self.vector] * 3 + [i16, _I32])
         fraction = b.call(reduce, [x, _I32(_DOWNWARDS), zero, i16(-1), _I32(_AS_SET)])
-        p = self._polynomial(fraction, _EXP2_UPWARDS)
+        p = self._polynomial(fraction, coefficients)
         kept = b.bitcast(b.fcmp_unordered(">=", x, self.constant(_LEAST_EXPONENT)), i16)
         return b.call(scale, [p, x, zero, kept, _I32(_AS_SET)])
 

@@ -101,7 +101,7 @@ class MatMul(Template):
         assert a is not None and b is not None and a.shape is not None and b.shape is not None and found is not None
         batch = found.sizes
         tile, single = tile_of(a.dtype, target), batch == (1, 1)
-        if single and a.dtype is DType.FLOAT:
+        if single and a.dtype in (DType.FLOAT, DType.BFLOAT16):
             steps = self._in_16_bits(target, workspace, epilogue, operands, out, found.rows)
             if steps is not None:
                 return steps
@@ -115,17 +115,18 @@ class MatMul(Template):
         right, layout, blocks, stored = self._right(workspace, single, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         spec = template.GemmSpec(a.dtype, layout, epilogue, blocks, stored=stored, tile=tile if lies else None)
-        micro = micro_text(a.dtype, target, spec.tile, stored)
+        kinds = (stored, None) if stored is not None else (None,)
+        micros = tuple(micro_text(a.dtype, target, spec.tile, kind) for kind in kinds)
         product = _Product(
-            spec, target, micro.symbol, self.reads[0], right, out, zero, found.rows, a.shape[-1], n, found, tuple(operands),
-            lies,
+            spec, target, tuple(text.symbol for text in micros), self.reads[0], right, out, zero, found.rows, a.shape[-1], n,
+            found, tuple(operands), lies,
         )  # fmt: skip
         products = product.m * product.n * product.k * batch[0] * batch[1]
         return [
             Step(
                 template.kernel_text(spec, target), (self.reads[0], right, zero, *(o.name for o in operands)), (out,),
                 product.arguments, scratch_nbytes=product.scratch_nbytes, serial=Below(products, SERIAL_PRODUCTS),
-                label=f"gemm {product.m}x{product.n}x{product.k}", calls=(micro,), arithmetic=described(stored),
+                label=f"gemm {product.m}x{product.n}x{product.k}", calls=micros, arithmetic=described(stored),
                 work=partial(shares, products) if lies else None, ahead=lies and tiled_pays,
             )
         ]  # fmt: skip
@@ -157,6 +158,14 @@ class MatMul(Template):
             key=key,
         )  # fmt: skip
 
+    def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
+        a, found = self.types[0], self.batches()
+        known = self._matrix(workspace) if a is not None and a.dtype is DType.FLOAT else None
+        if found is None or found.sizes != (1, 1) or known is None:
+            return ()
+        k, n = known[0].shape
+        return self.reads[:1] if pays_in_rows(workspace.config, target, found.rows, n, k) else ()
+
     def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
         """Register tiles for packed A, or A as it lies, of a product by a constant of known sizes."""
         a, b, found = self.types[0], self.types[1], self.batches()
@@ -186,11 +195,10 @@ class MatMul(Template):
     def _lies(self, target: Target, workspace: Workspace) -> bool:
         """Whether a constant second operand meets rows as they lie, however many there are: where loads cost nothing beside
         multiply-adds, packing does, and sums that wait in memory."""
-        a, b = self.types[0], self.types[1]
-        assert a is not None and b is not None and b.shape is not None
+        b = self.types[1]
+        assert b is not None and b.shape is not None
         known = workspace.array(self.reads[1]) is not None and isinstance(b.shape[-2 if self.transposed else -1], int)
-        kept = stored_type(workspace.config, target, workspace.original_type(self.reads[1])) if a.dtype is DType.FLOAT else None
-        return target.halves_vectors and known and kept is None
+        return target.halves_vectors and known
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:
         """Whether A is packed where it has many rows: the second operand is a large enough constant."""
@@ -284,7 +292,7 @@ class _Product:
 
     spec: template.GemmSpec
     target: Target
-    micro: str
+    micros: tuple[str, ...]  # that of few rows, and where B is stored in 16 bits that of many
     a: str
     b: str
     c: str
@@ -300,16 +308,17 @@ class _Product:
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
         operands = forms_of(self.operands)
-        return (self.spec, self.micro, self.m, self.k, self.n, self.batches, operands, self.claimed)
+        return (self.spec, self.micros, self.m, self.k, self.n, self.batches, operands, self.claimed)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
-        item = itemsize(self.spec.dtype)
+        item, tile = itemsize(self.spec.dtype), self.spec.tile or tile_of(self.spec.dtype, self.target)
+        micro = self.micros[-1] if template.many_rows(m, tile) else self.micros[0]
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else item
         of_a, of_b, of_c = m * k * item, k * n * item, m * n * out_item
         c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
         return template.matrix_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            self.spec, self.target, micro=Code(micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a),
             b_batch=(size(batches.b[0]) * of_b, size(batches.b[1]) * of_b), c_batch=c_batch,

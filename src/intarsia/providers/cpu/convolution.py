@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
+_IN_PAIRS = (DType.FLOAT, DType.BFLOAT16)
 _UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
 
 
@@ -69,6 +70,8 @@ class Convolution(Filtered):
             return self._depthwise(target, workspace, epilogue, operands, out, weights.shape)
         if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
+        if self._goes_by_pairs(target, workspace, weights.shape):
+            return self._by_pairs(target, workspace, epilogue, operands, out, weights)
         steps = self._in_16_bits(target, workspace, epilogue, operands, out, weights, kernel, group)
         if steps is not None:
             return steps
@@ -191,6 +194,41 @@ class Convolution(Filtered):
         text = gemm.kernel_text(spec, target)
         return [*border, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
 
+    def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
+        weights = workspace.array(self.reads[1])
+        return self.reads[:1] if weights is not None and self._goes_by_pairs(target, workspace, weights.shape) else ()
+
+    def _is_pointwise(self, kernel: tuple[int, ...]) -> bool:
+        """Whether it is a plain matrix product: every pixel by itself."""
+        return not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
+
+    def _goes_by_pairs(self, target: Target, workspace: Workspace, shape: tuple[int, ...]) -> bool:
+        """Whether pairs of bfloat16 are multiplied where they lie; 3x3 ones may be faster by Winograd's float32."""
+        (filters, channels), y = shape[:2], self.output.shape
+        assert y is not None
+        if self.data.dtype not in _IN_PAIRS or int(self.node.attributes.get("group", 1)) != 1 or filters < _UNIT_FILTERS:
+            return False
+        if not pays_in_rows(workspace.config, target, product(y[:-1]), filters, channels):
+            return False
+        direct = self.data.dtype is DType.BFLOAT16 or self._is_pointwise(shape[2:])
+        return direct or self._chosen_outputs(shape[2:], target, workspace) is None
+
+    def _by_pairs(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray,
+    ) -> list[Step]:  # fmt: skip
+        (source, name), dtype, kernel = self.reads[:2], self.data.dtype, weights.shape[2:]
+        if not self._is_pointwise(kernel):
+            return convolution_steps(
+                target, workspace, epilogue, operands, out, source=source, dtype=dtype, geometry=self.geometry(kernel),
+                weights=name, filters=weights,
+            )  # fmt: skip
+        assert self.output.shape is not None
+        return row_steps(
+            target, workspace, epilogue, operands, out, source=source, dtype=dtype, m=product(self.output.shape[:-1]),
+            weights=name, matrix=weights.reshape(weights.shape[:2]).T, key="t",
+        )  # fmt: skip
+
     def _in_16_bits(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, kernel: tuple[int, ...], group: int,
@@ -203,25 +241,14 @@ class Convolution(Filtered):
         if self.data.dtype is not DType.FLOAT or filters < least or group != 1 or not (unit or halves):
             return None
         assert x is not None
-        plain = not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
-        if not plain:
+        if not self._is_pointwise(kernel):
             if not unit or unit not in gemm.TILE_UNITS and self._chosen_outputs(kernel, target, workspace) is not None:
                 return None  # Winograd's float32 is as fast as pairs in vectors
-            if pays_in_rows(config, target, product((self.output.shape or ())[:-1]), filters, weights.shape[1]):
-                return convolution_steps(
-                    target, workspace, epilogue, operands, out, source=source, dtype=self.data.dtype,
-                    geometry=self.geometry(kernel), weights=self.reads[1], filters=weights,
-                )  # fmt: skip
             return window_steps(
                 target, workspace, epilogue, operands, out, unit=unit, dtype=DType.FLOAT, geometry=self.geometry(kernel),
                 bordered=partial(self.bordered, target, workspace, out, kernel), weights=self.reads[1], filters=weights,
             )  # fmt: skip
         matrix, m = weights.reshape(filters, -1).T, product(x[:-1])
-        if pays_in_rows(config, target, m, filters, weights.shape[1]):
-            return row_steps(
-                target, workspace, epilogue, operands, out, source=source, dtype=self.data.dtype, m=m, weights=self.reads[1],
-                matrix=matrix, key="t",
-            )  # fmt: skip
         if unit:
             return pair_steps(
                 target, workspace, epilogue, operands, out, unit=unit, source=source, m=m, weights=self.reads[1], matrix=matrix,

@@ -7,6 +7,7 @@ segment itself computes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -43,6 +44,7 @@ from intarsia.providers.cpu.growing import LOOPS, loop_step
 from intarsia.providers.cpu.in_place import in_place, moving
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.lookup import byte_function
+from intarsia.providers.cpu.narrowed import narrow
 from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
@@ -146,7 +148,7 @@ class _Lowerer:
         self.inference, self.grouping, self.target = inference, grouping, target
         self.registry, self.config = registry, config
         self.graph = inference.graph
-        self.types = inference.types
+        self.types = dict(inference.types)
         self.constants = _Workspace(self.graph.constants, config, choices)
         self.sources: dict[str, tuple[str, int]] = {}
         self.units: list[Unit] = []
@@ -166,6 +168,7 @@ class _Lowerer:
             self._define(value.name)
         for name in self.graph.constants:
             self._define(name)
+        self._narrow()
         for number, g in enumerate(self.grouping.groups):
             progress.step("lower", number, len(self.grouping.groups))
             if not g.host and not self._symbols(g) <= self.defined:
@@ -188,6 +191,16 @@ class _Lowerer:
             *self._learned(), tuple(self.divisors),
         )  # fmt: skip
         return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values)
+
+    def _narrow(self) -> None:
+        """What only products of bfloat16 read is stored in bfloat16."""
+        names = narrow(
+            self.grouping, self.graph.output_names(), lambda g: self._symbols(g) <= self.defined, self.constants, self.target
+        )
+        for name in names:
+            kind = self.types[name]
+            assert isinstance(kind, TensorType)
+            self.types[name] = replace(kind, dtype=DType.BFLOAT16)
 
     def _append(self, steps: Sequence[Step | Jump]) -> None:
         if not any(isinstance(s, Jump) for s in self.steps):  # which may have led past what ran

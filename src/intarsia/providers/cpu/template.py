@@ -113,6 +113,10 @@ class Template:
         """What may be chosen by timing (`measured`); None where there is nothing to choose, or sizes are not known."""
         return None
 
+    def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
+        """Buffers of float32 operands that are only read rounded to bfloat16, and may be stored so (`narrowed`)."""
+        return ()
+
     def renamed(self, canonical: Callable[[str], str]) -> Template:
         return replace(self, reads=tuple(canonical(n) if n else "" for n in self.reads))
 

@@ -1,0 +1,146 @@
+"""Values that only products of bfloat16 read are stored in bfloat16 (`narrowed`): results are as if products rounded them."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+import intarsia as ort
+from intarsia.codegen.target import Target
+from intarsia.providers.cpu.pair_rows import reads_rows
+
+CONFIG = {"session.arithmetic": "bfloat16", "session.matrix_unit": "avx512_bf16"}
+pytestmark = pytest.mark.skipif(
+    not (Target.host().has_pairs and reads_rows(CONFIG, Target.host())),
+    reason="this CPU does not multiply pairs of bfloat16 where they lie",
+)
+RNG = np.random.default_rng(11)
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def session(
+    nodes: list, inputs: dict[str, list], constants: dict[str, np.ndarray], outputs: tuple[str, ...] = ("y",)
+) -> ort.InferenceSession:
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    options = ort.SessionOptions()
+    for key, value in CONFIG.items():
+        options.add_session_config_entry(key, value)
+    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def roundings(made: ort.InferenceSession) -> int:
+    """How many steps round what a product reads."""
+    text = "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
+    return sum("round " in line for line in text.splitlines())
+
+
+def assert_close(found: np.ndarray, exact: np.ndarray) -> None:
+    """Sums in float32 may round an intermediate value to the neighbouring bfloat16."""
+    assert found.shape == exact.shape
+    assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 1e-3
+
+
+@pytest.mark.parametrize("rows", [1, 9, 40])
+def test_products_behind_each_other(rows: int) -> None:
+    w, v = numbers(96, 130), numbers(130, 70)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]  # fmt: skip
+    made = session(nodes, {"x": ["M", 96]}, {"w": w, "v": v})
+    x = numbers(rows, 96)
+    exact = rounded(np.maximum(rounded(x) @ rounded(w), 0)) @ rounded(v)
+    assert_close(made.run(None, {"x": x})[0], exact)
+    assert roundings(made) == 1  # of x
+
+
+def test_normalisation_that_two_products_read() -> None:
+    scale, shift, w, v = numbers(64), numbers(64), numbers(64, 64), numbers(64, 80)
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "scale", "shift"], ["n"]), helper.make_node("MatMul", ["n", "w"], ["a"]),
+        helper.make_node("MatMul", ["n", "v"], ["b"]), helper.make_node("Concat", ["a", "b"], ["y"], axis=-1),
+    ]  # fmt: skip
+    made = session(nodes, {"x": ["N", "L", 64]}, {"scale": scale, "shift": shift, "w": w, "v": v})
+    x = numbers(2, 12, 64)
+    wide = x.astype(np.float64)
+    centred = wide - wide.mean(-1, keepdims=True)
+    normal = rounded(centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * scale + shift)
+    assert_close(made.run(None, {"x": x})[0], np.concatenate([normal @ rounded(w), normal @ rounded(v)], -1))
+    assert roundings(made) == 0
+
+
+@pytest.mark.parametrize("also", ["output", "sum", "product"])
+def test_what_others_read_stays_as_it_is(also: str) -> None:
+    """An output, an operand of a sum, and the second factor of a product need float32."""
+    w, v = numbers(64, 64), numbers(64, 64)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Tanh", ["a"], ["t"]),
+        helper.make_node("MatMul", ["t", "v"], ["b"]),
+    ]  # fmt: skip
+    outputs = ("y",)
+    if also == "output":
+        nodes.append(helper.make_node("Neg", ["b"], ["y"]))
+        outputs = ("y", "t")
+    elif also == "sum":
+        nodes.append(helper.make_node("Add", ["b", "t"], ["y"]))
+    else:
+        nodes.append(helper.make_node("MatMul", ["b", "t"], ["y"]))
+    made = session(nodes, {"x": [64, 64]}, {"w": w, "v": v}, outputs)
+    x = numbers(64, 64)
+    t = np.tanh(rounded(x) @ rounded(w))
+    b = rounded(t) @ rounded(v)
+    found = made.run(None, {"x": x})
+    assert_close(found[0], {"output": -b, "sum": b + t, "product": b @ t}[also])
+    if also == "output":
+        np.testing.assert_allclose(found[1], t, atol=1e-4)
+    assert roundings(made) == 2
+
+
+def test_convolutions_behind_each_other() -> None:
+    w, v, u = numbers(64, 64, 1, 1), numbers(64, 64, 3, 3), numbers(64, 64, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Conv", ["d", "u"], ["y"]),
+    ]  # fmt: skip
+    made = session(nodes, {"x": ["N", 64, "H", "W"]}, {"w": w, "v": v, "u": u})
+    x = numbers(2, 64, 9, 11)
+    first = rounded(np.maximum(np.einsum("nchw,mc->nmhw", rounded(x), rounded(w[:, :, 0, 0])), 0))
+    padded = np.pad(first, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    middle = sum(
+        np.einsum("nchw,mc->nmhw", padded[:, :, i : i + 9 : 2, j : j + 11 : 2], rounded(v[:, :, i, j]))
+        for i in range(3) for j in range(3)
+    )  # fmt: skip
+    middle = rounded(np.maximum(middle, 0))
+    assert_close(made.run(None, {"x": x})[0], np.einsum("nchw,mc->nmhw", middle, rounded(u[:, :, 0, 0])))
+    assert roundings(made) <= 1  # of x, which is turned as well
+
+
+def test_rows_whose_number_only_the_run_knows() -> None:
+    """Sizes that are found in the run: kernels may be missing, so nothing is narrowed."""
+    w, v = numbers(64, 64), numbers(64, 64)
+    nodes = [
+        helper.make_node("NonZero", ["m"], ["at"]), helper.make_node("Transpose", ["at"], ["which"]),
+        helper.make_node("GatherND", ["x", "which"], ["g"]), helper.make_node("MatMul", ["g", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]), helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]  # fmt: skip
+    made = session(nodes, {"x": ["M", 64], "m": ["M"]}, {"w": w, "v": v})
+    x, m = numbers(30, 64), (np.arange(30) % 3 > 0).astype(np.float32)
+    exact = rounded(np.maximum(rounded(x[m > 0]) @ rounded(w), 0)) @ rounded(v)
+    assert_close(made.run(None, {"x": x, "m": m})[0], exact)
