@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -219,3 +220,46 @@ def test_dequantised_weights(m: int, k: int, n: int, size: int, kind: str, zero:
     assert (np.abs(made.run(None, {"x": x})[0] - np.maximum(product, 0)) <= bound).all()
     kernels = {node["kernel"] for node in made.explain().to_dict()["nodes"]}
     assert "MatMulNBits+Relu" in kernels
+
+
+@pytest.mark.skipif(not (Target.host().has_pairs and Target.host().halves_vectors), reason="pairs are not faster on this CPU")
+@pytest.mark.parametrize("asked", ["level", "session"])
+@pytest.mark.parametrize("rows", ["M", 20])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("k", "n", "size"), [(1536, 200, 32), (300, 230, 256), (90, 64, 16)])
+def test_rows_in_pairs(k: int, n: int, size: int, bits: int, zeros: bool, rows: str | int, asked: str) -> None:
+    """accuracy_level 3, or `session.arithmetic`: many rows and what they meet are rounded to bfloat16, few stay as they are."""
+    rng = np.random.default_rng(k + n)
+    blocks = -(-k // size)
+    q = rng.integers(0, 1 << bits, (n, blocks * size))
+    zero = rng.integers(0, 1 << bits, (n, blocks)) if zeros else np.full((n, blocks), 1 << (bits - 1))
+    scales = (rng.random((n, blocks)) * 0.1 + 0.01).astype(np.float32)
+    constants = {"b": packed_bytes(q, bits).reshape(n, blocks, -1), "s": scales}
+    if zeros:
+        constants["z"] = packed_bytes(zero, bits).reshape(-1)
+    given = {"K": k, "N": n, "bits": bits, "block_size": size, "accuracy_level": 3 if asked == "level" else 0}
+    nodes = [
+        helper.make_node("MatMulNBits", ["x", *constants], ["p"], domain="com.microsoft", **given),
+        helper.make_node("Relu", ["p"], ["y"]),
+    ]
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", kind, [rows, k])],
+        [helper.make_tensor_value_info("y", kind, [rows, n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    options = ort.SessionOptions()
+    if asked == "session":
+        options.add_session_config_entry("session.arithmetic", "bfloat16")
+    made = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    weights = ((q.reshape(n, blocks, size) - zero[..., None]) * scales.astype(np.float64)[..., None]).reshape(n, -1)[:, :k].T
+    for m in (3, 130, 15, 16, 1, 40) if rows == "M" else (20,):
+        x = rng.standard_normal((m, k)).astype(np.float32)
+        left, right = (x, weights) if m < 16 else (v.astype(np.float32).astype(ml_dtypes.bfloat16) for v in (x, weights))
+        left, right = left.astype(np.float64), right.astype(np.float64)
+        difference = np.abs(made.run(None, {"x": x})[0] - np.maximum(left @ right, 0))
+        # a weight that float32 rounds once more may become the neighbouring bfloat16
+        assert (difference <= np.abs(left) @ np.abs(right) * (1e-6 if m < 16 else 2e-4) + 1e-5).all()
+    assert "(bfloat16 by AVX512-BF16)" in made._model.programs[0].describe("plan")

@@ -27,6 +27,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
 from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows, emit_widen
+from intarsia.codegen.strips import LINE_NBYTES, LINE_WORDS, paired_words
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
@@ -63,7 +64,8 @@ class GemmSpec:
         stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT. Few rows take the
             micro-kernel that widens them, for `many_rows` panels are widened.
         halves: whether A and B are packed by `half_tiles`, for products in float16.
-        unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`.
+        unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`. With "blocks",
+            VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
     """
 
     dtype: DType = DType.FLOAT
@@ -79,6 +81,11 @@ class GemmSpec:
     def b_itemsize(self) -> int:
         """Bytes of an element of packed B."""
         return itemsize(self.stored or self.dtype)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of B that an element of A meets, in "blocks"."""
+        return 2 if self.unit and self.blocks is not None else 1
 
     def __post_init__(self) -> None:
         if self.b_layout not in (*B_LAYOUTS, "blocks"):
@@ -202,7 +209,7 @@ def general_args(
     if spec.b_layout == "packed":
         panel_nbytes = k * ntaps * tile.width * spec.b_itemsize
     elif spec.blocks is not None:
-        panel_nbytes = spec.blocks.rows(k) * tile.width * tile.itemsize
+        panel_nbytes = spec.blocks.rows(k * spec.numbers) * tile.width * tile.itemsize
     else:
         panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
     copy = 1 if (spec.b_layout == "rows" or spec.stored is not None) and many_rows(m * lines * images, tile) else 0
@@ -237,7 +244,7 @@ def factor_nbytes(dtype: DType) -> int:
 def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
     """Bytes of scratch a thread needs: a packed panel where B is not packed already."""
     tile = spec.tile or tile_of(spec.dtype, target)
-    rows = k + (spec.blocks.each if spec.blocks is not None else 0)
+    rows = k * spec.numbers + (spec.blocks.each if spec.blocks is not None else 0)
     return 0 if spec.b_layout == "packed" and spec.stored is None else -(-rows * tile.width * tile.itemsize // 64) * 64
 
 
@@ -261,7 +268,8 @@ class Gemm:
         self.direct: dict[tuple[int, int], Body] = {}
         if spec.blocks is not None:
             self.pack = emit_unpack(self.module, spec.blocks, self.tile).function
-            self.direct = emit_block_products(self.module, spec.blocks, self.tile)
+            if not spec.unit:
+                self.direct = emit_block_products(self.module, spec.blocks, self.tile)
         elif spec.b_layout != "packed":
             emit = emit_pack_columns if spec.b_layout == "columns" else emit_pack_rows
             self.pack = emit(self.module, spec.dtype).function
@@ -345,8 +353,10 @@ class Gemm:
             return
         width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
         if self.spec.blocks is not None:
-            with body.when(body.less(DIRECT_ROWS, v["m"])):
-                body.b.call(self.pack, [source, v["k"], self.scratch, self.vectors])
+            with body.when(body.less(0 if self.spec.unit else DIRECT_ROWS, v["m"])):
+                body.b.call(self.pack, [source, body.mul(v["k"], self.spec.numbers), self.scratch, self.vectors])
+                if self.spec.unit:
+                    self._pair_panel()
             self.panel, self.b, self.ldb = source, self.scratch, width_nbytes
             return
         call = [source, v["ldb"], v["k"], self.columns, self.scratch, self.vectors]
@@ -360,6 +370,15 @@ class Gemm:
             body.b.call(self.pack, call)
         self.b = body.b.select(copied, self.scratch, source)
         self.ldb = body.select(copied, width_nbytes, v["ldb"])
+
+    def _pair_panel(self) -> None:
+        """Two rows of the float32 panel in scratch become one of words."""
+        body = self.body
+        row = body.mul(self.vectors, LINE_NBYTES)
+        with body.loop(0, self.v["k"]) as word, body.loop(0, row, LINE_NBYTES) as at:
+            source = body.at(self.scratch, body.mul(word, body.mul(row, 2)), at)
+            low, high = (body.load(place, DType.FLOAT, LINE_WORDS) for place in (source, body.at(source, row)))
+            body.store(paired_words(body, low, high), body.at(self.scratch, body.mul(word, row), at), DType.INT32)
 
     def _widen(self, many: Value) -> None:
         """Where `many` rows are going to meet a panel in 16 bits, it is widened once."""

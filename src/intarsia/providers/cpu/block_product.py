@@ -24,12 +24,16 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
+from intarsia.providers.cpu import block_pairs
+from intarsia.providers.cpu.arithmetic import KEY
 from intarsia.providers.cpu.contraction import MatMul
+from intarsia.providers.cpu.pair_rows import pays_in_rows
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.records import dataclass
 
 _B, _SCALES, _ZEROS, _GROUPS, _BIAS = 1, 2, 3, 4, 5
+_PAIRS_OF_A = 3  # the accuracy_level that lets A be rounded to bfloat16
 _BYTES_OF_A = 4  # the accuracy_level that lets A be rounded to bytes, in blocks of its own
 _SERIAL_ELEMENTS = 16384  # of A: fewer are quantised by one thread
 _IN_TIME = 4  # multiply-adds of bytes in the time of one of float32
@@ -81,6 +85,8 @@ class BlockMatMul(MatMul):
             return self._by_bytes(target, workspace, epilogue, operands, out)
         found, (depth, columns) = self.batches(), self._sizes
         assert found is not None
+        if self._by_pairs(target, workspace):
+            return self._pair_steps(target, workspace, epilogue, operands, out)
         # Where rows may be few or many, both kinds of steps read the same panels.
         tile = product_tile(columns, DType.FLOAT, target) if isinstance(found.rows, int) else tile_of(DType.FLOAT, target)
         tiles = block_tiles.fits(self.form, depth, tile) and tiled.tiles_pay(columns, depth, GemmSpec(), target)
@@ -91,6 +97,32 @@ class BlockMatMul(MatMul):
             return many
         few = super().steps(target, workspace, epilogue, operands, out)
         return [*(replace(step, arguments=_FewRows(step.arguments, found.rows, tile).given) for step in few), *many]
+
+    def _by_pairs(self, target: Target, workspace: Workspace) -> bool:
+        """Whether rows may be rounded to bfloat16, and such products are faster where they are many."""
+        config, found, (depth, columns) = dict(workspace.config), self.batches(), self._sizes
+        assert found is not None
+        if int(self.node.attributes.get("accuracy_level", 0)) == _PAIRS_OF_A:
+            config[KEY] = "bfloat16"
+        few = isinstance(found.rows, int) and found.rows < block_pairs.LEAST_ROWS
+        return not few and pays_in_rows(config, target, found.rows, columns, depth)
+
+    def _pair_steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        """Few rows in float32, many by pairs."""
+        found, (depth, columns) = self.batches(), self._sizes
+        assert found is not None
+        tile = product_tile(columns, DType.FLOAT, target)
+        right, *_ = self._right(workspace, True, tile, target)
+        many = block_pairs.block_pair_steps(
+            target, workspace, epilogue, operands, out, source=self.reads[0], right=right, form=self.form, tile=tile,
+            m=found.rows, k=depth, n=columns,
+        )  # fmt: skip
+        if isinstance(found.rows, int):
+            return many
+        few = super().steps(target, workspace, epilogue, operands, out)
+        return [*(replace(step, arguments=block_pairs.OfRows(step.arguments, found.rows, False)) for step in few), *many]
 
     def _by_tiles(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -173,6 +205,9 @@ class BlockMatMul(MatMul):
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:
         return False  # B stays in blocks
+
+    def _matrix(self, workspace: Workspace) -> None:
+        return None  # the constant has other numbers
 
     def _right(
         self, workspace: Workspace, single: bool, tile: Tile, target: Target

@@ -38,7 +38,7 @@ from intarsia.records import dataclass
 if TYPE_CHECKING:
     from intarsia.providers.cpu.windowed import Geometry
 
-_SAID = described_unit(gemm.VECTORS, DType.FLOAT)
+SAID = described_unit(gemm.VECTORS, DType.FLOAT)
 _LARGEST = np.float32(3.3895314e38)  # of bfloat16
 _ROUNDED_AT_ONCE = 1024  # words
 _SERIAL_NUMBERS = 8192  # rounding fewer is not worth waking other threads for
@@ -66,14 +66,14 @@ def row_steps(
     """
     k, n = matrix.shape
     before, a = rounded(target, workspace, source, dtype, m * k)
-    tile, zero = product_tile(n, DType.FLOAT, target), _zero(workspace)
+    tile, zero = product_tile(n, DType.FLOAT, target), zero_tap(workspace)
     b = workspace.add(weights, f"pairs{tile.width}{key}", lambda: strips.pack_words(in_pairs(matrix)[None], tile, False))
     spec, micro = gemm.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
     made = _Product(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, tuple(operands))
     step = Step(
         gemm.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made.arguments,
         serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
-        work=partial(shares, m * n * (k // 2)), arithmetic=_SAID, ahead=True,
+        work=partial(shares, m * n * (k // 2)), arithmetic=SAID, ahead=True,
     )  # fmt: skip
     return [*before, step]
 
@@ -135,7 +135,7 @@ def convolution_steps(
     label = f"conv {'x'.join(map(str, geometry.kernel))} {TensorType(DType.FLOAT, geometry.y)}"
     step = Step(
         gemm.kernel_text(spec, target), (a, b, *(o.name for o in operands)), (out,), made.arguments, label=label,
-        calls=(micro,), work=partial(_half_shares, geometry), arithmetic=_SAID,
+        calls=(micro,), work=partial(_half_shares, geometry), arithmetic=SAID,
     )  # fmt: skip
     return [*before, step]
 
@@ -185,7 +185,7 @@ def rounded(target: Target, workspace: Workspace, source: str, dtype: DType, cou
     if dtype is DType.BFLOAT16:
         return [], source
     pairs = workspace.temporary(f"{source}%pairs", DType.BFLOAT16, (count + strips.LINE_WORDS * 2,))
-    zero = _zero(workspace)
+    zero = zero_tap(workspace)
     arguments = partial(_rounding, source, zero, pairs, count)
     step = Step(
         strips.pack_strips_text(DType.FLOAT, 1, target), (source, zero), (pairs,), arguments,
@@ -208,5 +208,6 @@ def in_pairs(weights: np.ndarray) -> np.ndarray:
     return found
 
 
-def _zero(workspace: Workspace) -> str:
+def zero_tap(workspace: Workspace) -> str:
+    """The buffer of one int64 0, the only displacement of a plain product."""
     return workspace.add("", "taps", lambda: np.zeros(1, np.int64))
