@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-
 # Passes of LLVM's code generator for x86 that take a quarter of its time and make no kernel faster: texts say which addresses
 # are kept, and these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
 _LEFT_OUT = ("-disable-lsr", "-disable-post-ra")
