@@ -10,6 +10,7 @@ import pytest
 import intarsia as ort
 from intarsia.codegen import target as targets
 from intarsia.codegen.microkernel import Tile, product_tile
+from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -61,3 +62,52 @@ def test_products(halved: bool, threads: int, dtype: type, monkeypatch: pytest.M
     if host.vector_bytes == 64:
         plan = "\n".join(p.describe("plan") for p in session._whole_model().programs)  # type: ignore[attr-defined]
         assert ("pack rows" in plan) != halved
+
+
+def test_half_vectors_where_half_a_vector_is_left_over() -> None:
+    half, whole = Tile(8, 3, 8, 4), Tile(8, 3, 16, 4)
+    found = {n: blocked_tile(n, 100, DType.FLOAT, made("znver4"), halves=True) for n in (8, 24, 40, 120, 48, 28, 152)}
+    assert [n for n, tile in found.items() if tile == half] == [8, 24, 40, 120]
+    assert found[48] == whole
+    assert blocked_tile(24, 100, DType.FLOAT, made("znver4")).lanes == 16, "only where it is asked for"
+    assert blocked_tile(24, 100, DType.FLOAT, made("sapphirerapids"), halves=True).lanes == 16
+
+
+@pytest.mark.parametrize("filters", [5, 20, 24, 40, 72, 100])
+@pytest.mark.parametrize(
+    "attributes", [{}, {"pads": [1, 1, 1, 1], "strides": [2, 2]}, {"pads": [1, 1, 1, 1], "group": 2}], ids=str
+)
+def test_convolutions(filters: int, attributes: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """relu(conv(x, w) + b + residual) with few filters, by half vectors."""
+    monkeypatch.setattr(targets, "_HALVING", frozenset({Target.host().cpu}))
+    rng, group = np.random.default_rng([filters, len(attributes), 9]), int(attributes.get("group", 1))  # type: ignore[call-overload]
+    side = 3 if attributes else 1
+    x = rng.standard_normal((2, 24, 14, 13)).astype(np.float32)
+    w = rng.standard_normal((filters * group, 24 // group, side, side)).astype(np.float32)
+    b = rng.standard_normal(filters * group).astype(np.float32)
+    nodes = [
+        oh.make_node("Conv", ["x", "w", "b"], ["c"], **attributes), oh.make_node("Sigmoid", ["c"], ["s"]),
+        oh.make_node("Conv", ["x", "w", "b"], ["d"], **attributes), oh.make_node("Add", ["d", "s"], ["a"]),
+        oh.make_node("Relu", ["a"], ["y"]),
+    ]  # fmt: skip
+    graph = oh.make_graph(
+        nodes, "g", [oh.make_tensor_value_info("x", onnx.TensorProto.FLOAT, x.shape)],
+        [oh.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(w, "w"), onnx.numpy_helper.from_array(b, "b")],
+    )  # fmt: skip
+    source = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_winograd", "1")
+    session = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    summed = convolved(x.astype(np.float64), w, attributes, group) + b.reshape(-1, 1, 1)
+    expected = np.maximum(summed + 1 / (1 + np.exp(-summed)), 0)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=2e-4)
+
+
+def convolved(x: np.ndarray, w: np.ndarray, attributes: dict[str, object], group: int) -> np.ndarray:
+    """The sums in float64."""
+    pad, step, side = int("pads" in attributes), 2 if "strides" in attributes else 1, w.shape[-1]
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side), (2, 3))[:, :, ::step, ::step]
+    parts = zip(np.split(windows, group, 1), np.split(w.astype(np.float64), group, 0), strict=True)
+    return np.concatenate([np.einsum("nchwij,mcij->nmhw", p, q, optimize=True) for p, q in parts], 1)

@@ -25,14 +25,27 @@ from intarsia.graph.dtypes import DType
 STEPS = 8  # along the sum in one tap
 # Of many steps at once LLVM loads the broadcasts early, and spills accumulators; with four vectors it does not.
 _ROOMY = 24  # accumulators, of 32 registers, that leave room for two steps
+_FEW_HALVES = 17  # of many columns, half a vector is a small part
 _LOAD_COST = 0.25  # of a load beside multiply-adds, two of which take 1: they share a core with its other half's
 
 
-def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target) -> Tile:
-    """The register tile for `n` columns and lines of `rows` rows (None: many): the fewest loads for each multiply-add."""
+def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target, *, halves: bool = False) -> Tile:
+    """The register tile for `n` columns and lines of `rows` rows (None: many): the fewest loads for each multiply-add.
+
+    `halves`: half vectors may be taken, where half a vector would be left over and costs as much as it seems to.
+    """
     basic = tile_of(dtype, target)
     if basic.rows != 14:
         return basic
+    half = basic.lanes // 2
+    if (
+        halves
+        and target.halves_vectors
+        and dtype is not DType.INT32
+        and n <= _FEW_HALVES * half
+        and 0 < n % basic.lanes <= half
+    ):
+        return Tile(8, 3, half, basic.itemsize)
     vectors = -(-n // basic.lanes)
     if vectors <= basic.vectors:  # no other is better, and they share one micro-kernel
         return basic

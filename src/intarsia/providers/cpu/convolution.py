@@ -271,9 +271,9 @@ class Convolution(Filtered):
             return None
         strides, _ = strides_and_dilations(self.node, len(kernel))
         geometry = self.geometry(kernel)
-        tile = blocked_tile(filters // group, line if isinstance(line, int) else None, dtype, target)
+        tile = blocked_tile(filters // group, line if isinstance(line, int) else None, dtype, target, halves=True)
         if math.prod(kernel) == group == 1 and not any(self.pads) and all(s == 1 for s in strides):
-            tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target)
+            tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target, halves=True)
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
             packed, packing = self._packed(workspace, "panels", tile, target)
             text, method, scratch = blocked.rows_text(spec, target), ConvolutionCall.rows, None
