@@ -120,9 +120,10 @@ class _Recurrent(CellWriter):
         return body.function
 
     def _turn(self, memory: Value, other: Value, phase: Value) -> None:
-        """Where a phase reads and writes h."""
+        """Where a phase reads and writes h, and which way it goes through R."""
         body = self.body
-        odd = body.mul(body.b.and_(phase, body.i(1)), other)
+        self.backwards = body.b.and_(phase, body.i(1))
+        odd = body.mul(self.backwards, other)
         self.new, self.hidden = body.at(memory, odd), body.at(memory, body.sub(other, odd))
 
     def _copy(self, source: Value, target: Value) -> None:
@@ -182,7 +183,7 @@ class _Recurrent(CellWriter):
         weights, sums = body.at(weights, body.mul(begin, panel_nbytes)), body.at(self.sums, body.mul(begin, self.sum_area))
         with body.either(body.equal(self.rows, 1)) as (single, several):
             with single:
-                body.b.call(self.product, [a, weights, v["hidden"], panels, panel_nbytes, sums])
+                body.b.call(self.product, [a, weights, v["hidden"], panels, panel_nbytes, sums, self.backwards])
             with several:
                 tiles = body.div(body.add(self.rows, self.tile.rows - 1), self.tile.rows)
                 with body.loop(0, panels) as panel, body.loop(0, tiles) as number:

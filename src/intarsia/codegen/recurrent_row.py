@@ -1,4 +1,8 @@
-"""The recurrent product of one row, for `recurrent_kernel`."""
+"""The recurrent product of one row, for `recurrent_kernel`.
+
+All it does is to read R, in every step again. Steps go through the panels forwards and backwards in turn: where R is as large
+as the second-level cache or somewhat larger, a step begins with what the one before has left there.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,17 @@ _TOGETHER = 4  # panels that are read at a time: 8 accumulators hide the latency
 def row_product(module: Module, dtype: DType, tile: Tile) -> Value:
     """An internal function: one row times panels.
 
-    (ptr a, ptr b, i64 k, i64 panels, i64 panel_nbytes, ptr sums): sums[panel][j] = sum over p < k of a[p] * b[panel][p][j].
+    (ptr a, ptr b, i64 k, i64 panels, i64 panel_nbytes, ptr sums, i64 backwards): sums[panel][j] = sum over p < k of
+    a[p] * b[panel][p][j]. `backwards` (1 or 0): which panels are first.
     """
-    body = module.function("row_product", ("p", "p", "i", "i", "i", "p"))
-    a, b, depth, panels, panel_nbytes, sums = body.args
+    body = module.function("row_product", ("p", "p", "i", "i", "i", "p", "i"))
+    a, b, depth, panels, panel_nbytes, sums, backwards = body.args
     row = tile.width * tile.itemsize
     whole = body.sub(panels, body.rem(panels, _TOGETHER))
     for first, last, count, sets in ((body.i(0), whole, _TOGETHER, 1), (whole, panels, 1, 4)):
-        with body.loop(first, last, count) as panel:
+        with body.loop(first, last, count) as i:
+            mirrored = body.sub(body.sub(body.add(first, last), count), i)
+            panel = body.select(body.equal(backwards, 0), i, mirrored)
             origin = body.at(b, body.mul(panel, panel_nbytes))
             bases = [body.at(origin, body.mul(panel_nbytes, j)) if j else origin for j in range(count)]
             totals = _dot_row(body, a, bases, depth, dtype, tile, sets)
