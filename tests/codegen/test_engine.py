@@ -24,7 +24,7 @@ from intarsia.codegen.engine import (
     kernel_text,
     symbols_of,
 )
-from intarsia.codegen.target import L2_NBYTES, Target, second_level_nbytes
+from intarsia.codegen.target import L2_NBYTES, L3_NBYTES, Target, second_level_nbytes, streamed_nbytes
 from intarsia.errors import EPFail, InvalidArgument
 
 # args: x, y, count; y[i] = x[i] * FACTOR + 1 for this thread's share
@@ -300,6 +300,12 @@ def test_second_level_cache(tmp_path: Path) -> None:
             (folder / name).write_text(f"{text}\n")
     assert second_level_nbytes(tmp_path) == 1 << 20
     assert Target.host().l2_nbytes == second_level_nbytes()
+    assert streamed_nbytes(tmp_path) == L3_NBYTES // 16
+    third = tmp_path / "other" / "index0"
+    third.mkdir(parents=True)
+    for name, text in (("level", "3"), ("type", "Unified"), ("size", "65536K")):
+        (third / name).write_text(f"{text}\n")
+    assert streamed_nbytes(third.parent) == 4 << 20
 
 
 def test_unknown_triple() -> None:

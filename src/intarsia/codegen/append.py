@@ -7,6 +7,7 @@ import functools
 from intarsia.codegen.attention_plan import Heads
 from intarsia.codegen.body import Module
 from intarsia.codegen.engine import KernelText
+from intarsia.codegen.streaming import copy_function, fence, passes_caches
 from intarsia.codegen.target import Target
 
 
@@ -14,16 +15,28 @@ from intarsia.codegen.target import Target
 def kernel_text(target: Target) -> KernelText:
     """The step out[b, h] = past[b, h] rows, then fresh[b, h] rows, for dense `past` and `out`; see `append_args`."""
     module = Module(target)
+    past_caches = copy_function(module, target) if passes_caches(target) else None
     body = module.kernel()
     args, tid, nthreads = body.args
     past, fresh, out = (body.load_pointer(args, i) for i in range(3))
     batch, heads, past_nbytes, rows, row_nbytes = (body.load_i64(args, i) for i in range(3, 8))
     fresh_batch, fresh_head, fresh_row = (body.load_i64(args, i) for i in range(8, 11))
+    total = body.mul(body.mul(batch, heads), body.add(past_nbytes, body.mul(rows, row_nbytes)))
+    large = body.b.icmp_signed(">=", total, body.load_i64(args, 11))
     first, last = body.share(body.mul(batch, heads), tid, nthreads)
     with body.loop(first, last) as unit:
         entry, head = body.div(unit, heads), body.rem(unit, heads)
         target_rows = body.at(out, body.mul(unit, body.add(past_nbytes, body.mul(rows, row_nbytes))))
-        body.copy(body.at(past, body.mul(unit, past_nbytes)), target_rows, past_nbytes)
+        given = body.at(past, body.mul(unit, past_nbytes))
+        if past_caches is None:
+            body.copy(given, target_rows, past_nbytes)
+        else:
+            with body.either(large) as (around, through):
+                with around:
+                    body.b.call(past_caches, [given, target_rows, past_nbytes])
+                    fence(body)
+                with through:
+                    body.copy(given, target_rows, past_nbytes)
         source = body.at(fresh, body.mul(entry, fresh_batch), body.mul(head, fresh_head))
         target_rows = body.at(target_rows, past_nbytes)
         with body.loop(0, rows) as i:
@@ -33,7 +46,8 @@ def kernel_text(target: Target) -> KernelText:
 
 
 def append_args(
-    past: int, fresh: Heads, out: int, *, batch: int, heads: int, past_rows: int, rows: int, size: int
+    past: int, fresh: Heads, out: int, *, batch: int, heads: int, past_rows: int, rows: int, size: int, streamed: int
 ) -> list[int]:
-    """The appending step's arguments: addresses, and sizes of float32 [batch, heads, rows, size] operands."""
-    return [past, fresh.address, out, batch, heads, past_rows * size * 4, rows, size * 4, *fresh[1:]]
+    """The appending step's arguments: addresses, and sizes of float32 [batch, heads, rows, size] operands. `streamed`: from how
+    many bytes of `out` on it is written past the caches."""
+    return [past, fresh.address, out, batch, heads, past_rows * size * 4, rows, size * 4, *fresh[1:], streamed]

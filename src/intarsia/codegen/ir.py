@@ -271,8 +271,10 @@ class IRBuilder:
     def load(self, pointer: Value, typ: Type, align: int = 0) -> Value:
         return self._value(typ, f"load {typ.text}, ptr {pointer.ref}{f', align {align}' if align else ''}")
 
-    def store(self, value: Value, pointer: Value, align: int = 0) -> None:
-        self._append(f"  store {value.type.text} {value.ref}, ptr {pointer.ref}{f', align {align}' if align else ''}")
+    def store(self, value: Value, pointer: Value, align: int = 0, nontemporal: str = "") -> None:
+        """`nontemporal`: the name of a metadata node; the store is marked as one that passes by the caches."""
+        marks = f"{f', align {align}' if align else ''}{f', !nontemporal {nontemporal}' if nontemporal else ''}"
+        self._append(f"  store {value.type.text} {value.ref}, ptr {pointer.ref}{marks}")
 
     def load_atomic(self, pointer: Value, ordering: str, align: int, typ: Type) -> Value:
         return self._value(typ, f"load atomic {typ.text}, ptr {pointer.ref} {ordering}, align {align}")

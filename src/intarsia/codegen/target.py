@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
 L2_NBYTES = 2 << 20  # of a core whose cache is not known
+L3_NBYTES = 32 << 20
+_STREAMED = 16
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 _V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
@@ -99,16 +101,28 @@ def host_facts() -> tuple[str, str, str, str]:
 
 def second_level_nbytes(caches: str | Path = CACHES) -> int:
     """Bytes of a core's second-level cache, as Linux tells; 2 MiB where nothing does."""
+    return _cache_nbytes(2, caches) or L2_NBYTES
+
+
+@functools.cache
+def streamed_nbytes(caches: str | Path = CACHES) -> int:
+    """From how many bytes on what is given to the caller is written past the caches of this machine: a model has many such
+    results, and reads others as large for each."""
+    return (_cache_nbytes(3, caches) or L3_NBYTES) // _STREAMED
+
+
+def _cache_nbytes(level: int, caches: str | Path) -> int:
+    """Bytes of a cache of this machine, 0 where nothing tells."""
     from pathlib import Path
 
     for folder in sorted(Path(caches).glob("index*")):
         try:
-            level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+            found, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
         except OSError:
             continue
-        if level == "2" and kind in ("Unified", "Data") and size[-1:] == "K" and size[:-1].isdigit():
+        if found == str(level) and kind in ("Unified", "Data") and size[-1:] == "K" and size[:-1].isdigit():
             return int(size[:-1]) << 10
-    return L2_NBYTES
+    return 0
 
 
 @dataclass(frozen=True)

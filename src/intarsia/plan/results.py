@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.plan.address import address_of
 
 LEAST = 1 << 18
-MOST_KEPT = 1 << 26
+MOST_KEPT = 1 << 27
 _LINE = 64
 _STEPS = 8  # sizes of blocks from one power of two to the next: at most an eighth of a block is not used
 

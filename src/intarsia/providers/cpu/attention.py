@@ -21,11 +21,11 @@ from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, Attention
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import VECTORS
 from intarsia.codegen.microkernel import micro_text, tiled_micro_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.target import Target, streamed_nbytes
 from intarsia.codegen.word_gemm import tiled_pairs_text
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, Shape
-from intarsia.graph.dtypes import DType
+from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import described_unit, pair_unit
@@ -252,6 +252,7 @@ class Attention(Template):
         return append.append_args(
             Ref(past) if past else 0, self._heads(which, size), Ref(out), batch=batch, heads=heads,  # type: ignore[arg-type]
             past_rows=size(self.before), rows=rows, size=width,
+            streamed=streamed_nbytes() if out in self.outputs else MOST_BYTES,
         )  # fmt: skip
 
     def _attended(self, which: int, size: Sizes) -> Heads:

@@ -42,6 +42,7 @@ from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, oper
 from intarsia.providers.cpu.grouped import groups_apart
 from intarsia.providers.cpu.growing import LOOPS, loop_step
 from intarsia.providers.cpu.in_place import in_place, moving
+from intarsia.providers.cpu.joined import joined_step
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.lookup import byte_function
 from intarsia.providers.cpu.narrowed import narrow
@@ -386,7 +387,10 @@ class _Lowerer:
     # --- steps ---
 
     def _steps(self, g: Group) -> list[Step]:
-        steps = self._template_steps(g) if g.template is not None else [self._table_step(g) or self._loop_step(g)]
+        if g.template is not None:
+            steps = self._template_steps(g)
+        else:
+            steps = [self._table_step(g) or self._joined_step(g) or self._loop_step(g)]
         chosen = self._chosen(g)
         for step in steps:
             step.label += f", {chosen} by time" if chosen else ""
@@ -409,6 +413,12 @@ class _Lowerer:
         if found is None or not found.worth_a_table(self.target):
             return None
         return found.step(self.target, self.constants, out, f"{_prefix(g)} by a table")
+
+    def _joined_step(self, g: Group) -> Step | None:
+        """A Concat into an output of the program."""
+        ((out, root),) = g.roots.items()
+        given = out in {self.grouping.canonical(name) for name in self.graph.output_names()}
+        return joined_step(root, out, self.target, _prefix(g)) if given else None
 
     def _loop_step(self, g: Group) -> Step:
         (out,) = g.roots
