@@ -158,8 +158,8 @@ def test_border(s: ConvShape, channels_first: bool) -> None:
 
 
 def test_operand_kind() -> None:
-    with pytest.raises(ValueError, match="operands of kind column, full or scalar; got 'row'"):
-        conv.conv_operand("row", DType.FLOAT, 0, SHAPES[0], t.host())
+    with pytest.raises(ValueError, match="operands of kind column, full, row or scalar; got 'batch'"):
+        conv.conv_operand("batch", DType.FLOAT, 0, SHAPES[0], t.host())
 
 
 def test_packed_weights_are_aligned() -> None:

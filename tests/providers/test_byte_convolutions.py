@@ -125,6 +125,28 @@ def test_sums_too_large_for_fewer_multiplications() -> None:
     assert "byte winograd4" not in plan_of(made)
 
 
+@pytest.mark.parametrize(("kernel", "strides"), [((1, 1), (1, 1)), ((3, 3), (2, 2)), ((7, 7), (2, 2)), ((5,), (1,))])
+@pytest.mark.parametrize("x_type", [np.uint8, np.int8])
+def test_weights_that_are_moved(x_type: type, kernel: tuple, strides: tuple) -> None:
+    """Unsigned weights around a zero point need nine bits; many filters share the sums of windows."""
+    rng = np.random.default_rng(4)
+    size, pads = (17, 13)[: len(kernel)], [k // 2 for k in kernel] * 2
+    x, w = values(rng, (2, 20, *size), x_type), values(rng, (48, 20, *kernel), np.uint8)
+    zeros = rng.integers(0, 256, 48).astype(np.uint8)
+    constants = {"w": w, "zx": x_type(33), "zw": zeros}
+    node = helper.make_node("ConvInteger", ["x", "w", "zx", "zw"], ["y"], pads=pads, strides=strides)
+    centred = w.astype(np.int64) - zeros.reshape(-1, *(1,) * (1 + len(kernel)))
+    more = (1,) * (2 - len(kernel))
+    none, rank = (0,) * len(more), len(kernel)
+    expected = convolved(
+        x.reshape(2, 20, *more, *size).astype(np.int64) - 33, centred.reshape(48, 20, *more, *kernel), (*more, *strides),
+        (1, 1), (*none, *pads[:rank], *none, *pads[rank:]), 1,
+    )  # fmt: skip
+    out = expected.reshape(2, 48, *expected.shape[4 - len(kernel) :])
+    made = session([node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, out.shape)}, constants)
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], out)
+
+
 def test_weights_of_nine_bits() -> None:
     """255 less 0 and 0 less 255 fit no pair of signed bytes."""
     x, w = np.full((1, 4, 3, 3), 255, np.uint8), np.zeros((16, 4, 3, 3), np.uint8)

@@ -211,7 +211,8 @@ def conv_args(
 def conv_operand(
     kind: str, dtype: DType, address: int, shape: ConvShape, target: Target, compute: DType = DType.FLOAT
 ) -> Operand:
-    """An epilogue operand of a convolution: "column" [M], "full" [N, ..., M] dense, or "scalar"."""
+    """An epilogue operand of a convolution: "column" [M], "full" [N, ..., M] dense, "row" [N, ...] dense (of one group), or
+    "scalar"."""
     size = itemsize(dtype)
     s = shape.as_3d()
     each = s.filters // s.group * merged_groups(s.filters, s.group, tile_of(compute, target)) * size
@@ -219,9 +220,11 @@ def conv_operand(
         return Operand(address)
     if kind == "column":
         return Operand(address, batch1=each)
-    if kind != "full":
-        raise ValueError(f"a convolution's epilogue takes operands of kind column, full or scalar; got {kind!r}")
+    if kind not in ("full", "row"):
+        raise ValueError(f"a convolution's epilogue takes operands of kind column, full, row or scalar; got {kind!r}")
     pixel = s.filters * size
+    if kind == "row":
+        pixel, each = size, 0
     if s.is_pointwise:
         return Operand(address, pixel, batch1=each)
     planes, height, width = s.output

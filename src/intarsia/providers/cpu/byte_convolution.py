@@ -1,7 +1,8 @@
 """ConvInteger in channels-last layout as calls of the hand-scheduled kernels; see `byte_product` for the zero points.
 
-Weights less their zero point that need more than eight bits are the sum of two or three parts of eight. Depthwise
-convolutions are computed by `codegen.byte_depthwise`, or in float32, in which their sums are exact.
+Weights less their zero point that need nine bits are moved by a number for each filter, times which the sums of windows are
+subtracted; those of few filters or in groups are the sum of two or three parts of eight bits. Depthwise convolutions are
+computed by `codegen.byte_depthwise`, or in float32, in which their sums are exact.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from intarsia.records import dataclass
 
 _EXACT = 1 << 24  # whole numbers up to here are float32
 _LARGEST = 255 * 255
+_MANY_FILTERS = 32  # of which the sums of windows are a small part
 
 
 def is_byte_convolution(node: Node, inference: Inference) -> bool:
@@ -190,37 +192,58 @@ class ByteConvolution(Filtered):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, group: int, key: str,
     ) -> list[Step]:  # fmt: skip
-        a_dtype, kernel, out_shape = self.data.dtype, tuple(weights.shape[2:]), self.output.shape
-        assert out_shape is not None
+        kernel = tuple(weights.shape[2:])
         if unit := byte_unit(workspace.config, target) if group == 1 else "":
             found = self._tiles(target, workspace, epilogue, operands, out, weights, key, unit)
             if found is not None:
                 return found
         if self._takes_winograd(target, workspace, weights, kernel):
             return [self._winograd(target, workspace, epilogue, operands, out, weights, key)]
-        each = len(weights) // group * conv.merged_groups(len(weights), group, byte_tile(target))
-        pointwise = math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
-        line = out_shape[-2] if isinstance(out_shape[-2], int) and not pointwise else None
+        lift = LIFT if self.data.dtype is DType.INT8 else 0
+        correction, parts = Correction(epilogue, operands), _parts(weights)
+        steps, source = self.bordered(target, workspace, out, kernel)
+        if len(parts) > 1 and group == 1 and len(weights) >= _MANY_FILTERS:
+            moved, by = _moved(weights)
+            parts, key = moved[None], f"moved_{key}"
+            steps.append(self._window_sums(target, workspace, source, weights.shape[1:], out))
+            column = keep_sums(workspace, f"{self.reads[1]}%columns", f"moved_{digest(by)}", lambda: by)
+            sums = correction.operand(steps[-1].writes[0], "row", SUMS)
+            correction.subtract(correction.operand(column, "column", SUMS) * sums)
+        epilogue, operands = self._correct(workspace, correction, weights, lift)
+        return [*steps, self._sums(target, workspace, epilogue, operands, source, out, parts, group, key)]
+
+    def _sums(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], source: str,
+        out: str, parts: np.ndarray, group: int, key: str,
+    ) -> Step:  # fmt: skip
+        """Sums of products by weights [parts, M, C / group, *kernel], whose parts are added."""
+        y, filters, kernel = self.output.shape, parts.shape[1], tuple(parts.shape[3:])
+        assert y is not None
+        each = filters // group * conv.merged_groups(filters, group, byte_tile(target))
+        strides, dilations = strides_and_dilations(self.node, len(kernel))
+        pointwise = math.prod(kernel) == math.prod(strides) == 1
+        line = y[-2] if isinstance(y[-2], int) and not pointwise else None
         tile = blocked_tile(each, line, SUMS, target)
-        lift = LIFT if a_dtype is DType.INT8 else 0
-        epilogue, operands = self._correct(workspace, Correction(epilogue, operands), weights, lift)
         spec = gemm.GemmSpec(SUMS, "packed", epilogue, tile=tile)
-        parts = _parts(weights)
-        dilations = strides_and_dilations(self.node, len(kernel))[1]
-        long_rows = group == conv.merged_groups(len(weights), group, tile) and dilations[-1] == 1
+        long_rows = group == conv.merged_groups(filters, group, tile) and dilations[-1] == 1
         packed = workspace.add(
             self.reads[1], f"bytes{tile.width}_{key}", lambda: conv.pack_byte_weights(parts, group, tile, long_rows)
         )
-        steps, source = self.bordered(target, workspace, out, kernel)
+        micro = byte_micro_text(self.data.dtype, target, tile)
+        geometry = replace(self.geometry(kernel), y=(*y[:-1], filters))
+        call = _ByteCall(geometry, spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts))
+        label = f"byte conv {'x'.join(map(str, kernel))} {TensorType(SUMS, geometry.y)}"
+        return Step(
+            gemm.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call.product, label=label,
+            calls=(micro,), work=call.geometry.shares,
+        )  # fmt: skip
 
-        micro = byte_micro_text(a_dtype, target, tile)
-        call = _ByteCall(
-            self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts)
-        )
-        label = f"byte conv {'x'.join(map(str, kernel))} {self.output}"
-        reads = (source, packed, *(o.name for o in operands))
-        text = gemm.kernel_text(spec, target)
-        return [*steps, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+    def _window_sums(self, target: Target, workspace: Workspace, source: str, window: tuple[int, ...], out: str) -> Step:
+        """The sum of every window, which all filters see: a filter of ones."""
+        y = self.output.shape
+        assert y is not None
+        name, ones = workspace.temporary(f"{out}%rowsums", SUMS, y[:-1]), np.ones((1, 1, *window), np.int8)
+        return self._sums(target, workspace, None, (), source, name, ones, 1, "ones")
 
     def _takes_winograd(self, target: Target, workspace: Workspace, weights: np.ndarray, kernel: tuple[int, ...]) -> bool:
         if kernel != (3, 3) or workspace.config.get("session.disable_winograd") == "1":
@@ -315,6 +338,13 @@ class _ByteCall:
 
 def _is_signed_byte(weights: np.ndarray) -> bool:
     return bool(weights.min(initial=0) >= -LIFT and weights.max(initial=0) < LIFT)
+
+
+def _moved(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights of nine bits as int8 [M, ...] and the int32 number that was added to all of a filter."""
+    flat = weights.reshape(len(weights), -1).astype(np.int32)
+    by = np.clip(0, -LIFT - flat.min(1), LIFT - 1 - flat.max(1)).astype(np.int32)
+    return (flat + by[:, None]).astype(np.int8).reshape(weights.shape), by
 
 
 def _parts(weights: np.ndarray) -> np.ndarray:
