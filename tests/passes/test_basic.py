@@ -96,7 +96,7 @@ def test_values_of_equal_sizes_are_computed_once():
         ]
     ]
     model = build(nodes, {"x": [1, "n"], "z": [2, "n"]}, ["yx", "yz"], {"i0": np.array(0), "i1": np.array(1)})
-    result = optimized(model, BASIC)
+    result = optimized(model, BASIC, sizes={"n": 5})
     assert (counts(result.graph)["Range"], counts(result.graph)["Cast"]) == (1, 1)
 
 

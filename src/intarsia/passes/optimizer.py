@@ -28,6 +28,7 @@ from intarsia.passes import (
     repeats,
     rotary,
     shapes,
+    unchanged,
 )
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.loop_types import body_inference, taken_types
@@ -47,6 +48,7 @@ PHASES: tuple[tuple[RuleSet, ...], ...] = (
         fold.RULES,
         inline.RULES,
         repeats.RULES,
+        unchanged.RULES,
         accumulation.RULES,
         shapes.RULES,
         einsum.RULES,

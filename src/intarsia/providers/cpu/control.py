@@ -223,6 +223,8 @@ class _Splicer:
 
     def _carried(self, initial: Sequence[str]) -> list[str]:
         """A buffer for each carried value: its output's, where that is wanted."""
+        if len(self.node.outputs) < len(initial):  # the last are left out
+            raise _NeedsPython
         made = []
         for i, (name, output) in enumerate(zip(initial, self.node.outputs, strict=False)):
             kind = self._type(name)
