@@ -16,7 +16,8 @@ LEVELS = (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel
 WEIGHTS = f"""{HEADER} g (int64 M, float[2, 4] x, float[4, 4] w) => (float[2, 4] y, float[4, 4] z, float[a, 4, 4] all) {{
     y, z, all = Loop (M, , x, w) <body = b (int64 i, bool on, float[2, 4] old, float[4, 4] w) =>
         (bool go, float[2, 4] new, float[4, 4] same, float[4, 4] row) {{
-        go = Identity(on)  p = MatMul(old, w)  new = Tanh(p)  middle = Identity(w)  same = Identity(middle)  row = Neg(same) }}> }}"""
+        go = Identity(on)  p = MatMul(old, w)  new = Tanh(p)
+        middle = Identity(w)  same = Identity(middle)  row = Neg(same) }}> }}"""
 """The weights are carried under their own name, through two Identities."""
 
 OUTPUTS = f"""{HEADER} g (int64 M, bool c, float[3] x, float[3] w) => (float[3] y, float[3] z, float[a, 3] all) {{

@@ -1,7 +1,7 @@
 """Loops that hand on what they were given: a carried value that no iteration changes is read from around the loop.
 
-Converters write so: Paddle's and TensorFlow's loops carry all the weights that their bodies read. As values around the loop they
-are constants again, which products can be packed for, and no iteration copies them.
+Converters write so: Paddle's and TensorFlow's loops carry all the weights that their bodies read. Around the loop these are
+constants again, which products can be packed for, and no iteration copies them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def _read_around(m: Match) -> Patch | None:
     patch = m.patch()
     inputs = [name for i, name in enumerate(loop.inputs) if i - 2 not in found]
     outputs = [name for i, name in enumerate(loop.outputs) if i not in found]
-    attributes = {**loop.attributes, "body": _without(body, found, {body.inputs[2 + i].name: loop.inputs[2 + i] for i in found})}
+    around = {body.inputs[2 + i].name: loop.inputs[2 + i] for i in found}
+    attributes = {**loop.attributes, "body": _without(body, found, around)}
     if any(outputs):
         patch.node(Node("Loop", inputs, outputs, attributes, "", loop.name, loop.version, origin=patch.origin))
     for i in found:
