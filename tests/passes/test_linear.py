@@ -125,3 +125,32 @@ def test_gemm_over_rows_is_a_matmul():
     assert fired(result) == {"gemm_of_rows": 1}
     other = build(nodes, {"x": [2, 2, 6]}, ["y"], constants)
     assert counts(optimized(other).graph)["Gemm"] == 1
+
+
+@pytest.mark.parametrize(("pads", "merged"), [([0, 0, 1, 0, 0, 2, 1, 0], True), ([0, 0, 1, 1, 0, 0, 1, 0], False)])
+def test_pad_and_transpose_before_conv(pads, merged):
+    """A border of channels-last images: only the axes that become the convolution's height and width have one."""
+    nodes = [("Pad", "x p", "a"), ("Transpose", "a", "t", {"perm": [0, 3, 1, 2]}), ("Conv", "t w", "y")]
+    weights = _array(2, 3 + pads[3], 3, 3)
+    model = build(nodes, {"x": [1, 6, 7, 3]}, ["y"], {"p": np.array(pads), "w": weights})
+    graph = optimized(model, BASIC).graph
+    assert ("Pad" not in counts(graph)) is merged
+    if merged:
+        assert graph.nodes[-1].attributes["pads"] == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("shape", [(4,), (1, 1, 4), (1, 1, 1, 4)])
+def test_constants_for_each_channel_behind_a_transpose(op_type, shape):
+    nodes = [("Conv", "x w", "c"), ("Transpose", "c", "t", {"perm": [0, 2, 3, 1]}), (op_type, "t k", "y")]
+    model = build(nodes, {"x": [2, 3, 4, 5]}, ["y"], {"w": _array(4, 3, 1, 1), "k": np.asarray(_array(*shape) + 3)})
+    assert counts(optimized(model, BASIC).graph) == {"Conv": 1, "Transpose": 1}
+
+
+@pytest.mark.parametrize(("operands", "shape"), [("t k", (5, 4)), ("t k", (4, 1)), ("k t", (4,))])
+def test_constants_that_stay_behind_a_transpose(operands, shape):
+    """They vary along other axes, or are divided by the convolution."""
+    nodes = [("Conv", "x w", "c"), ("Transpose", "c", "t", {"perm": [0, 2, 3, 1]}), ("Div", operands, "y")]
+    constants = {"w": _array(4, 3, 1, 1), "k": np.asarray(_array(*shape) + 3)}
+    model = build(nodes, {"x": [2, 3, 4, 5] if shape[0] == 5 else [2, 3, 5, 4]}, ["y"], constants)
+    assert counts(optimized(model, BASIC).graph)["Div"] == 1

@@ -158,3 +158,33 @@ def test_sizes_that_are_guessed_need_not_fit_together() -> None:
         y = Conv <pads = [1, 1, 1, 1]> (s, f) }"""
     feeds = {"x": normal(1, 16, 12, 16), "z": normal(1, 16, 6, 8, seed=1)}
     check(text, feeds, constants={"f": normal(16, 16, 3, 3) / 12}, rtol=2e-4)
+
+
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("f", "attributes", "kernel"),
+    [
+        ((24, 16, 3, 3), "strides = [2, 2]", "conv"), ((16, 1, 3, 3), "strides = [2, 2], group = 16", "depthwise"),
+        ((24, 16, 1, 1), "", "conv"), ((3, 64, 5, 5), "strides = [2, 1]", "few filters"),
+        ((32, 16, 2, 4), "strides = [3, 1], dilations = [2, 1]", "conv"), ((32, 32, 3, 3), "", "winograd"),
+    ],
+)  # fmt: skip
+def test_borders_that_sizes_decide(mode: str, f: tuple[int, ...], attributes: str, kernel: str) -> None:
+    """auto_pad where sizes vary: with steps of 2 an even size has another border than an odd one."""
+    channels = f[1] if "group" not in attributes else 16
+    listed = ", ".join(filter(None, (f'auto_pad = "{mode}"', attributes)))
+    text = f"g (float[n, {channels}, h, w] x) => (float[n, {f[0]}, p, q] y) {{ c = Conv <{listed}> (x, f)  y = Relu(c) }}"
+    feeds = [{"x": normal(n, channels, h, w)} for n, h, w in (
+        (1, 12, 12), (1, 13, 12), (2, 12, 17), (1, 1, 2), (1, 33, 29), (0, 12, 12), (1, 34, 30), (1, 12, 12)
+    )]  # fmt: skip
+    session = check(text, *feeds, constants={"f": normal(*f) / 8}, rtol=1e-4)
+    assert [label for label in labels(session) if label.startswith(kernel)]
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool"])
+def test_borders_of_pools_that_sizes_decide(operator: str) -> None:
+    text = f"""g (float[n, 16, h, w] x) => (float[n, 16, p, q] y) {{ c = Conv (x, f)
+        y = {operator} <kernel_shape = [3, 3], strides = [2, 2], auto_pad = "SAME_UPPER"> (c) }}"""
+    feeds = [{"x": normal(1, 16, h, w)} for h, w in ((12, 12), (13, 12), (5, 8), (13, 13), (2, 1))]
+    session = check(text, *feeds, constants={"f": normal(16, 16, 1, 1)}, rtol=1e-4)
+    assert [label for label in labels(session) if "pool" in label]

@@ -61,6 +61,34 @@ TAILS = {
 }  # fmt: skip
 
 
+RESIZED = {  # the nodes behind a convolution, the operator set
+    "sizes": (
+        'v = Shape(z)  u = Slice(v, two, four)  w = Concat <axis = 0> (nc, u)  y = Resize <mode = "linear"> (c, , , w)',
+        13,
+    ),
+    "scales": ('y = Resize <mode = "nearest"> (c, scales)', 10),
+    "upsample": ('y = Upsample <mode = "linear"> (c, scales)', 9),
+    "upsample_7": ('y = Upsample <mode = "nearest", scales = [1.0, 1.0, 2.0, 2.0]> (c)', 7),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_images_are_resized_channels_last(name: str) -> None:
+    """Also by sizes that a run computes, and as older operator sets write it."""
+    tail, opset = RESIZED[name]
+    header = f'<ir_version: 8, opset_import: ["" : {opset}]>'
+    more = ", float[n, a, p, q] z" if name == "sizes" else ""
+    text = f"g (float[2, 3, h, w] x{more}) => (float[2, 4, p, q] r) {{ c = Conv(x, f)  {tail}  r = Conv(y, k) }}"
+    constants = {"f": normal(4, 3, 1, 1), "k": normal(4, 4, 3, 3), "two": np.array([2]), "four": np.array([4]),
+                 "nc": np.array([2, 4]), "scales": np.array([1, 1, 2, 2], np.float32)}  # fmt: skip
+    words = tail.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    used = {k: v for k, v in constants.items() if k in words or k in "fk"}
+    feeds = [{"x": normal(2, 3, *size)} | ({"z": normal(1, 1, 9, 11)} if more else {}) for size in ((5, 7), (8, 6))]
+    check(text, *feeds, constants=used, header=header, rtol=2e-5)
+    program = session_of(text, used, header=header)._model.programs[0]
+    assert [n.op_type for n in program.lowered.graph.nodes].count("Transpose") == 2
+
+
 @pytest.mark.parametrize("rank", [3, 4, 5])
 @pytest.mark.parametrize("tail", sorted(TAILS))
 def test_networks(tail: str, rank: int) -> None:
@@ -106,6 +134,14 @@ MOVES = {  # the output's sizes, the nodes, how many transposes are left
     "there_and_back": ("n, 4, 6, 4", f"{_BACK}  y = Conv(w, g)", 2),
     "captured": ("n, 6, 4, 4", f"{_LAST}  y = If (yes) <{_THEN}, {_ELSE}>", 1),
     "one_pixel": ("n, 4", "p = GlobalMaxPool(c)  y = Reshape(p, pair)", 1),
+    "squeezed": (
+        "n, 1, 4",
+        "m = ReduceMean <axes = [2]> (c)  s = Squeeze(m, axis)  p = MaxPool <kernel_shape = [4]> (s)"
+        "  y = Transpose <perm = [0, 2, 1]> (p)",
+        1,
+    ),
+    "squeezed_to_channels": ("n, 4", "p = GlobalMaxPool(c)  y = Squeeze(p, axes)", 1),
+    "squeezed_batch": ("4, 6, 4", "h = ReduceMax <axes = [0]> (c)  y = Squeeze(h, zero)", 2),
     "other_channels": ("n, 2, 48", "y = Reshape(c, other)", 2),
 }
 
@@ -118,6 +154,7 @@ def test_the_models_own_moves_need_no_transposes(name: str) -> None:
         "high": np.array([4, 3]), "zero": np.array([0]), "four": np.array([4]), "one": np.array([1]),
         "five": np.array([0, 2, 2, 6, 4]), "back": np.array([0, 4, 6, 4]), "flat": np.array([0, 4, 24]),
         "pair": np.array([0, 4]), "other": np.array([0, 2, 48]), "yes": np.array(True), "axes": np.array([2, -1]),
+        "axis": np.array([2]),
     }  # fmt: skip
     words = tail.replace("(", " ").replace(")", " ").replace(",", " ").split()
     used = {k: v for k, v in constants.items() if k in words or k == "f"}
@@ -139,6 +176,14 @@ TOKENS = {  # tokens (one row a pixel) as an image: its sizes, the nodes, the ou
         1,
     ),
     "no_convolution": ([0, 4, 3, 5], f"{_IMAGE}  y = Relu(i)", "n, 4, h, w", 1),
+    "squeezed": (
+        "n, 1, 4",
+        "m = ReduceMean <axes = [2]> (c)  s = Squeeze(m, axis)  p = MaxPool <kernel_shape = [4]> (s)"
+        "  y = Transpose <perm = [0, 2, 1]> (p)",
+        1,
+    ),
+    "squeezed_to_channels": ("n, 4", "p = GlobalMaxPool(c)  y = Squeeze(p, axes)", 1),
+    "squeezed_batch": ("4, 6, 4", "h = ReduceMax <axes = [0]> (c)  y = Squeeze(h, zero)", 2),
     "other_channels": ([0, 2, 6, 5], f"{_IMAGE}  y = Conv(i, k)", "n, 2, h, w", 3),
 }
 

@@ -225,28 +225,39 @@ def _share_heads(m: Match) -> Patch | None:
 
 def _packed_heads(m: Match) -> Patch | None:
     """One of the parts of x [B, S, P*H*D] seen as [B, S, P, H, D] and turned to [P, B, H, S, D]."""
-    rewriter, index = m.rewriter, m.scalar("index")
+    rewriter = m.rewriter
     before, split = m.shape("x"), rewriter.shape(m.node("turn").inputs[0])
-    if m.node("turn").attributes.get("perm") != [2, 0, 3, 1, 4] or m.root.attributes.get("axis", 0) != 0 or index is None:
+    if m.node("turn").attributes.get("perm") != [2, 0, 3, 1, 4]:
         return None
-    if (
-        before is None
-        or split is None
-        or len(before) != 3
-        or len(split) != 5
-        or before[:2] != split[:2]
-        or rewriter.rank(m["index"]) != 0
-    ):
+    if before is None or split is None or len(before) != 3 or len(split) != 5 or before[:2] != split[:2]:
+        return None
+    index = _part_index(m)
+    if index is None:
         return None
     sizes = [d for d in split[2:] if isinstance(d, int)]
     if len(sizes) != 3:
         return None
     parts, heads, size = sizes
-    width, i = heads * size, int(index) % parts
+    width, i = heads * size, index % parts
     patch = m.patch()
     part = patch.op("Slice", [m["x"], patch.ints(i * width), patch.ints((i + 1) * width), patch.ints(2)])
     view = patch.op("Reshape", [part, patch.ints(0, 0, heads, size)])
     return patch.result(patch.op("Transpose", [view], perm=_HEADS_TO_FRONT), m.root.outputs[0])
+
+
+def _part_index(m: Match) -> int | None:
+    """Which row the root takes, by Gather, or by Slice and Squeeze of the first axis; None for what is not one row."""
+    rewriter, root = m.rewriter, m.root
+    if root.op_type == "Gather":
+        index = m.scalar("index")
+        return None if index is None or rewriter.rank(m["index"]) != 0 or root.attributes.get("axis", 0) != 0 else int(index)
+    axes = root.attributes.get("axes") or (rewriter.ints(root.inputs[1]) if len(root.inputs) > 1 else None)
+    starts, ends, along, steps = ([rewriter.ints(n) if n else None for n in m.node("part").inputs[1:]] + [None] * 4)[:4]
+    if axes is None or list(axes) != [0] or starts is None or ends is None or len(starts) != 1:
+        return None
+    if along not in (None, [0]) or steps not in (None, [1]) or starts[0] < 0 or ends[0] != starts[0] + 1:
+        return None
+    return starts[0]
 
 
 def _drop_expand(m: Match) -> Patch | None:
@@ -302,6 +313,7 @@ _MASKED = _either(
 )
 _SOFTMAX = op("Softmax", _MASKED, name="softmax")
 _WIDE = op("Cast", op("Softmax", op("Cast", _MASKED, name="wide"), name="softmax"))
+_TURNED = op("Transpose", op("Reshape", Var("x")), name="turn")
 _GUARDED = op("Where", op("IsNaN", _SOFTMAX), Const(0.0), _SOFTMAX)
 
 RULES = RuleSet(
@@ -323,7 +335,7 @@ RULES = RuleSet(
         # for x = [x_0, x_1, x_2]
         Rule(
             "unpack_heads",
-            op("Gather", op("Transpose", op("Reshape", Var("x")), name="turn"), Const(name="index")),
+            (op("Gather", _TURNED, Const(name="index")), op("Squeeze", op("Slice", _TURNED, name="part"))),
             _packed_heads,
             shared=True,
         ),

@@ -11,6 +11,7 @@ from intarsia.graph.model import Constant, Node
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch, Rewriter
 from intarsia.passes.rule import Const, Match, Rule, RuleSet, Var, op
+from intarsia.passes.shapes import perm_of
 from intarsia.passes.versions import emitted_version
 
 _FLOATS = (DType.FLOAT, DType.FLOAT16, DType.DOUBLE, DType.BFLOAT16)
@@ -179,7 +180,27 @@ def _constant_gemm(m: Match) -> Patch | None:
     return patch.result(out, node.outputs[0])
 
 
+def _affine_before_transpose(m: Match) -> Patch | None:
+    """A scale or shift for each channel behind a Transpose, as converters from channels-last frameworks leave it, before it."""
+    rewriter, perm, constant = m.rewriter, perm_of(m, "turn"), m.rewriter.constant(m["c"])
+    weight = rewriter.constant(m.node("linear").inputs[1])
+    if perm is None or constant is None or weight is None or len(constant.shape) > len(perm):
+        return None
+    rank = len(perm)
+    padded, channels = (1,) * (rank - len(constant.shape)) + constant.shape, constant.size
+    if padded != tuple(channels if axis == 1 else 1 for axis in perm) or channels == 1:
+        return None
+    patch = m.patch()
+    turned = patch.lazy_constant(
+        constant.dtype, (channels, *(1,) * (rank - 2)), lambda: constant.numpy().reshape(-1, *(1,) * (rank - 2)), "channels"
+    )
+    inputs = [m.node("turn").inputs[0], turned]
+    made = patch.op(m.root.op_type, inputs if m.root.inputs[1] == m["c"] else inputs[::-1])
+    return patch.result(patch.op("Transpose", [made], perm=perm), m.root.outputs[0])
+
+
 def _pad_into_conv(m: Match) -> Patch | None:
+    """A border of zeros is the convolution's; a Transpose between them turns what is without the border."""
     rewriter, pad, conv = m.rewriter, m.node("pad"), m.root
     mode = pad.attributes.get("mode", "constant")
     pads = pad.attributes.get("pads") or (rewriter.ints(pad.inputs[1]) if len(pad.inputs) > 1 else None)
@@ -192,15 +213,19 @@ def _pad_into_conv(m: Match) -> Patch | None:
         return None
     rank = len(pads) // 2
     low, high = pads[:rank], pads[rank:]
+    perm = perm_of(m, "turn") if "turn" in m.captured else None
+    if perm is not None:
+        low, high = [low[axis] for axis in perm], [high[axis] for axis in perm]
     if any(low[:2]) or any(high[:2]):
         return None
     old = list(conv.attributes.get("pads") or [0] * (2 * (rank - 2)))
     total = [a + b for a, b in zip(old, [*low[2:], *high[2:]], strict=True)]
     patch = m.patch()
+    data = pad.inputs[0] if perm is None else patch.op("Transpose", [pad.inputs[0]], perm=perm)
     out = rewriter.fresh(f"{patch.stem}.conv", patch.types)
     patch.node(
         conv.copy(
-            inputs=[pad.inputs[0], *conv.inputs[1:]],
+            inputs=[data, *conv.inputs[1:]],
             outputs=[out],
             attributes={**conv.attributes, "pads": total},
             origin=patch.origin,
@@ -236,6 +261,7 @@ def _gemm_of_rows(m: Match) -> Patch | None:
 
 
 _LINEAR = op("Conv|ConvTranspose", name="linear")
+_TURNED_PAD = op("Transpose", op("Pad", name="pad"), name="turn")
 
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -253,6 +279,12 @@ RULES = RuleSet(
         ),
         # (W x + b) + c = W x + (b + c);  (W x + b) c = (c W) x + c b
         Rule("fold_affine_into_conv", op("Add|Sub|Mul|Div", _LINEAR, Const(name="c", scalar=False)), _into_linear),
+        # turn(W x) + c = turn(W x + c'),  turn(W x) c = turn((W x) c'), c' for each channel
+        Rule(
+            "affine_before_transpose",
+            op("Add|Sub|Mul|Div", op("Transpose", _LINEAR, name="turn"), Const(name="c", scalar=False)),
+            _affine_before_transpose,
+        ),
         # norm(x) = s x + t
         Rule("norm_to_affine", op("BatchNormalization"), _norm_alone),
         # alpha A' B + beta C with constants scaled and turned once
@@ -260,6 +292,9 @@ RULES = RuleSet(
         # conv(pad(x, p), pads q) = conv(x, pads p + q)
         Rule("merge_pad_into_conv", op("Conv", op("Pad", name="pad"), Var("w")), _pad_into_conv),
         Rule("merge_pad_into_conv", op("Conv", op("Pad", name="pad"), Var("w"), Var("b")), _pad_into_conv),
+        # conv(turn(pad(x, p))) = conv(turn(x), pads p')
+        Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w")), _pad_into_conv),
+        Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w"), Var("b")), _pad_into_conv),
     ),
 )
 

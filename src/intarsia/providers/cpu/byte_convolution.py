@@ -61,7 +61,7 @@ def is_byte_convolution(node: Node, inference: Inference) -> bool:
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
-    """Convolution of uint8 or int8; the border must be known as numbers."""
+    """Convolution of uint8 or int8."""
     out = inference.types.get(node.outputs[0])
     if not is_byte_convolution(node, inference) or not isinstance(out, TensorType) or out.shape is None:
         return None
@@ -69,8 +69,6 @@ def convolution(node: Node, inference: Inference) -> Template | None:
     x = types[0]
     assert x is not None and x.shape is not None
     pads = explicit_pads(node, x.shape, out.shape, types)
-    if pads is None:
-        return None
     return ByteConvolution(node, tuple(node.inputs), types, out, pads=pads)
 
 

@@ -43,7 +43,7 @@ _UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
-    """Convolution; the border must be known as numbers."""
+    """Convolution; None where its types are not known, or computed filters do not suit."""
     if node.inputs[1] in inference.graph.constants:
         return windowed(node, inference, Convolution)
     from intarsia.providers.cpu.computed_filters import ComputedConvolution, suits

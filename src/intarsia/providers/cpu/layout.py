@@ -113,7 +113,7 @@ class _Rewrite(Blocks):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             return self._quantize
         rules = {
-            "Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "Slice": self._slice, "Reshape": self._reshape,
+            "Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "Upsample": self._resize, "Squeeze": self._squeeze, "Slice": self._slice, "Reshape": self._reshape,
             "Flatten": self._flatten, "DepthToSpace": self._depth_to_space, "SpaceToDepth": self._space_to_depth,
             "InstanceNormalization": self._normalization, "GroupNormalization": self._normalization,
         }  # fmt: skip
@@ -267,7 +267,7 @@ class _Rewrite(Blocks):
             return False
         if node.op_type == "Reshape":
             return self._moved_shape(node, self._shape(name), self._shape(node.outputs[0])) is not None
-        return node.op_type in ("Pad", "Resize", "Split")
+        return node.op_type in ("Pad", "Resize", "Split", "Upsample")
 
     def _flatten(self, node: Node) -> bool:
         """One pixel has the same numbers in both layouts."""
@@ -370,19 +370,40 @@ class _Rewrite(Blocks):
         return self._emit(node, [self.twin[node.inputs[0]], made, *node.inputs[2:]])
 
     def _resize(self, node: Node) -> bool:
+        """Scales, sizes and regions in the order of the twin's axes; those that a run computes are permuted by it."""
         rank = self._rank(node.inputs[0])
-        if node.version < 11 or "axes" in node.attributes or node.inputs[0] not in self.twin:
+        if "axes" in node.attributes or node.inputs[0] not in self.twin:
             return False
         order = [0, *range(2, rank), 1]
-        inputs = [self.twin[node.inputs[0]]]
+        attributes, inputs = dict(node.attributes), [self.twin[node.inputs[0]]]
+        if "scales" in attributes:
+            attributes["scales"] = [attributes["scales"][axis] for axis in order]
+        regions = 1 if node.op_type == "Resize" and node.version >= 11 else -1
         for i, name in enumerate(node.inputs[1:], 1):
             constant = self.graph.constants.get(name)
             if not name or (constant is not None and constant.size == 0):
                 inputs.append(name)
                 continue
-            if constant is None:
-                return False
-            array = constant.numpy()
-            halves = [array[:rank][order], array[rank:][order]] if i == 1 else [array[order]]
-            inputs.append(self._constant(name, np.concatenate(halves)))
-        return self._emit(node, inputs)
+            places = [*order, *(rank + axis for axis in order)] if i == regions else order
+            if constant is not None:
+                inputs.append(self._constant(name, constant.numpy()[places]))
+            else:
+                inputs.append(self._name(name))
+                self._append("Gather", [name, self._constant(name, np.array(places, np.int64))], inputs[-1], axis=0)
+        return self._emit(node, inputs, attributes=attributes)
+
+    def _squeeze(self, node: Node) -> bool:
+        """Heights and widths of one element drop out; the rest is channels-last still."""
+        axes, rank = self._ints(node, 1, "axes"), self._rank(node.inputs[0])
+        if not axes or rank - len(axes) < 2 or any(a % rank < 2 for a in axes):
+            return False
+        moved = sorted(self._axis(a, rank) for a in axes)
+        attributes, inputs = dict(node.attributes), [self.twin[node.inputs[0]]]
+        if "axes" in attributes:
+            attributes["axes"] = moved
+        else:
+            inputs.append(self._constant(node.inputs[1], np.array(moved, np.int64)))
+        if rank - len(axes) > 2:
+            return self._emit(node, inputs, attributes=attributes)
+        self.nodes.append(node.copy(inputs=inputs, attributes=attributes))  # images and channels: no order to change
+        return True

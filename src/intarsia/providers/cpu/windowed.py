@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from intarsia.codegen import conv
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr, Shape
+from intarsia.graph.dims import Dim, Expr, Shape, dim_max, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
@@ -28,7 +28,7 @@ _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
 def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed | None:
-    """The node as a template of this kind; None where its border is not known as numbers."""
+    """The node as a template of this kind; None where its types are not known, or have no kernel."""
     types = tensor_types(node, inference)
     out = inference.types.get(node.outputs[0])
     x = types[0]
@@ -37,8 +37,6 @@ def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed
     if x.dtype not in DTYPES and not (node.op_type == "MaxPool" and x.dtype in BYTES):
         return None
     pads = explicit_pads(node, x.shape, out.shape, types)
-    if pads is None:
-        return None
     return kind(node, tuple(node.inputs[: kind.operands]), types, out, pads=pads)
 
 
@@ -58,10 +56,8 @@ def strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple
     return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
 
 
-def explicit_pads(
-    node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]
-) -> tuple[int, ...] | None:
-    """The border as ONNX's `pads` (begins, then ends); None where it depends on sizes that are not known."""
+def explicit_pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[Dim, ...]:
+    """The border as ONNX's `pads` (begins, then ends); sizes that vary may decide it (auto_pad with strides)."""
     rank = len(x) - 2
     mode = node.attributes.get("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
@@ -70,15 +66,13 @@ def explicit_pads(
         return (0,) * (2 * rank)
     kernel = kernel_shape(node, types)
     strides, dilations = strides_and_dilations(node, rank)
-    begins, ends = [], []
+    begins: list[Dim] = []
+    ends: list[Dim] = []
     for i in range(rank):
-        size, count = x[1 + i], out[1 + i]
-        if not isinstance(size, int) or not isinstance(count, int):
-            return None
-        total = max(0, (count - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - size)
-        small, large = total // 2, total - total // 2
-        begins.append(small if mode == "SAME_UPPER" else large)
-        ends.append(large if mode == "SAME_UPPER" else small)
+        total = dim_max(0, (out[1 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - x[1 + i])
+        small = floordiv(total, 2)
+        begins.append(small if mode == "SAME_UPPER" else total - small)
+        ends.append(total - small if mode == "SAME_UPPER" else small)
     return (*begins, *ends)
 
 
@@ -91,13 +85,13 @@ class Geometry:
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     dilations: tuple[int, ...]
-    pads: tuple[int, ...]
+    pads: tuple[Dim, ...]
     group: Dim
 
     def at(self, size: Sizes) -> conv.ConvShape:
-        x = tuple(size(d) for d in self.x)
+        x, pads = tuple(size(d) for d in self.x), tuple(size(p) for p in self.pads)
         return conv.ConvShape(
-            x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, self.pads, size(self.group)
+            x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, pads, size(self.group)
         )
 
     def usual(self) -> conv.ConvShape:
@@ -143,7 +137,7 @@ class Windowed(Template):
     """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
 
     operands: ClassVar[int] = 1  # inputs that the kernel reads
-    pads: tuple[int, ...] = field(default=())
+    pads: tuple[Dim, ...] = field(default=())
 
     @property
     def data(self) -> TensorType:
