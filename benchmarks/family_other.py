@@ -240,7 +240,7 @@ def gaussian_process() -> Family:
     from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared
 
     kernel = ConstantKernel(1.0) * ExpSineSquared(1.0, 2.0)
-    return _classical(6, lambda x, y: GaussianProcessRegressor(kernel, alpha=0.1, optimizer=None).fit(x[:50], y[:50]))
+    return _classical(6, lambda x, y: GaussianProcessRegressor(kernel, alpha=1.0, optimizer=None).fit(x[:50], y[:50]))
 
 
 def stacked_classifiers() -> Family:

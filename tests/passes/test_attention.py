@@ -156,9 +156,14 @@ def test_heads_that_are_repeated_are_shared():
     assert node.op_type == "Attention" and node.inputs == ["q", "k0", "v0"]
 
 
-def test_packed_projection_is_unpacked_without_five_axes():
+@pytest.mark.parametrize("by", ["Gather", "Slice"])
+def test_packed_projection_is_unpacked_without_five_axes(by):
     nodes = [("Reshape", "x five", "x5"), ("Transpose", "x5", "t5", {"perm": [2, 0, 3, 1, 4]})]
-    nodes += [("Gather", f"t5 i{i}", n, {"axis": 0}) for i, n in enumerate("qkv")]
+    for i, n in enumerate("qkv"):
+        if by == "Gather":
+            nodes.append(("Gather", f"t5 i{i}", n, {"axis": 0}))
+        else:
+            nodes += [("Slice", f"t5 at{i} at{i + 1} at0", f"{n}5"), ("Squeeze", f"{n}5 at0", n)]
     nodes += [
         *_scores("mul"),
         ("Softmax", "t", "p"),
@@ -167,9 +172,23 @@ def test_packed_projection_is_unpacked_without_five_axes():
         ("Reshape", "ot rows", "y"),
     ]
     constants = {**CONSTANTS, "five": np.array([0, 0, 3, HEADS, SIZE]), "rows": np.array([0, 0, WIDTH])}
-    constants |= {f"i{i}": np.array(i) for i in range(3)}
+    constants |= {f"i{i}": np.array(i) for i in range(3)} | {f"at{i}": np.array([i]) for i in range(4)}
     result = optimized(build(nodes, {"x": ["b", "s", 3 * WIDTH]}, ["y"], constants), sizes=SIZES)
     assert counts(result.graph) == {"Slice": 3, "Attention": 1}
+
+
+@pytest.mark.parametrize("bounds", [(0, 2), (0, 1, 1)])
+def test_parts_that_are_more_than_one_or_of_another_axis_stay(bounds):
+    """Slice and Squeeze of what has one element anyway."""
+    low, high, *axis = bounds
+    nodes = [("Reshape", "x five", "x5"), ("Transpose", "x5", "t5", {"perm": [2, 0, 3, 1, 4]})]
+    nodes += [("Slice", "t5 low high axis", "s5"), ("Relu", "s5", "y")]
+    if axis:
+        nodes[-1] = ("Squeeze", "s5 axis", "y")
+    constants = {"five": np.array([0, 0, 3, HEADS, SIZE]), "low": np.array([low]), "high": np.array([high])}
+    constants["axis"] = np.array(axis or [0])
+    result = optimized(build(nodes, {"x": [1, "s", 3 * WIDTH]}, ["y"], constants), sizes={"s": 5})
+    assert counts(result.graph)["Transpose"] == 1
 
 
 def _causal(mask_nodes, mask, constants, opset=20):

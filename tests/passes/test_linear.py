@@ -2,9 +2,6 @@ import numpy as np
 import pytest
 from pass_models import BASIC, build, counts, fired, optimized
 
-from intarsia.graph.load import load
-from intarsia.passes import optimize
-
 RNG = np.random.default_rng(3)
 
 
@@ -92,31 +89,6 @@ def test_gemm_factors_move_into_constants():
     assert (first.attributes["alpha"], first.attributes["beta"], second.attributes["transA"]) == (1.0, 1.0, 0)
 
 
-@pytest.mark.parametrize(
-    ("pads", "value", "merged"),
-    [
-        ([0, 0, 1, 2, 0, 0, 3, 0], 0.0, True),
-        ([0, 1, 1, 1, 0, 0, 1, 1], 0.0, False),
-        ([0, 0, 1, 1, 0, 0, 1, 1], 1.0, False),
-    ],
-)
-def test_pad_before_conv(pads, value, merged):
-    channels = 3 + pads[1]
-    model = build(
-        [("Pad", "x p v", "a"), ("Conv", "a w", "y", {"pads": [1, 1, 1, 1]})],
-        {"x": [1, 3, 6, 6]},
-        ["y"],
-        {"p": np.array(pads), "v": value, "w": _array(2, channels, 3, 3)},
-    )
-    assert ("Pad" not in counts(optimized(model, BASIC).graph)) is merged
-
-
-def test_a_pad_that_crops_stays():
-    constants = {"p": np.array([0, 0, -1, 0, 0, 0, 1, 1]), "w": _array(2, 3, 3, 3)}
-    model = build([("Pad", "x p", "a"), ("Conv", "a w", "y")], {"x": [1, 3, 6, 6]}, ["y"], constants)
-    assert counts(optimize(load(model), BASIC).graph) == {"Pad": 1, "Conv": 1}
-
-
 def test_gemm_over_rows_is_a_matmul():
     nodes = [("Reshape", "x rows", "r"), ("Gemm", "r w b", "g"), ("Reshape", "g back", "y")]
     constants = {"rows": np.array([-1, 6]), "back": np.array([1, -1, 4]), "w": _array(6, 4), "b": _array(4)}
@@ -125,18 +97,6 @@ def test_gemm_over_rows_is_a_matmul():
     assert fired(result) == {"gemm_of_rows": 1}
     other = build(nodes, {"x": [2, 2, 6]}, ["y"], constants)
     assert counts(optimized(other).graph)["Gemm"] == 1
-
-
-@pytest.mark.parametrize(("pads", "merged"), [([0, 0, 1, 0, 0, 2, 1, 0], True), ([0, 0, 1, 1, 0, 0, 1, 0], False)])
-def test_pad_and_transpose_before_conv(pads, merged):
-    """A border of channels-last images: only the axes that become the convolution's height and width have one."""
-    nodes = [("Pad", "x p", "a"), ("Transpose", "a", "t", {"perm": [0, 3, 1, 2]}), ("Conv", "t w", "y")]
-    weights = _array(2, 3 + pads[3], 3, 3)
-    model = build(nodes, {"x": [1, 6, 7, 3]}, ["y"], {"p": np.array(pads), "w": weights})
-    graph = optimized(model, BASIC).graph
-    assert ("Pad" not in counts(graph)) is merged
-    if merged:
-        assert graph.nodes[-1].attributes["pads"] == [0, 1, 2, 1]
 
 
 @pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])

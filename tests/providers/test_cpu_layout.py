@@ -135,9 +135,8 @@ MOVES = {  # the output's sizes, the nodes, how many transposes are left
     "captured": ("n, 6, 4, 4", f"{_LAST}  y = If (yes) <{_THEN}, {_ELSE}>", 1),
     "one_pixel": ("n, 4", "p = GlobalMaxPool(c)  y = Reshape(p, pair)", 1),
     "squeezed": (
-        "n, 1, 4",
-        "m = ReduceMean <axes = [2]> (c)  s = Squeeze(m, axis)  p = MaxPool <kernel_shape = [4]> (s)"
-        "  y = Transpose <perm = [0, 2, 1]> (p)",
+        "n, 4, 4",
+        "m = ReduceMean <axes = [2]> (c)  s = Squeeze(m, axis)  r = Relu(s)  y = Transpose <perm = [0, 2, 1]> (r)",
         1,
     ),
     "squeezed_to_channels": ("n, 4", "p = GlobalMaxPool(c)  y = Squeeze(p, axes)", 1),
@@ -176,14 +175,6 @@ TOKENS = {  # tokens (one row a pixel) as an image: its sizes, the nodes, the ou
         1,
     ),
     "no_convolution": ([0, 4, 3, 5], f"{_IMAGE}  y = Relu(i)", "n, 4, h, w", 1),
-    "squeezed": (
-        "n, 1, 4",
-        "m = ReduceMean <axes = [2]> (c)  s = Squeeze(m, axis)  p = MaxPool <kernel_shape = [4]> (s)"
-        "  y = Transpose <perm = [0, 2, 1]> (p)",
-        1,
-    ),
-    "squeezed_to_channels": ("n, 4", "p = GlobalMaxPool(c)  y = Squeeze(p, axes)", 1),
-    "squeezed_batch": ("4, 6, 4", "h = ReduceMax <axes = [0]> (c)  y = Squeeze(h, zero)", 2),
     "other_channels": ([0, 2, 6, 5], f"{_IMAGE}  y = Conv(i, k)", "n, 2, h, w", 3),
 }
 
@@ -429,6 +420,7 @@ WINDOWED = {
     "depthwise": "Conv <group = 4, pads = [1, 1, 1, 1], strides = [2, 2]> (x, d33, b)",
     "pointwise": "Conv (x, f11)",
     "transposed": "ConvTranspose <strides = [2, 2], pads = [1, 1, 0, 0]> (x, t33, b)",
+    "transposed_same": 'ConvTranspose <auto_pad = "SAME_UPPER", strides = [2, 2]> (x, t33, b)',
     "transposed_grouped": "ConvTranspose <strides = [3, 1], group = 2, output_padding = [1, 0]> (x, u33)",
     "max_pool": "MaxPool <kernel_shape = [3, 2], strides = [2, 2], pads = [1, 0, 1, 1], ceil_mode = 1> (x)",
     "max_pool_dilated": "MaxPool <kernel_shape = [2, 2], dilations = [2, 3]> (x)",
@@ -452,6 +444,17 @@ def test_windowed_operators_with_something_behind(name: str, sizes: str, kind: s
         n: normal(*s).astype(dtype) for n, s in FILTERS.items() if n in text.replace(",", " ").replace(")", " ").split()
     }
     check(text, {"x": normal(2, 4, 9, 7).astype(dtype)}, constants=constants)
+
+
+@pytest.mark.parametrize("mode", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+def test_transposed_convolutions_of_a_wanted_shape(mode: str) -> None:
+    """The border follows from it: an odd one is larger before, or behind (SAME_UPPER)."""
+    text = f"""g (float[n, 4, 9, 7] x) => (float[n, 4, 18, 14] y) {{
+        c = ConvTranspose <auto_pad = "{mode}", strides = [2, 2], output_shape = [18, 14]> (x, f, b)  y = Relu(c) }}"""
+    constants = {"f": normal(4, 4, 3, 3), "b": normal(4)}
+    check(text, {"x": normal(2, 4, 9, 7)}, {"x": normal(0, 4, 9, 7)}, constants=constants)
+    (program,) = session_of(text, constants, level=LEVELS[1])._model.programs
+    assert "Interleave" in [n.op_type for n in program.lowered.graph.nodes]
 
 
 def test_many_channels_of_known_size() -> None:

@@ -199,41 +199,6 @@ def _affine_before_transpose(m: Match) -> Patch | None:
     return patch.result(patch.op("Transpose", [made], perm=perm), m.root.outputs[0])
 
 
-def _pad_into_conv(m: Match) -> Patch | None:
-    """A border of zeros is the convolution's; a Transpose between them turns what is without the border."""
-    rewriter, pad, conv = m.rewriter, m.node("pad"), m.root
-    mode = pad.attributes.get("mode", "constant")
-    pads = pad.attributes.get("pads") or (rewriter.ints(pad.inputs[1]) if len(pad.inputs) > 1 else None)
-    value = pad.attributes.get("value", 0.0)
-    if len(pad.inputs) > 2 and pad.inputs[2]:
-        value = rewriter.scalar(pad.inputs[2])
-    if mode != "constant" or value != 0.0 or pads is None or min(pads) < 0 or len(pad.inputs) > 3 and pad.inputs[3]:
-        return None
-    if conv.attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    rank = len(pads) // 2
-    low, high = pads[:rank], pads[rank:]
-    perm = perm_of(m, "turn") if "turn" in m.captured else None
-    if perm is not None:
-        low, high = [low[axis] for axis in perm], [high[axis] for axis in perm]
-    if any(low[:2]) or any(high[:2]):
-        return None
-    old = list(conv.attributes.get("pads") or [0] * (2 * (rank - 2)))
-    total = [a + b for a, b in zip(old, [*low[2:], *high[2:]], strict=True)]
-    patch = m.patch()
-    data = pad.inputs[0] if perm is None else patch.op("Transpose", [pad.inputs[0]], perm=perm)
-    out = rewriter.fresh(f"{patch.stem}.conv", patch.types)
-    patch.node(
-        conv.copy(
-            inputs=[data, *conv.inputs[1:]],
-            outputs=[out],
-            attributes={**conv.attributes, "pads": total},
-            origin=patch.origin,
-        )
-    )
-    return patch.result(out, conv.outputs[0])
-
-
 def _gemm_of_rows(m: Match) -> Patch | None:
     """x [..., k] seen as rows, multiplied, and seen as [..., n] again."""
     rewriter, gemm = m.rewriter, m.node("gemm")
@@ -261,7 +226,6 @@ def _gemm_of_rows(m: Match) -> Patch | None:
 
 
 _LINEAR = op("Conv|ConvTranspose", name="linear")
-_TURNED_PAD = op("Transpose", op("Pad", name="pad"), name="turn")
 
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -289,12 +253,6 @@ RULES = RuleSet(
         Rule("norm_to_affine", op("BatchNormalization"), _norm_alone),
         # alpha A' B + beta C with constants scaled and turned once
         Rule("constant_gemm", op("Gemm"), _constant_gemm),
-        # conv(pad(x, p), pads q) = conv(x, pads p + q)
-        Rule("merge_pad_into_conv", op("Conv", op("Pad", name="pad"), Var("w")), _pad_into_conv),
-        Rule("merge_pad_into_conv", op("Conv", op("Pad", name="pad"), Var("w"), Var("b")), _pad_into_conv),
-        # conv(turn(pad(x, p))) = conv(turn(x), pads p')
-        Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w")), _pad_into_conv),
-        Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w"), Var("b")), _pad_into_conv),
     ),
 )
 

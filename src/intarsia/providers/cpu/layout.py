@@ -113,7 +113,8 @@ class _Rewrite(Blocks):
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             return self._quantize
         rules = {
-            "Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "Upsample": self._resize, "Squeeze": self._squeeze, "Slice": self._slice, "Reshape": self._reshape,
+            "Concat": self._concat, "Pad": self._pad, "Resize": self._resize, "Upsample": self._resize,
+            "Squeeze": self._squeeze, "Slice": self._slice, "Reshape": self._reshape,
             "Flatten": self._flatten, "DepthToSpace": self._depth_to_space, "SpaceToDepth": self._space_to_depth,
             "InstanceNormalization": self._normalization, "GroupNormalization": self._normalization,
         }  # fmt: skip

@@ -1,0 +1,89 @@
+"""Rules that make the border of a convolution attributes of it: zeros by Pad before it, and what is cut off behind it."""
+
+from __future__ import annotations
+
+from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.passes.rewriter import Patch
+from intarsia.passes.rule import Match, Rule, RuleSet, Var, op
+from intarsia.passes.shapes import perm_of
+
+
+def _pad_into_conv(m: Match) -> Patch | None:
+    """A border of zeros is the convolution's; a Transpose between them turns what is without the border."""
+    rewriter, pad, conv = m.rewriter, m.node("pad"), m.root
+    mode = pad.attributes.get("mode", "constant")
+    pads = pad.attributes.get("pads") or (rewriter.ints(pad.inputs[1]) if len(pad.inputs) > 1 else None)
+    value = pad.attributes.get("value", 0.0)
+    if len(pad.inputs) > 2 and pad.inputs[2]:
+        value = rewriter.scalar(pad.inputs[2])
+    if mode != "constant" or value != 0.0 or pads is None or min(pads) < 0 or len(pad.inputs) > 3 and pad.inputs[3]:
+        return None
+    if conv.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    rank = len(pads) // 2
+    low, high = pads[:rank], pads[rank:]
+    perm = perm_of(m, "turn") if "turn" in m.captured else None
+    if perm is not None:
+        low, high = [low[axis] for axis in perm], [high[axis] for axis in perm]
+    if any(low[:2]) or any(high[:2]):
+        return None
+    old = list(conv.attributes.get("pads") or [0] * (2 * (rank - 2)))
+    total = [a + b for a, b in zip(old, [*low[2:], *high[2:]], strict=True)]
+    patch = m.patch()
+    data = pad.inputs[0] if perm is None else patch.op("Transpose", [pad.inputs[0]], perm=perm)
+    out = rewriter.fresh(f"{patch.stem}.conv", patch.types)
+    patch.node(
+        conv.copy(
+            inputs=[data, *conv.inputs[1:]],
+            outputs=[out],
+            attributes={**conv.attributes, "pads": total},
+            origin=patch.origin,
+        )
+    )
+    return patch.result(out, conv.outputs[0])
+
+
+def _explicit_borders(m: Match) -> Patch | None:
+    """What auto_pad or output_shape cuts off of a transposed convolution, where it is known (SAME_*: whatever the sizes)."""
+    rewriter, node = m.rewriter, m.root
+    mode, wanted = node.attributes.get("auto_pad", "NOTSET"), node.attributes.get("output_shape")
+    extents, weights = rewriter.shape(node.inputs[0]), rewriter.shape(node.inputs[1])
+    if (mode == "NOTSET" and not wanted) or extents is None or weights is None or len(extents) < 3:
+        return None
+    rank = len(extents) - 2
+    ones = [1] * rank
+    strides, spread = node.attributes.get("strides") or ones, node.attributes.get("dilations") or ones
+    extra = node.attributes.get("output_padding") or [0] * rank
+    begins, ends = [], []
+    for i, extent in enumerate(extents[2:]):
+        total = extra[i] + (weights[2 + i] - 1) * spread[i] + 1 - strides[i]  # SAME_*: strides times x are left
+        if wanted:
+            total += extent * strides[i] - wanted[len(wanted) - rank + i]
+        elif mode == "VALID":
+            total = 0
+        if not isinstance(total, int) or total < 0:
+            return None
+        begins.append(total // 2 if mode == "SAME_UPPER" else total - total // 2)
+        ends.append(total - begins[-1])
+    patch = m.patch()
+    out = rewriter.fresh(f"{patch.stem}.conv", patch.types)
+    attributes = {k: v for k, v in node.attributes.items() if k not in ("auto_pad", "output_shape")}
+    patch.node(node.copy(outputs=[out], attributes=attributes | {"pads": begins + ends}, origin=patch.origin))
+    return patch.result(out, node.outputs[0])
+
+
+_TURNED_PAD = op("Transpose", op("Pad", name="pad"), name="turn")
+
+RULES = RuleSet(
+    GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    (
+        # conv(pad(x, p), pads q) = conv(x, pads p + q)
+        Rule("merge_pad_into_conv", op("Conv", op("Pad", name="pad"), Var("w")), _pad_into_conv),
+        Rule("merge_pad_into_conv", op("Conv", op("Pad", name="pad"), Var("w"), Var("b")), _pad_into_conv),
+        # conv(turn(pad(x, p))) = conv(turn(x), pads p')
+        Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w")), _pad_into_conv),
+        Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w"), Var("b")), _pad_into_conv),
+        # what is cut off is the same for all sizes, or the sizes are known
+        Rule("explicit_borders", op("ConvTranspose"), _explicit_borders),
+    ),
+)
