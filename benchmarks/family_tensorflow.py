@@ -139,7 +139,7 @@ def keras_sound() -> Family:
 
 
 def tensorflow_while() -> Family:
-    """A while loop over a tensor array: gathers of one step, a cell, rows written by ScatterND-less appending outputs."""
+    """A while loop over a tensor array: a row gathered, a cell, and a row appended in each trip."""
 
     def write(opset: int) -> onnx.ModelProto:
         w, b = Writer(), Writer()

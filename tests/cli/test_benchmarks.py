@@ -37,6 +37,19 @@ def test_unknown_measure(tmp_path: Path) -> None:
     assert "--what: unknown speed; there are run, create, import, memory" in done.stderr
 
 
+def test_a_family_is_written_and_checked(tmp_path: Path) -> None:
+    for package in ("torch", "transformers", "onnxruntime"):
+        pytest.importorskip(package, reason="builds the families, or is what they are compared with")
+    script = str(ROOT / "benchmarks" / "families.py")
+    call = [sys.executable, script, str(tmp_path), "tensorflow_wh*", "--what", "export,check"]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    wanted, checked = (line for line in done.stdout.splitlines() if line.startswith("tensorflow_while"))
+    assert "10 nodes" in wanted and "differs by" in checked and "<<<" not in checked
+    listed = subprocess.run([*call, "--list"], capture_output=True, text=True, check=False)
+    assert "tensorflow_while A while loop" in listed.stdout
+
+
 def test_torch_runs_the_exported_weights() -> None:
     pytest.importorskip("torch", reason="the peer")
     pytest.importorskip("transformers", reason="builds some of the models")
