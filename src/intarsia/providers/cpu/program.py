@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidArgument, NodeFailed
+from intarsia.errors import InvalidArgument, NodeFailed
 from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
-from intarsia.graph.dims import Shape, symbols_of
-from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.graph.dims import symbols_of
+from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
@@ -34,7 +33,7 @@ from intarsia.plan.step import Step
 from intarsia.providers.cpu.ahead import Ahead
 from intarsia.providers.cpu.common_weights import share_constants
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
-from intarsia.providers.cpu.host import NATIVE, host_call, native_kernel
+from intarsia.providers.cpu.host import host_call
 from intarsia.providers.cpu.line import owned, roots, view_shape
 from intarsia.providers.cpu.plans import Plan
 from intarsia.runtime.executor import (
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.looping import LoopProgram
     from intarsia.providers.cpu.lower import Lowered
     from intarsia.providers.cpu.mapping import MappedBody
-    from intarsia.providers.cpu.sized_line import Apart
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
 ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must not depend on the number of threads
@@ -299,13 +297,15 @@ class CpuProgram(Program):
         raise NodeFailed(f"{divides or step.where}: {MESSAGES[fault]}")
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        from intarsia.providers.cpu.apart import run_apart_timed
+
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
         env, learned = dict(plan.env), self.executable.learned
         for unit in plan.units:
             if run is not None:
                 run.check()
             if isinstance(unit, (HostStep, LoopStep)):
-                self._run_apart_timed(unit, values, env, run)
+                run_apart_timed(self, unit, values, env, run)
                 for name in unit.node.outputs:
                     if name in learned:
                         self.executable.learn(name, values.get(name), env)
@@ -329,7 +329,7 @@ class CpuProgram(Program):
             if value is None:
                 value = self.executable.constants.get(result.buffer)
             if isinstance(value, np.ndarray) and result.view is not None:
-                value = _reshaped(name, value, result.view, env)
+                value = value.reshape(view_shape(name, value.shape, result.view, env))
             out.append(copied(value) if result.shared and isinstance(value, np.ndarray) else value)
         return out if self.inner or not self._lends else owned(out, inputs, self._constant_roots())
 
@@ -420,101 +420,7 @@ class CpuProgram(Program):
             if key in self._plans:
                 self._plans.move_to_end(key)
 
-    # --- loops and host steps ---
-
-    def _run_apart_timed(
-        self, step: HostStep | LoopStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None
-    ) -> None:
-        if self.context.on_step is None:
-            self._run_apart(step, values, env, run)
-            return
-        from intarsia.providers.cpu.layout_twins import original_name
-
-        start = time.perf_counter_ns()
-        self._run_apart(step, values, env, run)
-        names = [original_name(n) for n in step.node.outputs if n]
-        label = f"{step.node.op_type} (host)" if isinstance(step, HostStep) else step.node.op_type
-        self.context.on_step(label, names[:1], start, time.perf_counter_ns())
-
-    def _run_apart(
-        self, step: HostStep | LoopStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None
-    ) -> None:
-        node = step.node
-        operands = [values[n] if n in values else self._value(n, values) for n in step.reads]
-        if any(view is not None for view in step.views):
-            operands = [
-                _reshaped(name, x, view, env) if view is not None and isinstance(x, np.ndarray) else x
-                for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
-            ]
-        results = [*self.apart(step)(operands, run)]
-        results += [None] * (len(node.outputs) - len(results))
-        values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
-
-    def apart(self, step: HostStep | LoopStep) -> Apart:
-        """A step as a function of what its node and then its bodies read."""
-        node, count = step.node, len(step.node.inputs)
-        if isinstance(step, LoopStep):
-            loop = self._loops[id(step)]
-            return lambda operands, run: loop.run(operands[:count], operands[count:], run)
-        function = self._functions().get(id(step))
-        if function is not None:
-            return lambda operands, _: function(operands)
-        if node.op_type != "If" or node.domain:
-            return lambda operands, run: self._evaluate(step, [*operands[:count]], [*operands[count:]], run)
-
-        def chosen(operands: Sequence[Any], run: RunContext | None) -> Sequence[Any]:
-            condition = operands[0]
-            if condition.size != 1:
-                return self._evaluate(step, [condition], [*operands[1:]], run)
-            branch = node.attributes["then_branch" if condition.item() else "else_branch"]
-            around = dict(zip(step.captured, operands[1:], strict=True)) | {node.inputs[0]: condition}
-            return self._run_body(branch, (), around, run)[: len(node.outputs)]
-
-        return chosen
-
-    def _evaluate(self, step: HostStep, inputs: list[Any], others: list[Any], run: RunContext | None) -> list[Any]:
-        """The step by its definition; `others` are what its subgraphs capture."""
-        from intarsia.ops.evaluate import evaluate_node
-
-        node = step.node
-        around = dict(zip((*step.captured, *node.inputs), (*others, *inputs), strict=True))
-
-        def run_graph(graph: Graph, given: Sequence[Any]) -> list[Any]:
-            return self._run_body(graph, given, around, run)
-
-        if node.op_type == "SequenceMap" and not node.domain and inputs[0]:
-            return self._mapped(node, inputs, around, run)
-        return evaluate_node(node, inputs, self.registry, run_graph)
-
-    def _mapped(self, node: Node, inputs: list[Any], around: Mapping[str, Any], run: RunContext | None) -> list[Any]:
-        """SequenceMap: the body for every element, of which there is one."""
-        from intarsia.providers.cpu.body import body_program
-
-        body: Graph = node.attributes["body"]
-        count = len(inputs[0])
-        if any(isinstance(x, list) and len(x) != count for x in inputs) or len(body.inputs) != len(inputs):
-            from intarsia.ops.evaluate import evaluate_node
-
-            return evaluate_node(node, inputs, self.registry, lambda graph, given: self._run_body(graph, given, around, run))
-        given = [x if isinstance(x, list) else _dense(x) for x in inputs]
-        program, names = body_program(self, body, [x[0] if isinstance(x, list) else x for x in given], around)
-        if program.mapped is not None:
-            given = [list(map(_dense, x)) if isinstance(x, list) else x for x in given]
-            made = program.mapped.run(given, [_dense(around[n]) for n in names], run)
-            if made is not None:
-                return list(made)
-        found: list[list[Any]] = [[] for _ in body.outputs]
-        kinds: list[object] = []
-        for i in range(count):
-            given = [x[i] if isinstance(x, list) else x for x in inputs]
-            now: list[object] = [(x.dtype, x.ndim) if isinstance(x, np.ndarray) else type(x) for x in given]
-            if not i or now != kinds:
-                program, names = body_program(self, body, given, around)
-                captured, kinds = [_dense(around[n]) for n in names], now
-            out = program.run_plainly([*map(_dense, given), *captured], run)
-            for parts, value in zip(found, out, strict=True):
-                parts.append(value)
-        return list(found)
+    # --- bodies ---
 
     def run_plainly(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         """As `run`, quicker where it is one segment that takes and gives what the program does, as small bodies are."""
@@ -545,46 +451,14 @@ class CpuProgram(Program):
         buffers = tuple(r.buffer for r in self.executable.results)
         return segments[0].inputs == self.inputs and segments[0].outputs == buffers
 
-    def _value(self, name: str, values: Mapping[str, Any]) -> Any:
-        if not name:
-            return None
-        if name in values:
-            return values[name]
-        if name in self.executable.constants:
-            return self.executable.constants[name]
-        raise Fail(f"value {name!r} is needed by a host operator but was not computed")
-
-    def _run_body(self, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any], run: RunContext | None) -> list[Any]:
-        """A subgraph, compiled as a program of its own whose further inputs are the values it captures."""
-        from intarsia.providers.cpu.body import body_program
-
-        program, names = body_program(self, graph, given, captured)
-        operands = [*given, *(captured[n] for n in names)]  # of host operators, which may give views
-        return program.run([_dense(x) for x in operands], run)
-
     # --- what it is ---
 
     def nodes(self) -> list[NodeReport]:
         if self.lowered is None:
             return []
-        from intarsia.providers.cpu.layout_twins import original_name
+        from intarsia.providers.cpu.reports import node_reports
 
-        reports: dict[str, NodeReport] = {}
-        steps = [s for segment in self.executable.segments() for s in segment.steps if isinstance(s, Step)]
-        reduced = {name: s.arithmetic for s in steps if s.arithmetic for name in s.nodes}
-        for g in self.lowered.grouping.groups:
-            label = "+".join(n.op_type for n in g.nodes)
-            in_less = next((reduced[n.outputs[0]] for n in g.nodes if n.outputs[0] in reduced), "")
-            label += f" ({in_less})" if in_less else ""
-            for node in g.nodes:
-                first = original_name(next(n for n in node.outputs if n))
-                called = f"{node.op_type}{NATIVE}" if native_kernel(node) else node.op_type
-                report = NodeReport(first, "host", called, g.host) if g.host else NodeReport(first, "compiled", label)
-                reports.setdefault(first, report)  # a transpose that layout put behind a node has the same original name
-        for first, reason in self.lowered.grouping.folded.items():
-            first = original_name(first)
-            reports.setdefault(first, NodeReport(first, "view" if "memory" in reason else "folded", "", reason))
-        return list(reports.values())
+        return node_reports(self.lowered, self.executable)
 
     def memory(self) -> ProgramMemory:
         from intarsia.providers.cpu.memory import memory_of
@@ -616,11 +490,6 @@ class CpuProgram(Program):
         return describe(self, stage)
 
 
-def _dense(x: Any) -> Any:
-    """The array, row-major and without gaps."""
-    return x if not isinstance(x, np.ndarray) or x.flags.c_contiguous else np.ascontiguousarray(x)
-
-
 def _check_shape(value: Value, x: Any) -> None:
     kind = value.type
     if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
@@ -628,7 +497,3 @@ def _check_shape(value: Value, x: Any) -> None:
     if x.ndim != len(kind.shape):
         given = f"rank {x.ndim} (shape {list(x.shape)})"
         raise InvalidArgument(f"input {value.name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
-
-
-def _reshaped(name: str, value: np.ndarray, dims: Shape, env: Mapping[str, int]) -> np.ndarray:
-    return value.reshape(view_shape(name, value.shape, dims, env))

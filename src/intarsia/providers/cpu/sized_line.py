@@ -12,6 +12,7 @@ from intarsia.graph.dims import Shape
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import copied
 from intarsia.plan.segment import Segment
+from intarsia.providers.cpu.apart import apart
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit, learn
 from intarsia.providers.cpu.line import view_shape
 
@@ -86,8 +87,9 @@ class SizedLine:
             views = tuple((i, n, v) for i, (n, v) in enumerate(zip(names, unit.views, strict=True)) if v is not None)
             written = [name or f"{unit.node.outputs}[{i}]" for i, name in enumerate(unit.node.outputs)]
             writes = tuple(map(self._place, written))
-            apart = self.program.apart(unit)
-            return SizedCall(None, None, apart, reads, writes, views, self._learned(written, executable), symbols)
+            return SizedCall(
+                None, None, apart(self.program, unit), reads, writes, views, self._learned(written, executable), symbols
+            )
         bound, segment = (unit, None) if isinstance(unit, BoundSegment) else (None, unit)
         names = bound.segment if bound is not None else unit  # type: ignore[assignment]
         reads, writes = tuple(map(self._place, names.inputs)), tuple(map(self._place, names.outputs))  # type: ignore[attr-defined]
@@ -103,15 +105,15 @@ class SizedLine:
         program, env = self.program, dict(self.env)
         values = [*inputs, *self.behind]
         threads = program.pool.num_threads
-        for bound, segment, apart, reads, writes, views, learned, symbols in self.calls:
+        for bound, segment, function, reads, writes, views, learned, symbols in self.calls:
             if run is not None:
                 run.check()
             given = [values[i] for i in reads]
             for at, name, dims in views:
                 if isinstance(given[at], np.ndarray):
                     given[at] = given[at].reshape(view_shape(name, given[at].shape, dims, env))
-            if apart is not None:
-                made = apart(given, run)
+            if function is not None:
+                made = function(given, run)
             else:
                 if segment is not None:
                     bound = segment.bind_again(env, threads, (self, *[env.get(s) for s in symbols]))
