@@ -19,6 +19,12 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="what is mapped is re
 RNG = np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that were just written are in memory."""
+    monkeypatch.setattr(read_ahead, "_MANY_NBYTES", 0)
+
+
 @pytest.fixture
 def mapped(tmp_path: Path) -> np.ndarray:
     """16 MiB of a file's pages, of which nothing was touched."""
@@ -130,3 +136,16 @@ def test_memory_of_its_own_and_small_weights_need_no_thread(mapped: np.ndarray, 
     assert begin(mapped, Spans(((0, MIB),), ())) is None
     monkeypatch.setattr(read_ahead, "_madvise", lambda: None)
     assert begin(mapped, Spans(((0, 16 * MIB),), ())) is None
+
+
+@linux
+def test_what_is_in_memory_needs_no_thread_unless_it_is_large(mapped: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "_madvise", Asked)
+    spans = Spans(((0, 16 * MIB),), ())
+    assert begin(mapped, spans) is not None
+    monkeypatch.setattr(read_ahead, "_MANY_NBYTES", 64 * MIB)
+    assert begin(mapped, spans) is None
+    monkeypatch.setattr(read_ahead, "_are_in_memory", lambda *_: False)
+    assert begin(mapped, spans) is not None
+    room = mmap.mmap(-1, 4 * MIB)
+    assert not read_ahead._are_in_memory(np.frombuffer(room, np.uint8).ctypes.data, ((0, MIB),))

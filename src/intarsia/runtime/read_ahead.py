@@ -32,6 +32,8 @@ KEY = "session.read_ahead"
 _POPULATE_READ = 22  # of Linux 5.14, whatever the processor; Python does not name it
 _PIECE_NBYTES = 32 << 20  # between two looks at whether anybody still has the weights
 _LEAST_NBYTES = 4 << 20  # less is read in less time than a thread takes to begin
+_MANY_NBYTES = 64 << 20  # less that is in memory is mapped by the run in less time than a thread takes from it
+_SAMPLE_NBYTES = 2 << 20  # in each of which one page is looked for
 _GAP_NBYTES = 4096  # what lies between two arrays is read with them up to this
 
 
@@ -64,7 +66,8 @@ def begin(block: np.ndarray, spans: Spans) -> threading.Thread | None:
         for span in spans.scattered:
             _advise(call, address, span, mmap.MADV_NOHUGEPAGE)
             _advise(call, address, span, mmap.MADV_RANDOM)
-    if sum(end - start for start, end in spans.whole) < _LEAST_NBYTES:
+    nbytes = sum(end - start for start, end in spans.whole)
+    if nbytes < _LEAST_NBYTES or (nbytes < _MANY_NBYTES and _are_in_memory(address, spans.whole)):
         return None
     thread = threading.Thread(target=_fetch, args=(call, weakref.ref(block), spans.whole), name="intarsia-read", daemon=True)
     thread.start()
@@ -90,6 +93,17 @@ def _advise(call: Any, address: int, span: tuple[int, int], advice: int) -> int:
     """Tell the system about the pages of a span; returns the error's number, 0 for none."""
     start = (address + span[0]) // mmap.PAGESIZE * mmap.PAGESIZE
     return ctypes.get_errno() if call(start, address + span[1] - start, advice) else 0
+
+
+def _are_in_memory(address: int, spans: tuple[tuple[int, int], ...]) -> bool:
+    """Whether the system has the pages of spans in memory, as far as samples say."""
+    found, look = ctypes.c_ubyte(), ctypes.CDLL(None).mincore
+    look.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    for start, end in spans:
+        for at in range(address + start, address + end, _SAMPLE_NBYTES):
+            if look(at // mmap.PAGESIZE * mmap.PAGESIZE, 1, ctypes.byref(found)) or not found.value & 1:
+                return False
+    return True
 
 
 @cache
