@@ -270,10 +270,10 @@ class Convolution(Filtered):
         if isinstance(pixels, int) and pixels < _FEW_PIXELS:
             return None
         strides, _ = strides_and_dilations(self.node, len(kernel))
-        geometry = self.geometry(kernel)
-        tile = blocked_tile(filters // group, line if isinstance(line, int) else None, dtype, target, halves=True)
+        geometry, known = self.geometry(kernel), workspace.array(self.reads[1]) is not None  # a run packs whole vectors
+        tile = blocked_tile(filters // group, line if isinstance(line, int) else None, dtype, target, halves=known)
         if math.prod(kernel) == group == 1 and not any(self.pads) and all(s == 1 for s in strides):
-            tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target, halves=True)
+            tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target, halves=known)
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
             packed, packing = self._packed(workspace, "panels", tile, target)
             text, method, scratch = blocked.rows_text(spec, target), ConvolutionCall.rows, None
