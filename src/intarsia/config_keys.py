@@ -115,6 +115,9 @@ SESSION_KEYS: dict[str, ConfigKey] = {
         "int",
     ),
     "session.disable_winograd": _flag("0", "3x3 convolutions by direct sums only: slower, and rounded less", True),
+    "session.disable_strassen": _flag(
+        "0", "products by weights with all their multiplications: slower on some CPUs, and rounded less", True
+    ),
     "session.disable_qdq_constant_folding": _flag("0", "keep DequantizeLinear of constants"),
     "session.disable_double_qdq_remover": _flag("0", "keep repeated quantize/dequantize pairs"),
     "session.enable_quant_qdq_cleanup": _flag("0", "drop quantize/dequantize pairs that are left"),

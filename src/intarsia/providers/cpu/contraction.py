@@ -28,6 +28,7 @@ from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, may_try
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.pair_rows import pays_in_rows, row_steps
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.strassen_product import may_pay, strassen_step
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.word_product import pair_steps
 from intarsia.records import dataclass
@@ -38,7 +39,14 @@ if TYPE_CHECKING:
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
 _ROWS = "rows"  # the schedule without packed A
 _PAIRS = "pairs"  # that by products of pairs of bfloat16
-_TILES = {"14x2": Tile(14, 2, 16, 4), "8x3": Tile(8, 3, 16, 4), _ROWS: None, "": None}  # schedules that may be timed
+_SEVEN = "strassen"  # that without packed A, by seven products in the place of eight
+_TILES = {
+    "14x2": Tile(14, 2, 16, 4),
+    "8x3": Tile(8, 3, 16, 4),
+    _ROWS: None,
+    _SEVEN: None,
+    "": None,
+}  # schedules that may be timed
 
 
 def matmul(node: Node, inference: Inference) -> Template | None:
@@ -106,7 +114,7 @@ class MatMul(Template):
             if steps is not None:
                 return steps
         tiled_pays, lies = single and self._tiled(target, workspace), single and self._lies(target, workspace)
-        if tiled_pays and (self._choice(target, workspace) or _ROWS * lies) != _ROWS:
+        if tiled_pays and (self._choice(target, workspace) or _ROWS * lies) not in (_ROWS, _SEVEN):
             return self._tiled_steps(target, workspace, epilogue, operands, out, found)
         n = b.shape[-2 if self.transposed else -1]
         if lies:
@@ -115,6 +123,12 @@ class MatMul(Template):
         right, layout, blocks, stored = self._right(workspace, single, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         spec = template.GemmSpec(a.dtype, layout, epilogue, blocks, stored=stored, tile=tile if lies else None)
+        if (
+            lies
+            and stored is None
+            and (seven := self._seven(spec, target, workspace, operands, out, right, found.rows)) is not None
+        ):
+            return [seven]
         kinds = (stored, None) if stored is not None else (None,)
         micros = tuple(micro_text(a.dtype, target, spec.tile, kind) for kind in kinds)
         product = _Product(
@@ -130,6 +144,23 @@ class MatMul(Template):
                 work=partial(shares, products) if lies else None, ahead=lies and tiled_pays,
             )
         ]  # fmt: skip
+
+    def _seven(
+        self, spec: template.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str,
+        packed: str, rows: Dim,
+    ) -> Step | None:  # fmt: skip
+        """The product by seven in the place of eight, where that is chosen or likely to be faster."""
+        known, chosen = self._matrix(workspace), self._choice(target, workspace)
+        if spec.dtype is not DType.FLOAT or known is None or chosen not in ("", _SEVEN):
+            return None
+        (k, n), tile = known[0].shape, spec.tile
+        assert tile is not None
+        if not chosen and not may_pay(rows, n, k, target, workspace.config, tile):
+            return None
+        return strassen_step(
+            spec, target, workspace, operands, out, source=self.reads[0], packed=packed,
+            weights=(self.reads[1], known[1], known[0]), sizes=(rows, n, k), always=bool(chosen),
+        )  # fmt: skip
 
     def _in_16_bits(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -183,7 +214,11 @@ class MatMul(Template):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None
-        names = sorted(_TILES, key=lambda name: name != _ROWS if target.halves_vectors else _TILES[name] != default)
+        names = sorted(
+            _TILES.keys() - {_SEVEN}, key=lambda x: (x != _ROWS if target.halves_vectors else _TILES[x] != default, x)
+        )
+        if may_pay(rows, n, k, target, config, default):
+            names.insert(0, _SEVEN)
         names += [_PAIRS] * may_try_pairs(config, target)
         return Schedules(f"gemm {rows}x{n}x{k} {config.get(KEY)}", tuple(x for x in names if x), rows * n * k)
 

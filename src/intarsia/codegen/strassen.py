@@ -1,0 +1,418 @@
+"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) by seven products of halves in the place of eight (Strassen, 1969).
+
+A's rows are two halves, B's columns are pairs of neighbouring panels, a block of K's steps are two halves: of a pair, B11
+and B21 are the halves of the first panel's rows, B12 and B22 of the second's.
+
+    M1 = (A11 + A22) (B11 + B22)    C11 = M1 + M4 - M5 + M7
+    M2 = (A21 + A22) B11            C12 = M3 + M5
+    M3 = A11 (B12 - B22)            C21 = M2 + M4
+    M4 = A22 (B21 - B11)            C22 = M1 - M2 + M3 + M6
+    M5 = (A11 + A12) B22
+    M6 = (A21 - A11) (B11 + B12)
+    M7 = (A12 - A22) (B21 + B22)
+
+Only sums are stored, in a thread's scratch: those of A once for each tile of rows and chunk, those of B by the micro-kernel
+that reads them first, one panel, which the product's other tiles read. Sums of C wait there for the last product that belongs
+to them. The first two products need no sums of A, so they are the ones that bring A from where it was written.
+K goes in blocks, so that what a block's products read stays in the second-level cache, and sums are short.
+
+What is added must be alike (`strassen_parts.emit_sums`, `alike_panels`): where it is not, tiles are computed as the definition
+has them, and so are panels without a partner. A matrix of few rows is given to the kernel of `gemm`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia.codegen import claims as claiming
+from intarsia.codegen.body import Value
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.finish import itemsize
+from intarsia.codegen.gemm import ARGUMENTS, Gemm, GemmSpec, Operand, argument_count
+from intarsia.codegen.gemm import matrix_args as plain_args
+from intarsia.codegen.microkernel import PARAMETERS, Tile
+from intarsia.codegen.strassen_parts import COPIED, SUMMING, SUMS, emit_spread, emit_sums
+from intarsia.codegen.target import Target
+
+_K_BLOCK = 768
+_SUMS_NBYTES = 1 << 20  # of A's chunk
+THREAD_NBYTES = 3 << 19  # of a thread's sums
+LEAST_ROWS = 64  # with fewer, tiles would have fewer rows than the summing micro-kernel takes
+_MORE = "summing plain chunk block alike tail piece seven".split()  # behind the arguments of `gemm`
+_CALLED = ("p", "i", "i")
+_BESIDE = 4
+# Of each product: which sum of A, or -1 - the half of its rows and steps (A11, A22); B's parts (B11, B21, B12, B22) and how
+# they are added (0: only the first); where the product goes (C11, C12, C21, C22, or beside them), and if it is added there;
+# two further places, and how it is brought to them (0: not); what is finished then (-1: nothing).
+_FIRST = (
+    (-1, 2, 3, -1, 1, 0, 3, COPIED, 0, 0, -1),
+    (-2, 1, 0, -1, 2, 0, 0, COPIED, 0, 0, -1),
+    (0, 0, 3, 1, _BESIDE, 0, 0, 1, 3, 1, -1),
+    (1, 0, 0, 0, _BESIDE, 0, 3, -1, 2, 1, 2),
+    (3, 3, 0, 0, _BESIDE, 0, 0, -1, 1, 1, 1),
+    (2, 0, 2, 1, 3, 1, 0, 0, 0, 0, 3),
+    (4, 1, 3, 1, 0, 1, 0, 0, 0, 0, 0),
+)
+_LATER = (  # blocks: the first products are added, too
+    (-1, 2, 3, -1, _BESIDE, 0, 1, 1, 3, 1, -1),
+    (-2, 1, 0, -1, _BESIDE, 0, 2, 1, 0, 1, -1),
+    *_FIRST[2:],
+)
+_UNSUMMED = 2  # products at the beginning that need no sum of A
+_ENTRY = len(_FIRST[0])
+TABLE = np.array([0, *(x for row in (*_FIRST, *_LATER) for x in row)], np.int64)  # begins with the plain kernel's taps
+
+
+def saved(m: int, n: int, k: int, threads: int, tile: Tile) -> float:
+    """Which part of a product's time is saved, by estimate; below 0: none.
+
+    An eighth of the pairs' multiplications, less the sums of A, which each thread makes for itself, those of C for each block,
+    and those of B for each chunk. Fitted to an AMD EPYC (Zen 4).
+    """
+    pairs = n // (2 * tile.width)
+    if m < LEAST_ROWS or k % 2 or not pairs:
+        return -1.0
+    tiles = chunk_tiles(-(-m // (2 * tile.rows)), tile, k)
+    return pairs * 2 * tile.width / n / 8 - 6.5 * threads / n - 8 / block_steps(k) - 0.2 / tiles
+
+
+def block_steps(k: int) -> int:
+    """Steps of a block of K: even parts, halves of whole vectors."""
+    return -(-k // (-(-k // _K_BLOCK) * 32)) * 32
+
+
+def _sum_row_nbytes(k: int) -> int:
+    """Bytes between rows of a block's sums, which do not all meet in one set of a cache."""
+    return -(-(block_steps(k) // 2) // 16) * 64 + 64
+
+
+def chunk_tiles(tiles: int, tile: Tile, k: int) -> int:
+    """Tiles of a chunk, of the `tiles` that a half of the rows has: even numbers, as many as sums in the cache allow."""
+    fit = max(4, _SUMS_NBYTES // (SUMS * tile.rows * 2 * k))
+    return -(-tiles // -(-tiles // fit))
+
+
+def scratch_nbytes(m: int, k: int, tile: Tile) -> int:
+    """Bytes of a thread's `THREAD_NBYTES` that it needs."""
+    block, chunk = block_steps(k), chunk_tiles(-(-m // (2 * tile.rows)), tile, k)
+    sums = -(-k // block) * chunk * tile.rows * SUMS * _sum_row_nbytes(k)
+    return sums + block // 2 * tile.width * tile.itemsize + chunk * 4 * tile.nbytes
+
+
+def matrix_args(
+    spec: GemmSpec,
+    target: Target,
+    *,
+    micro: int,
+    summing: int,
+    plain: int,
+    seven: int,
+    a: int,
+    b: int,
+    c: int,
+    m: int,
+    n: int,
+    k: int,
+    table: int,
+    alike: int,
+    scratch: int,
+    claims: int = 0,
+    threads: int = 1,
+    operands: Sequence[Operand] = (),
+) -> list[int]:
+    """The kernel's arguments for dense C[M, N] = A[M, K] B[K, N] of packed B.
+
+    Args:
+        micro, summing, plain: the addresses of `micro_text`, `summing_micro_text` and of the kernel of `gemm` of the same spec,
+            which computes all of it for more threads than `seven`.
+        table, alike: the addresses of `TABLE` and `alike_panels(B)`.
+        scratch: that of `THREAD_NBYTES` bytes for each of `seven` threads; no other kernel needs to know where it lies.
+        claims, threads, operands: see `gemm.matrix_args`.
+    """
+    tile = spec.tile
+    assert tile is not None
+    args = plain_args(
+        spec, target, micro=micro, a=a, b=b, c=c, m=m, n=n, k=k, taps=table, scratch=scratch, claims=claims, threads=threads,
+        operands=operands,
+    )  # fmt: skip
+    if not seven:
+        return [*args, summing, plain, 0, 0, alike, 0, 1, 0]
+    args[ARGUMENTS["scratch_nbytes"]] = THREAD_NBYTES
+    tiles = -(-m // (2 * tile.rows))
+    chunk = chunk_tiles(tiles, tile, k)
+    groups = -(-n // tile.width) - n // (2 * tile.width)
+    products = tile.rows * tile.width * k * 7 // 2
+    tail = claiming.tail(tiles * groups, products, threads if claims else 1)
+    return [*args, summing, plain, chunk, block_steps(k), alike, *tail, seven]
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_text(spec: GemmSpec, target: Target) -> KernelText:
+    """The kernel of a spec of FLOAT, packed B and a tile; it takes the arguments that `matrix_args` lists."""
+    return Strassen(spec, target).text()
+
+
+class Strassen(Gemm):
+    """Writes one kernel. Its units are pairs of tiles of rows by pairs of panels, or by a panel without a partner."""
+
+    def text(self) -> KernelText:
+        body, tile = self.body, self.tile
+        self.sum_rows, self.spread = emit_sums(self.module, tile), emit_spread(self.module, tile)
+        self.read_arguments()
+        args, tid, count = body.args
+        for index, name in enumerate(_MORE, argument_count(len(self.finish.kinds))):
+            pointer = name in ("summing", "plain", "alike")
+            self.v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
+        with body.either(body.less(self.v["seven"], count)) as (few, many):
+            with few:
+                body.call_pointer(self.v["plain"], _CALLED, [args, tid, count])
+            with many:
+                self._prepare()
+                claiming.emit_shares(body, body.mul(self.v["tiles"], self.v["panels"]), self.v, self._units)
+        body.b.ret_void()
+        return self.module.text("strassen")
+
+    def _prepare(self) -> None:
+        """What follows from the arguments, and where in scratch the sums are."""
+        body, v, tile = self.body, self.v, self.tile
+        half = body.div(body.add(v["m"], 1), 2)
+        self.second = body.sub(v["m"], half)  # where the lower half begins
+        self.shared = body.sub(half, self.second)  # its rows that the upper half has, too
+        v["tiles"] = body.div(body.add(half, tile.rows - 1), tile.rows)
+        v["rows"], v["extra"] = body.div(half, v["tiles"]), body.rem(half, v["tiles"])
+        self.pairs = body.div(v["n"], 2 * tile.width)
+        v["panels"] = body.sub(v["panels"], self.pairs)
+        self.blocks = body.div(body.add(v["k"], body.sub(v["block"], 1)), v["block"])
+        self.row_nbytes = tile.width * tile.itemsize
+        lanes = body.div(body.add(body.div(v["block"], 2), tile.lanes - 1), tile.lanes)
+        self.lds = body.add(body.mul(lanes, tile.lanes * tile.itemsize), 64)
+        self.tile_sums = body.mul(self.lds, tile.rows)
+        self.sum_nbytes = body.mul(self.tile_sums, v["chunk"])
+        self.sums = body.at(v["scratch"], body.mul(body.args[1], v["scratch_nbytes"]))
+        self.b_sums = body.at(self.sums, body.mul(body.mul(self.sum_nbytes, SUMS), self.blocks))
+        self.c_sums = body.at(self.b_sums, body.mul(body.div(v["block"], 2), self.row_nbytes))
+        self.beside = body.alloca(tile.nbytes)
+        self.chunk_there = body.cell(-1, "chunk_there")
+        self.there, self.safe = body.cell(0, "there"), body.cell(0, "safe")  # a bit for each tile of the chunk
+
+    def _units(self, unit: Value, last: Value, taken: Value) -> Value:
+        """Tiles by one pair of panels, or one panel, from `unit` on; returns how many."""
+        body, v = self.body, self.v
+        chunk_units = body.mul(v["chunk"], v["panels"])
+        chunk, inside = body.div(unit, chunk_units), body.rem(unit, chunk_units)
+        first_tile = body.mul(chunk, v["chunk"])
+        tiles = body.min(v["chunk"], body.sub(v["tiles"], first_tile))
+        group, start = body.div(inside, tiles), body.rem(inside, tiles)
+        count = body.cell(body.min(body.sub(tiles, start), body.sub(last, unit)), "count")
+        first = body.add(first_tile, start)
+        is_pair = body.less(group, self.pairs)
+        added, begun = body.cell(0, "added"), body.cell(0, "begun")
+        with body.when(is_pair):
+            with body.when(body.b.icmp_signed("!=", self.chunk_there.get(), chunk)):
+                self.chunk_there.set(chunk)
+                self.there.set(0)
+            with body.when(body.equal(body.load_i64(v["alike"], group), 1)):
+                begun.set(self._begin(group, first, start, count.get()))
+                added.set(self._bit(self.safe, start))
+                count.set(self._run(start, count.get(), added.get()))
+        with body.either(body.equal(added.get(), 1)) as (seven, plain):
+            with seven, body.loop(0, self.blocks) as block:
+                done = body.select(body.equal(block, 0), begun.get(), 0)
+                self._products(group, block, (first, start, count.get()), done)
+            with plain:
+                panel = body.add(group, body.select(is_pair, group, self.pairs))
+                self._plainly(panel, body.select(is_pair, 2, 1), first, count.get())
+        return count.get()
+
+    def _bit(self, cell: object, slot: Value) -> Value:
+        return self.body.b.and_(self.body.b.lshr(cell.get(), slot), self.body.i(1))  # type: ignore[attr-defined]
+
+    def _run(self, start: Value, count: Value, kind: Value) -> Value:
+        """How many tiles from `start` on are all safe or all not."""
+        body = self.body
+        found = body.cell(1, "found")
+        going = body.cell(1, "going")
+        with body.repeat_while(lambda: body.equal(going.get(), 1)):
+            same = body.equal(self._bit(self.safe, body.add(start, found.get())), kind)
+            more = body.b.and_(body.less(found.get(), count), same)
+            found.add(body.select(more, 1, 0))
+            going.set(body.select(more, 1, 0))
+        return found.get()
+
+    def _rows_of(self, index: Value) -> tuple[Value, Value]:
+        """A tile's first row in its half, and how many it has."""
+        body, v = self.body, self.v
+        row = body.add(body.mul(index, v["rows"]), body.min(index, v["extra"]))
+        return row, body.add(v["rows"], body.select(body.less(index, v["extra"]), 1, 0))
+
+    def _block(self, block: Value) -> tuple[Value, Value]:
+        """The first step of a block of K, and half of its steps."""
+        body, v = self.body, self.v
+        at = body.mul(block, v["block"])
+        return at, body.div(body.min(v["block"], body.sub(v["k"], at)), 2)
+
+    def _begin(self, pair: Value, first: Value, start: Value, count: Value) -> Value:
+        """Where sums of A are missing, the products of the first block that need none, which meanwhile fetch A from wherever it
+        was written, and then the sums; returns how many products are done."""
+        body = self.body
+        wanted = body.b.shl(body.sub(body.b.shl(body.i(1), count), 1), start)
+        missing = body.b.icmp_signed("!=", body.b.and_(self.there.get(), wanted), wanted)
+        with body.when(missing):
+            self._products(pair, body.i(0), (first, start, count), body.i(0), fresh=True)
+            self._make_sums(first, start, count)
+        return body.select(missing, _UNSUMMED, 0)
+
+    def _make_sums(self, first: Value, start: Value, count: Value) -> None:
+        """The sums of A of tiles that this thread has not made since it came to the chunk."""
+        body, v = self.body, self.v
+        safe = body.cell(1, "alike")
+        with body.loop(0, count) as number:
+            slot = body.add(start, number)
+            with body.when(body.equal(self._bit(self.there, slot), 0)):
+                row, rows = self._rows_of(body.add(first, number))
+                safe.set(1)
+                with body.loop(0, self.blocks) as block:
+                    at, steps = self._block(block)
+                    right = body.mul(steps, self.tile.itemsize)
+                    upper = body.at(v["a"], body.mul(row, v["lda"]), body.mul(at, self.tile.itemsize))
+                    lower = body.at(upper, body.mul(self.second, v["lda"]))
+                    quarters = [upper, body.at(upper, right), lower, body.at(lower, right)]
+                    out = body.at(self.sums, body.mul(self._sum(block, 0), self.sum_nbytes), body.mul(slot, self.tile_sums))
+                    call = [*quarters, v["lda"], steps, rows, out, self.lds, self.sum_nbytes, safe.address]
+                    body.b.call(self.sum_rows, call)
+                bit = body.b.shl(body.i(1), slot)
+                self.there.set(body.b.or_(self.there.get(), bit))
+                kept = body.b.and_(self.safe.get(), body.b.xor(bit, body.i(-1)))
+                self.safe.set(body.b.or_(kept, body.b.shl(safe.get(), slot)))
+
+    def _sum(self, block: Value, which: Value | int) -> Value:
+        return self.body.add(self.body.mul(block, SUMS), which)
+
+    def _products(self, pair: Value, block: Value, tiles: tuple[Value, Value, Value], done: Value, fresh: bool = False) -> None:
+        """The products of a block of K by a pair of panels from number `done` on, one after the other for all tiles; `fresh`:
+        those that need no sums of A, which fetch A."""
+        body, v = self.body, self.v
+        first, start, count = tiles
+        at, steps = self._block(block)
+        part = body.mul(steps, self.row_nbytes)
+        one = body.at(v["b"], body.mul(body.mul(pair, 2), v["panel_nbytes"]), body.mul(at, self.row_nbytes))
+        other = body.at(one, v["panel_nbytes"])
+        ends = body.equal(body.add(block, 1), self.blocks)
+        to_next = body.select(ends, body.sub(body.mul(v["panel_nbytes"], 2), body.mul(at, self.row_nbytes)), body.mul(part, 2))
+        goes_on = body.b.or_(body.less(body.add(pair, 1), self.pairs), body.b.not_(ends))
+        later = body.select(body.equal(block, 0), 0, len(_FIRST))
+
+        def part_of(index: Value) -> Value:
+            base = body.b.select(body.less(index, 2), one, other)
+            return body.at(base, body.mul(body.b.and_(index, body.i(1)), part))
+
+        with body.loop(done, _UNSUMMED if fresh else len(_FIRST)) as product:
+            entry = body.at(v["taps"], 8, body.mul(body.add(product, later), 8 * _ENTRY))
+            which, b0, b1, sign, *what = (body.load_i64(entry, i) for i in range(_ENTRY))
+            # Meanwhile the next block is fetched: of its first panel by four products, of the other by three.
+            early = body.less(product, 4)
+            calls = body.mul(count, body.select(early, 4, 3))
+            pace = body.select(goes_on, body.div(body.add(2 * self.row_nbytes, body.sub(calls, 1)), calls), 0)
+            each = body.mul(pace, steps)
+            before = body.mul(body.sub(product, body.select(early, 0, 4)), count)
+            ahead = body.at(body.b.select(early, one, other), to_next, body.mul(before, each))
+            plain = body.equal(sign, 0)
+            b = (part_of(b0), part_of(b1), body.b.select(plain, part_of(b0), self.b_sums))
+            with body.loop(0, count) as number:
+                row, rows = self._rows_of(body.add(first, number))
+                slot = body.add(start, number)
+                a = self._factor(which, block, at, steps, row, slot)
+                makes = body.b.and_(body.equal(number, 0), body.b.not_(plain))
+                fetch = (body.at(ahead, body.mul(number, each)), pace)
+                if fresh:
+                    line = body.mul(body.add(row, body.select(body.equal(product, 0), 0, self.second)), v["lda"])
+                    fetch = (body.at(v["a"], line), body.div(body.mul(rows, v["lda"]), steps))
+                self._multiply(a, b, steps, fetch, (makes, sign), rows, slot, what)
+                if not fresh:
+                    with body.when(body.b.and_(ends, body.less(-1, what[-1]))):
+                        self._finish_quarter(pair, what[-1], row, rows, slot)
+
+    def _factor(
+        self, which: Value, block: Value, at: Value, steps: Value, row: Value, slot: Value
+    ) -> tuple[Value, Value]:  # fmt: skip
+        """Where a product's part of A begins, and the bytes between its rows."""
+        body, v = self.body, self.v
+        is_sum, upper = body.less(-1, which), body.equal(which, -1)
+        summed = body.at(self.sums, body.mul(self._sum(block, which), self.sum_nbytes), body.mul(slot, self.tile_sums))
+        line = body.mul(body.add(row, body.select(upper, 0, self.second)), v["lda"])
+        column = body.mul(body.add(at, body.select(upper, 0, steps)), self.tile.itemsize)
+        return body.b.select(is_sum, summed, body.at(v["a"], line, column)), body.select(is_sum, self.lds, v["lda"])
+
+    def _tile_of(self, slot: Value, quarter: Value) -> Value:
+        return self.body.at(self.c_sums, self.body.mul(self.body.add(self.body.mul(slot, 4), quarter), self.tile.nbytes))
+
+    def _multiply(
+        self, a: tuple[Value, Value], b: tuple[Value, Value, Value], steps: Value, fetch: tuple[Value, Value],
+        sums: tuple[Value, Value], rows: Value, slot: Value, what: Sequence[Value],
+    ) -> None:  # fmt: skip
+        """One product of a tile, and what it is added to."""
+        body, v = self.body, self.v
+        place, onto, first, how_first, second, how_second, _ = what
+        out = body.b.select(body.equal(place, _BESIDE), self.beside, self._tile_of(slot, place))
+        makes, sign = sums
+        with body.either(makes) as (summing, plain):
+            with summing:
+                call = [*a, b[0], b[1], self.b_sums, self.row_nbytes, steps, out, onto, *fetch, rows, sign]
+                body.call_pointer(v["summing"], SUMMING, call)
+            with plain:
+                call = [*a, b[2], self.row_nbytes, steps, v["taps"], 1, out, onto, *fetch, rows, self.tile.vectors]
+                body.call_pointer(v["micro"], PARAMETERS, call)
+        body.b.call(self.spread, [out, self._tile_of(slot, first), rows, how_first])
+        body.b.call(self.spread, [out, self._tile_of(slot, second), rows, how_second])
+
+    def _finish_quarter(self, pair: Value, quarter: Value, row: Value, rows: Value, slot: Value) -> None:
+        body, tile = self.body, self.tile
+        panel = body.add(body.mul(pair, 2), body.b.and_(quarter, body.i(1)))
+        self.columns, self.vectors = body.i(tile.width), body.i(tile.vectors)
+        self._store(self._tile_of(slot, quarter), panel, body.less(1, quarter), row, rows, whole=True)
+
+    def _store(self, sums: Value, panel: Value, is_lower: Value, row: Value, rows: Value, whole: bool) -> None:
+        """The epilogue of a tile; a row that both halves have is stored by the upper one."""
+        body, v, tile = self.body, self.v, self.tile
+        both = body.b.and_(is_lower, body.equal(row, 0))
+        left_out = body.select(both, self.shared, 0)
+        self.buffer = body.at(sums, body.mul(left_out, body.mul(self.vectors, tile.lanes * tile.itemsize)))
+        row = body.add(body.add(row, left_out), body.select(is_lower, self.second, 0))
+        rows = body.sub(rows, left_out)
+        column = body.mul(panel, tile.width)
+        c = body.at(v["c"], body.mul(row, v["ldc"]), body.mul(column, self.finish.itemsize))
+        places = []
+        for kind, dtype, operand in zip(self.finish.kinds, self.finish.dtypes, self.operands, strict=True):
+            along = body.mul(column, itemsize(dtype)) if kind in ("column", "full") else 0
+            down = body.mul(row, operand[1]) if kind in ("row", "full") else 0
+            places.append(body.at(operand[0], along, down))
+        if whole:
+            self._rows_whole(c, places, rows)
+            return
+        with body.either(body.equal(self.columns, tile.width)) as (full, partial):
+            with full:
+                self._rows_whole(c, places, rows)
+            with partial:
+                self._rows_partial(c, places, rows)
+
+    def _plainly(self, panel: Value, panels: Value, first: Value, count: Value) -> None:
+        """Tiles of both halves by some panels, as the definition has it."""
+        body, v, tile = self.body, self.v, self.tile
+        with body.loop(0, panels) as which:
+            at = body.add(panel, which)
+            self.columns = body.min(body.sub(v["n"], body.mul(at, tile.width)), tile.width)
+            self.vectors = body.div(body.add(self.columns, tile.lanes - 1), tile.lanes)
+            b, ldb = body.at(v["b"], body.mul(at, v["panel_nbytes"])), body.mul(self.vectors, tile.lanes * tile.itemsize)
+            pace = body.div(body.add(ldb, body.sub(body.mul(count, 2), 1)), body.mul(count, 2))
+            ahead = body.at(b, body.mul(panels, v["panel_nbytes"]))
+            with body.loop(0, body.mul(count, 2)) as number:
+                row, rows = self._rows_of(body.add(first, body.div(number, 2)))
+                is_lower = body.equal(body.rem(number, 2), 1)
+                a = body.at(v["a"], body.mul(body.add(row, body.select(is_lower, self.second, 0)), v["lda"]))
+                fetch = body.at(ahead, body.mul(body.mul(number, v["k"]), pace))
+                call = [a, v["lda"], b, ldb, v["k"], v["taps"], 1, self.beside, 0, fetch, pace, rows, self.vectors]
+                body.call_pointer(v["micro"], PARAMETERS, call)
+                self._store(self.beside, at, is_lower, row, rows, whole=False)

@@ -1,0 +1,170 @@
+"""What products by Strassen's seven (`strassen`) are made of: a micro-kernel that adds two parts of B as it reads them, sums
+of A with the test that they may be taken, sums of tiles of C, and which columns of B may be added."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.engine import KernelText
+from intarsia.codegen.microkernel import Micro, Tile, tiled_rows
+from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+
+SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
+SUMS = 5  # of A
+COPIED = 2  # how a tile is brought to another: it is copied there; 1 and -1: added, subtracted
+_ROW_RATIO = 3.0  # of the norms of two rows of A that are added
+_COLUMN_RATIO = 8.0  # of two columns of B
+_SHARE = 0.25  # of a row's sum of squares that its largest square, or that of the other row, may be
+
+
+@cache
+def summing_micro_text(target: Target, tile: Tile) -> KernelText:
+    """The micro-kernel of float32 for a B that is the sum or difference of two parts, for `tiled_rows` rows or more:
+
+    (ptr a, i64 lda, ptr b, ptr other, ptr sums, i64 ldb, i64 k, ptr tile, i64 accumulate, ptr ahead, i64 pace, i64 rows,
+    i64 sign)
+
+    As `micro_text` for b + other (sign 1) or b - other (-1), which it also writes to `sums`, of the same rows.
+    """
+    module = Module(target)
+    variants = {}
+    for sign, name in ((1, "plus"), (-1, "minus")):
+        for rows in range(tiled_rows(tile), tile.rows + 1):
+            body = module.function(f"{name}_{rows}", SUMMING[:-2])
+            _SummingMicro(body, DType.FLOAT, tile.lanes, rows, tile.vectors).emit_summing(sign)
+            variants[rows * sign] = body.function
+    entry = module.function("__SYMBOL__", SUMMING, internal=False)
+    b = entry.b
+    done = b.append_basic_block("done")
+    switch = b.switch(entry.mul(entry.args[-2], entry.args[-1]), done)
+    for index, (case, function) in enumerate(variants.items()):
+        block = b.append_basic_block(f"case_{index}")
+        switch.add_case(case, block)
+        b.position_at_end(block)
+        b.call(function, entry.args[:-2], tail=True)
+        b.ret_void()
+    b.position_at_end(done)
+    b.ret_void()
+    return module.text("micro_summing", final=True)
+
+
+class _SummingMicro(Micro):
+    """One variant. Additions and stores pass beside the multiply-adds where a CPU has units of their own for them."""
+
+    def emit_summing(self, sign: int) -> None:
+        body, b = self.body, self.body.b
+        a, lda, pb, other, sums, ldb, k, tile, accumulate, ahead, pace = body.args
+        cells = self.rows * self.vectors
+        vector = body.vector_type(self.dtype, self.lanes)
+        state = [body.zero(self.dtype, self.lanes)] * cells
+        with body.carry(0, accumulate, 1, state):
+            state[:] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
+        state += [ahead, pb, other, sums, a]
+        with body.carry(0, k, 1, state):
+            ahead, pb, other, sums, a = state[cells:]
+            columns = []
+            for j in range(self.vectors):
+                at = j * self.column_nbytes
+                x, y = (body.load(body.at(p, at), self.dtype, self.lanes) for p in (pb, other))
+                columns.append(b.fadd(x, y) if sign > 0 else b.fsub(x, y))
+                body.store(columns[-1], body.at(sums, at), self.dtype)
+            bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
+            for i in range(self.rows):
+                row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0)
+                scalar = body.broadcast(row, self.dtype, self.lanes)
+                for j in range(self.vectors):
+                    cell = i * self.vectors + j
+                    state[cell] = body.fma(scalar, columns[j], state[cell], self.dtype, self.lanes)
+            for j in range(0, self.vectors * self.column_nbytes, 64):
+                body.prefetch(body.at(ahead, j), 2)
+            following = [body.at(p, ldb) for p in (pb, other, sums)]
+            state[cells:] = [body.at(ahead, pace), *following, body.at(a, self.itemsize)]
+        for index in range(cells):
+            b.store(state[index], self._tile(tile, index))
+        b.ret_void()
+
+
+def emit_sums(module: Module, tile: Tile) -> Any:
+    """An internal function: the five sums of a tile's rows of A, and whether they may be taken.
+
+    (ptr a11, a12, a21, a22, i64 lda, i64 steps of each, i64 rows, ptr out, i64 bytes between its rows, i64 bytes between
+    its sums, ptr safe): sets `safe` to 0 where two rows that are added differ much in size, or one element is much of a row:
+    rounding errors of the sums are those of the larger one, and what is not finite would spread. Padding of the sums' rows may
+    be written.
+    """
+    body = module.function("sums", ("p", "p", "p", "p", "i", "i", "i", "p", "i", "i", "p"))
+    *quarters, lda, steps, rows, out, ldo, apart, safe = body.args
+    lanes, b, dtype = tile.lanes, body.b, DType.FLOAT
+    with body.loop(0, rows) as i:
+        state = [body.zero(dtype, lanes)] * 3  # squares: of the upper row, of the lower row; the largest
+        upper, lower = (body.at(quarters[x], body.mul(i, lda)) for x in (0, 2))
+        right = [b.sub(b.ptrtoint(quarters[x + 1], body.i(0).type), b.ptrtoint(quarters[x], body.i(0).type)) for x in (0, 2)]
+        place = body.at(out, body.mul(i, ldo))
+        with body.carry(0, steps, lanes, state) as p:
+            mask, at = body.mask(body.sub(steps, p), lanes), body.mul(p, tile.itemsize)
+            places = (upper, body.at(upper, right[0]), lower, body.at(lower, right[1]))
+            a11, a12, a21, a22 = (body.load_masked(body.at(x, at), mask, dtype, lanes) for x in places)
+            made = (b.fadd(a11, a22), b.fadd(a21, a22), b.fsub(a21, a11), b.fadd(a11, a12), b.fsub(a12, a22))
+            for number, value in enumerate(made):
+                body.store(value, body.at(place, body.mul(apart, number), at), dtype)
+            for x, row in ((a11, 0), (a12, 0), (a21, 1), (a22, 1)):
+                square = b.fmul(x, x)
+                state[row] = b.fadd(state[row], square)
+                state[2] = b.select(b.fcmp_ordered(">", square, state[2]), square, state[2])
+        with body.when(b.not_(_alike(body, state, lanes))):
+            b.store(body.i(0), safe)
+    b.ret_void()
+    return body.function
+
+
+def _alike(body: Body, state: list[Value], lanes: int) -> Value:
+    """Whether two rows may be added, by their squares; not where these are not finite."""
+    b, one = body.b, body.vector_type(DType.FLOAT, 1)
+    vector = body.vector_type(DType.FLOAT, lanes)
+    add = body.intrinsic(f"llvm.vector.reduce.fadd.v{lanes}f32", one, [one, vector])
+    greatest = body.intrinsic(f"llvm.vector.reduce.fmax.v{lanes}f32", one, [vector])
+    upper, lower = (b.call(add, [body.constant(0.0, DType.FLOAT, 1), x]) for x in state[:2])
+    most = b.call(greatest, [state[2]])
+    less = b.select(b.fcmp_ordered("<", upper, lower), upper, lower)
+    more = b.select(b.fcmp_ordered("<", upper, lower), lower, upper)
+    near = b.fcmp_ordered("<", more, b.fmul(less, body.constant(_ROW_RATIO**2, DType.FLOAT, 1)))
+    return b.and_(near, b.fcmp_ordered("<", most, b.fmul(less, body.constant(_SHARE, DType.FLOAT, 1))))
+
+
+def emit_spread(module: Module, tile: Tile) -> Any:
+    """An internal function (ptr source, ptr target, i64 rows, i64 how): brings a tile to another, by 1, -1 or `COPIED`."""
+    body = module.function("spread", ("p", "p", "i", "i"))
+    source, target, rows, how = body.args
+    row_nbytes = tile.width * tile.itemsize
+    for kind in (COPIED, 1, -1):
+        with body.when(body.equal(how, kind)), body.loop(0, rows) as i:
+            for j in range(tile.vectors):
+                at = body.add(body.mul(i, row_nbytes), j * tile.lanes * tile.itemsize)
+                value = body.load(body.at(source, at), DType.FLOAT, tile.lanes)
+                if kind != COPIED:
+                    before = body.load(body.at(target, at), DType.FLOAT, tile.lanes)
+                    value = body.b.fadd(before, value) if kind == 1 else body.b.fsub(before, value)
+                body.store(value, body.at(target, at), DType.FLOAT)
+    body.b.ret_void()
+    return body.function
+
+
+def alike_panels(matrix: np.ndarray, tile: Tile) -> np.ndarray:
+    """For each pair of full panels of a [K, N] matrix: 1 where its columns may be added, by the rule of `emit_sums`, else 0."""
+    k, n = matrix.shape
+    pairs = n // (2 * tile.width)
+    squares, largest = np.zeros(n), np.zeros(n)
+    for first in range(0, k, 256):
+        piece = np.square(matrix[first : first + 256].astype(np.float64))
+        squares += piece.sum(0)
+        np.maximum(largest, piece.max(0), out=largest)
+    sums = squares[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width)
+    most = largest[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width).max(1)
+    less, more = sums.min(1), sums.max(1)
+    alike = (more < _COLUMN_RATIO**2 * less) & (most < _SHARE * less)
+    return np.ascontiguousarray(alike.all(1), np.int64) if pairs else np.zeros(1, np.int64)
