@@ -114,7 +114,7 @@ ERRORS: list[tuple[str, int, list[Any], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 SYMBOLIC: list[tuple[str, int, list[Any], dict[str, Any], str]] = [
-    ("ReduceSum", 13, [t(4), [N]], {}, "axes must be known integers, but one is n"),
+    ("ReduceSum", 13, [t(4), [N, 0]], {}, "axes must be known integers, but one is n"),
     ("Slice", 13, [t(4), [0], [1], [0], [N]], {}, "steps must be known integers, but one is n"),
     ("GatherND", 13, [t(4, 4), t(2, N, dtype=INT)], {}, "the length of an index tuple must be known, but is n"),
     ("Squeeze", 13, [t(4, N)], {}, "Squeeze without axes needs to know which sizes are 1, but one is n"),

@@ -11,6 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import dim, integer, integers, normal_axes, normal_axis, widened
 from intarsia.ops.registry import op
+from intarsia.ops.run_axes import along, reduced, run_axis
 
 Tensor = k.Tensor
 Combine = Callable[[Tensor, Sequence[int], bool], Tensor]
@@ -96,6 +97,9 @@ def _axes_attribute(combine: Combine) -> Callable[..., Tensor]:
 
 def _axes_input(combine: Combine) -> Callable[..., Tensor]:
     def definition(data: Tensor, axes: np.ndarray | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+        axis = run_axis(axes)
+        if axis is not None:
+            return k.cast(reduced(widened(data), axis, lambda x: combine(x, [1], True), bool(keepdims)), data.dtype)
         given = [] if axes is None else integers(axes, "axes")
         if not given and not noop_with_empty_axes:
             given = list(range(data.rank))
@@ -120,14 +124,21 @@ op("ArgMax", (1, 11, 12, 13))(_arg("max"))
 op("ArgMin", (1, 11, 12, 13))(_arg("min"))
 
 
+def _scanned(x: Tensor, kind: str, axis: np.ndarray, exclusive: bool, reverse: bool) -> Tensor:
+    in_a_run = run_axis(axis)
+    if in_a_run is not None:
+        return along(x, in_a_run, lambda three: k.scan(three, kind, 1, exclusive, reverse))
+    return k.scan(x, kind, integer(axis, "axis"), exclusive, reverse)
+
+
 @op("CumSum", (11, 14), values=("axis",))
 def cumsum(x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return k.scan(x, "sum", integer(axis, "axis"), bool(exclusive), bool(reverse))
+    return _scanned(x, "sum", axis, bool(exclusive), bool(reverse))
 
 
 @op("CumProd", 26, values=("axis",))
 def cumprod(x: Tensor, axis: np.ndarray, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    return k.scan(x, "prod", integer(axis, "axis"), bool(exclusive), bool(reverse))
+    return _scanned(x, "prod", axis, bool(exclusive), bool(reverse))
 
 
 def _top(x: Tensor, count: Dim, axis: int, largest: bool) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.operands import dim, dims, element_type, integer, integers, normal_axes, normal_axis
 from intarsia.ops.registry import NodeContext, op
+from intarsia.ops.run_axes import run_axis, squeezed, unsqueezed
 
 Tensor = k.Tensor
 
@@ -91,7 +92,8 @@ def squeeze_attribute(data: Tensor, *, axes: Sequence[int] | None = None) -> Ten
 
 @op("Squeeze", (13, 21, 23, 24, 25), values=("axes",))
 def squeeze(data: Tensor, axes: np.ndarray | None = None) -> Tensor:
-    return _squeezed(data, None if axes is None else integers(axes, "axes"))
+    axis = run_axis(axes)
+    return _squeezed(data, None if axes is None else integers(axes, "axes")) if axis is None else squeezed(data, axis)
 
 
 def _unsqueezed(x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -105,7 +107,8 @@ def unsqueeze_attribute(data: Tensor, *, axes: Sequence[int]) -> Tensor:
 
 @op("Unsqueeze", (13, 21, 23, 24, 25), values=("axes",))
 def unsqueeze(data: Tensor, axes: np.ndarray) -> Tensor:
-    return _unsqueezed(data, integers(axes, "axes"))
+    axis = run_axis(axes)
+    return _unsqueezed(data, integers(axes, "axes")) if axis is None else unsqueezed(data, axis)
 
 
 @op("Transpose", (1, 13, 21, 23, 24, 25))
