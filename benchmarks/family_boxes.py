@@ -182,21 +182,6 @@ def detr() -> Family:
     return Family(Calling(forward, model=model), *images("pixel_values", (1, 3, 192, 192), (2, 3, 160, 256), (1, 3, 192, 192)))
 
 
-def rt_detr() -> Family:
-    backbone = hf.RTDetrResNetConfig(embedding_size=32, hidden_sizes=[64, 128, 192, 256], depths=[1, 1, 1, 1],
-                                     layer_type="basic", out_features=["stage2", "stage3", "stage4"])  # fmt: skip
-    config = hf.RTDetrConfig(backbone_config=backbone, encoder_in_channels=[128, 192, 256], encoder_hidden_dim=128, d_model=128,
-                             num_queries=50, decoder_layers=2, decoder_ffn_dim=256, encoder_ffn_dim=256,
-                             decoder_in_channels=[128, 128, 128], num_labels=10, anchor_image_size=None)  # fmt: skip
-
-    def forward(m: Any, x: Tensor) -> Any:
-        out = m.model(pixel_values=x)
-        return out.logits, out.pred_boxes
-
-    model = hf.RTDetrForObjectDetection(config)
-    return Family(Calling(forward, model=model), *images("pixel_values", (1, 3, 192, 192), (2, 3, 192, 192), axes={0: "batch"}))
-
-
 FAMILIES = (
-    yolo8, yolo8_chosen, yolo10, faster_rcnn, mask_rcnn, keypoint_rcnn, retinanet, fcos, ssd, detr, rt_detr,
+    yolo8, yolo8_chosen, yolo10, faster_rcnn, mask_rcnn, keypoint_rcnn, retinanet, fcos, ssd, detr,
 )  # fmt: skip
