@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
@@ -130,3 +131,16 @@ def test_large_batches_go_in_parts() -> None:
     constants = used(text) | {"w2": normal(32, 16, 3, 3, seed=11)}
     assert product(constants["s"].shape) == 36 * 96
     check(text, {"x": normal(24, 16, 64, 64)}, constants=constants, rtol=2e-5)
+
+
+def test_operands_without_axes() -> None:
+    """A number is no part that channels could be put beside."""
+    node = helper.make_node("Pad", ["x", "pads", "value"], ["y"])
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (1, 2, 3, 4)), ("value", ()))]
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    pads = helper.make_tensor("pads", TensorProto.INT64, [8], [0, 0, 1, 2, 0, 0, 0, 1])
+    model = helper.make_model(helper.make_graph([node], "g", infos, [out], [pads]), opset_imports=[helper.make_opsetid("", 21)])
+    x = normal(1, 2, 3, 4)
+    made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = np.pad(x, [(0, 0), (0, 0), (1, 0), (2, 1)], constant_values=7)
+    np.testing.assert_array_equal(made.run(None, {"x": x, "value": np.array(7, np.float32)})[0], expected)

@@ -53,7 +53,7 @@ class Taken(BuffersAndSizes):
 def moving(root: Tensor, buffers: tuple[str, ...], sizes: tuple[Dim, ...]) -> BuffersAndSizes:
     """The arguments of a loop's kernel, which say where it only puts channels beside each other, or takes some."""
     parts, rank = root.args, len(root.shape)
-    if rank < _LEAST_RANK or not all(t.prim == "input" and isinstance(t.shape[-1], int) for t in parts):
+    if rank < _LEAST_RANK or not all(t.prim == "input" and t.shape and isinstance(t.shape[-1], int) for t in parts):
         return BuffersAndSizes(buffers, sizes)
     if root.prim == "concat" and root.attrs[0] == rank - 1:
         return Joined(buffers, sizes, tuple(t.attrs[0] for t in parts))
