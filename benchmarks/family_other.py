@@ -1,13 +1,10 @@
-"""Tables, time series, graphs, points, volumes and classical pipelines for `families.py`."""
+"""Tables, time series, graphs, points and volumes for `families.py`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import onnx
 import torch
 import transformers as hf
 from family import Axes, Calling, Family, Run, images
@@ -219,80 +216,6 @@ def graph_attention() -> Family:
     )
 
 
-def _classical(columns: int, make: Callable[[np.ndarray, np.ndarray], Any]) -> Family:
-    """A trained pipeline of scikit-learn: onnxruntime is the reference, rows vary."""
-    from skl2onnx import to_onnx
-
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((400, columns)).astype(np.float32)
-    y = (x[:, 0] * x[:, 1] + x[:, 2] > 0).astype(np.int64) + (x[:, 3] > 1)
-    trained = make(x, y)
-
-    def build(_: bool, opset: int) -> onnx.ModelProto:
-        return to_onnx(trained, x[:1], target_opset={"": opset, "ai.onnx.ml": 3}, options={"zipmap": False})
-
-    runs = [{"X": torch.from_numpy(x[:rows])} for rows in (100, 1, 7, 0, 100)]
-    return Family(None, runs, {}, build=build)
-
-
-def gaussian_process() -> Family:
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, ExpSineSquared
-
-    kernel = ConstantKernel(1.0) * ExpSineSquared(1.0, 2.0)
-    return _classical(6, lambda x, y: GaussianProcessRegressor(kernel, alpha=1.0, optimizer=None).fit(x[:50], y[:50]))
-
-
-def stacked_classifiers() -> Family:
-    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier, StackingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
-    from sklearn.svm import SVC
-
-    def make(x: np.ndarray, y: np.ndarray) -> Any:
-        parts = [("forest", RandomForestClassifier(20, random_state=0)), ("svc", SVC(probability=True)),
-                 ("boost", HistGradientBoostingClassifier(max_iter=20))]  # fmt: skip
-        return make_pipeline(StandardScaler(), PolynomialFeatures(2), StackingClassifier(parts, LogisticRegression())).fit(x, y)
-
-    return _classical(6, make)
-
-
-def nearest_neighbours() -> Family:
-    from sklearn.impute import KNNImputer
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-
-    return _classical(
-        6, lambda x, y: make_pipeline(KNNImputer(n_neighbors=3), KNeighborsClassifier(5, weights="distance")).fit(x, y)
-    )
-
-
-def mixture() -> Family:
-    from sklearn.decomposition import PCA
-    from sklearn.mixture import BayesianGaussianMixture
-    from sklearn.pipeline import make_pipeline
-
-    return _classical(6, lambda x, y: make_pipeline(PCA(4), BayesianGaussianMixture(3, random_state=0)).fit(x, y))
-
-
-def trees_as_tensors() -> Family:
-    """A forest as products of matrices, as Hummingbird compiles it."""
-    from hummingbird.ml import convert
-    from sklearn.ensemble import RandomForestClassifier
-
-    generator = np.random.default_rng(0)
-    x = generator.standard_normal((400, 8)).astype(np.float32)
-    trained = RandomForestClassifier(12, max_depth=5, random_state=0).fit(x, (x[:, 0] * x[:, 1] > 0).astype(int))
-
-    def build(_: bool, __: int) -> onnx.ModelProto:
-        return convert(trained, "onnx", x[:2]).model
-
-    runs = [{"input_0": torch.from_numpy(x[:rows])} for rows in (100, 1, 7, 100)]
-    return Family(None, runs, {}, build=build)
-
-
 FAMILIES = (
-    tab_net, n_beats, temporal_fusion, patch_tst, capsules, conv_lstm, u_net_3d, point_net, graph_attention, gaussian_process,
-    stacked_classifiers, nearest_neighbours, mixture, trees_as_tensors,
+    tab_net, n_beats, temporal_fusion, patch_tst, capsules, conv_lstm, u_net_3d, point_net, graph_attention,
 )  # fmt: skip
