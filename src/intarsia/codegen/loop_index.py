@@ -112,16 +112,7 @@ def regroup(at: Sequence[Index], have: Sequence[Dim], want: Sequence[Dim]) -> li
             continue
         while i < len(have) and have[i] == 1:
             i += 1
-        i_end, j_end = i + 1, j + 1
-        while product(have[i:i_end]) != product(want[j:j_end]) and (i_end < len(have) or j_end < len(want)):
-            a, b = product(have[i:i_end]), product(want[j:j_end])
-            grow_left = i_end < len(have) and (j_end >= len(want) or not (isinstance(a, int) and isinstance(b, int)) or a < b)
-            if isinstance(a, Expr) or isinstance(b, Expr):
-                i_end, j_end = len(have), len(want)
-            elif grow_left:
-                i_end += 1
-            else:
-                j_end += 1
+        i_end, j_end = _same_elements(have, want, i, j)
         offset = linear(at[i:i_end], have[i:i_end])
         for n in range(j, j_end):
             inner = product(want[n + 1 : j_end])
@@ -129,6 +120,15 @@ def regroup(at: Sequence[Index], have: Sequence[Dim], want: Sequence[Dim]) -> li
             out.append(part if n == j else ("%", part, want[n]))
         i, j = i_end, j_end
     return out
+
+
+def _same_elements(have: Sequence[Dim], want: Sequence[Dim], i: int, j: int) -> tuple[int, int]:
+    """Where the fewest axes from `i` and `j` on end that have as many elements on both sides."""
+    left = [product(have[i:end]) for end in range(i + 1, len(have) + 1)]
+    right = [product(want[j:end]) for end in range(j + 1, len(want) + 1)]
+    pairs = ((m, n) for axes in range(len(left) + len(right)) for m in range(axes + 1) if (n := axes - m) < len(right))
+    found = next(((m, n) for m, n in pairs if m < len(left) and left[m] == right[n]), None)
+    return (len(have), len(want)) if found is None else (i + 1 + found[0], j + 1 + found[1])
 
 
 def may_miss(index: Index) -> bool:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from intarsia.graph.model import Node
+from intarsia.kernel.lang import DefinitionError
+from intarsia.ops.spatial import place_windows
 from intarsia.passes.level import GraphOptimizationLevel
-from intarsia.passes.rewriter import Patch
-from intarsia.passes.rule import Match, Rule, RuleSet, Var, op
+from intarsia.passes.rewriter import Patch, Rewriter
+from intarsia.passes.rule import Match, Op, Rule, RuleSet, Var, op
 from intarsia.passes.shapes import perm_of
+
+_FILTERS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}  # which input has the kernel's shape
+_POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
 def _pad_into_conv(m: Match) -> Patch | None:
@@ -72,6 +78,41 @@ def _explicit_borders(m: Match) -> Patch | None:
     return patch.result(out, node.outputs[0])
 
 
+def _explicit_windows(m: Match) -> Patch | None:
+    """auto_pad of a convolution or pool as pads, where no open size decides them: steps of 1, or VALID."""
+    node, rewriter = m.root, m.rewriter
+    mode, shape = node.attributes.get("auto_pad", "NOTSET"), rewriter.shape(node.inputs[0])
+    kernel = _kernel(node, rewriter)
+    if mode == "NOTSET" or shape is None or kernel is None:
+        return None
+    strides, dilations = node.attributes.get("strides"), node.attributes.get("dilations")
+    try:
+        windows = place_windows(shape[2:], kernel, strides, None, dilations, mode)
+    except DefinitionError:
+        return None  # told by the operator's own definition
+    pads = [p for p in (*windows.low, *windows.high) if isinstance(p, int)]
+    if len(pads) != 2 * len(kernel):
+        return None
+    patch = m.patch()
+    outputs = [rewriter.fresh(f"{patch.stem}.{i}", patch.types) if name else "" for i, name in enumerate(node.outputs)]
+    dropped = ("auto_pad",) if mode == "VALID" else ("auto_pad", "ceil_mode")  # SAME rounds up as it is
+    attributes = {key: value for key, value in node.attributes.items() if key not in dropped} | {"pads": pads}
+    patch.node(node.copy(outputs=outputs, attributes=attributes, origin=patch.origin))
+    for new, old in zip(outputs, node.outputs, strict=True):
+        if old:
+            patch.result(new, old)
+    return patch
+
+
+def _kernel(node: Node, rewriter: Rewriter) -> tuple[int, ...] | None:
+    given = node.attributes.get("kernel_shape")
+    if given or node.op_type in _POOLS:
+        return tuple(given) if given else None
+    shape = rewriter.shape(node.inputs[_FILTERS[node.op_type]])
+    sizes = tuple(d for d in (shape or ())[2:] if isinstance(d, int))
+    return sizes if shape is not None and len(sizes) == len(shape) - 2 else None
+
+
 _TURNED_PAD = op("Transpose", op("Pad", name="pad"), name="turn")
 
 RULES = RuleSet(
@@ -83,6 +124,8 @@ RULES = RuleSet(
         # conv(turn(pad(x, p))) = conv(turn(x), pads p')
         Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w")), _pad_into_conv),
         Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w"), Var("b")), _pad_into_conv),
+        # windows with auto_pad = windows with pads
+        Rule("explicit_pads", Op((*_FILTERS, *_POOLS)), _explicit_windows, shared=True),
         # what is cut off is the same for all sizes, or the sizes are known
         Rule("explicit_borders", op("ConvTranspose"), _explicit_borders),
     ),

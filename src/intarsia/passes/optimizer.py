@@ -30,7 +30,6 @@ from intarsia.passes import (
     rotary,
     shapes,
     unchanged,
-    windows,
 )
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.loop_types import body_inference, taken_types
@@ -53,7 +52,6 @@ PHASES: tuple[tuple[RuleSet, ...], ...] = (
         unchanged.RULES,
         accumulation.RULES,
         shapes.RULES,
-        windows.RULES,
         einsum.RULES,
         index.RULES,
         concat.RULES,
