@@ -15,7 +15,7 @@ import gc
 import importlib
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,10 +125,10 @@ def check(path: Path, threads: int) -> None:
     print(f"{path.stem}: differs by {worst:.0e}, {taken:.1f} s; {'; '.join(notes)}{mark}", flush=True)
 
 
-def timed(path: Path, threads: int, seconds: float) -> None:
+def timed(path: Path, threads: int, seconds: float, peers: Sequence[str] = ("onnxruntime", "openvino")) -> None:
     feeds = runs_of(path)[0][0]
     runners = [intarsia_runner(path, feeds, threads)]
-    for peer in ("onnxruntime", "openvino"):
+    for peer in peers:
         try:
             runners.append(peer_runner(peer, path, feeds, threads))
             runners[-1].run()
