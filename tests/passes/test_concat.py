@@ -29,6 +29,12 @@ def test_constants_for_each_channel(op_type, shape):
     assert counts(optimized(model, BASIC).graph) == {"Conv": 2, "Concat": 1}
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (2, 1, 7, 1, 1), (5,), (2, 1, 1, 1)])
+def test_operands_of_other_shapes_stay_behind(shape):
+    model = build([*PAIR, ("Mul", "c k", "y")], INPUT, ["y"], {**WEIGHTS, "k": _array(*shape)})
+    assert counts(optimized(model, BASIC).graph) == {"Conv": 2, "Concat": 1, "Mul": 1}
+
+
 @pytest.mark.parametrize(("nodes", "op_type"), [
     ([("Relu", "c", "y")], "Relu"),
     ([("Clip", "c low high", "y")], "Clip"),

@@ -37,6 +37,8 @@ def _parts(m: Match) -> list[tuple[str, int, int]] | None:
 
 def _axis_of_channels(constant: Constant, channels: int, rank: int) -> int | None:
     """The axis of an operand that has a number for each channel; -1: it is one number for all; None: neither."""
+    if len(constant.shape) > rank:  # the result has more axes
+        return None
     if constant.size == 1:
         return -1
     padded = (1,) * (rank - len(constant.shape)) + constant.shape
