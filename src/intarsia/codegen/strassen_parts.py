@@ -19,6 +19,7 @@ SUMS = 5  # of A
 COPIED = 2  # how a tile is brought to another: it is copied there; 1 and -1: added, subtracted
 _ROW_RATIO = 3.0  # of the norms of two rows of A that are added
 _COLUMN_RATIO = 8.0  # of two columns of B
+_LOOKED_AT = 1 << 18  # elements at once, of 8 bytes
 _SHARE = 0.25  # of a row's sum of squares that its largest square, or that of the other row, may be
 
 
@@ -159,10 +160,11 @@ def alike_panels(matrix: np.ndarray, tile: Tile) -> np.ndarray:
     k, n = matrix.shape
     pairs = n // (2 * tile.width)
     squares, largest = np.zeros(n), np.zeros(n)
-    for first in range(0, k, 256):
-        piece = np.square(matrix[first : first + 256].astype(np.float64))
-        squares += piece.sum(0)
-        np.maximum(largest, piece.max(0), out=largest)
+    together = max(1, _LOOKED_AT // max(1, k))  # columns: a table of words has too many to look at all
+    for first in range(0, n, together):
+        columns = slice(first, first + together)
+        piece = np.square(matrix[:, columns], dtype=np.float64)
+        squares[columns], largest[columns] = piece.sum(0), piece.max(0, initial=0)
     sums = squares[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width)
     most = largest[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width).max(1)
     less, more = sums.min(1), sums.max(1)
