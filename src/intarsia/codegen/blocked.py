@@ -8,12 +8,12 @@ tile, and shared by `claims`. `copied` has the windows, which share the way thro
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from intarsia.codegen import claims as claiming
-from intarsia.codegen.body import Value
+from intarsia.codegen.body import Body, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
@@ -120,6 +120,16 @@ class Block:
     pace: Value
 
 
+def chunk_place(body: Body, v: Mapping[str, Value], unit: Value) -> tuple[Value, Value, Value, Value, Value]:
+    """Where a unit is, panel by panel in chunks of tiles: its chunk, that one's first tile and tiles, the panel, and its tile
+    in the chunk. `v` has the kernel's arguments."""
+    chunk_units = body.mul(v["chunk"], v["panels"])
+    chunk, inside = body.div(unit, chunk_units), body.rem(unit, chunk_units)
+    first_tile = body.mul(chunk, v["chunk"])
+    tiles = body.min(v["chunk"], body.sub(v["tiles"], first_tile))
+    return chunk, first_tile, tiles, body.div(inside, tiles), body.rem(inside, tiles)
+
+
 class Rows(Gemm):
     fields: Sequence[str] = _ROWS_FIELDS
     pointers: Sequence[str] = ("micro", "a", "b", "c", "taps", "claims")
@@ -139,12 +149,8 @@ class Rows(Gemm):
         return self.body.mul(self.v["tiles"], self.v["panels"])
 
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:
-        body, v = self.body, self.v
-        chunk_units = body.mul(v["chunk"], v["panels"])
-        chunk, inside = body.div(unit, chunk_units), body.rem(unit, chunk_units)
-        first_tile = body.mul(chunk, v["chunk"])
-        tiles = body.min(v["chunk"], body.sub(v["tiles"], first_tile))
-        panel, start = body.div(inside, tiles), body.rem(inside, tiles)
+        body = self.body
+        _, first_tile, tiles, panel, start = chunk_place(body, self.v, unit)
         count = body.min(body.sub(tiles, start), body.sub(last, unit))
         self._stand(panel)
         self._groups(body.add(first_tile, start), count)

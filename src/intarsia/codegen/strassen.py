@@ -28,6 +28,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.codegen import claims as claiming
+from intarsia.codegen.blocked import chunk_place
 from intarsia.codegen.body import Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
@@ -201,11 +202,7 @@ class Strassen(Gemm):
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         """Tiles by one pair of panels, or one panel, from `unit` on; returns how many."""
         body, v = self.body, self.v
-        chunk_units = body.mul(v["chunk"], v["panels"])
-        chunk, inside = body.div(unit, chunk_units), body.rem(unit, chunk_units)
-        first_tile = body.mul(chunk, v["chunk"])
-        tiles = body.min(v["chunk"], body.sub(v["tiles"], first_tile))
-        group, start = body.div(inside, tiles), body.rem(inside, tiles)
+        chunk, first_tile, tiles, group, start = chunk_place(body, v, unit)
         count = body.cell(body.min(body.sub(tiles, start), body.sub(last, unit)), "count")
         first = body.add(first_tile, start)
         is_pair = body.less(group, self.pairs)

@@ -16,7 +16,18 @@ from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf
 from intarsia.graph.attribute import AttributeReader
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
-from intarsia.graph.model import DEFAULT_DOMAIN, Constant, Function, Graph, Metadata, Node, SparseTensor, TensorType, ValueType
+from intarsia.graph.model import (
+    DEFAULT_DOMAIN,
+    Constant,
+    Function,
+    Graph,
+    Metadata,
+    Node,
+    SparseTensor,
+    TensorType,
+    ValueType,
+    domain_named,
+)
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
 from intarsia.graph.tensor import StoredTensor, densified, read_entry, read_sparse, read_tensor
@@ -232,7 +243,7 @@ class _Reader:
                 domain = text(self.buffer, a, b)
             elif tag == 0x10:
                 version = signed(a)
-        return _default(domain), version
+        return domain_named(domain), version
 
     def graph(self, start: int, end: int, depth: int, metadata: Metadata | None = None) -> Graph:
         """The GraphProto in `buffer[start:end]`, nested in `depth` messages."""
@@ -374,7 +385,7 @@ class _Reader:
                 domain, version = self._opset(a, b)
                 function.opset_imports[domain] = version
             elif tag == 0x52:
-                function.domain = _default(text(buffer, a, b))
+                function.domain = domain_named(text(buffer, a, b))
             elif tag == 0x6A:
                 function.overload = text(buffer, a, b)
         if not function.name:
@@ -403,10 +414,6 @@ def _holds(declared: ValueType, given: TensorType) -> bool:
         return True
     pairs = zip(declared.shape, given.shape, strict=False)
     return len(declared.shape) == len(given.shape) and all(d == g or not isinstance(d, int) for d, g in pairs)
-
-
-def _default(domain: str) -> str:
-    return DEFAULT_DOMAIN if domain == "ai.onnx" else domain
 
 
 def _doc(buffer: Buffer, start: int, end: int) -> str:

@@ -22,6 +22,11 @@ from intarsia.records import dataclass
 DEFAULT_DOMAIN = ""
 
 
+def domain_named(name: str) -> str:
+    """The domain of ONNX's own operators has two names."""
+    return DEFAULT_DOMAIN if name == "ai.onnx" else name
+
+
 @dataclass(frozen=True)
 class TensorType:
     """Element type and shape of a tensor; `shape` is None where not even the rank is known."""
@@ -210,8 +215,7 @@ class Node:
         return {**vars(self), "traced": None}
 
     def __post_init__(self) -> None:
-        if self.domain == "ai.onnx":
-            self.domain = DEFAULT_DOMAIN
+        self.domain = domain_named(self.domain)
 
     @property
     def qualified_op(self) -> str:

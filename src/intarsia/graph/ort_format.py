@@ -17,7 +17,6 @@ from intarsia.graph import attribute as kinds
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.flatbuffer import FlatTable
 from intarsia.graph.model import (
-    DEFAULT_DOMAIN,
     Graph,
     MapType,
     Metadata,
@@ -27,6 +26,7 @@ from intarsia.graph.model import (
     TensorType,
     Value,
     ValueType,
+    domain_named,
 )
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.tensor import StoredTensor, densified, sparse_tensor, stored_tensor
@@ -62,7 +62,7 @@ class _Reader:
         if model is None or inner is None:
             raise InvalidProtobuf(f"{self.label}: the ORT-format file has no model")
         graph = self.graph(inner, 0)
-        graph.opset_imports = {_default(t.text(0)): t.integer(1, "q") for t in self._counted(model.tables(1))}
+        graph.opset_imports = {domain_named(t.text(0)): t.integer(1, "q") for t in self._counted(model.tables(1))}
         graph.metadata = Metadata(
             ir_version=model.integer(0, "q"), producer_name=model.text(2), producer_version=model.text(3), domain=model.text(4),
             model_version=model.integer(5, "q"), doc=model.text(6), graph_doc=model.text(8),
@@ -101,8 +101,7 @@ class _Reader:
             raise InvalidGraph(f"{self.label}: node {index} at byte {table.place} has no op_type")
         name = table.text(0) or f"{op_type}_{index}"
         attributes = dict(self._attribute(t, name, depth) for t in self._counted(table.tables(10)))
-        domain = _default(table.text(2))
-        return Node(op_type, table.texts(8), table.texts(9), attributes, domain, name, doc=table.text(1), origin=(name,))
+        return Node(op_type, table.texts(8), table.texts(9), attributes, table.text(2), name, doc=table.text(1), origin=(name,))
 
     def _attribute(self, table: FlatTable, node: str, depth: int) -> tuple[str, Any]:
         name, kind = table.text(0), table.integer(2)
@@ -176,7 +175,3 @@ _ATTRIBUTES: dict[int, Callable[[_Reader, FlatTable, int], Any]] = {
     kinds.TENSORS: lambda r, t, d: [r._tensor(one).array() for one in r._counted(t.tables(11))],
     kinds.GRAPHS: lambda r, t, d: [r.graph(one, d + 1) for one in r._counted(t.tables(12))],
 }  # sparse tensors have a number of their own, and no field in the schema
-
-
-def _default(domain: str) -> str:
-    return DEFAULT_DOMAIN if domain == "ai.onnx" else domain

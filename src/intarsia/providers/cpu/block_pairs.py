@@ -11,16 +11,15 @@ from functools import partial
 from intarsia.codegen import gemm
 from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.target import Target
 from intarsia.codegen.word_gemm import pair_rows_text
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
-from intarsia.providers.cpu.pair_rows import SAID, rounded, zero_tap
-from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
-from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
+from intarsia.plan.step import Argument, Arguments, Below, Sizes, Step, form_of
+from intarsia.providers.cpu.pair_rows import SAID, PairProduct, rounded, zero_tap
+from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, shares
+from intarsia.providers.cpu.template import FusedOperand, Workspace
 from intarsia.records import dataclass
 
 LEAST_ROWS = 16  # fewer are multiplied by numbers in registers, or float32 panels
@@ -39,7 +38,7 @@ def block_pair_steps(
     before, a = rounded(target, workspace, source, DType.FLOAT, m * k)
     spec = gemm.GemmSpec(DType.FLOAT, "blocks", epilogue, form, tile=tile, unit=gemm.VECTORS)
     micro, zero = pair_rows_text(tile, target), zero_tap(workspace)
-    made = _BlockPairs(spec, target, micro.symbol, a, right, out, zero, m, n, k // 2, tuple(operands))
+    made = PairProduct(spec, target, micro.symbol, a, right, out, zero, m, n, k // 2, tuple(operands))
     step = Step(
         gemm.kernel_text(spec, target), (a, right, zero, *(o.name for o in operands)), (out,), OfRows(made.arguments, m, True),
         scratch_nbytes=made.scratch_nbytes, serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
@@ -66,37 +65,3 @@ class OfRows:
         if (size(self.rows) >= LEAST_ROWS) != self.many:
             found[_NO_ROWS] = 0
         return found
-
-
-@dataclass(frozen=True)
-class _BlockPairs:
-    """The arguments of a product, once its sizes are known; `k` counts words."""
-
-    spec: gemm.GemmSpec
-    target: Target
-    micro: str
-    a: str
-    b: str
-    c: str
-    taps: str
-    m: Dim
-    n: int
-    k: int
-    operands: tuple[FusedOperand, ...]
-
-    @property
-    def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
-        return (self.spec, self.micro, self.m, self.n, self.k, forms_of(self.operands))
-
-    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
-        return gemm.matrix_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            scratch=Ref(SCRATCH),  # type: ignore[arg-type]
-            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
-        )  # fmt: skip
-
-    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * gemm.scratch_nbytes(self.spec, self.target, self.k)

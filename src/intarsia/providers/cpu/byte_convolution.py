@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -38,8 +37,9 @@ from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
+from intarsia.providers.cpu.convolution_call import FilterCall
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
-from intarsia.providers.cpu.windowed import Filtered, Geometry, explicit_pads, strides_and_dilations
+from intarsia.providers.cpu.windowed import Filtered, explicit_pads, strides_and_dilations
 from intarsia.providers.cpu.word_product import window_steps
 from intarsia.records import dataclass
 
@@ -68,7 +68,7 @@ def convolution(node: Node, inference: Inference) -> Template | None:
     types = tensor_types(node, inference)
     x = types[0]
     assert x is not None and x.shape is not None
-    pads = explicit_pads(node, x.shape, out.shape, types)
+    pads = explicit_pads(node, x.shape, types)
     return ByteConvolution(node, tuple(node.inputs), types, out, pads=pads)
 
 
@@ -264,7 +264,7 @@ class ByteConvolution(Filtered):
         taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(SUMS))
         micro = winograd_bytes.micro_text(target, tile)
         call = _ByteCall(
-            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, zero, taps=taps
+            self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps, zero
         )
         return Step(
             winograd_kernel.kernel_text(spec, target), (self.reads[0], packed, taps, zero, *(o.name for o in operands)), (out,),
@@ -289,40 +289,26 @@ class ByteConvolution(Filtered):
 
 
 @dataclass(frozen=True)
-class _ByteCall:
+class _ByteCall(FilterCall):
     """The arguments of one call of a convolution's kernel, once its sizes are known."""
 
-    geometry: Geometry
-    spec: Any
-    target: Target
-    x: str
-    weights: str
-    y: str
-    operands: tuple[FusedOperand, ...]
-    micro: str = ""
     zero: str = ""
     parts: int = 1
-    taps: str = ""
 
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, SUMS) for o in self.operands]  # type: ignore[arg-type]
         return winograd.winograd_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
             taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS), number=Ref(self.zero),  # type: ignore[arg-type]
-            operands=given,
+            operands=self._given(shape, SUMS),
         )  # fmt: skip
-
-    def winograd_scratch(self, size: Sizes, threads: int) -> int:
-        return threads * winograd.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
 
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, SUMS) for o in self.operands]  # type: ignore[arg-type]
         taps = conv.displacements(shape, SUMS, self.target, parts=self.parts)
         return conv.conv_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            taps=taps, operands=given, parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:

@@ -18,8 +18,8 @@ from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)
-class ConvolutionCall:
-    """The arguments of one call of a convolution's kernel, once its sizes are known."""
+class FilterCall:
+    """What calls of convolutions of floats and of bytes share."""
 
     geometry: Geometry
     spec: Any
@@ -30,6 +30,18 @@ class ConvolutionCall:
     operands: tuple[FusedOperand, ...]
     micro: str = ""
     taps: str = ""
+
+    def winograd_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * winograd.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+    def _given(self, shape: conv.ConvShape, dtype: DType) -> list[gemm.Operand]:
+        return [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ConvolutionCall(FilterCall):
+    """The arguments of one call of a convolution's kernel, once its sizes are known."""
+
     x_place: Place = WHOLE
     y_place: Place = WHOLE
 
@@ -92,16 +104,13 @@ class ConvolutionCall:
             y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
-    def winograd_scratch(self, size: Sizes, threads: int) -> int:
-        return threads * winograd.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
-
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
         return depthwise.depthwise_args(
             self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
-        )  # fmt: skip  # fmt: skip
+        )  # fmt: skip
 
     def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
@@ -109,7 +118,4 @@ class ConvolutionCall:
         return few_filters.few_filters_args(
             self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
-        )  # fmt: skip  # fmt: skip
-
-    def _given(self, shape: conv.ConvShape, dtype: DType) -> list[gemm.Operand]:
-        return [conv.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]
+        )  # fmt: skip

@@ -28,7 +28,7 @@ from intarsia.codegen.word_gemm import pair_rows_text
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import described_unit, pair_unit
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
@@ -69,7 +69,7 @@ def row_steps(
     tile, zero = product_tile(n, DType.FLOAT, target), zero_tap(workspace)
     b = workspace.add(weights, f"pairs{tile.width}{key}", lambda: strips.pack_words(in_pairs(matrix)[None], tile, False))
     spec, micro = gemm.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
-    made = _Product(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, tuple(operands))
+    made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, tuple(operands))
     step = Step(
         gemm.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made.arguments,
         serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
@@ -79,8 +79,8 @@ def row_steps(
 
 
 @dataclass(frozen=True)
-class _Product:
-    """The arguments of a product, once its sizes are known; `k` counts words."""
+class PairProduct:
+    """The arguments of a product by panels of B, once its sizes are known; `k` counts words."""
 
     spec: gemm.GemmSpec
     target: Target
@@ -104,8 +104,13 @@ class _Product:
         return gemm.matrix_args(
             self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
             m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH) if self.scratch_nbytes(size, 1) else 0,  # type: ignore[arg-type]
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        """Where panels are unpacked."""
+        return threads * gemm.scratch_nbytes(self.spec, self.target, self.k)
 
 
 def convolution_steps(

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from intarsia.codegen import conv
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr, Shape, dim_max, floordiv
+from intarsia.graph.dims import Dim, Expr, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
+from intarsia.ops.spatial import place_windows
 from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.template import Template, Workspace, tensor_types
 from intarsia.records import dataclass
@@ -36,7 +37,7 @@ def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed
         return None
     if x.dtype not in DTYPES and not (node.op_type == "MaxPool" and x.dtype in BYTES):
         return None
-    pads = explicit_pads(node, x.shape, out.shape, types)
+    pads = explicit_pads(node, x.shape, types)
     return kind(node, tuple(node.inputs[: kind.operands]), types, out, pads=pads)
 
 
@@ -56,24 +57,15 @@ def strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple
     return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
 
 
-def explicit_pads(node: Node, x: tuple[Dim, ...], out: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[Dim, ...]:
+def explicit_pads(node: Node, x: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[Dim, ...]:
     """The border as ONNX's `pads` (begins, then ends); sizes that vary may decide it (auto_pad with strides)."""
-    rank = len(x) - 2
-    mode = node.attributes.get("auto_pad", "NOTSET")
-    if mode in ("NOTSET", ""):
-        return tuple(int(p) for p in node.attributes.get("pads") or (0,) * (2 * rank))
-    if mode == "VALID":
-        return (0,) * (2 * rank)
-    kernel = kernel_shape(node, types)
-    strides, dilations = strides_and_dilations(node, rank)
-    begins: list[Dim] = []
-    ends: list[Dim] = []
-    for i in range(rank):
-        total = dim_max(0, (out[1 + i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 - x[1 + i])
-        small = floordiv(total, 2)
-        begins.append(small if mode == "SAME_UPPER" else total - small)
-        ends.append(total - small if mode == "SAME_UPPER" else small)
-    return (*begins, *ends)
+    strides, dilations = strides_and_dilations(node, len(x) - 2)
+    given = node.attributes
+    windows = place_windows(
+        x[1:-1], kernel_shape(node, types), strides, given.get("pads") or None, dilations,
+        given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0),
+    )  # fmt: skip
+    return (*windows.low, *windows.high)
 
 
 @dataclass(frozen=True)
