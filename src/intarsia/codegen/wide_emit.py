@@ -1,8 +1,11 @@
-"""Element-wise primitives on AVX-512 vectors of float32: scaling by a power of two, and reciprocals, in an instruction each.
+"""Element-wise primitives on whole vectors of float32 of a CPU with AVX-512: scaling by a power of two, and reciprocals, in an
+instruction each.
 
-Results stay within two units of the last place of what `emit.Emitter` computes: only how exp is put together and how sigmoid
-divides differ. A sigmoid below the smallest normal number is 0. (tanh and erf keep their division: it runs beside the
-polynomials, which have the ports that Newton's method would need.)
+Results stay within two units of the last place of what `emit.Emitter` computes (sigmoids of -40 and less within five): only
+how exp is put together and how sigmoid divides differ. Where a CPU computes vectors in halves, multiply-adds are what is
+scarce, and the divider is a unit of its own: sigmoid divides there, and x sigmoid(x) is one division. Elsewhere VRCP14PS and
+Newton's method take its place, and a sigmoid below the smallest normal number is 0. (tanh and erf keep their division: it runs
+beside the polynomials, which have the ports that Newton's method would need.)
 """
 
 from __future__ import annotations
@@ -11,60 +14,98 @@ from collections.abc import Callable, Mapping
 
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body
-from intarsia.codegen.emit import EXP, F32, Emitter
+from intarsia.codegen.emit import F32, Emitter
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 
-_I16, _I32 = ir.IntType(16), ir.IntType(32)
+_I8, _I16, _I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _CURRENT_ROUNDING = 4
 _ALL = _I16(-1)
+_HALF = 8  # lanes of the vectors of half the width
+
+# 1, 1, and (exp(r) - 1 - r) / r^2 for |r| <= ln 2 / 2, fitted for this file (weighted least squares, relative error 3e-9).
+_EXP = (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166839271783829, 0.008368746377527714, 0.0013814534759148955)
 
 
 def emitter_for(body: Body, lanes: int, finite: bool = False) -> Emitter:
     """The emitter for vectors of `lanes` numbers in `body`."""
     target = body.module.target
-    wide = lanes == 16 and target.vector_bytes == 64 and target.has("avx512f")
-    return (WideEmitter if wide else Emitter)(body.b, lanes, finite)
+    if target.vector_bytes == 64 and target.has("avx512f") and (lanes == 16 or lanes == _HALF and target.halves_vectors):
+        return WideEmitter(body.b, lanes, finite, divides=target.halves_vectors)
+    return Emitter(body.b, lanes, finite)
 
 
 class WideEmitter(Emitter):
-    """Sixteen float32 at once."""
+    """Sixteen float32 at once, or half of that; `divides`: sigmoids are quotients."""
+
+    def __init__(self, builder: ir.IRBuilder, lanes: int, finite: bool, *, divides: bool) -> None:
+        super().__init__(builder, lanes, finite)
+        self.divides = divides
 
     def _exp(self, x: ir.Value) -> ir.Value:
-        """exp(x) = 2^n exp(r) as in `Emitter`; VSCALEFPS multiplies by 2^n, also where that over- or underflows."""
+        return self._exponential(x, (-0.693145751953125, -1.428606765330187e-06))
+
+    def _exponential(self, x: ir.Value, halvings: tuple[float, ...]) -> ir.Value:
+        """exp(x) = 2^n exp(r), r = x + n (sum of `halvings`), -ln 2 in parts; VSCALEFPS multiplies by 2^n, also where that
+        over- or underflows."""
         b = self.builder
         x = self._clamp(x, -105.0, 89.0)
         magic = self.constant(12582912.0, F32)
         n = b.fsub(self._fma(x, self.constant(1.4426950408889634, F32), magic), magic)
-        r = self._fma(n, self.constant(-0.693145751953125, F32), x)
-        r = self._fma(n, self.constant(-1.428606765330187e-06, F32), r)
-        p = self._fma(b.fmul(r, r), self._polynomial(r, EXP), b.fadd(r, self.constant(1.0, F32)))
-        function = self._declare("llvm.x86.avx512.mask.scalef.ps.512", x.type, [x.type, x.type, x.type, _I16, _I32])
-        return b.call(function, [p, n, p, _ALL, _I32(_CURRENT_ROUNDING)])
+        for part in halvings:
+            x = self._fma(n, self.constant(part, F32), x)
+        return self._scaled(self._polynomial(x, _EXP), n)
+
+    def _scaled(self, p: ir.Value, n: ir.Value) -> ir.Value:
+        """p 2^n."""
+        if self.lanes == _HALF:
+            function = self._declare("llvm.x86.avx512.mask.scalef.ps.256", p.type, [p.type, p.type, p.type, _I8])
+            return self.builder.call(function, [p, n, p, _I8(-1)])
+        function = self._declare("llvm.x86.avx512.mask.scalef.ps.512", p.type, [p.type, p.type, p.type, _I16, _I32])
+        return self.builder.call(function, [p, n, p, _ALL, _I32(_CURRENT_ROUNDING)])
 
     def _inverse(self, x: ir.Value) -> ir.Value:
-        """1 / x of finite normal x, whose inverse is normal: VRCP14PS and one step of Newton's method."""
+        """1 / x of x >= 1, 0 where that is no normal number: VRCP14PS and one step of Newton's method."""
+        b = self.builder
         function = self._declare("llvm.x86.avx512.rcp14.ps.512", x.type, [x.type, x.type, _I16])
-        about = self.builder.call(function, [x, x, _ALL])
-        return self._fma(self._fma(self.builder.fneg(x), about, self.constant(1.0, F32)), about, about)
+        about = b.call(function, [x, x, _ALL])
+        inverse = self._fma(self._fma(b.fneg(x), about, self.constant(1.0, F32)), about, about)
+        return b.select(b.fcmp_ordered(">", x, self.constant(2.0**126, F32)), self.constant(0.0, F32), inverse)
 
     def _element(self, t: Tensor, value: Callable[[Tensor], ir.Value], leaves: Mapping[int, ir.Value]) -> ir.Value:
-        if t.prim == "div" and t.dtype is DType.FLOAT and _is_one(t.args[0]) and _is_one_and_exp(t.args[1]):
-            x, b = value(t.args[1]), self.builder
-            inverse = self._inverse(x)
-            return b.select(b.fcmp_ordered(">", x, self.constant(2.0**126, F32)), self.constant(0.0, F32), inverse)
+        if t.dtype is not DType.FLOAT:
+            return super()._element(t, value, leaves)
+        exponent = _sigmoids(t)
+        if exponent is not None:
+            denominator = self._denominator(exponent, value)
+            return self.builder.fdiv(self.constant(1.0, F32), denominator) if self.divides else self._inverse(denominator)
+        if t.prim == "mul" and self.divides:
+            for x, gate in (t.args, t.args[::-1]):
+                exponent = _sigmoids(_plain(gate))
+                if exponent is not None:
+                    return self.builder.fdiv(value(x), self._denominator(exponent, value))
         return super()._element(t, value, leaves)
+
+    def _denominator(self, exponent: Tensor, value: Callable[[Tensor], ir.Value]) -> ir.Value:
+        """1 + exp(x), for which -ln 2 in one part will do: what that is off by grows with |n|, where a sigmoid is nearly 0 or
+        exp(x) beside 1 is."""
+        return self.builder.fadd(self._exponential(value(exponent), (-0.6931471805599453,)), self.constant(1.0, F32))
+
+
+def _sigmoids(t: Tensor) -> Tensor | None:
+    """The x of 1 / (1 + exp(x)), if that is what `t` is."""
+    if t.prim != "div" or not _is_one(t.args[0]):
+        return None
+    below = _plain(t.args[1])
+    if below.prim != "add" or not any(map(_is_one, below.args)):
+        return None
+    exponential = next((_plain(a) for a in below.args if _plain(a).prim == "exp"), None)
+    return exponential.args[0] if exponential is not None else None
 
 
 def _is_one(t: Tensor) -> bool:
     t = _plain(t)
     return t.prim == "scalar" and bool(t.attrs[0] == 1)
-
-
-def _is_one_and_exp(t: Tensor) -> bool:
-    """1 + exp(x), the denominator of a sigmoid."""
-    t = _plain(t)
-    return t.prim == "add" and any(map(_is_one, t.args)) and any(_plain(a).prim == "exp" for a in t.args)
 
 
 def _plain(t: Tensor) -> Tensor:
