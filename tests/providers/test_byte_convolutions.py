@@ -83,6 +83,23 @@ def test_conv_integer(case: tuple, x_type: type, w_type: type, zeros: str) -> No
     assert "byte " in plan_of(made)
 
 
+@pytest.mark.parametrize(
+    "case", [CASES[14], (12, 40, 1, (5, 1), (1, 1), (1, 1), (2, 0, 1, 0)), (64, 64, 2, (3, 1), (2, 1), (1, 1), (1, 0, 1, 0))]
+)
+def test_columns_are_lines(case: tuple) -> None:
+    """Images of one column, by filters of one."""
+    channels, filters, group, kernel, strides, dilations, pads = case
+    rng = np.random.default_rng(2)
+    x, w = values(rng, (2, channels, 47, 1), np.uint8), values(rng, (filters, channels // group, *kernel), np.int8)
+    constants = {"w": w, "zx": np.uint8(130)}
+    node = helper.make_node(
+        "ConvInteger", ["x", "w", "zx"], ["y"], strides=strides, dilations=dilations, pads=pads, group=group
+    )
+    expected = convolved(x.astype(np.int64) - 130, w.astype(np.int64), strides, dilations, pads, group)
+    made = session([node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, expected.shape)}, constants)
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
+
+
 @pytest.mark.parametrize(("each", "groups"), [(2, 6), (4, 32), (4, 5), (8, 3), (16, 4)])
 def test_small_groups(each: int, groups: int) -> None:
     """Every filter sees the channels of its group and no others, at the border and inside."""

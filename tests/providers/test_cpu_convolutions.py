@@ -188,3 +188,38 @@ def test_borders_of_pools_that_sizes_decide(operator: str) -> None:
     feeds = [{"x": normal(1, 16, h, w)} for h, w in ((12, 12), (13, 12), (5, 8), (13, 13), (2, 1))]
     session = check(text, *feeds, constants={"f": normal(16, 16, 1, 1)}, rtol=1e-4)
     assert [label for label in labels(session) if "pool" in label]
+
+
+@pytest.mark.parametrize(
+    ("operator", "x", "f", "attributes", "kernel"),
+    [
+        ("Conv", (2, 40, 60, 1), (70, 40, 5, 1), "pads = [2, 0, 1, 0]", "conv 5 "),
+        ("Conv", (2, 40, 61, 1), (70, 40, 4, 1), "pads = [2, 0, 1, 0], strides = [2, 3], dilations = [2, 1]", "conv 4 "),
+        ("Conv", (1, 36, 260, 1), (48, 12, 3, 1), "pads = [1, 0, 1, 0], group = 3", "conv 3 "),
+        ("Conv", (2, 40, 1, 60), (70, 40, 1, 5), "pads = [0, 2, 0, 1]", "conv 5 "),
+        ("Conv", (2, 40, 60, 1), (40, 1, 9, 1), "pads = [4, 0, 4, 0], group = 40", "depthwise 9 "),
+        ("Conv", (1, 64, 60, 1), (3, 64, 7, 1), "group = 1", "few filters 7 "),
+        ("Conv", (1, 32, 20, 1, 30), (32, 32, 3, 1, 3), "pads = [1, 0, 1, 1, 0, 1]", "winograd"),
+        ("Conv", (2, 24, 6, 7, 5), (40, 24, 3, 1, 1), "pads = [1, 0, 0, 1, 0, 0], strides = [2, 1, 1]", "conv 3x1 "),
+        ("Conv", (2, 24, 6, 7, 5), (40, 24, 3, 1, 1), "pads = [1, 0, 0, 1, 0, 0], strides = [1, 1, 2]", "conv 3x1x1 "),
+        ("Conv", (2, 40, 60, 1), (70, 40, 5, 1), 'auto_pad = "SAME_UPPER", strides = [2, 1]', "conv 5 "),
+        ("MaxPool", (2, 40, 60, 1), (40, 40, 1, 1), "kernel_shape = [3, 1], strides = [2, 1], pads = [1, 0, 1, 0]", "max pool"),
+        ("AveragePool", (2, 40, 60, 1), (40, 40, 1, 1), "kernel_shape = [3, 1], pads = [1, 0, 1, 0]", "average pool"),
+        ("Conv", (2, 40, 60, 1), (70, 40, 5, 1), "pads = [2, 1, 1, 0]", "conv 5x1 "),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("is_open", [False, True])
+def test_windows_of_one_pixel_along_an_axis(
+    operator: str, x: tuple[int, ...], f: tuple[int, ...], attributes: str, kernel: str, is_open: bool
+) -> None:
+    """Columns are lines; the border, or steps, of such an axis keep it."""
+    given = ["n", x[1], *(d if d == 1 else "hwd"[i] for i, d in enumerate(x[2:]))] if is_open else list(x)
+    conv = f"Conv <{attributes}> (x, f, b)" if operator == "Conv" else f"Conv (x, f, b)  c = {operator} <{attributes}> (z)"
+    text = f"""g (float[{", ".join(map(str, given))}] x) => (float[{", ".join("abcde"[: len(x)])}] y) {{
+        {"c" if operator == "Conv" else "z"} = {conv}  y = Tanh(c) }}"""
+    feeds = [{"x": normal(*x)}]
+    if is_open:
+        feeds.append({"x": normal(x[0] + 1, x[1], *(d if d == 1 else d + 3 for d in x[2:]))})
+    session = check(text, *feeds, constants={"f": normal(*f) / 20, "b": normal(f[0])}, rtol=1e-4)
+    assert [label for label in labels(session) if label.startswith(kernel)], labels(session)

@@ -39,7 +39,7 @@ from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
 from intarsia.providers.cpu.convolution_call import FilterCall
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
-from intarsia.providers.cpu.windowed import Filtered, explicit_pads, strides_and_dilations
+from intarsia.providers.cpu.windowed import Filtered, explicit_pads, strides_and_dilations, with_fewer_axes
 from intarsia.providers.cpu.word_product import window_steps
 from intarsia.records import dataclass
 
@@ -69,7 +69,7 @@ def convolution(node: Node, inference: Inference) -> Template | None:
     x = types[0]
     assert x is not None and x.shape is not None
     pads = explicit_pads(node, x.shape, types)
-    return ByteConvolution(node, tuple(node.inputs), types, out, pads=pads)
+    return with_fewer_axes(ByteConvolution(node, tuple(node.inputs), types, out, pads=pads))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ByteConvolution(Filtered):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        array = workspace.array(self.reads[1])
+        array = self.filters(workspace)
         assert array is not None
         zero = workspace.array(self.reads[3]) if len(self.reads) > 3 and self.reads[3] else None
         weights = array.astype(np.int16)

@@ -61,7 +61,7 @@ class Convolution(Filtered):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        weights = workspace.array(self.reads[1])
+        weights = self.filters(workspace)
         assert weights is not None
         kernel = tuple(weights.shape[2:])
         group = int(self.node.attributes.get("group", 1))
@@ -133,7 +133,7 @@ class Convolution(Filtered):
 
     def _packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
         """The buffer of the packed filters ("panels" of pointwise ones, of "windows", or "depthwise"), and what packs them."""
-        weights, group = workspace.array(self.reads[1]), int(self.node.attributes.get("group", 1))
+        weights, group = self.filters(workspace), int(self.node.attributes.get("group", 1))
         assert weights is not None
         if tile is None:
             return workspace.add(self.reads[1], form, lambda: depthwise.pack_weights(weights, target)), []
@@ -195,7 +195,7 @@ class Convolution(Filtered):
         return [*border, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
-        weights = workspace.array(self.reads[1])
+        weights = self.filters(workspace)
         return self.reads[:1] if weights is not None and self._goes_by_pairs(target, workspace, weights.shape) else ()
 
     def _is_pointwise(self, kernel: tuple[int, ...]) -> bool:

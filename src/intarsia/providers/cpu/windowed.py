@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
 
 from intarsia.codegen import conv
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr, Shape
+from intarsia.graph.dims import Dim, Expr, Shape, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 DTYPES = (DType.FLOAT, DType.DOUBLE)
+_EACH_AXIS = ("kernel_shape", "strides", "dilations")  # attributes with a number for each spatial axis
 _USUAL_PIXELS = 224  # along an image whose size is not known
 _SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
+
+
+Made = TypeVar("Made", bound="Windowed")
 
 
 def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed | None:
@@ -38,7 +44,63 @@ def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed
     if x.dtype not in DTYPES and not (node.op_type == "MaxPool" and x.dtype in BYTES):
         return None
     pads = explicit_pads(node, x.shape, types)
-    return kind(node, tuple(node.inputs[: kind.operands]), types, out, pads=pads)
+    return with_fewer_axes(kind(node, tuple(node.inputs[: kind.operands]), types, out, pads=pads))
+
+
+def with_fewer_axes(made: Made) -> Made:
+    """The same computation over fewer spatial axes, where a window is one pixel of some: those of one pixel drop out, and
+    neighbouring ones are one axis, since memory is the same. So k x 1 over a column is a window of one axis.
+
+    What is pointwise stays as it is: its pixels are rows already.
+    """
+    groups = _joined_axes(made)
+    if all(len(axes) == 1 for axes in groups):
+        return made
+    node, rank = made.node, len(made.pads) // 2
+    kept = [axes[-1] for axes in groups]  # of joined axes all have the same window
+    attributes = {n: [v[i] for i in kept] if n in _EACH_AXIS and v else v for n, v in node.attributes.items()}
+    pads = tuple(made.pads[i + end] for end in (0, rank) for i in kept)
+    if node.attributes.get("pads"):
+        attributes["pads"] = [node.attributes["pads"][i + end] for end in (0, rank) for i in kept]
+    types = list(made.types)
+    types[0] = _over(made.data, groups)
+    if len(types) > 1 and made.operands > 1:
+        weights = types[1]
+        assert weights is not None and weights.shape is not None
+        types[1] = replace(weights, shape=(*weights.shape[:2], *(weights.shape[2 + i] for i in kept)))
+    return replace(
+        made, node=node.copy(attributes=attributes), types=tuple(types), output=_over(made.output, groups), pads=pads
+    )
+
+
+def _joined_axes(made: Windowed) -> list[list[int]]:
+    """The spatial axes in groups that are one axis each; an axis of one pixel is in the group of a neighbour."""
+    x, y = made.data.shape, made.output.shape
+    assert x is not None and y is not None
+    rank = len(x) - 2
+    kernel = kernel_shape(made.node, made.types)
+    strides, _ = strides_and_dilations(made.node, rank)
+    plain = [n == 1 and made.pads[i] == made.pads[rank + i] == 0 for i, n in enumerate(kernel)]
+    single = [plain[i] and x[1 + i] == y[1 + i] == 1 for i in range(rank)]
+    even = [plain[i] and strides[i] == 1 for i in range(rank)]
+    if math.prod(kernel) == 1:
+        return [[i] for i in range(rank)]
+    groups: list[list[int]] = []
+    ones = [i for i in range(rank) if single[i]]
+    for axis in (i for i in range(rank) if not single[i]):
+        if groups and even[axis] and even[groups[-1][-1]]:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    groups[0] = [*ones, *groups[0]]
+    return groups
+
+
+def _over(kind: TensorType, groups: Sequence[Sequence[int]]) -> TensorType:
+    """A tensor [N, spatial..., C] with an axis for each group of spatial axes."""
+    assert kind.shape is not None
+    batch, *spatial, channels = kind.shape
+    return replace(kind, shape=(batch, *(product([spatial[i] for i in axes]) for axes in groups), channels))
 
 
 def kernel_shape(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
@@ -170,6 +232,12 @@ class Filtered(Windowed):
     """What convolutions of floats and of bytes share: the second input has the filters."""
 
     operands = 2
+
+    def filters(self, workspace: Workspace) -> np.ndarray | None:
+        """The filters, over as many axes as the windows are; None where the run computes them."""
+        weights, array = self.types[1], workspace.array(self.reads[1])
+        assert weights is not None and weights.shape is not None
+        return None if array is None else array.reshape(weights.shape)  # type: ignore[arg-type]
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         weights = self.types[1]
