@@ -230,17 +230,6 @@ class Rows(Gemm):
             for kind, base, operand in zip(self.finish.kinds, self.bases, self.operands, strict=True)
         ]
 
-    def _fetch(self, c: Value, places: list[Value], rows: Value) -> None:
-        """Fetch the operands of a tile's end, which the layers before wrote, maybe on another core, and where it will store."""
-        body, width = self.body, self.tile.width
-        with body.loop(0, rows) as i:
-            for j in range(0, width * self.finish.itemsize, LINE):
-                body.prefetch(body.at(c, body.mul(i, self.v["ldc"]), j), write=True)
-            for kind, dtype, place, operand in zip(self.finish.kinds, self.finish.dtypes, places, self.operands, strict=True):
-                if kind == "full":
-                    for j in range(0, width * itemsize(dtype), LINE):
-                        body.prefetch(body.at(place, body.mul(i, operand[1]), j))
-
     def _finish(self, c: Value, places: list[Value], rows: Value) -> None:
         """The epilogue of a tile."""
         body = self.body

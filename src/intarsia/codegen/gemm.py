@@ -419,6 +419,13 @@ class Gemm:
         def place(pointer: Value, row_stride: Value, line_stride: Value, image_stride: Value) -> Value:
             return body.at(pointer, body.mul(image, image_stride), body.mul(line, line_stride), body.mul(row, row_stride))
 
+        c = place(self.c, v["ldc"], v["c_line"], v["c_image"])
+        places = []
+        for kind, base, (_, row_stride, line_stride, image_stride, _, _) in zip(
+            self.finish.kinds, self.bases, self.operands, strict=True
+        ):
+            places.append(place(base, row_stride, line_stride, image_stride) if kind in ("row", "full") else base)
+        self._fetch(c, places, rows)
         a = place(self.a, v["lda"], v["a_line"], v["a_image"])
         place_b = [self.b, self.ldb, v["k"], v["taps"], v["ntaps"]]
         whole = [a, v["lda"], *place_b, self.buffer, 0, self.fetch, self.pace, rows, self.vectors]
@@ -430,18 +437,23 @@ class Gemm:
                     self._direct([a, v["lda"], self.panel, v["k"], self.buffer], rows)
         else:
             body.call_pointer(v["micro"], PARAMETERS, whole)
-        c = place(self.c, v["ldc"], v["c_line"], v["c_image"])
-        places = []
-        for kind, base, (_, row_stride, line_stride, image_stride, _, _) in zip(
-            self.finish.kinds, self.bases, self.operands, strict=True
-        ):
-            places.append(place(base, row_stride, line_stride, image_stride) if kind in ("row", "full") else base)
         full = body.equal(self.columns, tile.width)
         with body.either(full) as (whole, partial):
             with whole:
                 self._rows_whole(c, places, rows)
             with partial:
                 self._rows_partial(c, places, rows)
+
+    def _fetch(self, c: Value, places: list[Value], rows: Value) -> None:
+        """Fetch the operands of a tile's end, which the layers before wrote, maybe on another core, and where it will store."""
+        body, width = self.body, self.tile.width
+        with body.loop(0, rows) as i:
+            for j in range(0, width * self.finish.itemsize, LINE_NBYTES):
+                body.prefetch(body.at(c, body.mul(i, self.v["ldc"]), j), write=True)
+            for kind, dtype, place, operand in zip(self.finish.kinds, self.finish.dtypes, places, self.operands, strict=True):
+                if kind == "full":
+                    for j in range(0, width * itemsize(dtype), LINE_NBYTES):
+                        body.prefetch(body.at(place, body.mul(i, operand[1]), j))
 
     def _direct(self, arguments: list[Value], rows: Value) -> None:
         """Few rows by the numbers of a panel of blocks."""

@@ -327,9 +327,12 @@ class Strassen(Gemm):
                 if fresh:
                     line = body.mul(body.add(row, body.select(body.equal(product, 0), 0, self.second)), v["lda"])
                     fetch = (body.at(v["a"], line), body.div(body.mul(rows, v["lda"]), steps))
+                finishes = body.b.and_(ends, body.less(-1, what[-1]))
+                with body.when(finishes):
+                    self._fetch(*self._end(pair, what[-1], row, rows)[:3])
                 self._multiply(a, b, steps, fetch, (makes, sign), rows, slot, what)
                 if not fresh:
-                    with body.when(body.b.and_(ends, body.less(-1, what[-1]))):
+                    with body.when(finishes):
                         self._finish_quarter(pair, what[-1], row, rows, slot)
 
     def _factor(
@@ -365,20 +368,18 @@ class Strassen(Gemm):
         body.b.call(self.spread, [out, self._tile_of(slot, first), rows, how_first])
         body.b.call(self.spread, [out, self._tile_of(slot, second), rows, how_second])
 
-    def _finish_quarter(self, pair: Value, quarter: Value, row: Value, rows: Value, slot: Value) -> None:
-        body, tile = self.body, self.tile
+    def _end(self, pair: Value, quarter: Value, row: Value, rows: Value) -> tuple[Value, list[Value], Value, Value]:
+        """`_place` of a quarter of a pair of tiles by a pair of panels."""
+        body = self.body
         panel = body.add(body.mul(pair, 2), body.b.and_(quarter, body.i(1)))
-        self.columns, self.vectors = body.i(tile.width), body.i(tile.vectors)
-        self._store(self._tile_of(slot, quarter), panel, body.less(1, quarter), row, rows, whole=True)
+        return self._place(panel, body.less(1, quarter), row, rows)
 
-    def _store(self, sums: Value, panel: Value, is_lower: Value, row: Value, rows: Value, whole: bool) -> None:
-        """The epilogue of a tile; a row that both halves have is stored by the upper one."""
+    def _place(self, panel: Value, is_lower: Value, row: Value, rows: Value) -> tuple[Value, list[Value], Value, Value]:
+        """Where a tile is stored, its operands, how many rows, and how many are left out before them: a row that both halves
+        have is stored by the upper one."""
         body, v, tile = self.body, self.v, self.tile
-        both = body.b.and_(is_lower, body.equal(row, 0))
-        left_out = body.select(both, self.shared, 0)
-        self.buffer = body.at(sums, body.mul(left_out, body.mul(self.vectors, tile.lanes * tile.itemsize)))
+        left_out = body.select(body.b.and_(is_lower, body.equal(row, 0)), self.shared, 0)
         row = body.add(body.add(row, left_out), body.select(is_lower, self.second, 0))
-        rows = body.sub(rows, left_out)
         column = body.mul(panel, tile.width)
         c = body.at(v["c"], body.mul(row, v["ldc"]), body.mul(column, self.finish.itemsize))
         places = []
@@ -386,6 +387,18 @@ class Strassen(Gemm):
             along = body.mul(column, itemsize(dtype)) if kind in ("column", "full") else 0
             down = body.mul(row, operand[1]) if kind in ("row", "full") else 0
             places.append(body.at(operand[0], along, down))
+        return c, places, body.sub(rows, left_out), left_out
+
+    def _finish_quarter(self, pair: Value, quarter: Value, row: Value, rows: Value, slot: Value) -> None:
+        body, tile = self.body, self.tile
+        self.columns, self.vectors = body.i(tile.width), body.i(tile.vectors)
+        self._store(self._tile_of(slot, quarter), self._end(pair, quarter, row, rows), whole=True)
+
+    def _store(self, sums: Value, place: tuple[Value, list[Value], Value, Value], whole: bool) -> None:
+        """The epilogue of a tile at its `_place`."""
+        body, tile = self.body, self.tile
+        c, places, rows, left_out = place
+        self.buffer = body.at(sums, body.mul(left_out, body.mul(self.vectors, tile.lanes * tile.itemsize)))
         if whole:
             self._rows_whole(c, places, rows)
             return
@@ -410,6 +423,8 @@ class Strassen(Gemm):
                 is_lower = body.equal(body.rem(number, 2), 1)
                 a = body.at(v["a"], body.mul(body.add(row, body.select(is_lower, self.second, 0)), v["lda"]))
                 fetch = body.at(ahead, body.mul(body.mul(number, v["k"]), pace))
+                place = self._place(at, is_lower, row, rows)
+                self._fetch(*place[:3])
                 call = [a, v["lda"], b, ldb, v["k"], v["taps"], 1, self.beside, 0, fetch, pace, rows, self.vectors]
                 body.call_pointer(v["micro"], PARAMETERS, call)
-                self._store(self.beside, at, is_lower, row, rows, whole=False)
+                self._store(self.beside, place, whole=False)

@@ -16,6 +16,7 @@ from intarsia.graph.dtypes import DType
 
 SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
 SUMS = 5  # of A
+_STORED_AHEAD = 8  # rows of a panel: how far before its use a line for sums of B is fetched
 COPIED = 2  # how a tile is brought to another: it is copied there; 1 and -1: added, subtracted
 _ROW_RATIO = 3.0  # of the norms of two rows of A that are added
 _COLUMN_RATIO = 8.0  # of two columns of B
@@ -74,6 +75,7 @@ class _SummingMicro(Micro):
                 x, y = (body.load(body.at(p, at), self.dtype, self.lanes) for p in (pb, other))
                 columns.append(b.fadd(x, y) if sign > 0 else b.fsub(x, y))
                 body.store(columns[-1], body.at(sums, at), self.dtype)
+                body.prefetch(body.at(sums, body.mul(ldb, _STORED_AHEAD), at), write=True)
             bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0)
