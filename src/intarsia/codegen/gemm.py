@@ -471,12 +471,16 @@ class Gemm:
                 fixed[index] = [finish.operand(index, body.at(places[index], j * step)) for j in range(tile.vectors)]
         with body.loop(0, rows) as i:
             self._row_operands = self._at_row(places, i)
-            line = body.at(self.buffer, body.mul(i, tile.width * tile.itemsize))
+            line = body.mul(i, tile.width * tile.itemsize)
             out = body.at(c, body.mul(i, self.v["ldc"]))
             for j in range(tile.vectors):
                 values = [fixed[x][j] if x in fixed else self._moving(x, j) for x in range(len(places))]
-                sums = body.load(body.at(line, j * tile.lanes * tile.itemsize), self.spec.dtype, tile.lanes)
+                sums = self._sums(body.add(line, j * tile.lanes * tile.itemsize))
                 finish.store(sums, values, body.at(out, j * tile.lanes * finish.itemsize))
+
+    def _sums(self, at: Value) -> Value:
+        """A vector of a whole tile's sums, `at` bytes behind its first."""
+        return self.body.load(self.body.at(self.buffer, at), self.spec.dtype, self.tile.lanes)
 
     def _at_row(self, places: list[Value], i: Value) -> list[Value]:
         body = self.body

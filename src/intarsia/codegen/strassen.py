@@ -12,8 +12,8 @@ and B21 are the halves of the first panel's rows, B12 and B22 of the second's.
     M7 = (A12 - A22) (B21 + B22)
 
 Only sums are stored, in a thread's scratch: those of A once for each tile of rows and chunk, those of B by the micro-kernel
-that reads them first, one panel, which the product's other tiles read. Sums of C wait there for the last product that belongs
-to them. The first two products need no sums of A, so they are the ones that bring A from where it was written.
+that reads them first, one panel, which the product's other tiles read. Products of tiles wait there until those of a quarter
+are complete. The first two products need no sums of A, so they are the ones that bring A from where it was written.
 K goes in blocks, so that what a block's products read stays in the second-level cache, and sums are short.
 
 What is added must be alike (`strassen_parts.emit_sums`, `alike_panels`): where it is not, tiles are computed as the definition
@@ -35,7 +35,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import ARGUMENTS, Gemm, GemmSpec, Operand, argument_count
 from intarsia.codegen.gemm import matrix_args as plain_args
 from intarsia.codegen.microkernel import PARAMETERS, Tile
-from intarsia.codegen.strassen_parts import COPIED, SUMMING, SUMS, emit_spread, emit_sums
+from intarsia.codegen.strassen_parts import SUMMING, SUMS, emit_sums
 from intarsia.codegen.target import Target
 
 _K_BLOCK = 768
@@ -44,27 +44,24 @@ THREAD_NBYTES = 3 << 19  # of a thread's sums
 LEAST_ROWS = 64  # with fewer, tiles would have fewer rows than the summing micro-kernel takes
 _MORE = "summing plain chunk block alike tail piece seven".split()  # behind the arguments of `gemm`
 _CALLED = ("p", "i", "i")
-_BESIDE = 4
 # Of each product: which sum of A, or -1 - the half of its rows and steps (A11, A22); B's parts (B11, B21, B12, B22) and how
-# they are added (0: only the first); where the product goes (C11, C12, C21, C22, or beside them), and if it is added there;
-# two further places, and how it is brought to them (0: not); what is finished then (-1: nothing).
-_FIRST = (
-    (-1, 2, 3, -1, 1, 0, 3, COPIED, 0, 0, -1),
-    (-2, 1, 0, -1, 2, 0, 0, COPIED, 0, 0, -1),
-    (0, 0, 3, 1, _BESIDE, 0, 0, 1, 3, 1, -1),
-    (1, 0, 0, 0, _BESIDE, 0, 3, -1, 2, 1, 2),
-    (3, 3, 0, 0, _BESIDE, 0, 0, -1, 1, 1, 1),
-    (2, 0, 2, 1, 3, 1, 0, 0, 0, 0, 3),
-    (4, 1, 3, 1, 0, 1, 0, 0, 0, 0, 0),
+# they are added (0: only the first); which quarter (C11, C12, C21, C22) has all its products then (-1: none).
+_PRODUCTS = (
+    (-1, 2, 3, -1, -1),  # M3
+    (-2, 1, 0, -1, -1),  # M4
+    (0, 0, 3, 1, -1),  # M1
+    (1, 0, 0, 0, 2),  # M2
+    (3, 3, 0, 0, 1),  # M5
+    (2, 0, 2, 1, 3),  # M6
+    (4, 1, 3, 1, 0),  # M7
 )
-_LATER = (  # blocks: the first products are added, too
-    (-1, 2, 3, -1, _BESIDE, 0, 1, 1, 3, 1, -1),
-    (-2, 1, 0, -1, _BESIDE, 0, 2, 1, 0, 1, -1),
-    *_FIRST[2:],
-)
+_NOTHING = len(_PRODUCTS)
+# Of each quarter: the products of which the first three are added and the last is subtracted.
+_QUARTERS = ((2, 1, 6, 4), (0, 4, _NOTHING, _NOTHING), (3, 1, _NOTHING, _NOTHING), (2, 0, 5, 3))
 _UNSUMMED = 2  # products at the beginning that need no sum of A
-_ENTRY = len(_FIRST[0])
-TABLE = np.array([0, *(x for row in (*_FIRST, *_LATER) for x in row)], np.int64)  # begins with the plain kernel's taps
+_ENTRY, _TERMS = len(_PRODUCTS[0]), len(_QUARTERS[0])
+_TAPS = 1  # of the micro-kernel, which the table begins with
+TABLE = np.array([0, *(x for row in (*_PRODUCTS, *_QUARTERS) for x in row)], np.int64)
 
 
 def saved(m: int, n: int, k: int, threads: int, tile: Tile) -> float:
@@ -100,7 +97,7 @@ def scratch_nbytes(m: int, k: int, tile: Tile) -> int:
     """Bytes of a thread's `THREAD_NBYTES` that it needs."""
     block, chunk = block_steps(k), chunk_tiles(-(-m // (2 * tile.rows)), tile, k)
     sums = -(-k // block) * chunk * tile.rows * SUMS * _sum_row_nbytes(k)
-    return sums + block // 2 * tile.width * tile.itemsize + chunk * 4 * tile.nbytes
+    return sums + block // 2 * tile.width * tile.itemsize + chunk * len(_PRODUCTS) * tile.nbytes
 
 
 def matrix_args(
@@ -161,7 +158,7 @@ class Strassen(Gemm):
 
     def text(self) -> KernelText:
         body, tile = self.body, self.tile
-        self.sum_rows, self.spread = emit_sums(self.module, tile), emit_spread(self.module, tile)
+        self.sum_rows = emit_sums(self.module, tile)
         self.read_arguments()
         args, tid, count = body.args
         for index, name in enumerate(_MORE, argument_count(len(self.finish.kinds))):
@@ -195,7 +192,9 @@ class Strassen(Gemm):
         self.sums = body.at(v["scratch"], body.mul(body.args[1], v["scratch_nbytes"]))
         self.b_sums = body.at(self.sums, body.mul(body.mul(self.sum_nbytes, SUMS), self.blocks))
         self.c_sums = body.at(self.b_sums, body.mul(body.div(v["block"], 2), self.row_nbytes))
-        self.beside = body.alloca(tile.nbytes)
+        self.beside, self.nothing = body.alloca(tile.nbytes), body.alloca(tile.nbytes)
+        body.fill(self.nothing, body.i(tile.nbytes))
+        self.terms: list[Value] = []  # tiles that make a quarter
         self.chunk_there = body.cell(-1, "chunk_there")
         self.there, self.safe = body.cell(0, "there"), body.cell(0, "safe")  # a bit for each tile of the chunk
 
@@ -300,15 +299,15 @@ class Strassen(Gemm):
         ends = body.equal(body.add(block, 1), self.blocks)
         to_next = body.select(ends, body.sub(body.mul(v["panel_nbytes"], 2), body.mul(at, self.row_nbytes)), body.mul(part, 2))
         goes_on = body.b.or_(body.less(body.add(pair, 1), self.pairs), body.b.not_(ends))
-        later = body.select(body.equal(block, 0), 0, len(_FIRST))
+        onto = body.select(body.equal(block, 0), 0, 1)
 
         def part_of(index: Value) -> Value:
             base = body.b.select(body.less(index, 2), one, other)
             return body.at(base, body.mul(body.b.and_(index, body.i(1)), part))
 
-        with body.loop(done, _UNSUMMED if fresh else len(_FIRST)) as product:
-            entry = body.at(v["taps"], 8, body.mul(body.add(product, later), 8 * _ENTRY))
-            which, b0, b1, sign, *what = (body.load_i64(entry, i) for i in range(_ENTRY))
+        with body.loop(done, _UNSUMMED if fresh else len(_PRODUCTS)) as product:
+            entry = body.at(v["taps"], 8 * _TAPS, body.mul(product, 8 * _ENTRY))
+            which, b0, b1, sign, quarter = (body.load_i64(entry, i) for i in range(_ENTRY))
             # Meanwhile the next block is fetched: of its first panel by four products, of the other by three.
             early = body.less(product, 4)
             calls = body.mul(count, body.select(early, 4, 3))
@@ -327,13 +326,13 @@ class Strassen(Gemm):
                 if fresh:
                     line = body.mul(body.add(row, body.select(body.equal(product, 0), 0, self.second)), v["lda"])
                     fetch = (body.at(v["a"], line), body.div(body.mul(rows, v["lda"]), steps))
-                finishes = body.b.and_(ends, body.less(-1, what[-1]))
+                finishes = body.b.and_(ends, body.less(-1, quarter))
                 with body.when(finishes):
-                    self._fetch(*self._end(pair, what[-1], row, rows)[:3])
-                self._multiply(a, b, steps, fetch, (makes, sign), rows, slot, what)
+                    self._fetch(*self._end(pair, quarter, row, rows)[:3])
+                self._multiply(a, b, steps, fetch, (makes, sign), rows, (self._tile_of(slot, product), onto))
                 if not fresh:
                     with body.when(finishes):
-                        self._finish_quarter(pair, what[-1], row, rows, slot)
+                        self._finish_quarter(pair, quarter, row, rows, slot)
 
     def _factor(
         self, which: Value, block: Value, at: Value, steps: Value, row: Value, slot: Value
@@ -346,27 +345,24 @@ class Strassen(Gemm):
         column = body.mul(body.add(at, body.select(upper, 0, steps)), self.tile.itemsize)
         return body.b.select(is_sum, summed, body.at(v["a"], line, column)), body.select(is_sum, self.lds, v["lda"])
 
-    def _tile_of(self, slot: Value, quarter: Value) -> Value:
-        return self.body.at(self.c_sums, self.body.mul(self.body.add(self.body.mul(slot, 4), quarter), self.tile.nbytes))
+    def _tile_of(self, slot: Value, product: Value) -> Value:
+        place = self.body.add(self.body.mul(slot, len(_PRODUCTS)), product)
+        return self.body.at(self.c_sums, self.body.mul(place, self.tile.nbytes))
 
     def _multiply(
         self, a: tuple[Value, Value], b: tuple[Value, Value, Value], steps: Value, fetch: tuple[Value, Value],
-        sums: tuple[Value, Value], rows: Value, slot: Value, what: Sequence[Value],
+        sums: tuple[Value, Value], rows: Value, out: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """One product of a tile, and what it is added to."""
+        """One product of a tile; `out`: where it goes, and whether it is added there."""
         body, v = self.body, self.v
-        place, onto, first, how_first, second, how_second, _ = what
-        out = body.b.select(body.equal(place, _BESIDE), self.beside, self._tile_of(slot, place))
         makes, sign = sums
         with body.either(makes) as (summing, plain):
             with summing:
-                call = [*a, b[0], b[1], self.b_sums, self.row_nbytes, steps, out, onto, *fetch, rows, sign]
+                call = [*a, b[0], b[1], self.b_sums, self.row_nbytes, steps, *out, *fetch, rows, sign]
                 body.call_pointer(v["summing"], SUMMING, call)
             with plain:
-                call = [*a, b[2], self.row_nbytes, steps, v["taps"], 1, out, onto, *fetch, rows, self.tile.vectors]
+                call = [*a, b[2], self.row_nbytes, steps, v["taps"], 1, *out, *fetch, rows, self.tile.vectors]
                 body.call_pointer(v["micro"], PARAMETERS, call)
-        body.b.call(self.spread, [out, self._tile_of(slot, first), rows, how_first])
-        body.b.call(self.spread, [out, self._tile_of(slot, second), rows, how_second])
 
     def _end(self, pair: Value, quarter: Value, row: Value, rows: Value) -> tuple[Value, list[Value], Value, Value]:
         """`_place` of a quarter of a pair of tiles by a pair of panels."""
@@ -390,18 +386,31 @@ class Strassen(Gemm):
         return c, places, body.sub(rows, left_out), left_out
 
     def _finish_quarter(self, pair: Value, quarter: Value, row: Value, rows: Value, slot: Value) -> None:
+        """The epilogue of a quarter, of which all products are there."""
         body, tile = self.body, self.tile
         self.columns, self.vectors = body.i(tile.width), body.i(tile.vectors)
-        self._store(self._tile_of(slot, quarter), self._end(pair, quarter, row, rows), whole=True)
+        c, places, rows, left_out = self._end(pair, quarter, row, rows)
+        entry = body.at(self.v["taps"], 8 * (_TAPS + _ENTRY * len(_PRODUCTS)), body.mul(quarter, 8 * _TERMS))
+        skipped = body.mul(left_out, self.row_nbytes)
+        for number in range(_TERMS):
+            product = body.load_i64(entry, number)
+            nothing = body.equal(product, _NOTHING)
+            self.terms.append(body.at(body.b.select(nothing, self.nothing, self._tile_of(slot, product)), skipped))
+        self._rows_whole(c, places, rows)
+        self.terms = []
 
-    def _store(self, sums: Value, place: tuple[Value, list[Value], Value, Value], whole: bool) -> None:
-        """The epilogue of a tile at its `_place`."""
+    def _sums(self, at: Value) -> Value:
+        if not self.terms:
+            return super()._sums(at)
+        body, b = self.body, self.body.b
+        first, second, third, last = (body.load(body.at(x, at), self.spec.dtype, self.tile.lanes) for x in self.terms)
+        return b.fsub(b.fadd(b.fadd(first, second), third), last)
+
+    def _store(self, place: tuple[Value, list[Value], Value, Value]) -> None:
+        """The epilogue of a tile that was computed as the definition has it, at its `_place`."""
         body, tile = self.body, self.tile
         c, places, rows, left_out = place
-        self.buffer = body.at(sums, body.mul(left_out, body.mul(self.vectors, tile.lanes * tile.itemsize)))
-        if whole:
-            self._rows_whole(c, places, rows)
-            return
+        self.buffer = body.at(self.beside, body.mul(left_out, body.mul(self.vectors, tile.lanes * tile.itemsize)))
         with body.either(body.equal(self.columns, tile.width)) as (full, partial):
             with full:
                 self._rows_whole(c, places, rows)
@@ -427,4 +436,4 @@ class Strassen(Gemm):
                 self._fetch(*place[:3])
                 call = [a, v["lda"], b, ldb, v["k"], v["taps"], 1, self.beside, 0, fetch, pace, rows, self.vectors]
                 body.call_pointer(v["micro"], PARAMETERS, call)
-                self._store(self.beside, place, whole=False)
+                self._store(place)

@@ -1,5 +1,5 @@
 """What products by Strassen's seven (`strassen`) are made of: a micro-kernel that adds two parts of B as it reads them, sums
-of A with the test that they may be taken, sums of tiles of C, and which columns of B may be added."""
+of A with the test that they may be taken, and which columns of B may be added."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from intarsia.graph.dtypes import DType
 SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
 SUMS = 5  # of A
 _STORED_AHEAD = 8  # rows of a panel: how far before its use a line for sums of B is fetched
-COPIED = 2  # how a tile is brought to another: it is copied there; 1 and -1: added, subtracted
 _ROW_RATIO = 3.0  # of the norms of two rows of A that are added
 _COLUMN_RATIO = 8.0  # of two columns of B
 _LOOKED_AT = 1 << 18  # elements at once, of 8 bytes
@@ -137,24 +136,6 @@ def _alike(body: Body, state: list[Value], lanes: int) -> Value:
     more = b.select(b.fcmp_ordered("<", upper, lower), lower, upper)
     near = b.fcmp_ordered("<", more, b.fmul(less, body.constant(_ROW_RATIO**2, DType.FLOAT, 1)))
     return b.and_(near, b.fcmp_ordered("<", most, b.fmul(less, body.constant(_SHARE, DType.FLOAT, 1))))
-
-
-def emit_spread(module: Module, tile: Tile) -> Any:
-    """An internal function (ptr source, ptr target, i64 rows, i64 how): brings a tile to another, by 1, -1 or `COPIED`."""
-    body = module.function("spread", ("p", "p", "i", "i"))
-    source, target, rows, how = body.args
-    row_nbytes = tile.width * tile.itemsize
-    for kind in (COPIED, 1, -1):
-        with body.when(body.equal(how, kind)), body.loop(0, rows) as i:
-            for j in range(tile.vectors):
-                at = body.add(body.mul(i, row_nbytes), j * tile.lanes * tile.itemsize)
-                value = body.load(body.at(source, at), DType.FLOAT, tile.lanes)
-                if kind != COPIED:
-                    before = body.load(body.at(target, at), DType.FLOAT, tile.lanes)
-                    value = body.b.fadd(before, value) if kind == 1 else body.b.fsub(before, value)
-                body.store(value, body.at(target, at), DType.FLOAT)
-    body.b.ret_void()
-    return body.function
 
 
 def alike_panels(matrix: np.ndarray, tile: Tile) -> np.ndarray:
