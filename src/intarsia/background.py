@@ -61,6 +61,8 @@ class Underway:
         ready: called on the thread with the compiled model.
     """
 
+    feed_call = None
+
     def __init__(
         self,
         standin: CompiledModel,
@@ -136,6 +138,9 @@ class Underway:
             except _OvertakenError:
                 pass
         return work(self.finished(), run)
+
+    def expect_feed(self, inputs: Sequence[Any]) -> None:
+        """Nothing: there is no function before the model is compiled."""
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """None: later runs through a binding ask again."""

@@ -22,7 +22,7 @@ from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
 from intarsia.partition.device import HOST, DeviceTensor, detached
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
-from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
+from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, FeedCall, Program, RunContext
 from intarsia.profile import Profile, ProfiledNode
 from intarsia.records import dataclass
 
@@ -61,6 +61,7 @@ class CompiledModel:
     """
 
     run: _Run
+    feed_call: FeedCall | None = None  # as `DirectModel.feed_call`
 
     def __init__(self, split: Partition, programs: Sequence[Program], profile: Profile | None = None) -> None:
         self.partition, self.programs, self.profile = split, tuple(programs), profile
@@ -130,6 +131,11 @@ class CompiledModel:
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """`Program.bound` where one program in host memory is the whole model, else None."""
         return self._direct.bound(inputs, targets) if self._direct is not None else None
+
+    def expect_feed(self, inputs: Sequence[Any]) -> None:
+        """As `DirectModel.expect_feed`, where one program in host memory is the whole model."""
+        if self._direct is not None and self.run == self._direct.run:
+            self.feed_call = self._direct.feed_call(inputs)
 
     def steps_for(self, wanted: tuple[str, ...], stay: frozenset[str] = frozenset()) -> tuple[_Step, ...]:
         """The steps that the outputs `wanted` need, with what can be freed after each. Those of `stay` are not copied out."""

@@ -10,19 +10,28 @@ import numpy as np
 from intarsia.device.memory import taken_from_device
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.partition.device import DeviceTensor
-from intarsia.partition.provider import BoundCall, Program, RunContext
+from intarsia.partition.provider import BoundCall, FeedCall, Program, RunContext
 
 
 class DirectModel:
-    """Runs one program whose inputs and outputs are the model's, in their order."""
+    """Runs one program whose inputs and outputs are the model's, in their order.
+
+    Attributes:
+        feed_call: `Program.feed_call` for the shapes that came last twice in a row.
+    """
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.feed_call: FeedCall | None = None
         self.inputs, self.outputs, self.run = program.inputs, program.outputs, program.run
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """`Program.bound`."""
         return self.program.bound(inputs, targets)
+
+    def expect_feed(self, inputs: Sequence[Any]) -> None:
+        """Let `feed_call` be the function for inputs like these, where the program has one."""
+        self.feed_call = self.program.feed_call(inputs)
 
     def run_some(
         self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None, stay: frozenset[str] = frozenset()

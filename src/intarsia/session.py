@@ -172,6 +172,8 @@ class InferenceSession(SessionApi, SessionDebug):
         self._watched = self._is_watched()
         self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
+        self._shapes: Sequence[object] = ()  # of the last run that Python made, and those that came again last
+        self._expected: Sequence[object] = ()
         self._by_size: SizeBranches | bool | None = True if hosted(found.model) else None
         self._lock = threading.Lock()
         self._providers = [choice.name for choice in choices]
@@ -362,12 +364,20 @@ class InferenceSession(SessionApi, SessionDebug):
             RunTimeout: the run took longer than `timeout`.
             Fail: the run was stopped or could not be finished.
         """
+        plain = run_options is None and timeout is None and framework is None and taps is None and not self._watched
+        usual = plain and (not output_names or output_names == self._output_names)
+        if usual and (call := self._model.feed_call) is not None:
+            results = call(input_feed)
+            if results is not None:
+                return results
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
         model: AnyModel = self._model if inputs is None or self._by_size is None else self._for_sizes(inputs)
-        plain = run_options is None and timeout is None and framework is None and taps is None and not self._watched
         try:
-            if inputs is not None and plain and (not output_names or output_names == self._output_names):
-                return model.run(inputs, None)
+            if inputs is not None and usual:
+                results = model.run(inputs, None)
+                if model is self._model:
+                    self._note_shapes(model, inputs)
+                return results
             if run_options is not None:
                 input_feed, adapted = self._checked(run_options, input_feed)
                 inputs = None if adapted else inputs
@@ -387,6 +397,16 @@ class InferenceSession(SessionApi, SessionDebug):
         except EPFail as error:
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework, taps=taps)
+
+    def _note_shapes(self, model: AnyModel, inputs: Sequence[Any]) -> None:
+        """After a plain run: where the shapes are those of the one before, later ones go by a native function, if any."""
+        shapes = [getattr(x, "shape", None) for x in inputs]
+        if shapes != self._shapes:
+            self._shapes = shapes
+        elif shapes != self._expected:
+            self._expected = shapes
+            if self._by_size is None:
+                model.expect_feed(inputs)
 
     def _run_on_devices(
         self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -480,6 +481,8 @@ out:
 class TestDisputedCores:
     """What other threads of the machine do is imitated: the word of disputes is written, and who is yielded to is this test."""
 
+    kept: ClassVar[list[object]] = []  # workers outlive the tests and may find a dispute of their own
+
     def pool(self) -> tuple[Pool, list[str], object]:
         pool, yields = Pool(2), []
 
@@ -488,6 +491,7 @@ class TestDisputedCores:
             return 0
 
         called = ctypes.CFUNCTYPE(ctypes.c_int)(note)
+        self.kept.append(called)
         pool._state[spmd_state.YIELD] = ctypes.cast(called, ctypes.c_void_p).value
         return pool, yields, called
 

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
@@ -180,6 +180,9 @@ class SavedProgram:
     scattered_nbytes: int = 0
 
 
+FeedCall: TypeAlias = Callable[[dict[str, Any]], "list[Any] | None"]  # see `Program.feed_call`
+
+
 class BoundCall:
     """A program tied to arrays in host memory: each call reads its inputs there and writes its outputs there.
 
@@ -221,6 +224,12 @@ class Program:
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs asked for
         (None: new memory in each run). None where the program has nothing faster than `run` for them."""
+        return None
+
+    def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
+        """A function that takes a dict of inputs and gives what `run` would, in less time, for inputs of types and shapes
+        with which there was a run, as these; it gives None for all others, or where it is at work in another thread. None
+        where the program has no such function."""
         return None
 
     def memory(self) -> ProgramMemory | None:

@@ -20,6 +20,8 @@ SLICE_WORDS = 8
 MOST_SLICED = 64  # arguments that a sliced step may have
 SLICED = "%sliced"  # the name under which a segment has the address of the step that calls others in slices
 
+MOMENT = 1_000_000  # nanoseconds that workers spin for
+
 SHARE_NBYTES = 1 << 16
 _LONG_SHARES = 200.0  # about a millisecond
 SLICE_SHARES = 2000.0  # about ten milliseconds: what claims its last pieces loses that between slices

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _ROW = 4  # int64 per row of the executor's step table
 _ALWAYS = np.zeros(2, np.int64)  # arguments of a jump without a condition
-_MOMENT = 1_000_000  # nanoseconds that workers spin for
 
 
 class State:
@@ -135,6 +134,11 @@ class State:
             words[:] = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
             self.table[i, :2] = (segment.addresses[call.SLICED], words.ctypes.data)
 
+    @property
+    def tables(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The table, and the one for a time when workers sleep where that is another."""
+        return self.table, self._alone
+
     def choose(self) -> None:
         """Before a run: let branches go side by side if the last one was a moment ago, so that workers still wait. To wake
         them would take longer than small steps do."""
@@ -144,7 +148,7 @@ class State:
     def _choose(self, table: np.ndarray, alone: np.ndarray | None) -> None:
         if alone is not None:
             now = time.perf_counter_ns()
-            if now - self._begun >= _MOMENT:
+            if now - self._begun >= call.MOMENT:
                 table = alone
             self._begun = now
         self.block[call.TABLE] = address_of(table)

@@ -165,6 +165,11 @@ def sliced_step() -> int:
     return _native().sliced
 
 
+def feed_function() -> int:
+    """The address of the C function that runs a call on a feed (`intarsia.runtime.spmd_feed`)."""
+    return _native().feed
+
+
 def whole_step() -> int:
     """The address of the step that one thread runs whole: its arguments are a step's function, its arguments, the thread."""
     return _native().whole
@@ -208,6 +213,11 @@ class Pool:
         """
         status = self._run(self._address, block)
         return self._settled(status, block) if status else status
+
+    @property
+    def address(self) -> int:
+        """The address of the pool's words."""
+        return self._address
 
     @property
     def parallel_runs(self) -> int:
@@ -309,6 +319,7 @@ class _Native:
     halt: Callable[[int], int]
     sliced: int
     whole: int
+    feed: int
     signals: ctypes.Array[ctypes.c_int64]
 
 
@@ -357,7 +368,7 @@ def _native() -> _Native:
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
-    run, worker, spin, halt, sliced, signals, whole = (int(address or 0) for address in functions)
+    run, worker, spin, halt, sliced, signals, whole, feed = (int(address or 0) for address in functions)
     return _Native(
         ctypes.CFUNCTYPE(int64, pointer, pointer)(run),
         ctypes.CFUNCTYPE(int64, pointer, int64, int64)(worker),
@@ -365,6 +376,7 @@ def _native() -> _Native:
         ctypes.CFUNCTYPE(int64, pointer)(halt),
         sliced,
         whole,
+        feed,
         (int64 * word.SIGNAL_WORDS).from_address(signals),
     )
 

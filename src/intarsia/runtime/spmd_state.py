@@ -24,7 +24,7 @@ CPUS = 7 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unk
 FLAGS = CPUS + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
 COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
 
-FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole")
+FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole", "feed")
 OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
 
 # Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code keeps there.
@@ -41,3 +41,17 @@ SIGNALS = RAISED + 3
 MOST_SIGNALS = 3
 SIGNAL_WORDS = SIGNALS + MOST_SIGNALS
 MOST_SLICED = call.MOST_SLICED
+MOMENT = call.MOMENT
+
+# Bytes from the start of Python's and NumPy's objects to what `spmd_feed` reads of them.
+OBJECT_TYPE, ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_DESCR, ARRAY_FLAGS = 8, 16, 24, 32, 56, 64
+
+# Words of a call by a feed: whether it is under way; numbers of inputs and outputs; addresses of the pool and of the call's
+# words, of words of status and how many there are, of the functions below, of two types and None, of room for the inputs, of
+# the call's table and the one for a time when workers sleep (or 0), and when the last run began; then a row for each input
+# and each output: its name (of inputs), element type, rank, sizes, where its address goes.
+FEED_BUSY, FEED_INPUTS, FEED_OUTPUTS, FEED_POOL, FEED_CALL, FEED_STATUS, FEED_CHECKED, FEED_API = range(8)
+FEED_ARRAY_TYPE, FEED_DICT_TYPE, FEED_NONE, FEED_HELD, FEED_TABLE, FEED_ALONE, FEED_BEGUN, FEED_ROWS = range(8, 16)
+ROW_NAME, ROW_DESCR, ROW_ND, ROW_DIMS, ROW_SLOT, ROW_WORDS = range(6)
+API_GET_ITEM, API_SIZE, API_INCREF, API_DECREF, API_CLEAR, API_RELEASE_GIL, API_TAKE_GIL = range(7)
+API_NEW_LIST, API_SET_ITEM, API_NEW_ARRAY, API_SET_BASE = range(7, 11)

@@ -11,6 +11,7 @@ from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
+from intarsia.runtime.spmd_feed import FEED_TEXT
 from intarsia.runtime.spmd_phases import PHASE, SHARES, TEAM
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT, WHOLE_TEXT
 from intarsia.runtime.spmd_system import denormals_text, pause_text, system_text
@@ -24,7 +25,7 @@ def executor_text(target: Target) -> KernelText:
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
     waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, AWAIT, SHARES, PHASE]
-    text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, declaration])
+    text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, FEED_TEXT, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause))
@@ -36,6 +37,11 @@ GET_AFFINITY SET_AFFINITY CLOCK CLOCK_SCALE FLUSHING YIELD DISPUTED FIRST END LO
 COUNTS WORKERS_MISSING CPUS MAX_THREADS
 INTERRUPTED CALL_MODE CALL_FLAG CALL_STOPPED CALL_SIGNALS CALL_WATCHED TRIPPED MAIN SELF GETSIG SETSIG GIL_ENSURE GIL_RELEASE
 CHECK_SIGNALS FETCH RAISED SIGNALS SIGNAL_WORDS HANDLER MOST_SLICED
+OBJECT_TYPE ARRAY_DATA ARRAY_ND ARRAY_DIMS ARRAY_DESCR ARRAY_FLAGS
+FEED_INPUTS FEED_OUTPUTS FEED_POOL FEED_CALL FEED_STATUS FEED_CHECKED FEED_API FEED_ARRAY_TYPE FEED_DICT_TYPE FEED_NONE
+FEED_HELD FEED_TABLE FEED_ALONE FEED_BEGUN FEED_ROWS ROW_DESCR ROW_ND ROW_DIMS ROW_SLOT ROW_WORDS
+API_GET_ITEM API_SIZE API_INCREF API_DECREF API_CLEAR API_RELEASE_GIL API_TAKE_GIL API_NEW_LIST API_SET_ITEM API_NEW_ARRAY
+API_SET_BASE MOMENT
 """.split()
 
 
@@ -54,6 +60,8 @@ define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
   store ptr @signal_words, ptr %p5
   %p6 = getelementptr ptr, ptr %functions, i64 6
   store ptr @whole, ptr %p6
+  %p7 = getelementptr ptr, ptr %functions, i64 7
+  store ptr @feed, ptr %p7
   ret void
 }"""
 

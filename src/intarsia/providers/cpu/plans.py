@@ -18,7 +18,7 @@ from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.ops.evaluate import Evaluate
-    from intarsia.partition.provider import RunContext
+    from intarsia.partition.provider import FeedCall, RunContext
     from intarsia.providers.cpu.program import CpuProgram
     from intarsia.providers.cpu.sized_line import SizedLine
 
@@ -97,7 +97,10 @@ class Plan:
         loop, branch: the only unit, where it is a loop, or an If.
         line: the units as calls over numbered values, where they can be, and are not one segment or none.
         sized: the same where sizes are known only in a run, or a unit has bodies; once it has run.
+        feed: the function of a feed that does the same, or None; once a session asked for it.
     """
+
+    feed: tuple[FeedCall | None] | None = None
 
     def __init__(
         self, env: dict[str, int], units: list[BoundSegment | Unit], executable: Executable,
@@ -128,7 +131,7 @@ class Plan:
         """The same for other sizes, to which the units are bound. `shapes` are those of the inputs, which are all arrays."""
         made = object.__new__(Plan)
         vars(made).update(vars(self))
-        made.env, made.units = env, units
+        made.env, made.units, made.feed = env, units, None
         if self.single is not None:
             made.single = units[0]  # type: ignore[assignment]
         if self.rows is not None:
@@ -141,6 +144,13 @@ class Plan:
         if self.branch is not None:
             made.branch = replace(self.branch, chosen={})
         return made
+
+    def results(self) -> list[tuple[int, tuple[int, ...] | None]] | None:
+        """Which of the segment's results each output is, and its shape where that is another; None where one is no result, or
+        is copied."""
+        if self.rows is None or any(kind != _RESULT or shared for kind, _, _, shared in self.rows):
+            return None
+        return [(which, shape) for _, which, shape, _ in self.rows]
 
     def deliver(self, results: Sequence[np.ndarray], inputs: Sequence[Any]) -> list[Any]:
         """The outputs by `rows`."""

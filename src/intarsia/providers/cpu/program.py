@@ -17,7 +17,7 @@ from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.graph.dims import symbols_of
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.partition.memory import PlanMemory, ProgramMemory
-from intarsia.partition.provider import BoundCall, CompileContext, NodeReport, Program, RunContext
+from intarsia.partition.provider import BoundCall, CompileContext, FeedCall, NodeReport, Program, RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.branches import WHOLE, SideBySide
@@ -226,6 +226,18 @@ class CpuProgram(Program):
         key: tuple[object, ...] = tuple([x.shape for x in inputs])
         plan = self._plans.get(key) or self._ahead.plans.get(key) or self._bind(key, inputs)
         return None if plan.single is None else bound_call(self, plan.single, inputs, targets)
+
+    def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
+        if self._sized_inputs:
+            return None
+        plan = self._plans.get(tuple([x.shape if type(x) is np.ndarray else None for x in inputs]))
+        if plan is None:
+            return None
+        if plan.feed is None:
+            from intarsia.providers.cpu.feed_call import feed_call_of
+
+            plan.feed = (feed_call_of(self, plan, inputs),)
+        return plan.feed[0]
 
     def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None) -> list[Any]:
         state = bound.acquire(self.context.on_step is not None)
@@ -472,7 +484,10 @@ class CpuProgram(Program):
 
     def trim(self) -> int:
         with self._lock:
-            units = [unit for plan in (*self._plans.values(), *self._ahead.plans.values()) for unit in plan.units]
+            plans = (*self._plans.values(), *self._ahead.plans.values())
+        for plan in plans:
+            plan.feed = None
+        units = [unit for plan in plans for unit in plan.units]
         freed = sum(unit.trim() for unit in units if isinstance(unit, BoundSegment))
         cut = {id(unit): unit for unit in units if isinstance(unit, Segment)}.values()
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))

@@ -1,0 +1,304 @@
+"""A run from a dict of arrays to a list of arrays without Python code in between, as LLVM IR text.
+
+`feed` is the C function behind a `PyCFunction` of one argument (METH_O): its first argument is an array of int64 that holds
+the words of one call (`spmd_state.FEED_*`), its second the feed. Where the feed is a dict of plain arrays of exactly the types
+and shapes that the words ask for it makes the results, runs the call with the GIL released and returns a list of them.
+In every other case, and wherever something goes wrong, it returns None having changed nothing: the caller then takes the
+general way, which says what is wrong. `intarsia.runtime.feed_call` makes the words, and looks first whether objects of
+Python and NumPy are laid out as is read here.
+"""
+
+from __future__ import annotations
+
+FEED_TEXT = """
+define internal ptr @api(ptr %words, i64 %which) alwaysinline nounwind {
+  %tp = getelementptr i64, ptr %words, i64 $FEED_API$
+  %table = load ptr, ptr %tp
+  %fp = getelementptr ptr, ptr %table, i64 %which
+  %f = load ptr, ptr %fp
+  ret ptr %f
+}
+
+; whether %object is an array of the type and shape that the row %row asks for, C-contiguous and aligned
+define internal i1 @as_expected(ptr %words, ptr %row, ptr %object) alwaysinline nounwind {
+entry:
+  %kp = getelementptr i8, ptr %object, i64 $OBJECT_TYPE$
+  %kind = load ptr, ptr %kp
+  %ap = getelementptr i64, ptr %words, i64 $FEED_ARRAY_TYPE$
+  %array = load ptr, ptr %ap
+  %plain = icmp eq ptr %kind, %array
+  br i1 %plain, label %typed, label %no
+typed:
+  %dp = getelementptr i8, ptr %object, i64 $ARRAY_DESCR$
+  %descr = load ptr, ptr %dp
+  %wp = getelementptr i64, ptr %row, i64 $ROW_DESCR$
+  %want = load ptr, ptr %wp
+  %same = icmp eq ptr %descr, %want
+  %fp = getelementptr i8, ptr %object, i64 $ARRAY_FLAGS$
+  %flags = load i32, ptr %fp
+  %bits = and i32 %flags, 257
+  %dense = icmp eq i32 %bits, 257
+  %np = getelementptr i8, ptr %object, i64 $ARRAY_ND$
+  %nd32 = load i32, ptr %np
+  %nd = zext i32 %nd32 to i64
+  %rp = getelementptr i64, ptr %row, i64 $ROW_ND$
+  %rank = load i64, ptr %rp
+  %ranked = icmp eq i64 %nd, %rank
+  %both = and i1 %same, %dense
+  %all = and i1 %both, %ranked
+  br i1 %all, label %sized, label %no
+sized:
+  %sp = getelementptr i8, ptr %object, i64 $ARRAY_DIMS$
+  %sizes = load ptr, ptr %sp
+  %ep = getelementptr i64, ptr %row, i64 $ROW_DIMS$
+  %expected = load ptr, ptr %ep
+  br label %axis
+axis:
+  %i = phi i64 [ 0, %sized ], [ %i1, %next ]
+  %left = icmp ult i64 %i, %nd
+  br i1 %left, label %look, label %yes
+look:
+  %gp = getelementptr i64, ptr %sizes, i64 %i
+  %given = load i64, ptr %gp
+  %xp = getelementptr i64, ptr %expected, i64 %i
+  %asked = load i64, ptr %xp
+  %i1 = add i64 %i, 1
+  %fits = icmp eq i64 %given, %asked
+  br i1 %fits, label %next, label %no
+next:
+  br label %axis
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; a new array as the row %row has it, a view of another one that has its memory, whose address goes to the row's slot; or null
+define internal ptr @made(ptr %words, ptr %row) alwaysinline nounwind {
+entry:
+  %ap = getelementptr i64, ptr %words, i64 $FEED_ARRAY_TYPE$
+  %array = load ptr, ptr %ap
+  %dp = getelementptr i64, ptr %row, i64 $ROW_DESCR$
+  %descr = load ptr, ptr %dp
+  %np = getelementptr i64, ptr %row, i64 $ROW_ND$
+  %nd = load i64, ptr %np
+  %nd32 = trunc i64 %nd to i32
+  %sp = getelementptr i64, ptr %row, i64 $ROW_DIMS$
+  %dims = load ptr, ptr %sp
+  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
+  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
+  %new = call ptr @api(ptr %words, i64 $API_NEW_ARRAY$)
+  %set_base = call ptr @api(ptr %words, i64 $API_SET_BASE$)
+  call void %incref(ptr %descr)
+  %own = call ptr %new(ptr %array, ptr %descr, i32 %nd32, ptr %dims, ptr null, ptr null, i32 0, ptr null)
+  %none = icmp eq ptr %own, null
+  br i1 %none, label %out, label %view
+view:
+  %bp = getelementptr i8, ptr %own, i64 $ARRAY_DATA$
+  %data = load ptr, ptr %bp
+  %slot_p = getelementptr i64, ptr %row, i64 $ROW_SLOT$
+  %slot = load ptr, ptr %slot_p
+  store ptr %data, ptr %slot
+  call void %incref(ptr %descr)
+  %seen = call ptr %new(ptr %array, ptr %descr, i32 %nd32, ptr %dims, ptr null, ptr %data, i32 1281, ptr null)
+  %blind = icmp eq ptr %seen, null
+  br i1 %blind, label %drop, label %tie
+drop:
+  call void %decref(ptr %own)
+  br label %out
+tie:
+  %failed = call i32 %set_base(ptr %seen, ptr %own)
+  %loose = icmp ne i32 %failed, 0
+  br i1 %loose, label %undo, label %out
+undo:
+  call void %decref(ptr %seen)
+  br label %out
+out:
+  %r = phi ptr [ null, %entry ], [ null, %drop ], [ %seen, %tie ], [ null, %undo ]
+  ret ptr %r
+}
+
+; whether a step found something wrong with its data; the words that say so are 0 again afterwards
+define internal i1 @faulty(ptr %words) alwaysinline nounwind {
+entry:
+  %sp = getelementptr i64, ptr %words, i64 $FEED_STATUS$
+  %status = load ptr, ptr %sp
+  %np = getelementptr i64, ptr %words, i64 $FEED_CHECKED$
+  %n = load i64, ptr %np
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %look ]
+  %any = phi i64 [ 0, %entry ], [ %any1, %look ]
+  %left = icmp ult i64 %i, %n
+  br i1 %left, label %look, label %out
+look:
+  %p = getelementptr i64, ptr %status, i64 %i
+  %v = load i64, ptr %p
+  store i64 0, ptr %p
+  %any1 = or i64 %any, %v
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+  %r = icmp ne i64 %any, 0
+  ret i1 %r
+}
+
+; Branches of small steps go side by side where the last run was a moment ago, so that workers still wait: to wake them would
+; take longer than such steps do. Otherwise the call walks the table in which they come one after the other.
+define internal void @choose(ptr %words, ptr %pool, ptr %call) alwaysinline nounwind {
+entry:
+  %ap = getelementptr i64, ptr %words, i64 $FEED_ALONE$
+  %alone = load ptr, ptr %ap
+  %one = icmp eq ptr %alone, null
+  br i1 %one, label %out, label %two
+two:
+  %bp = getelementptr i64, ptr %words, i64 $FEED_BEGUN$
+  %begun = load i64, ptr %bp
+  %now = call i64 @now(ptr %pool)
+  store i64 %now, ptr %bp
+  %since = sub i64 %now, %begun
+  %late = icmp sge i64 %since, $MOMENT$
+  %tp = getelementptr i64, ptr %words, i64 $FEED_TABLE$
+  %table = load ptr, ptr %tp
+  %chosen = select i1 %late, ptr %alone, ptr %table
+  store ptr %chosen, ptr %call
+  br label %out
+out:
+  ret void
+}
+
+define internal ptr @feed(ptr %self, ptr %given) nounwind {
+entry:
+  %self_p = getelementptr i8, ptr %self, i64 $ARRAY_DATA$
+  %words = load ptr, ptr %self_p
+  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
+  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
+  %kp = getelementptr i8, ptr %given, i64 $OBJECT_TYPE$
+  %kind = load ptr, ptr %kp
+  %dict_p = getelementptr i64, ptr %words, i64 $FEED_DICT_TYPE$
+  %dict = load ptr, ptr %dict_p
+  %is_dict = icmp eq ptr %kind, %dict
+  %busy = load i64, ptr %words
+  %idle = icmp eq i64 %busy, 0
+  %fit = and i1 %is_dict, %idle
+  br i1 %fit, label %count, label %decline
+count:
+  %size = call ptr @api(ptr %words, i64 $API_SIZE$)
+  %many = call i64 %size(ptr %given)
+  %ip = getelementptr i64, ptr %words, i64 $FEED_INPUTS$
+  %inputs = load i64, ptr %ip
+  %as_many = icmp eq i64 %many, %inputs
+  br i1 %as_many, label %claim, label %decline
+claim:
+  store i64 1, ptr %words
+  %op = getelementptr i64, ptr %words, i64 $FEED_OUTPUTS$
+  %outputs = load i64, ptr %op
+  %hp = getelementptr i64, ptr %words, i64 $FEED_HELD$
+  %held = load ptr, ptr %hp
+  %get = call ptr @api(ptr %words, i64 $API_GET_ITEM$)
+  %rows = getelementptr i64, ptr %words, i64 $FEED_ROWS$
+  br label %input
+input:
+  %i = phi i64 [ 0, %claim ], [ %i1, %taken ]
+  %row = phi ptr [ %rows, %claim ], [ %row1, %taken ]
+  %more = icmp ult i64 %i, %inputs
+  br i1 %more, label %find, label %prepare
+find:
+  %name = load ptr, ptr %row
+  %x = call ptr %get(ptr %given, ptr %name)
+  %missing = icmp eq ptr %x, null
+  br i1 %missing, label %unknown, label %hold
+unknown:
+  %clear = call ptr @api(ptr %words, i64 $API_CLEAR$)
+  call void %clear()
+  br label %give_up
+hold:
+  call void %incref(ptr %x)
+  %at = getelementptr ptr, ptr %held, i64 %i
+  store ptr %x, ptr %at
+  %i1 = add i64 %i, 1
+  %good = call i1 @as_expected(ptr %words, ptr %row, ptr %x)
+  br i1 %good, label %taken, label %give_up
+taken:
+  %xp = getelementptr i8, ptr %x, i64 $ARRAY_DATA$
+  %address = load ptr, ptr %xp
+  %slot_p = getelementptr i64, ptr %row, i64 $ROW_SLOT$
+  %slot = load ptr, ptr %slot_p
+  store ptr %address, ptr %slot
+  %row1 = getelementptr i64, ptr %row, i64 $ROW_WORDS$
+  br label %input
+prepare:
+  %new_list = call ptr @api(ptr %words, i64 $API_NEW_LIST$)
+  %put = call ptr @api(ptr %words, i64 $API_SET_ITEM$)
+  %list = call ptr %new_list(i64 %outputs)
+  %poor = icmp eq ptr %list, null
+  br i1 %poor, label %no_memory, label %output
+output:
+  %j = phi i64 [ 0, %prepare ], [ %j1, %listed ]
+  %result_row = phi ptr [ %row, %prepare ], [ %result_row1, %listed ]
+  %others = icmp ult i64 %j, %outputs
+  br i1 %others, label %make, label %go
+make:
+  %y = call ptr @made(ptr %words, ptr %result_row)
+  %not_made = icmp eq ptr %y, null
+  br i1 %not_made, label %drop, label %listed
+listed:
+  %set = call i32 %put(ptr %list, i64 %j, ptr %y)
+  %j1 = add i64 %j, 1
+  %result_row1 = getelementptr i64, ptr %result_row, i64 $ROW_WORDS$
+  br label %output
+go:
+  %save = call ptr @api(ptr %words, i64 $API_RELEASE_GIL$)
+  %restore = call ptr @api(ptr %words, i64 $API_TAKE_GIL$)
+  %pool_p = getelementptr i64, ptr %words, i64 $FEED_POOL$
+  %pool = load ptr, ptr %pool_p
+  %call_p = getelementptr i64, ptr %words, i64 $FEED_CALL$
+  %call = load ptr, ptr %call_p
+  call void @choose(ptr %words, ptr %pool, ptr %call)
+  %thread = call ptr %save()
+  %status = call i64 @run(ptr %pool, ptr %call)
+  call void %restore(ptr %thread)
+  %stopped = icmp ne i64 %status, 0
+  %fault = call i1 @faulty(ptr %words)
+  %bad = or i1 %stopped, %fault
+  br i1 %bad, label %discard, label %finish
+drop:
+  %clear1 = call ptr @api(ptr %words, i64 $API_CLEAR$)
+  call void %clear1()
+  br label %discard
+discard:
+  call void %decref(ptr %list)
+  br label %finish
+no_memory:
+  %clear2 = call ptr @api(ptr %words, i64 $API_CLEAR$)
+  call void %clear2()
+  br label %finish
+give_up:
+  %so_far = phi i64 [ %i, %unknown ], [ %i1, %hold ]
+  br label %finish
+finish:
+  %taken_in = phi i64 [ %inputs, %go ], [ %inputs, %discard ], [ %inputs, %no_memory ], [ %so_far, %give_up ]
+  %result = phi ptr [ %list, %go ], [ null, %discard ], [ null, %no_memory ], [ null, %give_up ]
+  br label %let_go
+let_go:
+  %k = phi i64 [ 0, %finish ], [ %k1, %letting ]
+  %any = icmp ult i64 %k, %taken_in
+  br i1 %any, label %letting, label %done
+letting:
+  %kp1 = getelementptr ptr, ptr %held, i64 %k
+  %input_k = load ptr, ptr %kp1
+  call void %decref(ptr %input_k)
+  %k1 = add i64 %k, 1
+  br label %let_go
+done:
+  store i64 0, ptr %words
+  %nothing = icmp eq ptr %result, null
+  br i1 %nothing, label %decline, label %deliver
+deliver:
+  ret ptr %result
+decline:
+  %none_p = getelementptr i64, ptr %words, i64 $FEED_NONE$
+  %none = load ptr, ptr %none_p
+  call void %incref(ptr %none)
+  ret ptr %none
+}"""
