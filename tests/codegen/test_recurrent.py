@@ -8,7 +8,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.codegen import recurrent
-from intarsia.codegen.pack import aligned_zeros
+from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
 from intarsia.codegen.recurrent_kernel import kernel_text
 from intarsia.graph.dtypes import DType
@@ -67,12 +67,14 @@ def call(
     threads: int,
     pieces: int = 1,
     together: bool = False,
+    inputs: recurrent.Inputs | None = None,
 ) -> list[np.ndarray]:
-    """Y and the final states; x is [seq, batch, directions, gates * hidden]."""
+    """Y and the final states; x is [seq, batch, directions, gates * hidden], and not read where there are `inputs`."""
     tile = t.tile(spec.dtype)
     products = recurrent.arrange(x, GATES[spec.cell], tile)
     packed = recurrent.pack_recurrent(r, spec, tile)
-    scratch = aligned_zeros((threads * recurrent.scratch_nbytes(spec, t.host(), shape, threads),), np.dtype(np.uint8))
+    scratch_nbytes = recurrent.scratch_nbytes(spec, t.host(), shape, threads, computes=inputs is not None)
+    scratch = aligned_zeros((threads * scratch_nbytes,), np.dtype(np.uint8))
     scratch[:] = 255
     claims = np.zeros(1, np.int64)
     inner = aligned_zeros((shape.directions, recurrent.columns_of(shape.hidden, 1, tile)), x.dtype)
@@ -81,10 +83,10 @@ def call(
         for s in [(shape.seq, shape.directions, shape.batch, shape.hidden), *(i.shape for i in initial)]
     ]
     args = recurrent.recurrent_args(
-        spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=products.ctypes.data, weights=packed.ctypes.data,
+        spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=0 if inputs else products.ctypes.data, weights=packed.ctypes.data,
         taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data, claims=claims.ctypes.data,
         lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
-        y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]],
+        y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]], inputs=inputs,
     )  # fmt: skip
     text = kernel_text(spec, t.host())
     args[recurrent.PIECES] = pieces
@@ -209,6 +211,62 @@ def test_threads_that_share_a_unit_side_by_side(spec: RecurrentSpec) -> None:
             found = call(spec, shape, x, r, lengths, initial, threads, pieces, together=True)
             for f, e in zip(found, expected, strict=False):
                 np.testing.assert_allclose(f, e, atol=1e-5)
+
+
+# One row each: of one group of steps and less, of some, with something left over; columns of X fewer and more than hidden units.
+INPUTS = [
+    (RecurrentShape(3, 1, 20, 2), 7), (RecurrentShape(8, 1, 70, 1), 70), (RecurrentShape(9, 1, 70, 1, reverse=True), 1),
+    (RecurrentShape(29, 1, 70, 2), 150), (RecurrentShape(16, 1, 200, 1), 450), (RecurrentShape(0, 1, 20, 1), 5),
+]  # fmt: skip
+
+
+@pytest.mark.skipif(not recurrent.has_registers(default("RNN"), t.tile()), reason="too few registers on this machine")
+@pytest.mark.parametrize(("threads", "pieces", "together"), [(1, 1, False), (1, 3, False), (2, 1, True), (3, 5, True)])
+@pytest.mark.parametrize(("shape", "depth"), INPUTS, ids=str)
+@pytest.mark.parametrize("cell", list(GATES))
+def test_input_products_beside_the_steps(
+    cell: str, shape: RecurrentShape, depth: int, threads: int, pieces: int, together: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    for spec in (default(cell), default(cell, dtype=DType.DOUBLE), default(cell, linear_before_reset=cell == "GRU")):
+        tile, kind = t.tile(spec.dtype), spec.dtype.numpy.type
+        _, r, initial = operands(spec, shape)
+        x = aligned_zeros((shape.seq, shape.batch, depth), spec.dtype.numpy)
+        x[...] = t.random(rng, *x.shape, dtype=kind)
+        w = (t.random(rng, *r.shape[:2], depth, dtype=kind) / np.sqrt(depth)).astype(kind)
+        b = t.random(rng, *r.shape[:2], dtype=kind)
+        panels = pack_matrix(recurrent.input_matrix(w, GATES[cell], tile), tile)
+        bias = recurrent.arrange(b, GATES[cell], tile)
+        inputs = recurrent.Inputs(x.ctypes.data, panels.ctypes.data, bias.ctypes.data, depth)
+        products = np.einsum("sbk,dgk->sbdg", x.astype(np.float64), w.astype(np.float64)) + b
+        found = call(spec, shape, products.astype(kind), r, None, initial, threads, pieces, together, inputs)
+        for f, e in zip(found, reference(spec, shape, products, r, np.full(1, shape.seq), initial), strict=False):
+            np.testing.assert_allclose(f, e, atol=1e-5 if spec.dtype is DType.FLOAT else 1e-13)
+
+
+def test_where_input_products_are_computed_beside_the_steps() -> None:
+    if not recurrent.has_registers(default("LSTM"), t.tile()):
+        assert not recurrent.may_compute_inputs(default("LSTM"), t.host(), 256, 256, 1)
+        return
+
+    def may(hidden: int, depth: int, **given: object) -> bool:
+        return recurrent.may_compute_inputs(default("LSTM", **given), t.host(), hidden, depth, 1)
+
+    assert may(256, 512)
+    assert not may(256, 512, stored=True)
+    assert not may(16, 512)  # R stays in the first cache
+    assert not may(1024, 4096)  # caches do not keep W until the next group of steps
+
+    def does(shape: RecurrentShape, threads: int, cell: str = "LSTM") -> bool:
+        return recurrent.computes_inputs(default(cell), t.host(), shape, threads)
+
+    assert does(RecurrentShape(100, 1, 256, 2), 2)
+    assert does(RecurrentShape(100, 1, 256, 1), 2)
+    assert does(RecurrentShape(100, 1, 256, 2), 3)
+    assert not does(RecurrentShape(100, 1, 256, 1), 2, "GRU")  # one thread at work
+    assert not does(RecurrentShape(100, 2, 256, 1), 1)
+    assert not does(RecurrentShape(100, 0, 256, 1), 1)
+    assert not does(RecurrentShape(8, 1, 256, 1), 1)
 
 
 def test_unknown_cell_and_activation() -> None:

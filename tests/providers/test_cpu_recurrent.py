@@ -146,6 +146,22 @@ def test_sizes_are_bound_at_run_time() -> None:
     check(made, layer("LSTM", 7, 1, 5, 12, 1, "sequence_lens initial_h initial_c") | {n: operands[n] for n in "WRB"})
 
 
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("op", list(GATES))
+def test_one_row_and_several_of_a_larger_layer(op: str, layout: int) -> None:
+    """One row alone may have its input products computed beside the steps; the same program takes others."""
+    given = "B initial_h initial_c" if op == "LSTM" else "initial_h"
+    weights = {n: a / np.float32(4) for n, a in layer(op, 1, 1, 90, 100, 1, given).items()}
+    made = None
+    for seq, batch in ((20, 1), (3, 1), (30, 2), (33, 1)):
+        operands = layer(op, seq, batch, 90, 100, 1, given) | {n: weights[n] for n in "WRB" if n in weights}
+        if layout:
+            operands |= {n: np.ascontiguousarray(a.swapaxes(0, 1)) for n, a in operands.items() if n[0] in "Xi"}
+        made = made or program(op, operands, OUTPUTS[op], {"layout": layout, "direction": "reverse"}, free=True)
+        check(made, operands, atol=3e-6)
+        check(program(op, operands, OUTPUTS[op], {"layout": layout, "direction": "reverse"}), operands, atol=3e-6)
+
+
 def test_a_state_of_another_batch_is_refused() -> None:
     operands = layer("LSTM", 4, 3, 5, 12, 1, "B initial_h")
     made = program("LSTM", operands, ["Y"], {}, free=True)

@@ -2,9 +2,9 @@
 kernel (`codegen.recurrent_kernel`) is told.
 
 `X W^T + bias` of the whole sequence is one matrix product (`codegen.gemm`) whose columns are arranged as `arrange` says;
-the kernel adds the recurrent product of every step and updates the state. A unit of work is one direction of a few rows
-of the batch, over all steps: it needs nothing of another thread. A thread may do its share in pieces, some steps at a time,
-so that a long sequence can be stopped.
+the kernel adds the recurrent product of every step and updates the state. Of one row it computes the input products as well
+(`Inputs`). A unit of work is one direction of a few rows of the batch, over all steps: it needs nothing of another thread. A
+thread may do its share in pieces, some steps at a time, so that a long sequence can be stopped.
 
 Where there are fewer units than threads and R is large, threads share a unit: each has a range of the hidden units, with its
 part of R in a cache of its own, and they meet after every step (`codegen.lockstep`). An R that no cache of a core holds is
@@ -28,6 +28,7 @@ from intarsia.codegen.lockstep import MOST_PARTS
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent_bytes import packed_words, spare_nbytes
+from intarsia.codegen.recurrent_row import TILE_ROWS
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.activations import ACTIVATIONS
@@ -37,13 +38,17 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 _LINE = 64
 FIELDS = (
-    "micro x x_step x_row x_direction weights weights_direction inner extra extra_direction taps lengths "
+    "micro x x_step x_row x_direction x_area weights weights_direction inner extra extra_direction taps lengths "
     "seq hidden blocks state_nbytes initial_h initial_c y_h y_c h_direction h_row y y_step y_direction y_row "
+    "source source_step source_row inputs inputs_direction bias depth chunks_deep lead groups products group_nbytes "
     "reverse units chunks rows extra_rows claims parts group area unit_nbytes scratch scratch_nbytes pieces"
 ).split()
 PIECES = FIELDS.index("pieces")
-POINTERS = frozenset("micro x weights extra taps claims scratch".split())
+POINTERS = frozenset("micro x weights extra inputs bias taps claims scratch".split())
 _SHARED_NBYTES = 1 << 17  # bytes of R from which on threads share a unit of one row
+_COMPUTED_NBYTES = 1 << 15  # bytes of R from which on units of one row compute their input products
+_COMPUTED_SHARE = 0.55  # of an input product's time, which it takes beside the steps
+_MOST_COMPUTED_NBYTES = 1 << 24  # bytes of W and R that some groups of steps read in turn: what a third-level cache keeps
 _CACHED_NBYTES = 1 << 20  # bytes of R that stay in a core's cache from step to step
 _MOST_TILES = 4  # register tiles of rows that go through a panel of a larger R
 
@@ -203,6 +208,40 @@ def _divided(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads
     return divide(spec, shape, _ORDERED_THREADS if target.ordered else threads, tile_of(spec.dtype, target))
 
 
+def has_registers(spec: RecurrentSpec, tile: Tile) -> bool:
+    """Whether a kernel can compute input products beside its steps."""
+    return tile.rows > TILE_ROWS and not spec.stored
+
+
+def may_compute_inputs(spec: RecurrentSpec, target: Target, hidden: int, depth: int, directions: int) -> bool:
+    """Whether `computes_inputs` may be true for some sizes: R is what steps wait for, and caches keep it and W."""
+    tile = tile_of(spec.dtype, target)
+    row = GATES[spec.cell] * hidden * tile.itemsize
+    fits = directions * row * (hidden + depth) <= _MOST_COMPUTED_NBYTES
+    return has_registers(spec, tile) and row * hidden >= _COMPUTED_NBYTES and fits
+
+
+def computes_inputs(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int) -> bool:
+    """Whether the kernel, where it may, is to be given `Inputs`: for units of one row, several groups of steps, and so many
+    threads at work that a product by all of them before would not be faster."""
+    found = _divided(spec, target, shape, threads)
+    if shape.seq <= TILE_ROWS or found.rows != 1 or shape.batch == 0:
+        return False
+    callers = _ORDERED_THREADS if target.ordered else threads
+    return shape.directions * found.chunks * max(1, found.parts) > _COMPUTED_SHARE * callers
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Addresses of X [seq, batch, depth] ([batch, seq, depth] if batch first), of `input_matrix` in panels, and of its columns'
+    biases."""
+
+    x: int
+    weights: int
+    bias: int
+    depth: int
+
+
 def _unit_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int, found: Division) -> int:
     """Bytes of a unit's states and sums."""
     state, first, second = _widths(spec, hidden, tile)
@@ -210,11 +249,22 @@ def _unit_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int, found: Division) 
     return -(-found.rows * (states * state + max(first, second) * tile.itemsize) // _LINE) * _LINE
 
 
-def scratch_nbytes(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int) -> int:
-    """Bytes for each of `threads` threads: states, sums of the products."""
-    tile = tile_of(spec.dtype, target)
+def scratch_nbytes(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int, *, computes: bool = False) -> int:
+    """Bytes for each of `threads` threads: states, sums of the products, and input products where it `computes` them."""
+    tile, found = tile_of(spec.dtype, target), _divided(spec, target, shape, threads)
     spare = spare_nbytes(blocks_of(shape.hidden, tile) * tile.lanes) if spec.stored else 0
-    return _unit_nbytes(spec, tile, shape.hidden, _divided(spec, target, shape, threads)) + spare
+    own = _products_nbytes(spec, tile, shape.hidden, found) if computes else 0
+    return _unit_nbytes(spec, tile, shape.hidden, found) + spare + own
+
+
+def _products_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int, found: Division) -> int:
+    """Bytes of two groups' products, and of what comes behind them."""
+    state, _, _ = _widths(spec, hidden, tile)
+    return 2 * _group_nbytes(spec, tile, hidden) + -(-found.rows * state // _LINE) * _LINE
+
+
+def _group_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int) -> int:
+    return TILE_ROWS * columns_of(hidden, GATES[spec.cell], tile) * tile.itemsize
 
 
 def recurrent_args(
@@ -234,13 +284,15 @@ def recurrent_args(
     initial: Sequence[int] = (0, 0),
     y: int = 0,
     finals: Sequence[int] = (0, 0),
+    inputs: Inputs | None = None,
 ) -> list[int]:
     """The kernel's arguments; addresses may be 0 for what is omitted.
 
     `x` holds the input products, [seq, batch, directions * columns] ([batch, seq, ...] if batch first); `weights` is
     `pack_recurrent`'s; `extra` the arranged peepholes [directions, columns of 3 gates] or, of a GRU that is linear before
     reset, the bias of the candidate's recurrent product [directions, columns of 1 gate]; `lengths` int32 [batch]. `scratch`
-    is `scratch_nbytes` bytes for every thread, `taps` one int64 0; `claims` too, which the kernel leaves as it was.
+    is `scratch_nbytes` bytes for every thread, `taps` one int64 0; `claims` too, which the kernel leaves as it was. `inputs`
+    may stand in the place of `x` where units have one row and the kernel `has_registers`.
     """
     tile = tile_of(spec.dtype, target)
     item = tile.itemsize
@@ -261,10 +313,28 @@ def recurrent_args(
     chunks = found.chunks
     weights_direction = packed_words(shape.hidden, first) * 4 if spec.stored else shape.hidden * (first + second) * item
     initials, ends = (*initial, 0)[:2], (*finals, 0)[:2]
+    unit = _unit_nbytes(spec, tile, shape.hidden, found)
+    own, x_area = [0] * 12, tile.width * item
+    if inputs is not None:
+        own, x_area = _input_args(spec, tile, shape, inputs, unit), TILE_ROWS * x_area
+        unit += _products_nbytes(spec, tile, shape.hidden, found)
     return [
-        micro, x, x_step, x_row, row, weights, weights_direction, shape.hidden * first * item, extra, extra_row, taps,
+        micro, x, x_step, x_row, row, x_area, weights, weights_direction, shape.hidden * first * item, extra, extra_row, taps,
         lengths, shape.seq, shape.hidden, blocks_of(shape.hidden, tile), state, *initials, *ends, h_direction, h_row, y, y_step,
-        y_direction, y_row, int(shape.reverse), shape.directions * chunks if shape.batch else 0, chunks, shape.batch // chunks,
-        shape.batch % chunks, claims, found.parts, _group(spec, tile), found.rows * state,
-        _unit_nbytes(spec, tile, shape.hidden, found), scratch, scratch_nbytes(spec, target, shape, threads), 1,
+        y_direction, y_row, *own, int(shape.reverse), shape.directions * chunks if shape.batch else 0, chunks,
+        shape.batch // chunks, shape.batch % chunks, claims, found.parts, _group(spec, tile), found.rows * state, unit, scratch,
+        scratch_nbytes(spec, target, shape, threads, computes=inputs is not None), 1,
+    ]  # fmt: skip
+
+
+def _input_args(spec: RecurrentSpec, tile: Tile, shape: RecurrentShape, inputs: Inputs, products: int) -> list[int]:
+    """`source` to `group_nbytes`; `products` is where a unit has them."""
+    row = inputs.depth * tile.itemsize
+    step, pitch = (row, shape.seq * row) if shape.batch_first else (shape.batch * row, row)
+    columns = columns_of(shape.hidden, GATES[spec.cell], tile)
+    lead = (shape.seq - 1) % TILE_ROWS + 1
+    return [
+        inputs.x, step, pitch, inputs.weights, columns * row, inputs.bias, inputs.depth,
+        max(1, -(-inputs.depth // shape.hidden)), lead, 1 + (shape.seq - lead) // TILE_ROWS, products,
+        _group_nbytes(spec, tile, shape.hidden),
     ]  # fmt: skip

@@ -12,13 +12,15 @@ from intarsia.kernel.activations import ACTIVATIONS
 
 
 class CellWriter:
-    """Writes the equations of a cell for block `block` of a row whose input products are at `x`, recurrent ones at `line`, in
-    panels of `sum_gates` gates, `sum_area` bytes each, and constants at `extra`. States are addresses of their first row."""
+    """Writes the equations of a cell for block `block` of a row whose input products are at `x`, in panels that are `x_area`
+    bytes apart, recurrent ones at `line`, in panels of `sum_gates` gates, `sum_area` bytes each, and constants at `extra`.
+    States are addresses of their first row."""
 
     body: Body
     emitter: Emitter
     block: Value
     x: Value
+    x_area: Value
     line: Value
     sum_area: Value
     sum_gates: int
@@ -44,15 +46,19 @@ class CellWriter:
 
     def _input(self, gate: int) -> Value:
         """The gate's input product, bias included."""
-        body = self.body
-        return self._load(self.x, body.mul(body.add(body.mul(self.block, self.gates), gate), self.vector_bytes))
+        index = self.body.add(self.body.mul(self.block, self.gates), gate)
+        return self._load_of_panels(self.x, index, self.x_area)
 
     def _sum(self, gate: int) -> Value:
         """The gate's recurrent product: vector `block * gates + gate` of panels of `vectors` vectors."""
+        index = self.body.add(self.body.mul(self.block, self.sum_gates), gate)
+        return self._load_of_panels(self.line, index, self.sum_area)
+
+    def _load_of_panels(self, base: Value, index: Value, area: Value) -> Value:
+        """Vector `index` of panels that are `area` bytes apart."""
         body, n = self.body, self.tile.vectors
-        index = body.add(body.mul(self.block, self.sum_gates), gate)
         inside = body.mul(body.rem(index, n), self.vector_bytes)
-        return self._load(self.line, body.add(body.mul(body.div(index, n), self.sum_area), inside))
+        return self._load(base, body.add(body.mul(body.div(index, n), area), inside))
 
     def _constant(self, index: int, count: int) -> Value:
         """Vector `index` of the `count` that `extra` holds for a block."""

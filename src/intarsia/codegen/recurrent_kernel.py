@@ -5,15 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from intarsia.codegen.body import Module, Value
+from intarsia.codegen.body import Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.lockstep import emit_lockstep
 from intarsia.codegen.microkernel import PARAMETERS
 from intarsia.codegen.recurrent import FIELDS, POINTERS, STATES, RecurrentSpec
 from intarsia.codegen.recurrent_bytes import byte_row_product
-from intarsia.codegen.recurrent_cells import CellWriter
-from intarsia.codegen.recurrent_row import row_product
+from intarsia.codegen.recurrent_inputs import InputWriter
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -24,17 +23,13 @@ def kernel_text(spec: RecurrentSpec, target: Target) -> KernelText:
     return _Recurrent(spec, target).text()
 
 
-class _Recurrent(CellWriter):
+class _Recurrent(InputWriter):
     """Writes one kernel. `v[name]` is the argument of that name; the state and the sums of a unit lie in scratch."""
 
     def __init__(self, spec: RecurrentSpec, target: Target) -> None:
         super().__init__(spec, target)
-        self.module = Module(target)
-        self.panel_row = self.tile.width * self.tile.itemsize
         if spec.stored:
             self.product = byte_row_product(self.module, target, self.tile)
-        else:
-            self.product = row_product(self.module, spec.dtype, self.tile)
 
     def text(self) -> KernelText:
         walk = self._walk_function()
@@ -86,7 +81,8 @@ class _Recurrent(CellWriter):
         self.emitter = Emitter(body.b, self.tile.lanes)
         args, unit, memory, other, start, stop, self.first, self.end = body.args
         v = self.v = self._fields(args)
-        direction, chunk = body.div(unit, v["chunks"]), body.rem(unit, v["chunks"])
+        self.memory, self.direction = memory, body.div(unit, v["chunks"])
+        direction, chunk = self.direction, body.rem(unit, v["chunks"])
         self.row = body.add(body.mul(chunk, v["rows"]), body.min(chunk, v["extra_rows"]))
         self.rows = body.add(v["rows"], body.select(body.less(chunk, v["extra_rows"]), 1, 0))
         self.sum_area = body.mul(self.rows, self.panel_row)
@@ -100,17 +96,22 @@ class _Recurrent(CellWriter):
         self.cell = states[1] if self.spec.cell == "LSTM" else None
         if self.spec.reset_first:
             self.reset, self.update = states[1:]
+        self.backward = body.less(0, body.b.or_(direction, v["reverse"]))
         with body.when(body.equal(start, 0)):
             for state, name in zip((memory, self.cell), ("initial_h", "initial_c"), strict=True):
                 if state is not None:
                     self._begin(state, v[name])
+            if self.beside is not None:
+                with body.when(self._computes()):
+                    self._first_inputs()
         x = body.at(v["x"], body.mul(direction, v["x_direction"]), body.mul(self.row, v["x_row"]))
         y = body.add(body.mul(direction, v["y_direction"]), body.mul(self.row, v["y_row"]))
-        backward = body.less(0, body.b.or_(direction, v["reverse"]))
         with body.loop(body.max(start, 1), stop) as phase:
             self._turn(memory, other, phase)
-            t = body.select(backward, body.sub(v["seq"], phase), body.sub(phase, 1))
-            self._step(t, body.at(x, body.mul(t, v["x_step"])), body.add(y, body.mul(t, v["y_step"])))
+            self.number = body.sub(phase, 1)
+            t = body.select(self.backward, body.sub(v["seq"], phase), self.number)
+            self.x_area = v["x_area"]
+            self._step(t, self._products(body.at(x, body.mul(t, v["x_step"]))), body.add(y, body.mul(t, v["y_step"])))
         with body.when(body.equal(stop, body.add(v["seq"], 1))):
             self._turn(memory, other, v["seq"])
             for state, name in zip((self.new, self.cell), ("y_h", "y_c"), strict=True):
@@ -118,6 +119,13 @@ class _Recurrent(CellWriter):
                     self._finish(state, v[name])
         body.b.ret_void()
         return body.function
+
+    def _products(self, given: Value) -> Value:
+        """The input products of the step: `given`, or what the unit computed."""
+        body = self.body
+        if self.beside is None:
+            return given
+        return body.b.select(self._computes(), self._inputs(self.number), given)
 
     def _turn(self, memory: Value, other: Value, phase: Value) -> None:
         """Where a phase reads and writes h, and which way it goes through R."""
@@ -183,7 +191,7 @@ class _Recurrent(CellWriter):
         weights, sums = body.at(weights, body.mul(begin, panel_nbytes)), body.at(self.sums, body.mul(begin, self.sum_area))
         with body.either(body.equal(self.rows, 1)) as (single, several):
             with single:
-                body.b.call(self.product, [a, weights, v["hidden"], panels, panel_nbytes, sums, self.backwards])
+                self._multiply_row(a, weights, panels, panel_nbytes, sums, beside=gates != 1 or self.gates == 1)
             with several:
                 tiles = body.div(body.add(self.rows, self.tile.rows - 1), self.tile.rows)
                 with body.loop(0, panels) as panel, body.loop(0, tiles) as number:
@@ -194,6 +202,21 @@ class _Recurrent(CellWriter):
                     place = [row, pitch, b, self.panel_row, v["hidden"], v["taps"], 1, out, 0]
                     ahead = [body.at(b, panel_nbytes), self.panel_row]
                     body.call_pointer(v["micro"], PARAMETERS, [*place, *ahead, body.sub(high, low), per_panel])
+
+    def _multiply_row(
+        self, a: Value, weights: Value, panels: Value, panel_nbytes: Value, sums: Value, *, beside: bool
+    ) -> None:  # fmt: skip
+        """The same for one row, and its share of input products, unless another product of the step has that."""
+        body, hidden = self.body, self.v["hidden"]
+        alone = [a, weights, hidden, panels, panel_nbytes, sums, self.backwards]
+        if self.beside is None or not beside:
+            body.b.call(self.product, alone)
+            return
+        with body.either(self._computes()) as (computes, given):
+            with computes:
+                self._multiply_beside(self.number, a, weights, sums, panels, panel_nbytes)
+            with given:
+                body.b.call(self.product, alone)
 
     def _rows(self, t: Value, x: Value, y: Value | None, block: Callable[[Value], None], gates: int) -> None:
         """Run `block` over the hidden units of every row whose sequence has not ended; then store the row's output."""

@@ -2,6 +2,9 @@
 
 All it does is to read R, in every step again. Steps go through the panels forwards and backwards in turn: where R is as large
 as the second-level cache or somewhat larger, a step begins with what the one before has left there.
+
+Multiply-adds are idle more than half of that time. `row_and_tile` fills them with a tile of another product: the inputs of
+steps to come (`codegen.recurrent_inputs`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.microkernel import Tile
 from intarsia.graph.dtypes import DType
 
-_TOGETHER = 4  # panels that are read at a time: 8 accumulators hide the latency of an addition
+TILE_ROWS = 8  # of a tile beside: with two vectors each, 8 sums of the row and what they multiply, 27 of 32 registers
+TOGETHER = 4  # panels that are read at a time: 8 accumulators hide the latency of an addition
 
 
 def row_product(module: Module, dtype: DType, tile: Tile) -> Value:
@@ -22,8 +26,8 @@ def row_product(module: Module, dtype: DType, tile: Tile) -> Value:
     body = module.function("row_product", ("p", "p", "i", "i", "i", "p", "i"))
     a, b, depth, panels, panel_nbytes, sums, backwards = body.args
     row = tile.width * tile.itemsize
-    whole = body.sub(panels, body.rem(panels, _TOGETHER))
-    for first, last, count, sets in ((body.i(0), whole, _TOGETHER, 1), (whole, panels, 1, 4)):
+    whole = body.sub(panels, body.rem(panels, TOGETHER))
+    for first, last, count, sets in ((body.i(0), whole, TOGETHER, 1), (whole, panels, 1, 4)):
         with body.loop(first, last, count) as i:
             mirrored = body.sub(body.sub(body.add(first, last), count), i)
             panel = body.select(body.equal(backwards, 0), i, mirrored)
@@ -63,3 +67,45 @@ def _dot_row(body: Body, a: Value, bases: list[Value], depth: Value, dtype: DTyp
     for s in range(1, sets):
         totals = [body.b.fadd(x, y) for x, y in zip(totals, state[s * cells : (s + 1) * cells], strict=True)]
     return totals
+
+
+def row_and_tile(module: Module, dtype: DType, tile: Tile) -> Value:
+    """An internal function: one row times `TOGETHER` panels, and beside it part of a tile of `TILE_ROWS` rows by one panel.
+
+    (ptr a, ptr b, i64 k, i64 panel_nbytes, ptr sums, ptr left, i64 left_pitch, ptr right, i64 depth, ptr out): sums as
+    `row_product`'s; out[i][j] += sum over p < depth of left[i][p] * right[p][j], depth <= k.
+    """
+    body = module.function("row_and_tile", ("p", "p", "i", "i", "p", "p", "i", "p", "i", "p"))
+    a, b, k, panel_nbytes, sums, left, left_pitch, right, depth, out = body.args
+    row, lanes = tile.width * tile.itemsize, tile.lanes
+    bases = [body.at(b, body.mul(panel_nbytes, j)) if j else b for j in range(TOGETHER)]
+    lines = [body.at(left, body.mul(left_pitch, i)) if i else left for i in range(TILE_ROWS)]
+    places = [(j, n * lanes * tile.itemsize) for j in range(TOGETHER) for n in range(tile.vectors)]
+    cells = [body.at(out, i * lanes * tile.itemsize) for i in range(TILE_ROWS * tile.vectors)]
+    totals = [body.zero(dtype, lanes)] * len(places)
+    state = totals + [body.load(cell, dtype, lanes) for cell in cells]
+
+    def row_step(p: Value) -> None:
+        scalar, offset = body.broadcast(body.at(a, body.mul(p, tile.itemsize)), dtype, lanes), body.mul(p, row)
+        for at, (j, inside) in enumerate(places):
+            weights = body.load(body.at(bases[j], offset, inside), dtype, lanes)
+            state[at] = body.fma(scalar, weights, state[at], dtype, lanes)
+
+    with body.carry(0, depth, 1, state) as p:
+        row_step(p)
+        offset, at = body.at(right, body.mul(p, row)), len(places)
+        columns = [body.load(body.at(offset, n * lanes * tile.itemsize), dtype, lanes) for n in range(tile.vectors)]
+        for line in lines:
+            scalar = body.broadcast(body.at(line, body.mul(p, tile.itemsize)), dtype, lanes)
+            for column in columns:
+                state[at] = body.fma(scalar, column, state[at], dtype, lanes)
+                at += 1
+    for value, cell in zip(state[len(places) :], cells, strict=True):
+        body.store(value, cell, dtype)
+    del state[len(places) :]
+    with body.carry(depth, k, 1, state) as p:
+        row_step(p)
+    for total, (j, inside) in zip(state, places, strict=True):
+        body.store(total, body.at(sums, j * row + inside), dtype)
+    body.b.ret_void()
+    return body.function

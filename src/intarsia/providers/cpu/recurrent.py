@@ -11,6 +11,7 @@ import numpy as np
 
 from intarsia.codegen import gemm, recurrent
 from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.lockstep import MOST_PARTS
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
@@ -139,21 +140,30 @@ class Recurrent(Template):
         assert x is not None and x.shape is not None and r is not None and r.shape is not None
         directions, hidden = int(r.shape[0]), int(r.shape[2])  # type: ignore[arg-type] # of a constant
         columns = directions * recurrent.columns_of(hidden, GATES[spec.cell], tile)
+        layer = self._layer(target)
+        if layer.always_computes():
+            return [self._walk(target, workspace, layer, "")]
         products = workspace.temporary(f"{out}%products", spec.dtype, (x.shape[0], x.shape[1], columns))
         return [
-            self._project(target, workspace, products, columns),
-            self._walk(target, workspace, products, directions, hidden),
+            self._project(target, workspace, layer, products, columns),
+            self._walk(target, workspace, layer, products),
         ]
 
-    def _project(self, target: Target, workspace: Workspace, products: str, columns: int) -> Step:
-        """X W^T + bias for all steps and directions."""
-        spec, tile, gates = self.spec, tile_of(self.spec.dtype, target), GATES[self.spec.cell]
-        x, w = self.types[_X], workspace.array(self.weights[0])
-        assert x is not None and x.shape is not None and w is not None
-        panels = workspace.add(
+    def _input_panels(self, workspace: Workspace, tile: Tile) -> str:
+        """W for the product of all inputs."""
+        gates, w = GATES[self.spec.cell], workspace.array(self.weights[0])
+        assert w is not None
+        return workspace.add(
             self.weights[0], f"recurrent{tile.width}x{gates}",
             lambda: pack_matrix(recurrent.input_matrix(w, gates, tile), tile),
         )  # fmt: skip
+
+    def _project(self, target: Target, workspace: Workspace, layer: _Layer, products: str, columns: int) -> Step:
+        """X W^T + bias for all steps and directions."""
+        spec, tile = self.spec, tile_of(self.spec.dtype, target)
+        x = self.types[_X]
+        assert x is not None and x.shape is not None
+        panels = self._input_panels(workspace, tile)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         bias = self._bias(workspace, tile)
         accumulator = k.input(0, spec.dtype, ())
@@ -164,7 +174,7 @@ class Recurrent(Template):
         names = (self.reads[0], panels, products, zero, bias)
         return Step(
             gemm.kernel_text(product, target), (self.reads[0], panels, zero, *([bias] if bias else [])), (products,),
-            partial(_input_products, product, target, micro.symbol, names, (seq * batch, columns, depth)),
+            partial(_input_products, product, layer, micro.symbol, names, (seq * batch, columns, depth)),
             serial=Below(seq * batch * depth * columns, 20_000), label=f"{spec.cell} inputs {depth}x{columns}", calls=(micro,),
         )  # fmt: skip
 
@@ -209,81 +219,132 @@ class Recurrent(Template):
         assert r is not None
         return recurrent.pack_recurrent(r, self.spec, tile)
 
-    def _walk(self, target: Target, workspace: Workspace, products: str, directions: int, hidden: int) -> Step:
-        """The kernel that walks the sequence."""
-        spec, tile, a = self.spec, tile_of(self.spec.dtype, target), self.node.attributes
-        x = self.types[_X]
-        assert x is not None and x.shape is not None
+    def _layer(self, target: Target) -> _Layer:
+        (x, w, r), a = self.types[: _R + 1], self.node.attributes
+        assert x is not None and x.shape is not None and w is not None and w.shape is not None
+        assert r is not None and r.shape is not None
+        batch_first = bool(a.get("layout", 0))
+        seq, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
+        directions, depth, hidden = (int(n) for n in (r.shape[0], w.shape[2], r.shape[2]))  # type: ignore[arg-type] # constants
+        reverse = a.get("direction") == "reverse"
+        return _Layer(self.spec, target, (seq, batch), depth, hidden, directions, reverse, batch_first)
+
+    def _walk(self, target: Target, workspace: Workspace, layer: _Layer, products: str) -> Step:
+        """The kernel that walks the sequence; `products` is "" where it always computes them."""
+        spec, tile = self.spec, tile_of(self.spec.dtype, target)
         key = f"recurrent{tile.width}x{GATES[spec.cell]}{'i' * spec.reset_first}{'b' * spec.stored}"
         packed = workspace.add(self.weights[1], key, lambda: self._packed(workspace, tile))
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
-        extra = self._extra(workspace, tile, directions, hidden)
-        batch_first = bool(a.get("layout", 0))
-        seq, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-        reverse = a.get("direction") == "reverse"
+        extra = self._extra(workspace, tile, layer.directions, layer.hidden)
         y, *finals = (*self.node.outputs, "", "", "")[: 1 + STATES[spec.cell]]
-        _, lengths, *initial = self.reads
+        x, lengths, *initial = self.reads
+        inputs: tuple[str, ...] = ()
+        if layer.may_compute():
+            inputs = (x, self._input_panels(workspace, tile), self._bias(workspace, tile) or self._zeros(workspace, layer))
         micro = micro_text(spec.dtype, target)
-        walk = _Walk(
-            spec, target, micro.symbol, (seq, batch), hidden, directions, reverse, batch_first,
-            (products, packed, zero, extra, lengths, y), tuple(initial), tuple(finals),
-        )  # fmt: skip
-        reads = (products, packed, zero, *(n for n in (extra, lengths, *initial) if n))
+        names = (products, packed, zero, extra, lengths, y)
+        walk = _Walk(layer, micro.symbol, names, tuple(initial), tuple(finals), inputs)
+        reads = (packed, zero, *(n for n in (products, extra, lengths, *initial, *inputs) if n))
         return Step(
-            kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=walk.scratch_nbytes,
-            label=f"{spec.cell} {hidden}", calls=(micro,), work=walk.work, pieces=recurrent.PIECES,
+            kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=layer.scratch_nbytes,
+            label=f"{spec.cell} {layer.hidden}", calls=(micro,), work=layer.work, pieces=recurrent.PIECES,
         )  # fmt: skip
+
+    def _zeros(self, workspace: Workspace, layer: _Layer) -> str:
+        """In the place of biases."""
+        tile = tile_of(self.spec.dtype, layer.target)
+        columns = layer.directions * recurrent.columns_of(layer.hidden, GATES[self.spec.cell], tile)
+        key = f"zeros{columns}{self.spec.dtype.name}"
+        return workspace.add("", key, lambda: aligned_zeros((columns,), self.spec.dtype.numpy))
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """What decides how a layer's work is cut: `extents` are steps and rows, `depth` the columns of X."""
+
+    spec: RecurrentSpec
+    target: Target
+    extents: tuple[Dim, Dim]
+    depth: int
+    hidden: int
+    directions: int
+    reverse: bool
+    batch_first: bool
+
+    def shape(self, size: Sizes) -> RecurrentShape:
+        seq, batch = self.extents
+        return RecurrentShape(size(seq), size(batch), self.hidden, self.directions, self.reverse, self.batch_first)
+
+    def may_compute(self) -> bool:
+        """Whether `computes` is true for some sizes."""
+        return recurrent.may_compute_inputs(self.spec, self.target, self.hidden, self.depth, self.directions)
+
+    def always_computes(self) -> bool:
+        """Whether `computes` is true whatever the sizes, and however many threads there are."""
+        seq, batch = self.extents
+        if not (isinstance(seq, int) and batch == 1 and self.may_compute()):
+            return False
+        shape = RecurrentShape(seq, 1, self.hidden, self.directions, self.reverse, self.batch_first)
+        return all(recurrent.computes_inputs(self.spec, self.target, shape, n) for n in range(1, MOST_PARTS + 1))
+
+    def computes(self, size: Sizes, threads: int) -> bool:
+        """Whether input products are computed beside the steps, not before."""
+        if self.always_computes():
+            return True
+        return self.may_compute() and recurrent.computes_inputs(self.spec, self.target, self.shape(size), threads)
+
+    def work(self, size: Sizes) -> float:
+        """Each step reads R once for as many rows as a register tile has."""
+        seq, batch = self.extents
+        tile = tile_of(self.spec.dtype, self.target)
+        weights_nbytes = GATES[self.spec.cell] * self.hidden**2 * tile.itemsize
+        return size(seq) * self.directions * -(-size(batch) // tile.rows) * weights_nbytes / SHARE_NBYTES
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        computes = self.computes(size, threads)
+        return threads * recurrent.scratch_nbytes(self.spec, self.target, self.shape(size), threads, computes=computes)
 
 
 def _input_products(
-    spec: gemm.GemmSpec, target: Target, micro: str, names: tuple[str, ...], mnk: tuple[Dim, int, Dim],
+    spec: gemm.GemmSpec, layer: _Layer, micro: str, names: tuple[str, ...], mnk: tuple[Dim, int, Dim],
     size: Sizes, threads: int,
 ) -> Sequence[Argument]:  # fmt: skip
     a, b, c, taps, bias = names
+    m = 0 if layer.computes(size, threads) else size(mnk[0])
     return gemm.matrix_args(
-        spec, target, micro=Code(micro), a=Ref(a), b=Ref(b), c=Ref(c), m=size(mnk[0]), n=mnk[1], k=size(mnk[2]),  # type: ignore[arg-type]
+        spec, layer.target, micro=Code(micro), a=Ref(a), b=Ref(b), c=Ref(c), m=m, n=mnk[1], k=size(mnk[2]),  # type: ignore[arg-type]
         taps=Ref(taps), operands=[gemm.Operand(Ref(bias))] if bias else [],  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """The arguments of the kernel that walks the sequence; `names`: products, weights, taps, extra, lengths, Y."""
+    """The arguments of the kernel that walks the sequence.
 
-    spec: RecurrentSpec
-    target: Target
+    Attributes:
+        names: products, weights, taps, extra, lengths, Y.
+        inputs: X, its weights and biases, where input products may be computed beside the steps; none where they never are.
+    """
+
+    layer: _Layer
     micro: str
-    extents: tuple[Dim, Dim]
-    hidden: int
-    directions: int
-    reverse: bool
-    batch_first: bool
     names: tuple[str, ...]
     initial: tuple[str, ...]
     finals: tuple[str, ...]
-
-    def _shape(self, size: Sizes) -> RecurrentShape:
-        seq, batch = self.extents
-        return RecurrentShape(size(seq), size(batch), self.hidden, self.directions, self.reverse, self.batch_first)
+    inputs: tuple[str, ...]
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        shape = self._shape(size)
+        layer, shape = self.layer, self.layer.shape(size)
         products, packed, taps, extra, lengths, y = (_place(n) for n in self.names)
+        inputs = None
+        if layer.computes(size, threads):
+            inputs = recurrent.Inputs(*(_place(n) for n in self.inputs), layer.depth)  # type: ignore[arg-type,call-arg]
         return recurrent.recurrent_args(
-            self.spec, self.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,  # type: ignore[arg-type]
+            layer.spec, layer.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,  # type: ignore[arg-type]
             taps=taps, scratch=Ref(SCRATCH), claims=Ref(CLAIMS), extra=extra, lengths=lengths,  # type: ignore[arg-type]
             initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],  # type: ignore[arg-type,misc]
+            inputs=inputs,
         )  # fmt: skip
-
-    def work(self, size: Sizes) -> float:
-        """Each step reads R once for as many rows as a register tile has."""
-        seq, batch = self.extents
-        rows = tile_of(self.spec.dtype, self.target).rows
-        weights_nbytes = GATES[self.spec.cell] * self.hidden**2 * tile_of(self.spec.dtype, self.target).itemsize
-        return size(seq) * self.directions * -(-size(batch) // rows) * weights_nbytes / SHARE_NBYTES
-
-    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * recurrent.scratch_nbytes(self.spec, self.target, self._shape(size), threads)
 
 
 def _place(name: str) -> Argument:
