@@ -376,3 +376,16 @@ def test_vectors_give_what_scalars_do(lanes: int) -> None:
     for i in range(lanes):
         (expected,) = interpret([root], [a[i], b[0]])
         assert out[i] == pytest.approx(expected.item(), rel=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.* encountered in cast:RuntimeWarning")  # signalling NaN
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("number", [0.0, 6.0, -1.5, math.inf, -math.inf, math.nan])
+def test_extrema_beside_a_constant(dtype: DType, number: float) -> None:
+    """NaN on either side is the result, whichever side the constant is on."""
+    x = float_values(dtype)
+    leaf = k.input(0, dtype, x.shape)
+    graphs = [k.maximum(leaf, number), k.minimum(leaf, number), k.maximum(number, leaf), k.minimum(number, leaf)]
+    found = run_loops(graphs, x)
+    for got, function in zip(found, (np.maximum, np.minimum) * 2, strict=True):
+        np.testing.assert_array_equal(got.astype(np.float64), function(x.astype(np.float64), number))

@@ -9,6 +9,7 @@ Largest errors seen over all of float32's range (units in the last place): exp 1
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
@@ -27,6 +28,8 @@ _INTEGER_BITS = {
 }  # fmt: skip
 _WIDE = {DType.FLOAT: F32, DType.DOUBLE: F64, DType.FLOAT16: F32, DType.BFLOAT16: F32, DType.BOOL: I1}
 
+_BITS = re.compile("0x([0-9a-f]{16})")  # how constants are written: as float64
+_MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
 _ROUNDING = 12582912.0  # 1.5 * 2^23: adding it to a float32 leaves a whole number, half to even
 
 SCALES = "intarsia_scales"  # the attribute of a module whose target has `Target.scales_floats`
@@ -444,8 +447,14 @@ class Emitter:
         raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
 
     def extremum(self, op: str, x: ir.Value, y: ir.Value) -> ir.Value:
-        """min or max that gives NaN where either operand is NaN, as NumPy and ONNX have it."""
+        """min or max that gives NaN where either operand is NaN, as NumPy and ONNX have it.
+
+        Beside a constant one comparison does that: where `x` is NaN, `x` is picked. (x86 has the whole as one instruction.)
+        """
         b = self.builder
+        x, y = (y, x) if _is_number(x) else (x, y)
+        if _is_number(y):
+            return b.select(b.fcmp_ordered("<" if op == "min" else ">", y, x), y, x)
         picked = b.select(b.fcmp_ordered("<" if op == "min" else ">", x, y), x, y)
         if self.finite:
             return picked
@@ -560,6 +569,12 @@ class Emitter:
 
 class UnsupportedPrimitive(NotImplementedError):
     """The CPU code generator has no code for a primitive on these types."""
+
+
+def _is_number(value: ir.Value) -> bool:
+    """Whether it is a constant without NaN."""
+    found = _BITS.findall(value.ref) if isinstance(value, ir.Constant) else []
+    return bool(found) and all(int(bits, 16) & _MAGNITUDE <= _INFINITY for bits in found)
 
 
 def _as_float32(value: float) -> float:
