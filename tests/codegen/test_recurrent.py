@@ -82,8 +82,9 @@ def call(
         t.guarded(s, x.dtype.type)
         for s in [(shape.seq, shape.directions, shape.batch, shape.hidden), *(i.shape for i in initial)]
     ]
+    given = 0 if inputs else products.ctypes.data
     args = recurrent.recurrent_args(
-        spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=0 if inputs else products.ctypes.data, weights=packed.ctypes.data,
+        spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=given, weights=packed.ctypes.data,
         taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data, claims=claims.ctypes.data,
         lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
         y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]], inputs=inputs,
@@ -213,7 +214,7 @@ def test_threads_that_share_a_unit_side_by_side(spec: RecurrentSpec) -> None:
                 np.testing.assert_allclose(f, e, atol=1e-5)
 
 
-# One row each: of one group of steps and less, of some, with something left over; columns of X fewer and more than hidden units.
+# One row each: of one group of steps and less, of some, with something left over; X narrower and wider than the state.
 INPUTS = [
     (RecurrentShape(3, 1, 20, 2), 7), (RecurrentShape(8, 1, 70, 1), 70), (RecurrentShape(9, 1, 70, 1, reverse=True), 1),
     (RecurrentShape(29, 1, 70, 2), 150), (RecurrentShape(16, 1, 200, 1), 450), (RecurrentShape(0, 1, 20, 1), 5),
