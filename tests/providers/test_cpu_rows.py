@@ -201,6 +201,33 @@ def test_whole_stretches_need_less_memory(threads: int, monkeypatch: pytest.Monk
     assert f"{bound.arena_nbytes / 2**20:.3f}" in str(report)
 
 
+@pytest.mark.parametrize("text", [
+    """g (float[n, 4, 9, 9] x) => (float[n, 8, 9, 9] y) {
+        a = Conv<pads=[1, 1, 1, 1]>(x, w)  b = Relu(a)  c = Conv(b, v)  d = Sigmoid(c)  f = Concat<axis=1>(b, d)
+        y = Conv(f, p) }""",
+    """g (float[n, 4, 9, 9] x) => (float[n, 16, 9, 9] f, float[n, 8, 9, 9] y) {
+        a = Conv<pads=[1, 1, 1, 1]>(x, w)  b = Relu(a)  c = MaxPool<kernel_shape=[3, 3], pads=[1, 1, 1, 1]>(b)
+        d = Conv(c, v)  f = Concat<axis=1>(b, d)  y = Conv(f, p) }""",
+])  # fmt: skip
+@pytest.mark.parametrize("borders", [(), (1,), (2,), (1, 2), (1, 2, 3)])
+def test_stretches_that_part_a_concatenation(text: str, borders: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one stretch wrote of it is there when the next writes the rest."""
+    constants = used(text) | {"p": normal(8, 16, 1, 1)}
+
+    def stretches(rows: rows.Rows, count: int, traffic: rows.Traffic, threads: int) -> list[Stretch]:
+        ends = [*(b for b in borders if b < len(rows.steps)), len(rows.steps)]
+        return [Stretch(first, end, 2 + i % 2) for i, (first, end) in enumerate(itertools.pairwise([0, *ends]))]
+
+    monkeypatch.setattr(parts, "chosen", stretches)
+    monkeypatch.setattr(rows, "CACHE_NBYTES", 1)
+    session = session_of(text, constants)
+    feeds = feeds_of(PICTURES, 7, text)
+    for found, expected in zip(session.run(None, feeds), whole(text, constants, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    (bound,) = made(session)
+    assert len(bound.segment.steps) > max(borders, default=0)
+
+
 def test_small_batches_and_one_row_stay_whole() -> None:
     text, sizes = ROWWISE["convolutions"]
     session = session_of(text, used(text))

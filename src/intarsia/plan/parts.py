@@ -59,8 +59,10 @@ def part(segment: Segment, first: int, end: int) -> Segment:
     written = {n for s in steps for n in s.writes}
     read = {n for s in steps for n in s.reads if n}
     later = {n for s in segment.steps[end:] for n in s.reads} | set(segment.outputs)
+    before = {n for s in segment.steps[:first] for n in s.writes}  # a concatenation's parts may be written in several stretches
+    given = written & (later | before)
     made = Segment(
-        list(steps), tuple(sorted(n for n in read - written if n not in segment.constants)), tuple(sorted(written & later)),
+        list(steps), tuple(sorted(n for n in read - written if n not in segment.constants)), tuple(sorted(given)),
         {n: segment.buffers[n] for n in (*read, *written) if n in segment.buffers},
         {n: segment.constants[n] for n in read if n in segment.constants}, segment.constraints,
         addresses=segment.addresses, arena=segment.arena,
