@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,6 +64,21 @@ def test_every_number_of_rows(m: int) -> None:
     a, b = t.random(rng, m, 9), t.random(rng, 9, 48)
     c, whole = t.guarded((m, 48))
     product(GemmSpec(), a, b, c, 2)
+    np.testing.assert_allclose(c, a.astype(np.float64) @ b, atol=1e-4)
+    t.check_margin(whole)
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_weights_that_no_second_level_cache_holds(m: int) -> None:
+    """Few rows have a way of their own for others."""
+    rng = np.random.default_rng(m)
+    target = replace(t.host(), l2_nbytes=1 << 12)
+    a, b = t.random(rng, m, 70), t.random(rng, 70, 100)
+    c, whole = t.guarded((m, 100))
+    memory, spec = pack.pack_matrix(b, t.tile()), GemmSpec()
+    places = {"a": a.ctypes.data, "b": memory.ctypes.data, "c": c.ctypes.data, "taps": t.ZERO_TAP.ctypes.data}
+    args = matrix_args(spec, target, micro=t.micro(), m=m, n=100, k=70, **places)
+    t.run(gemm.kernel_text(spec, target), args, 2)
     np.testing.assert_allclose(c, a.astype(np.float64) @ b, atol=1e-4)
     t.check_margin(whole)
 

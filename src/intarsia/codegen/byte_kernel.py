@@ -99,7 +99,7 @@ class _ByteMicro(Micro):
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = self.dot.add(state[at], multiplier, columns[j])
-            for j in range(0, self.vectors * vector_bytes, 64):
+            for j in range(0, self.vectors * vector_bytes if self.fetches else 0, 64):
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * GROUP)]

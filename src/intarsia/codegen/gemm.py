@@ -331,13 +331,16 @@ class Gemm:
         return count
 
     def _look_ahead(self, count: Value, more: Value) -> None:
-        """Sets what the micro-kernel fetches: each of `count` tiles a part of the next panel, a single tile what follows."""
+        """Sets what the micro-kernel fetches: each of `count` tiles a part of the next panel, a single tile what follows,
+        unless B lies in the second-level cache."""
         body, v = self.body, self.v
         if self.spec.b_layout != "packed":
             self.ahead, self.pace, self.part = self.b, body.i(0), body.i(0)
             return
         single = body.equal(count, 1)
-        self.pace = body.select(body.b.or_(single, more), body.div(body.add(self.source_ldb, body.sub(count, 1)), count), 0)
+        far = body.less(self.module.target.l2_nbytes // 2, body.mul(v["panels"], v["panel_nbytes"]))
+        fetched = body.b.select(single, far, more) if self.module.target.halves_vectors else body.b.or_(single, more)
+        self.pace = body.select(fetched, body.div(body.add(self.source_ldb, body.sub(count, 1)), count), 0)
         self.part = body.mul(body.mul(v["k"], v["ntaps"]), self.pace)
         self.ahead = body.at(self.source, body.select(single, _AHEAD_NBYTES, v["panel_nbytes"]))
 

@@ -9,9 +9,10 @@ computes, for i < rows (1..MR) and j < vectors * lanes (vectors 1..NV),
 
 with all strides and the table `taps` in bytes and `tile` a dense, vector-aligned [rows][vectors * lanes] array. A is read in
 place (its rows must be contiguous along p), B along vectors. Every step fetches the cache lines at `ahead` (B's width of
-them), which then moves by `pace` bytes: what is to be multiplied next, from memory into the second-level cache. The
-products are accumulated in registers. Kernels take the function's address as an argument, so it is compiled once and every
-product, convolution and Winograd kernel stays small.
+them), which then moves by `pace` bytes: what is to be multiplied next, from memory into the second-level cache; with a
+`pace` of 0 few rows fetch nothing where that is of use (`Micro.emit`). The products are accumulated in registers. Kernels
+take the function's address as an argument, so it is compiled once and every product, convolution and Winograd kernel stays
+small.
 
 With B `stored` as 16-bit floats its columns are widened when they are loaded: half the bytes, which is what limits few rows.
 
@@ -35,6 +36,7 @@ from intarsia.records import dataclass
 
 PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
 _VARIANT_PARAMETERS = PARAMETERS[:-2]
+_FEW_ROWS = 2  # that wait for B, not for multiply-adds
 _AHEAD_OF_A = 2048  # how far before its use packed A is fetched; 512 is too near for a line in another core's cache
 
 
@@ -163,9 +165,23 @@ class Micro:
         self.stored = stored or dtype
         self.column_nbytes = lanes * (self.stored.bits // 8)
         self.unroll = 4 if rows * vectors < 8 else 1
+        self.fetches = True
         self.sets = 1 if body.module.target.ordered else min(self.unroll, max(1, 8 // (rows * vectors)))
 
     def emit(self) -> None:
+        """Where vectors are halved, what is fetched takes a quarter of what the second-level cache delivers to few rows: there
+        they have a way for a B that lies in it."""
+        body = self.body
+        if self.rows <= _FEW_ROWS and body.module.target.halves_vectors:
+            with body.either(body.equal(body.args[-1], 0)) as (near, far):
+                for way, self.fetches in ((near, False), (far, True)):
+                    with way:
+                        self._emit()
+        else:
+            self._emit()
+        body.b.ret_void()
+
+    def _emit(self) -> None:
         body, b = self.body, self.body.b
         a, _, pb, ldb, _, taps, ntaps, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
@@ -183,7 +199,6 @@ class Micro:
             while len(parts) > 1:
                 parts = [self._sum(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
             b.store(parts[0], self._tile(tile, index))
-        b.ret_void()
 
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.fadd(x, y)
@@ -229,7 +244,7 @@ class Micro:
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = self._multiplied(scalar, columns[j], state[at])
-            for j in range(0, self.vectors * self.column_nbytes, 64):
+            for j in range(0, self.vectors * self.column_nbytes if self.fetches else 0, 64):
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
