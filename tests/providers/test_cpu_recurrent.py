@@ -162,6 +162,19 @@ def test_one_row_and_several_of_a_larger_layer(op: str, layout: int) -> None:
         check(program(op, operands, OUTPUTS[op], {"layout": layout, "direction": "reverse"}), operands, atol=3e-6)
 
 
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("op", ["LSTM", "GRU"])
+def test_input_products_of_many_rows(op: str, free: bool) -> None:
+    """Of so many that seven multiplications may stand in the place of eight; of one row more, and of one alone."""
+    operands = layer(op, 20, 16, 256, 130, 1, "B")
+    operands = {n: a / np.float32(1 if n == "X" else 8) for n, a in operands.items()}
+    made = program(op, operands, OUTPUTS[op], {}, free=free)
+    check(made, operands, atol=3e-6)
+    if free:
+        for seq, batch in ((11, 17), (40, 1), (2, 3)):
+            check(made, operands | {"X": layer(op, seq, batch, 256, 130, 1, "")["X"]}, atol=3e-6)
+
+
 def test_a_state_of_another_batch_is_refused() -> None:
     operands = layer("LSTM", 4, 3, 5, 12, 1, "B initial_h")
     made = program("LSTM", operands, ["Y"], {}, free=True)

@@ -159,7 +159,7 @@ class MatMul(Template):
             return None
         return strassen_step(
             spec, target, workspace, operands, out, source=self.reads[0], packed=packed,
-            weights=(self.reads[1], known[1], known[0]), sizes=(rows, n, k), always=bool(chosen),
+            weights=(self.reads[1], known[1], lambda: known[0]), sizes=(rows, n, k), always=bool(chosen),
         )  # fmt: skip
 
     def _in_16_bits(

@@ -12,7 +12,7 @@ import numpy as np
 from intarsia.codegen import gemm, recurrent
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.lockstep import MOST_PARTS
-from intarsia.codegen.microkernel import Tile, micro_text, tile_of
+from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of
 from intarsia.codegen.pack import aligned_zeros, pack_matrix
 from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
 from intarsia.codegen.recurrent_kernel import kernel_text
@@ -26,6 +26,7 @@ from intarsia.ops.recurrent import resolve_activations
 from intarsia.plan.call import SHARE_NBYTES
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.quantized_recurrent import StoredWeights
+from intarsia.providers.cpu.strassen_product import may_pay, strassen_step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.records import dataclass
 
@@ -149,27 +150,36 @@ class Recurrent(Template):
             self._walk(target, workspace, layer, products),
         ]
 
-    def _input_panels(self, workspace: Workspace, tile: Tile) -> str:
-        """W for the product of all inputs."""
-        gates, w = GATES[self.spec.cell], workspace.array(self.weights[0])
+    def _input_panels(self, workspace: Workspace, tile: Tile, panel: Tile | None = None) -> str:
+        """W for the product of all inputs, in panels of a tile (default: those that R has)."""
+        key = f"recurrent{tile.width}x{GATES[self.spec.cell]}" + (f"by{panel.width}" if panel not in (None, tile) else "")
+        return workspace.add(self.weights[0], key, lambda: pack_matrix(self._input_matrix(workspace, tile), panel or tile))
+
+    def _input_matrix(self, workspace: Workspace, tile: Tile) -> np.ndarray:
+        w = workspace.array(self.weights[0])
         assert w is not None
-        return workspace.add(
-            self.weights[0], f"recurrent{tile.width}x{gates}",
-            lambda: pack_matrix(recurrent.input_matrix(w, gates, tile), tile),
-        )  # fmt: skip
+        return recurrent.input_matrix(w, GATES[self.spec.cell], tile)
 
     def _project(self, target: Target, workspace: Workspace, layer: _Layer, products: str, columns: int) -> Step:
         """X W^T + bias for all steps and directions."""
         spec, tile = self.spec, tile_of(self.spec.dtype, target)
         x = self.types[_X]
         assert x is not None and x.shape is not None
-        panels = self._input_panels(workspace, tile)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         bias = self._bias(workspace, tile)
         accumulator = k.input(0, spec.dtype, ())
         epilogue = Epilogue(accumulator + k.input(1, spec.dtype, ()), ("column",), (spec.dtype,)) if bias else None
-        product = gemm.GemmSpec(spec.dtype, "packed", epilogue)
         seq, batch, depth = x.shape
+        wide = tile if layer.may_compute() else product_tile(columns, spec.dtype, target)
+        if spec.dtype is DType.FLOAT and may_pay(seq * batch, columns, layer.depth, target, workspace.config, wide):
+            return strassen_step(
+                gemm.GemmSpec(spec.dtype, "packed", epilogue, tile=wide), target, workspace,
+                [FusedOperand(bias, "column", spec.dtype)] if bias else [], products, source=self.reads[0],
+                packed=self._input_panels(workspace, tile, wide), always=False,
+                weights=(self.weights[0], f"recurrent{tile.width}", lambda: self._input_matrix(workspace, tile)),
+                sizes=(seq * batch, columns, layer.depth), skipped=layer.computes if layer.may_compute() else None,
+            )  # fmt: skip
+        product, panels = gemm.GemmSpec(spec.dtype, "packed", epilogue), self._input_panels(workspace, tile)
         micro = micro_text(spec.dtype, target)
         names = (self.reads[0], panels, products, zero, bias)
         return Step(

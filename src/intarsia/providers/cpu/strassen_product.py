@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -33,26 +33,28 @@ def may_pay(rows: Dim, n: int, k: int, target: Target, config: Mapping[str, str]
 
 def strassen_step(
     spec: gemm.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
-    source: str, packed: str, weights: tuple[str, str, np.ndarray], sizes: tuple[Dim, int, int], always: bool,
+    source: str, packed: str, weights: tuple[str, str, Callable[[], np.ndarray]], sizes: tuple[Dim, int, int], always: bool,
+    skipped: Callable[[Sizes, int], bool] | None = None,
 ) -> Step:  # fmt: skip
     """The step.
 
     Args:
         source, packed: the buffers of A and of packed B.
-        weights: B's name, what tells this view of it from others, and B as [K, N].
+        weights: B's name, what tells this view of it from others, and what gives B as [K, N].
         sizes: M, N, K.
         always: whether it is not for the estimate to decide, once rows and threads are known.
+        skipped: of sizes and threads, whether there is nothing to do.
     """
     tile, (m, n, k), (name, form, matrix) = spec.tile, sizes, weights
     assert tile is not None
     table = workspace.add("", "strassen", lambda: strassen.TABLE)
     # Memory of its own, the same for all products: what lies elsewhere at other times would be in another core's cache.
     sums = workspace.temporary("strassen%sums", spec.dtype, (_MOST_THREADS * strassen.THREAD_NBYTES // tile.itemsize,))
-    alike = workspace.add(name, f"alike{tile.width}{form}", lambda: alike_panels(matrix, tile))
+    alike = workspace.add(name, f"alike{tile.width}{form}", lambda: alike_panels(matrix(), tile))
     calls = (micro_text(spec.dtype, target, tile), summing_micro_text(target, tile), gemm.kernel_text(spec, target))
     made = _Product(
         spec, target, tuple(call.symbol for call in calls), (source, packed, out, table, alike, sums), m, n, k,
-        tuple(operands), always,
+        tuple(operands), always, skipped,
     )  # fmt: skip
     return Step(
         strassen.kernel_text(spec, target), (source, packed, table, alike, *(o.name for o in operands)), (out, sums),
@@ -75,11 +77,12 @@ class _Product:
     k: int
     operands: tuple[FusedOperand, ...]
     always: bool
+    skipped: Callable[[Sizes, int], bool] | None
 
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        return (self.spec, self.calls, self.m, self.n, self.k, forms_of(self.operands), self.always)
+        return (self.spec, self.calls, self.m, self.n, self.k, forms_of(self.operands), self.always, self.skipped)
 
     def _seven(self, m: int, threads: int) -> bool:
         tile = self.spec.tile
@@ -93,7 +96,7 @@ class _Product:
         return self.always or strassen.saved(m, self.n, self.k, threads, tile) > _LEAST_SAVED
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        m = size(self.m)
+        m = 0 if self.skipped is not None and self.skipped(size, threads) else size(self.m)
         out_item = itemsize(self.spec.epilogue.dtype if self.spec.epilogue else self.spec.dtype)
         micro, summing, plain = map(Code, self.calls)
         a, b, c, table, alike, sums = map(Ref, self.buffers)
