@@ -209,7 +209,9 @@ def test_swiglu() -> None:
     close(run("SwiGLU", [np.concatenate([gate, up], 2)], **given)[0], wanted)
     halves = [x.astype(np.float16) for x in (gate, up)]
     rounded = (halves[0] / (1 + np.exp(-halves[0].astype("f8")))).astype(np.float16).astype("f4") * halves[1]
-    np.testing.assert_allclose(run("SwiGLU", halves, round_activation=1)[0], rounded.astype(np.float16), rtol=1e-3)
+    np.testing.assert_allclose(
+        run("SwiGLU", halves, round_activation=1)[0], rounded.astype(np.float16), rtol=2e-3
+    )  # a step of float16
 
 
 def test_router_of_groups() -> None:

@@ -205,3 +205,55 @@ def test_devices(device: str, op: str, bits: int, block: int, tokens: int) -> No
     attributes |= {"k": 2, "activation_type": "silu", "normalize_routing_weights": 1}
     found = session_of(op, given, x, logits, PROVIDERS[device], **attributes).run(None, {"i0": x, "i1": logits})[0]
     np.testing.assert_allclose(found, defined(op, given, x, logits, **attributes), rtol=1e-4, atol=1e-5)
+
+
+def stored_floats(rng: np.random.Generator, kind: str) -> tuple[Inputs, dict[str, Any]]:
+    """Weights in floats of 4 or 8 bits, or integers of 3; blocks are not full where rows end."""
+    block = {"nvfp4": 16, "fp4": 32}.get(kind, 16)
+
+    def layer(out: int, depth: int) -> Inputs:
+        blocks = -(-depth // block)
+        if kind == "int":
+            return [
+                rng.integers(0, 256, (EXPERTS, out, depth * 3 // 8)).astype(np.uint8),
+                np.abs(numbers(rng, EXPERTS, out)),
+                None,
+            ]
+        if kind == "fp8":
+            values = numbers(rng, EXPERTS, out, depth).astype(ml_dtypes.float8_e4m3fn)
+            return [values, np.abs(numbers(rng, EXPERTS, -(-out // block), blocks)), numbers(rng, EXPERTS, out)]
+        codes = rng.integers(0, 256, (EXPERTS, out, depth // 2)).astype(np.uint8)
+        scales = 2.0 ** rng.integers(-5, -2, (EXPERTS, out, blocks))
+        return [codes, scales.astype(ml_dtypes.float8_e4m3fn), numbers(rng, EXPERTS, out)]
+
+    given = [*layer(INNER, WIDTH), *layer(WIDTH, INNER)]
+    if kind == "int":
+        return given, {"expert_weight_bits": 3}
+    whole = [] if kind == "fp8" else [None] * 7 + [np.abs(numbers(rng, EXPERTS)) for _ in range(2)]
+    return [*given, *whole], {"quant_type": kind, **({"block_size": block} if kind == "fp8" else {})}
+
+
+@pytest.mark.parametrize("tokens", [2, 7], ids=["gathered", "through all"])
+@pytest.mark.parametrize("kind", ["int", "fp8", "fp4", "nvfp4"])
+@pytest.mark.parametrize("device", PROVIDERS)
+def test_stored_floats_on_devices(device: str, kind: str, tokens: int) -> None:
+    if why := why_not(device):
+        pytest.skip(f"no {device} device: {why}")
+    rng = np.random.default_rng(tokens)
+    given, attributes = stored_floats(rng, kind)
+    x, logits = numbers(rng, tokens, WIDTH), numbers(rng, tokens, EXPERTS)
+    attributes |= {"k": 2, "activation_type": "silu", "normalize_routing_weights": 1}
+    found = session_of("QMoE", given, x, logits, PROVIDERS[device], **attributes).run(None, {"i0": x, "i1": logits})[0]
+    np.testing.assert_allclose(found, defined("QMoE", given, x, logits, **attributes), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", PROVIDERS)
+def test_sparse_mixer_on_devices(device: str) -> None:
+    if why := why_not(device):
+        pytest.skip(f"no {device} device: {why}")
+    rng = np.random.default_rng(3)
+    x, logits = numbers(rng, 6, WIDTH), numbers(rng, 6, EXPERTS) + 1
+    attributes = {"k": 2, "use_sparse_mixer": 1}
+    given = floats(rng)
+    found = session_of("MoE", given, x, logits, PROVIDERS[device], **attributes).run(None, {"i0": x, "i1": logits})[0]
+    np.testing.assert_allclose(found, defined("MoE", given, x, logits, **attributes), rtol=1e-4, atol=1e-5)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -99,17 +100,51 @@ class DeviceLimits:
     binding_nbytes: int
 
 
+class DeviceLock:
+    """A lock that one thread may take several times, and that does some work before it is let go.
+
+    Args:
+        work: is called with the lock held, when whoever holds it lets go of it for good.
+    """
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._lock, self._work = threading.RLock(), work
+        self._owner = self._depth = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._depth == 1:
+                self._work()
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self._owner = 0
+            self._lock.release()
+
+    def let_go(self) -> None:
+        """Have the work done: now, where nobody holds the lock, else by the thread that does."""
+        if self._owner != threading.get_ident() and self._lock.acquire(blocking=False):
+            self._owner, self._depth = threading.get_ident(), 1
+            self.__exit__()
+
+
 class Gpu:
     """Base of all devices. Subclasses implement what raises NotImplementedError; all methods may be called by any thread."""
 
     def __init__(self, device: Device, dialect: Dialect, limits: DeviceLimits, memory_limit: int = 0) -> None:
         self.device, self.dialect, self.limits, self.memory_limit = device, dialect, limits, memory_limit
         self.counters = Counters()
-        self.lock = threading.RLock()
+        self.lock = DeviceLock(self._reclaim)
         self._programs: dict[str, Any] = {}
         self._pool: dict[int, list[Any]] = {}
         self._lent: dict[int, Any] = {}  # buffers of living `Memory`: a buffer may not die with it in one garbage collection
         self._pooled_nbytes = 0
+        self._returned: collections.deque[tuple[Any, int, str]] = collections.deque()  # of memory that nobody uses
         self._held: dict[str, int] = {}  # bytes in use, by what for
 
     def release_graphs(self) -> bool:
@@ -184,6 +219,7 @@ class Gpu:
                 "use a smaller batch or a shorter input"
             )
         with self.lock:
+            self._reclaim()
             kept = self._pool.get(nbytes)
             if kept:
                 self._pooled_nbytes -= nbytes
@@ -203,11 +239,16 @@ class Gpu:
             return dict(sorted(((u, n) for u, n in self._held.items() if n), key=lambda pair: -pair[1]))
 
     def account(self, use: str, nbytes: int) -> None:
-        """Count memory that is not this object's to give, such as a driver's own; less than 0: it is free again."""
+        """Count memory that is not this object's to give, such as a driver's own, until `forget`."""
         with self.lock:
             self._held[use] = self._held.get(use, 0) + nbytes
             self.counters.allocated_nbytes += nbytes
             self.counters.peak_nbytes = max(self.counters.peak_nbytes, self.counters.allocated_nbytes)
+
+    def forget(self, use: str, nbytes: int) -> None:
+        """Memory that was counted by `account` is free again. The garbage collector may call this, as `recycle`."""
+        self._returned.append((None, nbytes, use))
+        self.lock.let_go()
 
     def holders_text(self) -> str:
         held = ", ".join(f"{use} {nbytes:,}" for use, nbytes in self.holders().items())
@@ -243,20 +284,33 @@ class Gpu:
                 )
 
     def recycle(self, memory: Memory) -> None:
-        """Keep the buffer of memory that nobody uses for the next one of its size."""
-        with self.lock:
-            self._lent.pop(id(memory.buffer))
-            self.counters.allocated_nbytes -= memory.nbytes
-            self._held[memory.use] -= memory.nbytes
-            if self._pooled_nbytes + memory.nbytes > _POOLED_NBYTES:
-                self._destroy(memory.buffer)
-                return
-            self._pooled_nbytes += memory.nbytes
-            self._pool.setdefault(memory.nbytes, []).append(memory.buffer)
+        """Keep the buffer of memory that nobody uses for the next one of its size.
+
+        The garbage collector calls this, so in any thread, the driver's too, and in the middle of anything: it waits for
+        nobody. Where the lock is held, who holds it takes the buffer back when it lets go.
+        """
+        self._returned.append((memory.buffer, memory.nbytes, memory.use))
+        self.lock.let_go()
+
+    def _reclaim(self) -> None:
+        """Take back what was returned, with the lock held."""
+        while self._returned:
+            buffer, nbytes, use = self._returned.popleft()
+            self.counters.allocated_nbytes -= nbytes
+            self._held[use] -= nbytes
+            if buffer is None:
+                continue
+            self._lent.pop(id(buffer))
+            if self._pooled_nbytes + nbytes > _POOLED_NBYTES:
+                self._destroy(buffer)
+                continue
+            self._pooled_nbytes += nbytes
+            self._pool.setdefault(nbytes, []).append(buffer)
 
     def trim(self) -> int:
         """Give back pooled buffers; returns bytes freed."""
         with self.lock:
+            self._reclaim()
             freed, self._pooled_nbytes = self._pooled_nbytes, 0
             for buffers in self._pool.values():
                 for buffer in buffers:

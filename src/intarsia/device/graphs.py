@@ -246,7 +246,7 @@ class Graphs:
         gpu.account(USE, made.nbytes)
         gpu.counters.graphs += 1
         stretch.recording = made
-        weakref.finalize(made, gpu.account, USE, -made.nbytes).atexit = False
+        weakref.finalize(made, gpu.forget, USE, made.nbytes).atexit = False
         key = id(stretch)
         self._kept[key] = weakref.ref(stretch, lambda _: self._kept.pop(key, None))
         while len(self._kept) > KEPT:

@@ -367,7 +367,10 @@ class StreamDevice(Gpu):
 
     def release_graphs(self) -> bool:
         """Those of all sessions; launches that come again are captured anew."""
-        before = self._held.get(USE, 0)
-        for keeper in tuple(self.graph_keepers):
-            keeper.release()
-        return self._held.get(USE, 0) < before
+        with self.lock:
+            self._reclaim()
+            before = self._held.get(USE, 0)
+            for keeper in tuple(self.graph_keepers):
+                keeper.release()
+            self._reclaim()
+            return self._held.get(USE, 0) < before

@@ -53,6 +53,23 @@ def interpret(
     return [values[id(r)] for r in roots]
 
 
+class Operands:
+    """Arrays that become the leaves of primitives, in the order in which they are given."""
+
+    def __init__(self) -> None:
+        self._arrays: list[np.ndarray] = []
+
+    def leaf(self, array: np.ndarray) -> Tensor:
+        """The tensor that stands for an array."""
+        array = np.asarray(array)
+        self._arrays.append(array)
+        return Tensor("input", (), (len(self._arrays) - 1,), DType.of(array.dtype), array.shape)
+
+    def values(self, *roots: Tensor) -> list[np.ndarray]:
+        """What primitives over these leaves give."""
+        return interpret(roots, self._arrays)
+
+
 _SILENT = frozenset(
     ("input", "scalar", "broadcast", "reshape", "transpose", "slice", "concat", "eq", "ne", "not", "and", "or", "xor")
 )  # of which NumPy warns of nothing
@@ -160,6 +177,9 @@ class _Interpreter:
 
     def _table(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         return np.frombuffer(t.attrs[0], t.dtype.numpy).reshape(t.attrs[1])
+
+    def _stored(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        return args[0]
 
     def _iota(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         shape, axis = self.shape(t.shape), t.attrs[0]

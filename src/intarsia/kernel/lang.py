@@ -377,6 +377,11 @@ def wrap_indices(indices: Tensor, extent: Dim) -> Tensor:
 REDUCTIONS = frozenset(("sum", "prod", "max", "min", "any", "all"))
 
 
+def stored(x: Tensor) -> Tensor:
+    """x, which a device keeps in memory of its own: computing it again in every reader would make kernels large."""
+    return Tensor("stored", (x,), (), x.dtype, x.shape)
+
+
 def reduce(x: Tensor, op: str, axes: Sequence[int], keepdims: bool = False) -> Tensor:
     """Combine along `axes`. Empty: sum 0, prod 1, max/min the lowest/highest value, any False, all True."""
     assert op in REDUCTIONS, op

@@ -1,21 +1,27 @@
 """com.microsoft: MoE and QMoE: every token goes through the networks of the k experts that its router picks.
 
-Tokens of one expert are multiplied together by its matrices, so that each matrix that is used is read once.
+Routing, experts and how their weights are stored are written once, in primitives. What differs is the order: on the host tokens
+of one expert are multiplied together by its matrices, so that each matrix that is used is read once; where which experts are
+used is not known before a kernel runs, matrices are gathered for a few tokens, and many tokens go through every expert.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import product
+from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import Operands
+from intarsia.kernel.lang import Tensor
+from intarsia.ops.activation import gelu_tanh_of
+from intarsia.ops.contrib import unpack
 from intarsia.ops.operands import OMITTED
-from intarsia.ops.recurrent import sigmoid
 from intarsia.ops.registry import host_op
 from intarsia.records import dataclass
 
@@ -23,6 +29,7 @@ DOMAIN = "com.microsoft"
 Array = np.ndarray
 _REASON = "which experts' weights are read depends on data"
 _JITTER = 0.01  # of the sparse mixer, as the models that use it were trained with
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 def _same_type(input: TensorType, *others: TensorType | None) -> TensorType:
@@ -40,37 +47,47 @@ class Routing:
     normalize: bool
     sparse_mixer: bool
 
-    def choose(self, logits: Array, mixing: Array | None) -> tuple[Array, Array]:
-        """Experts [tokens, count] by descending logit, and their weights: softmax of the logits, or entries of `mixing`."""
-        if not 1 <= self.count <= logits.shape[1]:
-            raise k.DefinitionError(f"k is {self.count}; expected 1 to {logits.shape[1]}, the number of experts")
-        wide = logits.astype(np.float32)
+    def choose(self, logits: Tensor, mixing: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Experts int64 [tokens, count] by descending logit, and their weights: softmax of the logits, or entries of
+        `mixing`."""
+        tokens, experts = logits.shape
+        if not 1 <= self.count <= _number(experts):
+            raise k.DefinitionError(f"k is {self.count}; expected 1 to {experts}, the number of experts")
+        wide = k.cast(logits, DType.FLOAT)
         if self.sparse_mixer:
             return self._mix(wide)
-        chosen = np.argsort(-wide, axis=1, kind="stable")[:, : self.count]
-        weights = np.take_along_axis(softmax(wide) if mixing is None else mixing.astype(np.float32), chosen, 1)
-        return chosen, weights / weights.sum(1, keepdims=True) if self.normalize else weights
+        values, places = k.sort(wide, 1, True)
+        best = (tokens, self.count)
+        chosen = k.strided_slice(places, [0, 0], [1, 1], best)
+        if mixing is None:
+            powers = k.exp(values - k.strided_slice(values, [0, 0], [1, 1], (tokens, 1)))
+            weights = k.strided_slice(powers / k.reduce_sum(powers, [1], True), [0, 0], [1, 1], best)
+        else:
+            weights = k.index(k.cast(mixing, DType.FLOAT), [k.iota(best, 0), chosen])
+        return chosen, weights / k.reduce_sum(weights, [1], True) if self.normalize else weights
 
-    def _mix(self, logits: Array) -> tuple[Array, Array]:
+    def _mix(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """The best expert and the best of the others, each weighted by a softmax over those close enough to it."""
         if self.count != 2:
             raise k.DefinitionError(f"k is {self.count}; use_sparse_mixer chooses 2 experts")
-        left = logits.copy()
+        gone = k.full(logits.shape, False, DType.BOOL)
         chosen, weights = [], []
         for _ in range(2):
-            best = left.argmax(1)[:, None]
-            highest = np.take_along_axis(left, best, 1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                far = (highest - logits) / np.maximum(np.abs(logits), highest) > 2 * _JITTER
-            weights.append(np.take_along_axis(softmax(np.where(far, -np.inf, left)), best, 1))
+            left = k.select(gone, _LOWEST, logits)
+            best = k.arg_reduce(left, "max", 1, keepdims=True)
+            highest = k.reduce_max(left, [1], True)
+            far = (highest - logits) / k.maximum(k.absolute(logits), highest) > 2 * _JITTER
+            powers = k.select(k.binary("or", gone, far), 0.0, k.exp(logits - highest))
             chosen.append(best)
-            np.put_along_axis(left, best, -np.inf, 1)
-        return np.concatenate(chosen, 1), np.concatenate(weights, 1)
+            weights.append(1.0 / k.reduce_sum(powers, [1], True))
+            gone = k.binary("or", gone, k.equal(k.iota(logits.shape, 1), best))
+        return k.concat(chosen, 1), k.concat(weights, 1)
 
 
-def softmax(x: Array) -> Array:
-    powers = np.exp(x - x.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
+def _number(d: Dim) -> int:
+    if not isinstance(d, int):
+        raise k.SymbolicValueError("how many tokens or experts there are is known only at run time")
+    return d
 
 
 # --- experts --------------------------------------------------------------------------------------------------------
@@ -96,198 +113,122 @@ class Activation:
         if self.fusion not in (0, 1, 2):
             raise k.DefinitionError(f"swiglu_fusion is {self.fusion}; expected 0, 1 or 2")
 
-    def apply(self, first: Array, third: Array | None) -> Array:
+    def apply(self, first: Tensor, third: Tensor | None) -> Tensor:
         """`first` [.., width] (twice as wide where it holds both halves) activated, times the third matrix' product."""
         if self.kind not in _GATED:
             active = _ACTIVATIONS[self.kind](first)
             return active if third is None else active * third
-        if self.fusion == 0:
-            gate, line = first, third
-        elif self.fusion == 1:
-            gate, line = first[..., 0::2], first[..., 1::2]
-        else:
-            gate, line = np.split(first, 2, axis=-1)
+        gate, line = first, third
+        if self.fusion:
+            gate, line = (_half(first, which, self.fusion == 1) for which in range(2))
         if line is None:
             raise k.DefinitionError(f"{self.kind} with swiglu_fusion 0 needs fc3_experts_weights")
         if self.kind == "geglu":
-            return np.asarray(_gelu_tanh(gate) * line)
-        limit = np.inf if self.limit is None else self.limit
-        if not self.after:
-            gate = np.minimum(gate, limit)
-        gate = gate * sigmoid(gate * np.float32(self.alpha))
+            return gelu_tanh_of(gate) * line
+        if self.limit is not None and not self.after:
+            gate = k.minimum(gate, self.limit)
+        active = gate * k.sigmoid(gate * self.alpha)
+        if self.limit is None:
+            return active * (line + self.beta)
         if self.after:
-            gate = np.minimum(gate, limit)
-        return np.asarray(gate * (line.clip(-limit, limit) + np.float32(self.beta)))
+            active = k.minimum(active, self.limit)
+        return active * (k.maximum(k.minimum(line, self.limit), -self.limit) + self.beta)
 
 
-def _gelu_tanh(x: Array) -> Array:
-    return np.asarray(0.5 * x * (1 + np.tanh(np.float32(0.7978845608028654) * (x + np.float32(0.044715) * x * x * x))))
-
-
-_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "relu": lambda x: np.maximum(x, 0), "gelu": _gelu_tanh, "silu": lambda x: x * sigmoid(x), "identity": lambda x: x,
-    "relu2": lambda x: np.maximum(x, 0) ** 2,
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda x: k.maximum(x, 0.0), "gelu": gelu_tanh_of, "silu": lambda x: x * k.sigmoid(x), "identity": lambda x: x,
+    "relu2": lambda x: k.maximum(x, 0.0) * k.maximum(x, 0.0),
 }  # fmt: skip
 _GATED = ("swiglu", "geglu")
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A matrix of every expert: `weight(e)` is the e-th, [out, in] float32; bias [experts, out] or None."""
-
-    weight: Callable[[int], Array]
-    bias: Array | None
-
-    def through(self, x: Array, expert: int) -> Array:
-        y = x @ self.weight(expert).T
-        return np.asarray(y if self.bias is None else y + self.bias[expert].astype(np.float32))
-
-
-def mixture(
-    x: Array, chosen: Array, weights: Array, layers: tuple[Layer, Layer, Layer | None], activation: Activation
-) -> Array:
-    """The weighted sum of what the chosen experts make of x [.., width]."""
-    rows = x.reshape(-1, x.shape[-1]).astype(np.float32)
-    if len(chosen) != len(rows):
-        raise k.DefinitionError(f"router_probs has {len(chosen)} rows; expected {len(rows)}, one for each token")
-    first, second, third = layers
-    out = np.zeros_like(rows)
-    for expert in np.unique(chosen):
-        tokens, place = np.nonzero(chosen == expert)
-        mine = rows[tokens]
-        hidden = activation.apply(first.through(mine, expert), None if third is None else third.through(mine, expert))
-        out[tokens] += second.through(hidden, expert) * weights[tokens, place][:, None]
-    return out.reshape(x.shape).astype(x.dtype)
-
-
-def _plain(weight: Array, bias: Array | None) -> Layer:
-    return Layer(lambda e: weight[e].astype(np.float32, copy=False), bias)
-
-
-@host_op("MoE", 1, domain=DOMAIN, infer=_same_type, reason=_REASON)
-def moe(
-    input: Array, router_probs: Array, fc1_experts_weights: Array, fc1_experts_bias: Array | None = None,
-    fc2_experts_weights: Array = OMITTED, fc2_experts_bias: Array | None = None, fc3_experts_weights: Array | None = None,
-    fc3_experts_bias: Array | None = None, *, activation_alpha: float = 1.0, activation_beta: float = 0.0,
-    activation_type: str = "relu", k: int = 1, normalize_routing_weights: int = 0, swiglu_fusion: int = 0,
-    swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0, use_sparse_mixer: int = 0,
-) -> Array:  # fmt: skip
-    """input [tokens, width] or [batch, sequence, width]; experts' matrices are [experts, out, in]."""
-    _needed(fc2_experts_weights=fc2_experts_weights)
-    activation = Activation(
-        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
-    )
-    chosen, weights = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer)).choose(router_probs, None)
-    third = None if fc3_experts_weights is None else _plain(fc3_experts_weights, fc3_experts_bias)
-    layers = (_plain(fc1_experts_weights, fc1_experts_bias), _plain(fc2_experts_weights, fc2_experts_bias), third)
-    return mixture(input, chosen, weights, layers, activation)
-
-
-def _needed(**inputs: Array | None) -> None:
-    for name, x in inputs.items():
-        if x is None:
-            raise k.DefinitionError(f"required input {name!r} is missing")
-
-
-def _routed_types(
-    logits: TensorType, expert_bias: TensorType, *rest: TensorType | None, **_: object
-) -> tuple[TensorType, TensorType, TensorType]:
-    shape = (product(logits.shape[:-1]), expert_bias.shape[0]) if logits.shape and expert_bias.shape else None
-    wide = TensorType(DType.FLOAT, shape)
-    return TensorType(logits.dtype, shape), wide, wide
-
-
-@host_op("MoEGroupRouter", 1, domain=DOMAIN, infer=_routed_types, reason="which experts are chosen depends on data")
-def moe_group_router(
-    logits: Array, expert_bias: Array, projection_weight: Array | None = None, *, group_topk: int = 2, n_group: int = 1,
-    router_sentinel: float = -10000.0, top_k: int, topk_group: int = 1,
-) -> tuple[Array, Array, Array]:  # fmt: skip
-    """log(sigmoid(logits)) [tokens, experts] of the `top_k` experts with the best sigmoid + bias, `router_sentinel` elsewhere.
-
-    They are chosen from the `topk_group` groups with the highest sums of their best `group_topk`. The other outputs are all
-    scores, with the bias and without.
-    """
-    rows = logits.reshape(-1, logits.shape[-1]).astype(np.float32)
-    if projection_weight is not None:
-        rows = rows @ projection_weight.astype(np.float32).T
-    (tokens, experts), bias = rows.shape, expert_bias.astype(np.float32)
-    if min(n_group, topk_group, group_topk, top_k) < 1 or experts % n_group or topk_group > n_group:
-        raise k.DefinitionError(
-            f"{experts} experts do not go in {n_group} groups of which {topk_group} are chosen by {group_topk} experts each"
-        )
-    available = experts // n_group * topk_group
-    if top_k > available:
-        raise k.DefinitionError(f"top_k is {top_k}; expected at most {available}, the experts of the chosen groups")
-    plain = np.asarray(sigmoid(rows))
-    scores = plain + bias
-    grouped = scores.reshape(tokens, n_group, -1)
-    sums = -np.sort(-grouped, axis=-1)[..., :group_topk].sum(-1)
-    best = np.argsort(-sums, axis=1, kind="stable")[:, :topk_group]
-    open_ = np.zeros((tokens, n_group), bool)
-    np.put_along_axis(open_, best, True, 1)
-    among = np.where(open_[..., None], grouped, -np.inf).reshape(tokens, experts)
-    chosen = np.argsort(-among, axis=1, kind="stable")[:, :top_k]
-    out = np.full(rows.shape, router_sentinel, np.float32)
-    np.put_along_axis(out, chosen, np.log(np.maximum(np.take_along_axis(plain, chosen, 1), np.float32(1e-20))), 1)
-    return out.astype(logits.dtype), scores, plain
-
-
-# --- quantised weights ----------------------------------------------------------------------------------------------
+def _half(x: Tensor, which: int, interleaved: bool) -> Tensor:
+    """Every second element along the last axis, or half of them."""
+    half = _number(x.shape[-1]) // 2
+    starts = [0] * (x.rank - 1) + [which if interleaved else which * half]
+    return k.strided_slice(x, starts, [1] * (x.rank - 1) + [2 if interleaved else 1], (*x.shape[:-1], half))
 
 
 @dataclass(frozen=True)
-class Quantised:
-    """Weights of all experts in few bits.
+class Storage:
+    """How QMoE's weights are stored: in few bits.
 
-    `kind` int: [experts, out, in * bits / 8] low bits first, scales [experts, out] or [experts, out, blocks], zero points
-    packed alike. fp8: [experts, out, in] with scales of square blocks, or one `whole` scale per expert. fp4, wfp4afp8, nvfp4:
-    numbers of type float4e2m1, two to a byte, with a scale per block of 32 (nvfp4: 16) and one `whole` per expert.
+    `kind` int: [.., out, in * bits / 8] low bits first, scales [.., out] or [.., out, blocks], zero points packed alike. fp8:
+    [.., out, in] with scales of square blocks, or one `whole` scale. fp4, wfp4afp8, nvfp4: numbers of type float4e2m1, two to
+    a byte, with a scale per block of 32 (nvfp4: 16) and one `whole`.
     """
 
     kind: str
     bits: int
-    block: int
-    values: Array
-    scales: Array | None
-    zeros: Array | None
-    whole: Array | None
-
-    def expert(self, e: int) -> Array:
-        """The expert's matrix, [out, in] float32."""
-        if self.kind == "int":
-            return self._integers(e)
-        if self.kind == "fp8":
-            return self._float8(e)
-        codes = unpacked(self.values[e], 4)
-        block = 16 if self.kind == "nvfp4" else 32
-        scales = np.repeat(_present(self.scales, "scales")[e].astype(np.float32), block, axis=1)[:, : codes.shape[1]]
-        return np.asarray(FLOAT4[codes] * scales * self._whole(e))
-
-    def _integers(self, e: int) -> Array:
-        numbers = unpacked(self.values[e], self.bits).astype(np.float32)
-        scales = _present(self.scales, "scales")[e].astype(np.float32)
-        blocks = 1 if scales.ndim == 1 else scales.shape[1]
-        zeros: Any = np.float32(1 << (self.bits - 1))
-        if self.zeros is not None:
-            zeros = unpacked(self.zeros[e], self.bits).astype(np.float32)
-            zeros = zeros[: len(numbers), None] if self.zeros.ndim == 2 else zeros[:, :blocks, None]
-            zeros = zeros.reshape(len(numbers), blocks, 1)
-        parts = numbers.reshape(len(numbers), blocks, -1)
-        return np.asarray(((parts - zeros) * scales.reshape(len(numbers), blocks, 1)).reshape(numbers.shape))
-
-    def _float8(self, e: int) -> Array:
-        values = self.values[e].astype(np.float32)
-        if self.block <= 0:
-            return np.asarray(values * self._whole(e))
-        scales = _present(self.scales, "scales")[e].astype(np.float32)
-        wide = np.repeat(np.repeat(scales, self.block, 0), self.block, 1)
-        return np.asarray(values * wide[: values.shape[0], : values.shape[1]])
-
-    def _whole(self, e: int) -> np.float32:
-        return np.float32(_present(self.whole, "global_scale")[e])
+    block: int = 0
 
 
-def _present(x: Array | None, what: str) -> Array:
+@dataclass(frozen=True)
+class Layer:
+    """A matrix for each expert, [.., out, in] as floats or in `storage`; bias [.., out]. The leading axes, if any, are experts
+    or what chose them; all parts have them. On the host the parts are arrays until `picked` makes tensors of them."""
+
+    values: Any
+    bias: Any = None
+    storage: Storage | None = None
+    scales: Any = None
+    zeros: Any = None
+    whole: Any = None
+
+    def picked(self, pick: Callable[[Any], Tensor]) -> Layer:
+        """The same with `pick` applied to every part."""
+        parts = (self.values, self.bias, self.scales, self.zeros, self.whole)
+        values, bias, scales, zeros, whole = (None if x is None else pick(x) for x in parts)
+        return Layer(values, bias, self.storage, scales, zeros, whole)
+
+    def matrices(self) -> Tensor:
+        """[.., in, out] float32."""
+        weights = k.cast(self.values if self.storage is None else self._numbers(self.storage), DType.FLOAT)
+        return k.transpose(weights, (*range(weights.rank - 2), weights.rank - 1, weights.rank - 2))
+
+    def through(self, x: Tensor) -> Tensor:
+        """x [.., rows, in] times the matrices, and the biases."""
+        y = k.dot(x, self.matrices())
+        return y if self.bias is None else y + k.expand_dims(k.cast(self.bias, DType.FLOAT), [y.rank - 2])
+
+    def _numbers(self, storage: Storage) -> Tensor:
+        if storage.kind == "int":
+            return self._integers(storage.bits)
+        if storage.kind == "fp8":
+            return self._float8(storage.block)
+        numbers = k.take(k.constant(FLOAT4), k.cast(unpack(self.values, 4), DType.INT32), 0)
+        scales = _repeated(_present(self.scales, "scales"), numbers, -1, 16 if storage.kind == "nvfp4" else 32)
+        return numbers * scales * self._whole()
+
+    def _integers(self, bits: int) -> Tensor:
+        """(number - zero point) * scale."""
+        numbers = k.cast(_unpacked(self.values, bits), DType.FLOAT)
+        scales = k.cast(_present(self.scales, "scales"), DType.FLOAT)
+        lead, depth = numbers.shape[:-1], numbers.shape[-1]
+        blocks = 1 if scales.rank == len(lead) else scales.shape[-1]
+        if not isinstance(blocks, int) or not isinstance(depth, int) or depth % blocks:
+            raise k.DefinitionError(f"{depth} numbers in a row do not have {blocks} scales")
+        parts = k.reshape(numbers, (*lead, blocks, depth // blocks))
+        factors = k.reshape(scales, (*lead, blocks, 1))
+        if self.zeros is None:
+            return k.reshape((parts - float(1 << (bits - 1))) * factors, numbers.shape)
+        points = k.cast(_unpacked(self.zeros, bits), DType.FLOAT)
+        wanted = lead if points.rank == len(lead) else (*lead, blocks)
+        points = k.strided_slice(points, [0] * points.rank, [1] * points.rank, wanted)
+        return k.reshape((parts - k.reshape(points, (*lead, blocks, 1))) * factors, numbers.shape)
+
+    def _float8(self, block: int) -> Tensor:
+        values = k.cast(self.values, DType.FLOAT)
+        if block <= 0:
+            return values * self._whole()
+        return values * _repeated(_repeated(_present(self.scales, "scales"), values, -2, block), values, -1, block)
+
+    def _whole(self) -> Tensor:
+        whole = k.cast(_present(self.whole, "global_scale"), DType.FLOAT)
+        return k.expand_dims(whole, [whole.rank, whole.rank + 1])
+
+
+def _present(x: Tensor | None, what: str) -> Tensor:
     if x is None:
         raise k.DefinitionError(f"QMoE of this quant_type needs the inputs fc*_{what}")
     return x
@@ -296,32 +237,145 @@ def _present(x: Array | None, what: str) -> Array:
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
-def unpacked(x: Array, bits: int) -> Array:
+def _repeated(scales: Tensor, like: Tensor, axis: int, block: int) -> Tensor:
+    """Scales as float32, each for `block` neighbours along an axis, which is as long as that of `like`."""
+    at = axis + scales.rank
+    places = np.arange(_number(like.shape[axis])) // block
+    return k.take(k.cast(scales, DType.FLOAT), k.constant(places), at)
+
+
+def _unpacked(x: Tensor, bits: int) -> Tensor:
     """Bytes -> numbers of so many bits, low bits first, along the last axis; bits that are left over at its end are dropped."""
-    if bits == 8:
-        return x
-    if bits == 3:
-        each = np.unpackbits(x, axis=-1, count=x.shape[-1] * 8 // 3 * 3, bitorder="little").reshape(*x.shape[:-1], -1, 3)
-        return each @ np.array([1, 2, 4], np.uint8)
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return ((x[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*x.shape[:-1], -1)
+    if bits != 3:
+        return unpack(x, bits)
+    nbytes = _number(x.shape[-1])
+    at = np.arange(nbytes * 8 // 3) * 3
+    low, high = (k.cast(k.take(x, k.constant(np.minimum(at // 8 + i, nbytes - 1)), x.rank - 1), DType.INT32) for i in range(2))
+    word = k.binary("bitor", low, high * 256)
+    return k.binary("bitand", k.binary("shr", word, k.constant((at % 8).astype(np.int32))), 7)
 
 
-@host_op("QMoE", 1, domain=DOMAIN, infer=_same_type, reason=_REASON)
+# --- both together --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A node with its operands: arrays on the host, tensors elsewhere."""
+
+    x: Any
+    logits: Any
+    mixing: Any
+    routing: Routing
+    layers: tuple[Layer, Layer, Layer | None]
+    activation: Activation
+
+    def by_expert(self) -> Array:
+        """The result, of arrays: the rows of each expert that is chosen go through its network."""
+        rows = self.x.reshape(-1, self.x.shape[-1]).astype(np.float32)
+        self._check(len(rows))
+        given = Operands()
+        mixing = None if self.mixing is None else given.leaf(self.mixing)
+        chosen, weights = given.values(*self.routing.choose(given.leaf(self.logits), mixing))
+        out = np.zeros_like(rows)
+        for expert in np.unique(chosen):
+            tokens, place = np.nonzero(chosen == expert)
+            given = Operands()
+            layers = self._picked(functools.partial(of_expert, given, int(expert)))
+            (made,) = given.values(self._network(given.leaf(rows[tokens]), layers))
+            out[tokens] += made * weights[tokens, place][:, None]
+        return np.asarray(out.reshape(self.x.shape).astype(self.x.dtype))
+
+    def in_primitives(self) -> Tensor:
+        """The result, of tensors: matrices are gathered where that reads less than all experts' do."""
+        x, (first, _, _) = self.x, self.layers
+        tokens, experts, width = _number(self.logits.shape[0]), _number(first.values.shape[0]), x.shape[-1]
+        self._check(product(x.shape[:-1]))
+        chosen, weights = self.routing.choose(self.logits, self.mixing)
+        count = self.routing.count
+        gathers = tokens * count <= experts
+        layers = self._picked((lambda part: k.take(part, chosen, 0)) if gathers else lambda part: part)
+        rows = k.reshape(k.cast(x, DType.FLOAT), (tokens, 1, 1, width) if gathers else (1, tokens, width))
+        made = self._network(rows, layers)
+        if gathers:
+            total = k.reduce_sum(made * k.expand_dims(weights, [2, 3]), [1])
+        else:
+            mine = k.equal(k.expand_dims(chosen, [0]), k.iota((experts, tokens, count), 0))
+            shares = k.reduce_sum(k.select(mine, k.expand_dims(weights, [0]), 0.0), [2])
+            total = k.reduce_sum(made * k.expand_dims(shares, [2]), [0])
+        return k.cast(k.reshape(total, x.shape), x.dtype)
+
+    def _check(self, rows: Dim) -> None:
+        tokens = self.logits.shape[0]
+        if tokens != rows:
+            raise k.DefinitionError(f"router_probs has {tokens} rows; expected {rows}, one for each token")
+
+    def _picked(self, pick: Callable[[Any], Tensor]) -> tuple[Layer, Layer, Layer | None]:
+        first, second, third = self.layers
+        return first.picked(pick), second.picked(pick), None if third is None else third.picked(pick)
+
+    def _network(self, rows: Tensor, layers: tuple[Layer, Layer, Layer | None]) -> Tensor:
+        first, second, third = layers
+        return second.through(self.activation.apply(first.through(rows), None if third is None else third.through(rows)))
+
+
+def of_expert(given: Operands, expert: int, part: Array) -> Tensor:
+    """One expert's share of a part of a layer."""
+    return given.leaf(part[expert])
+
+
+def _register(define: Callable[..., Mixture]) -> None:
+    """A host operator, and its definition in primitives for whom that is none."""
+
+    @functools.wraps(define)
+    def by_expert(*operands: Any, **attributes: Any) -> Array:
+        return define(*operands, **attributes).by_expert()
+
+    @functools.wraps(define)
+    def in_primitives(*operands: Any, **attributes: Any) -> Tensor:
+        return define(*operands, **attributes).in_primitives()
+
+    name = {"moe": "MoE", "qmoe": "QMoE"}[define.__name__]
+    host_op(name, 1, domain=DOMAIN, infer=_same_type, reason=_REASON, primitives=in_primitives)(by_expert)
+
+
+def moe(
+    input: Any, router_probs: Any, fc1_experts_weights: Any, fc1_experts_bias: Any = None, fc2_experts_weights: Any = OMITTED,
+    fc2_experts_bias: Any = None, fc3_experts_weights: Any = None, fc3_experts_bias: Any = None, *,
+    activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", k: int = 1,
+    normalize_routing_weights: int = 0, swiglu_fusion: int = 0, swiglu_limit: float | None = None,
+    swiglu_limit_after_activation: int = 0, use_sparse_mixer: int = 0,
+) -> Mixture:  # fmt: skip
+    """input [tokens, width] or [batch, sequence, width]; experts' matrices are [experts, out, in]."""
+    _needed(fc2_experts_weights=fc2_experts_weights)
+    activation = Activation(
+        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
+    )
+    routing = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer))
+    third = None if fc3_experts_weights is None else Layer(fc3_experts_weights, fc3_experts_bias)
+    layers = (Layer(fc1_experts_weights, fc1_experts_bias), Layer(fc2_experts_weights, fc2_experts_bias), third)
+    return Mixture(input, router_probs, None, routing, layers, activation)
+
+
+def _needed(**inputs: Any) -> None:
+    for name, x in inputs.items():
+        if x is None:
+            raise k.DefinitionError(f"required input {name!r} is missing")
+
+
 def qmoe(
-    input: Array, router_probs: Array, fc1_experts_weights: Array, fc1_scales: Array | None = None,
-    fc1_experts_bias: Array | None = None, fc2_experts_weights: Array = OMITTED, fc2_scales: Array | None = None,
-    fc2_experts_bias: Array | None = None, fc3_experts_weights: Array | None = None, fc3_scales: Array | None = None,
-    fc3_experts_bias: Array | None = None, fc1_zero_points: Array | None = None, fc2_zero_points: Array | None = None,
-    fc3_zero_points: Array | None = None, router_weights: Array | None = None, fc1_global_scale: Array | None = None,
-    fc2_global_scale: Array | None = None, fc1_act_scale: Array | None = None, fc2_act_scale: Array | None = None,
-    fc1_act_block_scale: Array | None = None, fc2_act_block_scale: Array | None = None, *, accuracy_level: int = 0,
+    input: Any, router_probs: Any, fc1_experts_weights: Any, fc1_scales: Any = None,
+    fc1_experts_bias: Any = None, fc2_experts_weights: Any = OMITTED, fc2_scales: Any = None,
+    fc2_experts_bias: Any = None, fc3_experts_weights: Any = None, fc3_scales: Any = None,
+    fc3_experts_bias: Any = None, fc1_zero_points: Any = None, fc2_zero_points: Any = None,
+    fc3_zero_points: Any = None, router_weights: Any = None, fc1_global_scale: Any = None,
+    fc2_global_scale: Any = None, fc1_act_scale: Any = None, fc2_act_scale: Any = None,
+    fc1_act_block_scale: Any = None, fc2_act_block_scale: Any = None, *, accuracy_level: int = 0,
     activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", block_size: int | None = None,
     expert_weight_bits: int = 4, fc1_expert_weight_bits: int | None = None, fc2_expert_weight_bits: int | None = None,
     fc3_expert_weight_bits: int | None = None, k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int",
     swiglu_fusion: int = 0, swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
     use_sparse_mixer: int = 0, weights_prepacked: int = -1,
-) -> Array:  # fmt: skip
+) -> Mixture:  # fmt: skip
     """MoE with quantised weights; activations keep their digits, so that scales of activations play no part."""
     _needed(fc2_experts_weights=fc2_experts_weights)
     _check_storage(quant_type, weights_prepacked, fc1_expert_weight_bits or expert_weight_bits)
@@ -329,11 +383,10 @@ def qmoe(
         activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
     )
     routing = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer))
-    chosen, weights = routing.choose(router_probs, router_weights)
 
-    def layer(values: Array, scales: Any, bias: Any, zeros: Any, whole: Any, bits: int | None) -> Layer:
-        stored = Quantised(quant_type, bits or expert_weight_bits, block_size or 0, values, scales, zeros, whole)
-        return Layer(stored.expert, bias)
+    def layer(values: Any, scales: Any, bias: Any, zeros: Any, whole: Any, bits: int | None) -> Layer:
+        storage = Storage(quant_type, bits or expert_weight_bits, block_size or 0)
+        return Layer(values, bias, storage, scales, zeros, whole)
 
     third = None
     if fc3_experts_weights is not None:
@@ -345,7 +398,7 @@ def qmoe(
         layer(fc2_experts_weights, fc2_scales, fc2_experts_bias, fc2_zero_points, fc2_global_scale, fc2_expert_weight_bits),
         third,
     )
-    return mixture(input, chosen, weights, layers, activation)
+    return Mixture(input, router_probs, router_weights, routing, layers, activation)
 
 
 def _check_storage(kind: str, prepacked: int, bits: int) -> None:
@@ -355,3 +408,7 @@ def _check_storage(kind: str, prepacked: int, bits: int) -> None:
         raise k.DefinitionError("weights_prepacked is 1: a layout of another runtime cannot be read")
     if bits not in (2, 3, 4, 8):
         raise k.DefinitionError(f"weights have {bits} bits; expected 2, 3, 4 or 8")
+
+
+_register(moe)
+_register(qmoe)

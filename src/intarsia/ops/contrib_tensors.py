@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.faults import MATRIX_IS_SINGULAR
 from intarsia.graph.dims import Dim, floordiv, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
@@ -173,17 +172,6 @@ def _ratio(a: Tensor, b: Tensor) -> Tensor:
     """a / b, 0 where b is 0."""
     none = k.equal(b, 0)
     return k.select(none, 0, a / k.select(none, 1, b))
-
-
-@host_op("Inverse", 1, domain=DOMAIN, infer=lambda X: X, reason="its matrices are not square, or not of floats")
-def inverse(X: np.ndarray) -> np.ndarray:
-    """Inverses of [*, M, M]; float16 is computed in float32."""
-    if X.ndim < 2 or X.shape[-1] != X.shape[-2]:
-        raise k.DefinitionError(f"X has shape {list(X.shape)}; expected square matrices [*, M, M]")
-    try:
-        return np.linalg.inv(X.astype(np.promote_types(X.dtype, np.float32))).astype(X.dtype)
-    except np.linalg.LinAlgError:
-        raise k.DefinitionError(MATRIX_IS_SINGULAR) from None
 
 
 def _rfft_type(X: TensorType, *, signal_ndim: int = 1) -> TensorType:

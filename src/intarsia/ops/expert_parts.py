@@ -7,6 +7,7 @@ kernel in the CPU provider.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
-from intarsia.ops.contrib_experts import Quantised
+from intarsia.kernel.interpret import Operands
+from intarsia.ops.contrib_experts import Activation, Layer, Storage, of_expert
 from intarsia.ops.registry import host_op, op
 
 DOMAIN = "intarsia.experts"
@@ -71,8 +73,9 @@ def expert_products(
     kind = {0: "int", 16: "nvfp4", 32: "fp4"}[block]
     for e in range(len(starts) - 1):
         mine = slice(int(starts[e]), int(starts[e + 1]))
-        matrix = Quantised(kind, bits, 0, weights, scales, zeros, whole).expert(e) if bits else weights[e].astype(np.float32)
-        out[mine] = rows[mine] @ matrix.T + (0 if bias is None else bias[e].astype(np.float32))
+        layer = Layer(weights, bias, Storage(kind, bits) if bits else None, scales, zeros, whole)
+        given = Operands()
+        (out[mine],) = given.values(layer.picked(partial(of_expert, given, e)).through(given.leaf(rows[mine])))
     return out
 
 
@@ -81,29 +84,7 @@ def expert_activation(
     first: Tensor, third: Tensor | None = None, *, kind: str, fusion: int, alpha: float, beta: float, limit: float | None = None
 ) -> Tensor:
     """What stands between an expert's two products; attributes are those of `contrib_experts.Activation`."""
-    if kind != "swiglu":
-        active = _plain(first, kind)
-        return active if third is None else active * third
-    gate, line = first, third
-    rows, width = first.shape
-    if fusion:
-        assert isinstance(width, int)
-        step, half = (2, 1) if fusion == 1 else (1, width // 2)
-        gate, line = (k.strided_slice(first, (0, start), (1, step), (rows, width // 2)) for start in (0, half))
-    assert line is not None
-    if limit is not None:
-        gate, line = k.minimum(gate, limit), k.maximum(k.minimum(line, limit), -limit)
-    return gate * k.sigmoid(gate * alpha) * (line + beta)
-
-
-def _plain(x: Tensor, kind: str) -> Tensor:
-    if kind == "relu":
-        return k.maximum(x, 0.0)
-    if kind == "silu":
-        return x * k.sigmoid(x)
-    if kind == "gelu":
-        return x * 0.5 * (k.tanh((x + x * x * x * 0.044715) * 0.7978845608028654) + 1.0)
-    return x
+    return Activation(kind, fusion, alpha, beta, limit).apply(first, third)
 
 
 @op("ExpertSum", 1, domain=DOMAIN)

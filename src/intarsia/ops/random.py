@@ -8,7 +8,8 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.kernel.interpret import cast_array
+from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import Operands, cast_array
 from intarsia.ops import philox
 from intarsia.ops.operands import element_type
 from intarsia.ops.registry import host_op
@@ -83,14 +84,20 @@ def _samples(input: TensorType, *, dtype: int = DType.INT32, sample_size: int = 
 @host_op("Multinomial", (7, 22), infer=_samples, reason=_REASON, deterministic=False)
 def multinomial(input: np.ndarray, *, dtype: int = DType.INT32, sample_size: int = 1, seed: float | None = None) -> np.ndarray:
     """Class indices [batch, sample_size] drawn by the unnormalised log-probabilities [batch, classes]."""
-    logits = input.astype(np.float64)
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    upper = np.cumsum(weights, axis=1)
-    units = philox.wide_units(len(logits) * sample_size, philox.state_of(seed))
-    drawn = units.reshape(len(logits), sample_size) * upper[:, -1:]
-    found = [np.searchsorted(row, points, side="right") for row, points in zip(upper, drawn, strict=True)]
-    last = max(input.shape[1] - 1, 0)
-    return cast_array(np.minimum(np.array(found, np.int64).reshape(len(logits), sample_size), last), element_type(dtype))
+    given, shape = Operands(), (len(input), sample_size)
+    units = philox.wide_units(len(input) * sample_size, philox.state_of(seed)).reshape(shape)
+    (found,) = given.values(drawn_classes(given.leaf(input), given.leaf(units)))
+    return cast_array(found, element_type(dtype))
+
+
+def drawn_classes(logits: k.Tensor, units: k.Tensor) -> k.Tensor:
+    """Class indices [batch, samples] by log-probabilities [batch, classes] and float64 numbers in [0, 1), [batch, samples]."""
+    batch, classes = logits.shape
+    wide = k.cast(logits, DType.DOUBLE)
+    upper = k.scan(k.exp(wide - k.reduce_max(wide, [1], True)), "sum", 1)
+    points = units * k.strided_slice(upper, [0, classes - 1], [1, 1], (batch, 1))
+    passed = k.cast(k.expand_dims(upper, [1]) <= k.expand_dims(points, [2]), DType.INT32)
+    return k.minimum(k.reduce_sum(passed, [2]), k.cast(k.size(classes - 1), DType.INT32))
 
 
 def _dtype(input: np.ndarray, dtype: int | None) -> DType:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -56,6 +56,7 @@ class OpRecord:
     deterministic: bool = True
     fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError
     bind: Callable[..., Callable[..., Any]] | None = None  # host ops: from the attributes to a function of the inputs alone
+    primitives: Callable[..., Any] | None = None  # host ops: what runs where there is no host to call, for known sizes
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -175,6 +176,7 @@ def host_op(
     values: tuple[str, ...] = (),
     deterministic: bool = True,
     bind: Callable[..., Callable[..., Any]] | None = None,
+    primitives: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Register an operator that runs as a NumPy function on the host.
 
@@ -184,11 +186,14 @@ def host_op(
         reason: why it is not written in primitives; shown by `explain` and the operator table.
         bind: takes the attributes and gives a function of the inputs that computes what the operator's function does: for
             tables that are made of attributes, once and not at every run. It raises DefinitionError where that would.
+        primitives: a function of the same parameters, over tensors, for providers whose kernels cannot call the host: it asks
+            for sizes that are numbers, or reads more than the host does.
     """
 
     def register(function: F) -> F:
         for version in (since,) if isinstance(since, int) else since:
-            REGISTRY.add(OpRecord(domain, name, version, function, True, infer, values, reason, deterministic, bind=bind))
+            record = OpRecord(domain, name, version, function, True, infer, values, reason, deterministic)
+            REGISTRY.add(replace(record, bind=bind, primitives=primitives))
         return function
 
     return register

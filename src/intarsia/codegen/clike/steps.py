@@ -21,11 +21,6 @@ def row(x: Tensor, at: Tensor) -> Tensor:
     return Tensor("row", (x, at), (), x.dtype, x.shape[1:])
 
 
-def stored(x: Tensor) -> Tensor:
-    """x as a value in memory of its own, where computing it again would make kernels large."""
-    return Tensor("stored", (x,), (), x.dtype, x.shape)
-
-
 @dataclass(frozen=True)
 class Write:
     """One result of a step: element number i goes to place at * stride + base + i of its buffer.

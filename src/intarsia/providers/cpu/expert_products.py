@@ -18,7 +18,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
-from intarsia.ops.contrib_experts import FLOAT4, unpacked
+from intarsia.ops.contrib_experts import FLOAT4
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.experts import block_size, stored_bits
@@ -171,11 +171,19 @@ class ExpertProducts(Template):
         return out
 
 
+def _unpacked(x: np.ndarray, bits: int) -> np.ndarray:
+    """Bytes -> 8 / bits numbers each, low bits first, along the last axis."""
+    if bits == 8:
+        return x
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return ((x[..., None] >> shifts) & np.uint8((1 << bits) - 1)).reshape(*x.shape[:-1], -1)
+
+
 def _words(values: np.ndarray, bits: int, form: BlockFormat, blocks: int) -> np.ndarray:
     """Bytes [N, depth * bits / 8] -> uint32 [N, blocks, words of a block]."""
     numbers = values
     if bits != form.bits or values.shape[1] * 8 // bits != blocks * form.size:
-        numbers = unpacked(values, bits)
+        numbers = _unpacked(values, bits)
         padded = np.zeros((len(numbers), blocks * form.size), np.uint8)
         padded[:, : numbers.shape[1]] = numbers
         numbers = padded if form.bits == 8 else padded[:, ::2] | padded[:, 1::2] << 4
@@ -184,7 +192,7 @@ def _words(values: np.ndarray, bits: int, form: BlockFormat, blocks: int) -> np.
 
 def _doubled_words(values: np.ndarray, form: BlockFormat, blocks: int) -> np.ndarray:
     """Numbers of float4e2m1, [N, depth / 2] bytes, times 2, which are integers of 8 bits around 128."""
-    numbers = (FLOAT4 * 2 + 128).astype(np.uint8)[unpacked(values, 4)]
+    numbers = (FLOAT4 * 2 + 128).astype(np.uint8)[_unpacked(values, 4)]
     padded = np.full((len(numbers), blocks * form.size), 128, np.uint8)
     padded[:, : numbers.shape[1]] = numbers
     return padded.view("<u4").reshape(len(values), blocks, -1)
@@ -194,7 +202,7 @@ def _zeros(given: np.ndarray | None, bits: int, shape: tuple[int, ...]) -> np.nd
     """float32 [N, blocks]."""
     if given is None:
         return np.full(shape, 1 << (bits - 1), np.float32)
-    numbers = unpacked(given, bits).astype(np.float32)
+    numbers = _unpacked(given, bits).astype(np.float32)
     return numbers[: shape[0], None] if given.ndim == 1 else numbers[:, : shape[1]]
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.steps import stored
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
@@ -41,7 +40,7 @@ def _first_not_below(x: Tensor, table: Tensor, count: int) -> Tensor:
     for step in range((count - 1).bit_length() - 1, -1, -1):
         further = k.minimum(at + (1 << step), count - 1)
         at = k.select(k.take(table, further - 1, 0) < x, further, at)
-        at = stored(at) if step % _STORED_EVERY == 0 and step else at
+        at = k.stored(at) if step % _STORED_EVERY == 0 and step else at
     return k.select(k.unary("isnan", x), count - 1, at) if x.dtype.is_floating else at
 
 

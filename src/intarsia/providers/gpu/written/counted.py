@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.codegen.clike.steps import stored
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -33,7 +32,7 @@ def only(count: Any) -> Dim:
 def compacted(flags: Tensor, filler: Dim = 0) -> tuple[Tensor, Tensor]:
     """Of bool [n]: the places that are True, in order, and `filler` behind them [n + 1]; and how many, int64 [1]."""
     (n,) = flags.shape
-    flags = stored(flags)
+    flags = k.stored(flags)
     ones = k.cast(flags, DType.INT32)
     before = k.scan(ones, "sum", 0, exclusive=True)
     places = k.iota((n,), 0, DType.INT64)
@@ -137,7 +136,7 @@ def _sorted_places(rows: Tensor) -> Tensor:
         if column == m - 1:
             places = k.sort(values, 0)[1]
         else:
-            places = stored(places)
+            places = k.stored(places)
             places = k.take(places, k.sort(k.take(values, places, 0), 0)[1], 0)
     return places
 
@@ -150,7 +149,7 @@ def _ranked_places(rows: Tensor) -> Tensor:
     last = k.maximum(k.size(m) - 1, 0)
     column = k.reduce(k.select(k.not_equal(left, right), columns, last), "min", [2])
     places = [k.broadcast(k.reshape(k.iota((n,), 0), shape), (n, n)) for shape in ((n, 1), (1, n))]
-    column = stored(k.minimum(column, last))  # at most the last: of no columns the largest number
+    column = k.stored(k.minimum(column, last))  # at most the last: of no columns the largest number
     ours, theirs = (k.index(rows, [p, column]) for p in places)
     smaller = k.binary("or", theirs < ours, k.binary("and", k.equal(ours, theirs), places[1] < places[0]))
     rank = k.reduce_sum(k.cast(smaller, DType.INT64), [1])

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.steps import stored
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.ops.operands import element_type
+from intarsia.ops.random import drawn_classes
 from intarsia.ops.registry import NodeContext
 from intarsia.providers.gpu.written.registry import device_op
 
@@ -63,7 +63,7 @@ def _words(blocks: Dim, state: Tensor) -> list[Tensor]:
         mixed = [k.binary("bitxor", k.binary("bitxor", tops[1 - i], counter[2 * i + 1]), keys[i]) for i in range(2)]
         counter = [mixed[0], lows[1], mixed[1], lows[0]]
         keys = [key + w for key, w in zip(keys, _WEYL, strict=True)]
-    return [stored(k.reshape(c, (blocks, _LANES))) for c in counter]
+    return [k.stored(k.reshape(c, (blocks, _LANES))) for c in counter]
 
 
 def _in_order(parts: Sequence[Tensor], shape: Sequence[Dim]) -> Tensor:
@@ -166,15 +166,9 @@ def multinomial(
     input: Tensor, state: Tensor | None = None, *, dtype: int = DType.INT32, sample_size: int = 1, seed: float | None = None
 ) -> Tensor:
     """Class indices [batch, sample_size] drawn by the unnormalised log-probabilities [batch, classes], in float64."""
-    batch, classes = input.shape
-    logits = k.cast(input, DType.DOUBLE)
-    upper = k.scan(k.exp(logits - k.reduce_max(logits, [1], True)), "sum", 1)
-    shape = (batch, sample_size)
-    drawn = _in_order(_wide_pairs(shape, _state(state, seed)), shape)
-    points = drawn * k.strided_slice(upper, [0, _number(classes) - 1], [1, 1], (batch, 1))
-    passed = k.cast(k.expand_dims(upper, [1]) <= k.expand_dims(points, [2]), DType.INT32)
-    found = k.minimum(k.reduce_sum(passed, [2]), _number(classes) - 1)
-    return k.cast(found, element_type(dtype))
+    shape = (input.shape[0], sample_size)
+    units = _in_order(_wide_pairs(shape, _state(state, seed)), shape)
+    return k.cast(drawn_classes(input, units), element_type(dtype))
 
 
 @device_op("Dropout", values=("training_mode",))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from intarsia.codegen.clike.steps import stored
 from intarsia.faults import SAMPLES_ARE_TOO_MANY
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -76,7 +75,7 @@ def roi_align(
         for x, weight_x in axes[1].neighbours:
             places = [image, channel, k.broadcast(y, shape), k.broadcast(x, shape)]
             corners.append(k.cast(k.index(X, places), wide) * (weight_y * weight_x))
-    taken = stored(k.cast(axes[0].taken * axes[1].taken, wide))
+    taken = k.stored(k.cast(axes[0].taken * axes[1].taken, wide))
     number = k.reshape(taken, (count, 1, 1, 1))
     if mode == "max":
         there = k.broadcast(k.binary("and", axes[0].there, axes[1].there), shape)
@@ -112,7 +111,7 @@ class _Taps:
 def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, length: Any, axis: int) -> _Taps:
     wide, count = extent.dtype, start.shape[0]
     shape = (count, 1, bins if axis == 0 else 1, bins if axis == 1 else 1, most if axis == 0 else 1, most if axis == 1 else 1)
-    taken = stored(k.cast(taken, DType.INT32))
+    taken = k.stored(k.cast(taken, DType.INT32))
 
     def whole(x: Tensor) -> Tensor:
         return k.reshape(x, (count, 1, 1, 1, 1, 1))
@@ -120,14 +119,14 @@ def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, le
     size = whole(extent / float(bins))
     bin_at, sample = (k.cast(k.iota(shape, axis + i), wide) for i in (2, 4))
     step = size / whole(k.cast(k.maximum(taken, 1), wide))
-    place = stored(whole(start) + bin_at * size + (sample + 0.5) * step)
+    place = k.stored(whole(start) + bin_at * size + (sample + 0.5) * step)
     outside = k.binary("or", place < -1.0, k.cast(k.size(length), wide) < place)
     there = k.cast(k.iota(shape, axis + 4), DType.INT32) < k.broadcast(whole(taken), shape)
     nothing = k.binary("or", outside, k.unary("not", there))
     kept, last = k.maximum(place, 0.0), k.size(length, DType.INT32) - 1
-    low = stored(k.minimum(k.cast(kept, DType.INT32), last))
-    upper = stored(k.select(k.binary("or", nothing, last <= low), 0.0, kept - k.cast(low, wide)))
-    lower = stored(k.select(nothing, 0.0, 1.0 - upper))
+    low = k.stored(k.minimum(k.cast(kept, DType.INT32), last))
+    upper = k.stored(k.select(k.binary("or", nothing, last <= low), 0.0, kept - k.cast(low, wide)))
+    lower = k.stored(k.select(nothing, 0.0, 1.0 - upper))
     return _Taps(((low, lower), (k.minimum(low + 1, last), upper)), there, taken)
 
 
@@ -137,7 +136,7 @@ def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, le
 def _edges(rois: Tensor, bins: Sequence[int], scale: float, image: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
     """Along y and x: begin and end of each bin, clipped to the image, int64 [regions, bins]."""
     found, count = [], rois.shape[0]
-    corners = stored(k.cast(k.unary("round", k.cast(rois, DType.FLOAT) * scale), DType.INT64))
+    corners = k.stored(k.cast(k.unary("round", k.cast(rois, DType.FLOAT) * scale), DType.INT64))
     for a, i in enumerate(_AXES):
         start = k.reshape(_column(corners, i + 1), (count, 1))
         size = k.maximum(k.reshape(_column(corners, i + 3), (count, 1)) - start + 1, 1)
@@ -145,7 +144,7 @@ def _edges(rois: Tensor, bins: Sequence[int], scale: float, image: Sequence[Any]
         limit = k.size(image[a])
         begin = at * size / bins[a] + start
         end = ((at + 1) * size + (bins[a] - 1)) / bins[a] + start
-        found.append((stored(k.minimum(k.maximum(begin, 0), limit)), stored(k.minimum(k.maximum(end, 0), limit))))
+        found.append((k.stored(k.minimum(k.maximum(begin, 0), limit)), k.stored(k.minimum(k.maximum(end, 0), limit))))
     return found
 
 

@@ -1,4 +1,5 @@
-"""The operators' definitions with those of the domain `intarsia.device` beside them."""
+"""The operators' definitions with those of the domain `intarsia.device` beside them: what host operators are in primitives
+(`OpRecord.primitives`), and what is written for devices alone."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from intarsia.ops import registry
+from intarsia.ops import builtin, registry
 from intarsia.ops.registry import OpRecord, Registry
 
 DOMAIN = "intarsia.device"
 _FAMILIES = (
-    "categories", "counted", "elimination", "experts", "ngrams", "optionals", "random", "regions", "signals", "suppression",
+    "categories", "counted", "ngrams", "optionals", "random", "regions", "signals", "suppression",
     "trees",
 )  # fmt: skip
 _OWN = Registry()
@@ -45,4 +46,7 @@ class DeviceRegistry(Registry):
 def device_registry() -> Registry:
     for family in _FAMILIES:
         importlib.import_module(f"intarsia.providers.gpu.written.{family}")
+    for record in builtin():
+        if record.primitives is not None and (DOMAIN, record.name) not in _OWN.records:
+            _OWN.add(OpRecord(DOMAIN, record.name, 1, record.primitives))
     return DeviceRegistry()

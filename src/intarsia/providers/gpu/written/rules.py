@@ -9,6 +9,7 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.ops import registry
 from intarsia.providers.gpu.written.registry import DOMAIN
 
 COUNT = "%count"
@@ -137,26 +138,15 @@ def _node_of(node: Node, attributes: Mapping[str, Any]) -> list[Node]:
     return [_node(node, node.op_type, list(node.inputs), node.outputs, **attributes)]
 
 
-def _experts(node: Node) -> list[Node] | None:
-    """Mixtures whose weights are floats, or integers of 2, 4 or 8 bits, without sparse mixer."""
-    given = node.attributes
-    if given.get("use_sparse_mixer", 0) or given.get("quant_type", "int") != "int" or given.get("weights_prepacked", -1) == 1:
-        return None
-    if 3 in (given.get(f"{part}expert_weight_bits") for part in ("", "fc1_", "fc2_", "fc3_")):
-        return None
-    return _node_of(node, given)
-
-
 RULES: Mapping[tuple[str, str], Rule] = {
     ("", "NonZero"): _nonzero, ("", "Compress"): _compress, ("", "Unique"): _unique, ("", "STFT"): _same("STFT"),
-    ("", "DFT"): _same("DFT", axis="place"), ("", "MelWeightMatrix"): _same("MelWeights"), ("", "Det"): _same("Det"),
+    ("", "DFT"): _same("DFT", axis="place"), ("", "MelWeightMatrix"): _same("MelWeights"),
     ("", "TfIdfVectorizer"): _tf_idf, ("", "NonMaxSuppression"): _suppression, ("", "RoiAlign"): _roi_align,
     ("", "MaxRoiPool"): _max_roi_pool, ("", "RandomUniform"): _drawn("RandomUniform", False),
     ("", "RandomUniformLike"): _drawn("RandomUniform"), ("", "RandomNormal"): _drawn("RandomNormal", False),
     ("", "RandomNormalLike"): _drawn("RandomNormal"), ("", "Bernoulli"): _drawn("Bernoulli"), ("", "Dropout"): _dropout,
-    ("", "Multinomial"): _drawn("Multinomial"), ("com.microsoft", "Inverse"): _same("Inverse"),
+    ("", "Multinomial"): _drawn("Multinomial"),
     ("", "OptionalHasElement"): _same("OptionalHasElement"), ("", "OptionalGetElement"): _same("OptionalGetElement"),
-    ("com.microsoft", "MoE"): _experts, ("com.microsoft", "QMoE"): _experts,
     **{("ai.onnx.ml", name): _numbers for name in ("LabelEncoder", "OneHotEncoder")},
     **{("ai.onnx.ml", name): _trees for name in ("TreeEnsemble", "TreeEnsembleRegressor", "TreeEnsembleClassifier")},
 }  # fmt: skip
@@ -165,6 +155,9 @@ RULES: Mapping[tuple[str, str], Rule] = {
 def replacement(node: Node) -> list[Node] | None:
     """The nodes in the place of one; None where it stays."""
     rule = RULES.get((node.domain, node.op_type))
+    if rule is None:
+        record = registry().find(node.domain, node.op_type, node.version)
+        rule = _same(node.op_type) if record is not None and record.primitives is not None else None
     return rule(node) if rule is not None else None
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.steps import stored
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
@@ -77,7 +76,7 @@ def sums(x: Tensor, meant: Ensemble, dtype: DType) -> Tensor:
         if forest.any_missing:
             leads = k.equal(k.take(k.constant(forest.missing.astype(np.int32)), at, 0), 1)
             holds = k.binary("or", holds, k.binary("and", leads, k.unary("isnan", value)))
-        at = stored(k.take(tables[2], 2 * at + k.cast(holds, DType.INT32), 0))
+        at = k.stored(k.take(tables[2], 2 * at + k.cast(holds, DType.INT32), 0))
     said = k.take(k.constant(votes(forest, meant.aggregate, dtype)), at, 0)
     return k.reduce(said, _REDUCE[meant.aggregate], [1])
 
