@@ -7,7 +7,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import transpose
+from intarsia.codegen import interleave, transpose
 from intarsia.codegen.transpose import Moved
 from intarsia.graph.dims import symbol
 
@@ -36,6 +36,48 @@ def test_against_numpy(shape: tuple[int, ...], perm: tuple[int, ...], kind: str,
     t.run(transpose.kernel_text(itemsize, t.host()), args, threads)
     t.check_margin(whole)
     np.testing.assert_array_equal(y, x.transpose(perm))
+
+
+FEW_CASES = [
+    ((3, 5000), (1, 0)), ((5000, 3), (1, 0)), ((4, 3, 300), (0, 2, 1)), ((50, 2, 70), (0, 2, 1)), ((50, 70, 2), (0, 2, 1)),
+    ((2, 4, 67), (0, 2, 1)), ((2, 3, 100), (2, 0, 1)), ((100, 2, 3), (1, 2, 0)), ((2, 3, 5, 2, 70), (2, 1, 0, 4, 3)),
+    ((2, 3, 5, 70, 2), (2, 1, 0, 4, 3)), ((0, 2, 64), (0, 2, 1)), ((7, 8, 64), (0, 2, 1)), ((1000, 7), (1, 0)),
+    ((5, 6, 131), (0, 2, 1)), ((2, 2049), (1, 0)), ((8200, 4), (1, 0)), ((1, 3, 1, 64), (0, 3, 2, 1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kind", ["u1", "u2", "u4", "u8"])
+@pytest.mark.parametrize(("shape", "perm"), FEW_CASES, ids=str)
+def test_few_rows_against_numpy(shape: tuple[int, ...], perm: tuple[int, ...], kind: str, threads: int) -> None:
+    x = np.random.default_rng(0).integers(0, np.iinfo(kind).max, shape, np.dtype(kind))
+    y, whole = t.guarded(tuple(shape[p] for p in perm), np.dtype(kind).type)
+    how = transpose.moved(shape, perm)
+    assert how is not None
+    spec = interleave.interleave(shape, perm, how, x.dtype.itemsize)
+    assert spec is not None
+    args = interleave.interleave_args(spec, shape, perm, how, x=x.ctypes.data, y=y.ctypes.data)
+    t.run(interleave.kernel_text(spec, t.host()), args, threads)
+    t.check_margin(whole)
+    np.testing.assert_array_equal(y, x.transpose(perm))
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "wanted"),
+    [
+        ((1, 3, 224, 224), (0, 2, 3, 1), interleave.Interleave(3, 4, True)),
+        ((1, 224, 224, 3), (0, 3, 1, 2), interleave.Interleave(3, 4, False)),
+        ((784, 2, 58), (0, 2, 1), interleave.Interleave(2, 4, True)),
+        ((784, 58, 2), (0, 2, 1), interleave.Interleave(2, 4, False)),
+        ((16, 9, 500), (0, 2, 1), None),  # squares do
+        ((3, 40, 500), (2, 1, 0), None),  # what is between
+        ((500, 3, 7), (0, 2, 1), None),  # short rows
+    ],
+)
+def test_which_have_few_rows(shape: tuple[int, ...], perm: tuple[int, ...], wanted: interleave.Interleave | None) -> None:
+    how = transpose.moved(shape, perm)
+    assert how is not None
+    assert interleave.interleave(shape, perm, how, 4) == wanted
 
 
 def test_axes_are_merged() -> None:

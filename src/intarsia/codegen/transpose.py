@@ -9,6 +9,7 @@ block's row or column is moved back so that it ends at the edge; where an axis i
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from intarsia.records import dataclass
 
 MAX_OUTER = 4
 ITEMSIZES = (1, 2, 4, 8)
-_CARRIERS = {1: DType.UINT8, 2: DType.UINT16, 4: DType.UINT32, 8: DType.UINT64}
+CARRIERS = {1: DType.UINT8, 2: DType.UINT16, 4: DType.UINT32, 8: DType.UINT64}
 _MAX_SQUARE = 16
 _BLOCK_NBYTES = 256  # of a block along both axes
 _FIELDS = (
@@ -70,26 +71,32 @@ def transpose_args(
     target: Target, itemsize: int, shape: Sequence[int], perm: Sequence[int], how: Moved, *, x: int, y: int
 ) -> list[int]:
     """The kernel's arguments: addresses of the dense tensors, and sizes and strides in bytes for the merged axes."""
-    x_strides, y_strides = _strides(shape, itemsize), [0] * len(perm)
-    for axis, stride in zip(perm, _strides([shape[p] for p in perm], itemsize), strict=True):
-        y_strides[axis] = stride
-
-    def size(axes: tuple[int, ...]) -> int:
-        total = 1
-        for axis in axes:
-            total *= shape[axis]
-        return total
-
-    rows, columns = size(how.row), size(how.column)
+    x_strides, y_strides = strides_of(shape, perm, itemsize)
+    rows, columns = (math.prod(shape[axis] for axis in axes) for axes in (how.row, how.column))
     block = max(square_of(itemsize, target), _BLOCK_NBYTES // itemsize)
     row_blocks, column_blocks = -(-rows // block), -(-columns // block)
-    outer = [(size(axes), x_strides[axes[-1]], y_strides[axes[-1]]) for axes in how.outer]
-    outer = [(1, 0, 0)] * (MAX_OUTER - len(outer)) + outer
+    outer = outer_axes(shape, how, x_strides, y_strides)
     units = row_blocks * column_blocks
     for count, _, _ in outer:
         units *= count
     flat = [n for axis in outer for n in axis]
     return [x, y, rows, columns, x_strides[how.row[-1]], y_strides[how.column[-1]], row_blocks, column_blocks, units, *flat]
+
+
+def strides_of(shape: Sequence[int], perm: Sequence[int], itemsize: int) -> tuple[list[int], list[int]]:
+    """Bytes between elements along the input's axes, in the input and in the output."""
+    x_strides, y_strides = _strides(shape, itemsize), [0] * len(perm)
+    for axis, stride in zip(perm, _strides([shape[p] for p in perm], itemsize), strict=True):
+        y_strides[axis] = stride
+    return x_strides, y_strides
+
+
+def outer_axes(
+    shape: Sequence[int], how: Moved, x_strides: Sequence[int], y_strides: Sequence[int]
+) -> list[tuple[int, int, int]]:
+    """MAX_OUTER axes around, as sizes and strides; those in front are of size 1."""
+    outer = [(math.prod(shape[axis] for axis in axes), x_strides[axes[-1]], y_strides[axes[-1]]) for axes in how.outer]
+    return [(1, 0, 0)] * (MAX_OUTER - len(outer)) + outer
 
 
 def _strides(shape: Sequence[int], itemsize: int) -> list[int]:
@@ -110,7 +117,7 @@ def kernel_text(itemsize: int, target: Target) -> KernelText:
 
 class _Transpose:
     def __init__(self, itemsize: int, target: Target) -> None:
-        self.itemsize, self.dtype = itemsize, _CARRIERS[itemsize]
+        self.itemsize, self.dtype = itemsize, CARRIERS[itemsize]
         self.module = Module(target)
         self.side = square_of(itemsize, target)
         self.block = max(self.side, _BLOCK_NBYTES // itemsize)

@@ -1,4 +1,5 @@
-"""Transposes that move the innermost axis, by squares in registers; the others are copies of rows, which loops do well."""
+"""Transposes that move the innermost axis, by squares in registers or, of a few long rows, by shuffles; the others are copies
+of rows, which loops do well."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from intarsia.codegen import interleave
 from intarsia.codegen import transpose as template
 from intarsia.codegen.emit import SUPPORTED_DTYPES
 from intarsia.codegen.epilogue import Epilogue
@@ -40,10 +42,11 @@ def transpose(node: Node, inference: Inference) -> Template | None:
     elements = product(x.shape)
     if how is None or (isinstance(elements, int) and elements < _LEAST_ELEMENTS):
         return None
+    few = interleave.interleave(x.shape, perm, how, x.dtype.numpy.itemsize)
     for side in (product(x.shape[axis] for axis in axes) for axes in (how.row, how.column)):
-        if isinstance(side, int) and side < _LEAST_SIDE:
+        if few is None and isinstance(side, int) and side < _LEAST_SIDE:
             return None
-    return Transpose(node, (node.inputs[0],), types, out, takes_epilogue=False, perm=perm, how=how)
+    return Transpose(node, (node.inputs[0],), types, out, takes_epilogue=False, perm=perm, how=how, few=few)
 
 
 def _permutation(node: Node, rank: int) -> tuple[int, ...] | None:
@@ -61,6 +64,7 @@ def _permutation(node: Node, rank: int) -> tuple[int, ...] | None:
 class Transpose(Template):
     perm: tuple[int, ...] = field(kw_only=True)
     how: Moved = field(kw_only=True)
+    few: interleave.Interleave | None = field(kw_only=True)
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
@@ -68,10 +72,15 @@ class Transpose(Template):
         x = self.types[0]
         assert x is not None and x.shape is not None
         itemsize, source = x.dtype.numpy.itemsize, self.reads[0]
-        arguments = partial(_arguments, target, itemsize, x.shape, self.perm, self.how, source, out)
+        if self.few is not None:
+            text = interleave.kernel_text(self.few, target)
+            arguments = partial(_few_arguments, self.few, x.shape, self.perm, self.how, source, out)
+        else:
+            text = template.kernel_text(itemsize, target)
+            arguments = partial(_arguments, target, itemsize, x.shape, self.perm, self.how, source, out)
         return [
             Step(
-                template.kernel_text(itemsize, target), (source,), (out,), arguments,
+                text, (source,), (out,), arguments,
                 serial=Below(product(x.shape), 2 * _LEAST_ELEMENTS), label=f"transpose {list(self.perm)}",
             )
         ]  # fmt: skip
@@ -82,3 +91,9 @@ def _arguments(
 ) -> Sequence[Argument]:
     sizes = [size(d) for d in shape]
     return template.transpose_args(target, itemsize, sizes, perm, how, x=Ref(x), y=Ref(y))  # type: ignore[arg-type]
+
+
+def _few_arguments(
+    spec: interleave.Interleave, shape: Shape, perm: tuple[int, ...], how: Moved, x: str, y: str, size: Sizes, threads: int
+) -> Sequence[Argument]:
+    return interleave.interleave_args(spec, [size(d) for d in shape], perm, how, x=Ref(x), y=Ref(y))  # type: ignore[arg-type]
