@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,8 +42,8 @@ class Case:
     def feeds(self) -> dict[str, Any]:
         return {f"x{i}": x for i, x in enumerate(self.operands) if x is not None and not isinstance(x, Weight)}
 
-    def model(self) -> Any:
-        """The model, an `onnx.ModelProto`."""
+    def model(self, is_open: bool = False) -> Any:
+        """The model, an `onnx.ModelProto`; `is_open`: sizes of inputs are symbols, but for channels (see `open_shape`)."""
         import onnx
         from onnx import helper, numpy_helper
 
@@ -56,7 +56,7 @@ class Case:
                 inputs.append(helper.make_tensor_sequence_value_info(f"x{i}", kind, None))
             elif x is not None:
                 kind = helper.np_dtype_to_tensor_dtype(x.dtype) if x.dtype != object else onnx.TensorProto.STRING
-                inputs.append(helper.make_tensor_value_info(f"x{i}", kind, x.shape))
+                inputs.append(helper.make_tensor_value_info(f"x{i}", kind, open_shape(x.shape) if is_open else x.shape))
         outputs = [f"y{i}" for i in range(self.outputs)]
         names = [f"x{i}" if x is not None else "" for i, x in enumerate(self.operands)]
         node = helper.make_node(self.op, names[: self.taken], outputs, name="node", domain=self.domain, **self.attributes)
@@ -66,6 +66,13 @@ class Case:
         if self.domain:
             opsets.append(helper.make_opsetid(self.domain, 3 if self.domain == "ai.onnx.ml" else 1))
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def open_shape(shape: Sequence[int]) -> list[int | str]:
+    """Sizes as models leave them open: equal ones have one name, ones stay, and so do the second axis of images and the last of
+    others."""
+    channels = 1 if len(shape) > 3 else len(shape) - 1 if len(shape) > 1 else -1
+    return [size if i == channels or size < 2 else f"size{size}" for i, size in enumerate(shape)]
 
 
 _rng = np.random.default_rng(7)

@@ -90,8 +90,8 @@ def burst(run: Run, seconds: float) -> float:
             return best
 
 
-def measure(case: Case, threads: int, rounds: int, seconds: float) -> Result | Refusal:
-    model, feeds = case.model().SerializeToString(), case.feeds()
+def measure(case: Case, threads: int, rounds: int, seconds: float, is_open: bool = False) -> Result | Refusal:
+    model, feeds = case.model(is_open).SerializeToString(), case.feeds()
     try:
         peer = onnxruntime_run(model, feeds, threads)
         expected = peer()
@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="operators, or patterns of whole case names such as 'Resize *cubic*'")
     parser.add_argument("--quick", action="store_true", help="the main cases only, shorter bursts")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--open", action="store_true", help="sizes of inputs are symbols, but for channels")
     parser.add_argument("--list", action="store_true", help="print the names of the cases and stop")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, help="bursts of each runtime (default 5, --quick 3)")
@@ -164,7 +165,7 @@ def main() -> None:
     results: list[Result] = []
     refused: list[Refusal] = []
     for i, case in enumerate(selected):
-        found = measure(case, options.threads, rounds, seconds)
+        found = measure(case, options.threads, rounds, seconds, options.open)
         if isinstance(found, Result):
             results.append(found)
             note = f"{found.ratio:.2f} ({found.intarsia_ms * 1e3:.1f} µs)"

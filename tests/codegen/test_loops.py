@@ -399,6 +399,23 @@ def test_reshapes_with_unknown_sizes() -> None:
         check_loops([k.reshape(x, shape) + 1.0], [normal(3, 2, 5)], {"a": 3, "b": 5})
 
 
+@pytest.mark.parametrize("last", [(2,), (3, 2), (8,), (1, 2, 1), (9,), (0,)])
+def test_few_last_elements_are_written_out(last: tuple[int, ...]) -> None:
+    x = k.expand_dims(k.input(0, F, (A, B)), range(2, 2 + len(last)))
+    root = k.broadcast(x, (A, B, *last)) * k.input(1, F, last)
+    for a, b in ((3, 5), (1, 1), (0, 4), (2, CHUNK // 8 + 3)):
+        check_loops([root], [normal(a, b), normal(*last)], {"a": a, "b": b})
+
+
+def test_parts_of_what_is_padded_and_put_together() -> None:
+    """Every region is a nest of its own."""
+    x, y = k.input(0, F, (A, B, 3)), k.input(1, F, (A, 2, 3))
+    whole = k.concat([k.pad(x + 1.0, (0, 2, 1), (0, 0, 1), 7.0), k.pad(y, (0, 0, 0), (0, 1, 2), k.input(2, F, ()))], 1)
+    root = k.concat([whole, k.take(whole, k.iota((1,), 0), 0)], 0)
+    for a, b in ((3, 5), (1, 0), (2, 40)):
+        check_loops([root], [normal(a, b, 3), normal(a, 2, 3), np.float32(5).reshape(())], {"a": a, "b": b})
+
+
 def test_scalars() -> None:
     """Rank 0 on both sides."""
     check_loops([k.exp(k.input(0, F, ()))], [np.float32(0.5).reshape(())])

@@ -60,6 +60,42 @@ def test_resize_to_sizes_as_torch(
     np.testing.assert_allclose(y, want, rtol=1e-4, atol=1e-5)
 
 
+_PLACES = {
+    "asymmetric": lambda i, scale: i / scale,
+    "half_pixel": lambda i, scale: (i + 0.5) / scale - 0.5,
+    "half_pixel_symmetric": lambda i, scale: (i + 0.5) / scale - 0.5,  # of whole scales
+    "pytorch_half_pixel": lambda i, scale: (i + 0.5) / scale - 0.5,
+    "tf_half_pixel_for_nn": lambda i, scale: (i + 0.5) / scale,
+}
+_ROUNDED = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+}
+
+
+@pytest.mark.parametrize("scale", [2, 3, 7])
+@pytest.mark.parametrize("nearest_mode", _ROUNDED)
+@pytest.mark.parametrize("transform", _PLACES)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_nearest_by_a_whole_number(transform: str, nearest_mode: str, scale: int, is_open: bool) -> None:
+    """Many places, each from the formula in float64."""
+    length = 2049
+    shape = (symbol("n"), symbol("l")) if is_open else (2, length)
+    attributes = {"mode": "nearest", "coordinate_transformation_mode": transform, "nearest_mode": nearest_mode}
+    scales, x = np.array([1, scale], np.float32), floats(2, length)
+    node = Node("Resize", ["x", "", "scales"], ["y"], attributes, version=19)
+    operands = [k.input(0, DType.FLOAT, shape), None, k.constant(scales)]
+    record = registry().find("", "Resize", 19)
+    assert record is not None
+    (root,) = trace(record, node, operands, {1: None, 2: scales.astype(object)})
+    assert root is not None
+    (found,) = interpret([root], [x], {"n": 2, "l": length})
+    places = _ROUNDED[nearest_mode](_PLACES[transform](np.arange(length * scale, dtype=np.float64), scale))
+    np.testing.assert_array_equal(found, x[:, np.clip(places, 0, length - 1).astype(int)])
+
+
 @pytest.mark.parametrize(("mode", "torch_mode", "a"), [("linear", "bilinear", -0.75), ("cubic", "bicubic", -0.5)])
 def test_antialias_as_torch(mode: str, torch_mode: str, a: float) -> None:
     torch = pytest.importorskip("torch", reason="the reference of interpolation")

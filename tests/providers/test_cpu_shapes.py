@@ -276,3 +276,14 @@ def test_bodies_that_carry_sequences() -> None:
             f = Cast <to = 1> (i)  v = Mul(x, f)  after = SequenceInsert(before, v)  d = Identity(c) }>
         y = ConcatFromSequence <axis = 0, new_axis = 1> (all) }"""
     check(text, {"times": np.array(3), "x": normal(4)}, {"times": np.array(1), "x": normal(2)})
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("x", ["2, 3, 5, 6", "n, 3, h, w", "n, c, h, 6"])
+def test_borders_as_numpy_makes_them(mode: str, x: str) -> None:
+    pads = np.array([0, 1, 2, 1, 0, 0, 3, 4], np.int64)
+    session = session_of(f'g (float[{x}] x) => (float[a, b, c2, d] y) {{ y = Pad <mode = "{mode}"> (x, p) }}', {"p": pads})
+    for shape in ((2, 3, 5, 6),) if "n" not in x else ((2, 3, 5, 6), (1, 3, 17, 6), (0, 3, 5, 6)):
+        given = normal(*shape)
+        expected = np.pad(given, list(zip(pads[:4], pads[4:], strict=True)), mode=mode)
+        np.testing.assert_array_equal(session.run(None, {"x": given})[0], expected)

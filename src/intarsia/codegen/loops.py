@@ -12,20 +12,22 @@ Arguments of a kernel: operand pointers, output pointers, then run-time sizes (s
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from intarsia.codegen import ir
 from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.collapse import collapse
 from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
+from intarsia.codegen.loop_in_order import ROW_CHUNK, InOrder
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import Scope
-from intarsia.codegen.loop_values import HELD, ValueEmitter, stripped
+from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.narrow import NARROW
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, Expr, product
@@ -37,8 +39,9 @@ from intarsia.records import dataclass
 CHUNK = 4096  # elements of the last axis that one iteration of the outer loop covers
 ORDERED_PARTS = 16  # into which work is cut, for any number of threads, where the target is ordered
 _LITTLE = 8  # reductions that every thread computes anew are at most one of so many operations
+_TAIL = 8  # elements of the last axes that are written out
+_WRITTEN_OUT = 256  # primitives of all of them together
 _USUAL = 64
-ROW_CHUNK = 512  # the same where reductions keep rows on the stack
 # What there is of elements that are bytes to be moved or converted.
 _MOVING = frozenset(
     "input scalar table broadcast expand reshape transpose slice pad concat windows take index scatter select cast "
@@ -124,7 +127,7 @@ def _structure(roots: Sequence[Tensor]) -> tuple[object, ...]:
     return (rows, tuple(position[id(r)] for r in roots))
 
 
-class _Lowering(ValueEmitter):
+class _Lowering(InOrder):
     def __init__(self, roots: list[Tensor], target: Target, prefix: str) -> None:
         super().__init__()
         self.roots, self.target, self.prefix = roots, target, prefix
@@ -202,17 +205,32 @@ class _Lowering(ValueEmitter):
             if any(r.shape != root.shape for r in self.roots):
                 raise UnsupportedPrimitive("outputs of different shapes in one kernel")
             self._nest(top, self.roots, root.shape, [0] * len(root.shape), root.shape)
-        elif root.prim == "concat":
-            offsets: list[Dim] = [0] * root.rank
-            for part in root.args:
-                self._nest(top, [part], part.shape, list(offsets), root.shape)
-                offsets[root.attrs[0]] = offsets[root.attrs[0]] + part.shape[root.attrs[0]]
         elif root.prim == "scan":
             self._scan(top, root)
         elif root.prim == "scatter":
             self._scatter(top, root)
         else:
-            self._nest(top, [root], root.shape, [0] * root.rank, root.shape)
+            self._regions(top, root, [0] * root.rank, root.shape)
+
+    def _regions(self, top: Scope, root: Tensor, offsets: list[Dim], full: Sequence[Dim]) -> None:
+        """Nests for the parts of what is put together, or padded: nothing is chosen element by element."""
+        if root.prim == "concat":
+            (axis,), at = root.attrs, list(offsets)
+            for part in root.args:
+                self._regions(top, part, list(at), full)
+                at[axis] = at[axis] + part.shape[axis]
+        elif root.prim == "pad":
+            (x, fill), (low, high) = root.args, root.attrs
+            inside = [offset + begin for offset, begin in zip(offsets, low, strict=True)]
+            for n in range(root.rank):
+                for start, count in ((0, low[n]), (root.shape[n] - high[n], high[n])):
+                    shape = (*x.shape[:n], count, *root.shape[n + 1 :])
+                    if count != 0:
+                        at = [*inside[:n], offsets[n] + start, *offsets[n + 1 :]]
+                        self._nest(top, [Tensor("broadcast", (fill,), (), fill.dtype, shape)], shape, at, full)
+            self._regions(top, x, inside, full)
+        else:
+            self._nest(top, [root], root.shape, offsets, full)
 
     def _nest(self, top: Scope, roots: list[Tensor], shape: Sequence[Dim], offsets: list[Dim], full: Sequence[Dim]) -> None:
         """Loops over `shape` that store the roots at `offsets` into outputs of shape `full`."""
@@ -304,7 +322,9 @@ class _Lowering(ValueEmitter):
         def store(inner: Scope) -> None:
             if plan.inner is not None:
                 inner.variables[names[plan.inner]] = self.loop_variable
-            self._store(inner, roots, [("v", name) for name in names], offsets, full)
+            for place in itertools.product(*(range(int(shape[n])) for n in plan.tail)):  # type: ignore[arg-type]
+                numbers: dict[int, Index] = {n: ("c", i) for n, i in zip(plan.tail, place, strict=True)}
+                self._store(inner, roots, [numbers.get(n, ("v", name)) for n, name in enumerate(names)], offsets, full)
 
         if plan.inner is None:
             self._store(scope, roots, [("v", name) for name in names], offsets, full)
@@ -336,6 +356,11 @@ class _Lowering(ValueEmitter):
                 middle.append(n)
         while middle and all(shape[n] == 1 for n in range(middle[0])) and _little(uses, shape, names, middle[0], inner):
             del middle[0]
+        tail = () if uses else self._tail(shape)
+        if tail and inner is not None and rows_of(roots, shape, names, inner) is None:
+            inner = max(n for n, d in enumerate(shape) if d != 1 and n < tail[0])
+            outer = [n for n in range(len(shape)) if n != inner and n not in tail]
+            return _NestPlan(outer, [], inner, CHUNK // _TAIL, False, None, tail)
         outer = [n for n in range(len(shape)) if n != inner and n not in middle]
         chunk = ROW_CHUNK if inner is not None and rows else CHUNK
         whole = inner is not None and not rows and any(_reduces_size(t, shape[inner]) for t, _ in uses)
@@ -343,6 +368,18 @@ class _Lowering(ValueEmitter):
         if kept is not None:
             outer, chunk = [n for n in outer if n not in kept.axes], kept.chunk
         return _NestPlan(outer, middle, inner, chunk, whole, kept)
+
+    def _tail(self, shape: Sequence[Dim]) -> tuple[int, ...]:
+        """The last axes, if they have few elements and another one is before them: written out, which lets LLVM make vectors of
+        the loop along that one."""
+        last = [n for n, d in enumerate(shape) if d != 1]
+        found: list[int] = []
+        for n in reversed(last[1:]):
+            many = product([shape[i] for i in (n, *found)])
+            if not isinstance(many, int) or not 0 < many <= _TAIL or many * len(self.order) > _WRITTEN_OUT:
+                break
+            found.insert(0, n)
+        return tuple(found)
 
     def _reductions(self, roots: list[Tensor], indices: list[Index]) -> list[tuple[Tensor, frozenset[str]]]:
         """Reductions met when the roots are evaluated, with the loop variables that each depends on."""
@@ -364,150 +401,6 @@ class _Lowering(ValueEmitter):
             visit(r, indices)
         return found
 
-    # --- sequential kernels ---
-
-    def _scan(self, top: Scope, root: Tensor) -> None:
-        axis = root.attrs[1]
-        inner = max((n for n, d in enumerate(root.shape) if d != 1 and n > axis), default=None)
-        chunks: Dim = 1 if inner is None else (root.shape[inner] + (ROW_CHUNK - 1)) // ROW_CHUNK
-        names = [f"i{n}" for n in range(root.rank)]
-        outer = [n for n in range(root.rank) if n not in (axis, inner)]
-        total = self._multiply(top, [self._dim(top, chunks), *(self._dim(top, root.shape[n]) for n in outer)])
-        b = top.builder
-        low = b.udiv(b.mul(total, self.tid), self.nthreads)
-        high = b.udiv(b.mul(total, b.add(self.tid, I64(1))), self.nthreads)
-
-        def line(scope: Scope) -> None:
-            position, b = self.loop_variable, scope.builder
-            start = b.mul(b.urem(position, self._dim(top, chunks)), I64(ROW_CHUNK))
-            position = b.udiv(position, self._dim(top, chunks))
-            for n in reversed(outer):
-                size = self._dim(top, root.shape[n])
-                scope.variables[names[n]] = b.urem(position, size)
-                position = b.udiv(position, size)
-            if inner is None:
-                self._scan_line(scope, root, names)
-            else:
-                extent, end = self._dim(top, root.shape[inner]), b.add(start, I64(ROW_CHUNK))
-                end = b.select(b.icmp_unsigned("<", end, extent), end, extent)
-                self._scan_rows(scope, root, names, inner, start, end)
-
-        self._loop(top, low, high, line, "outer")
-
-    def _scan_line(self, scope: Scope, root: Tensor, names: list[str]) -> None:
-        """Along the innermost axis: the running value stays in a register."""
-
-        def step(inner: Scope, values: list[ir.Value]) -> list[ir.Value]:
-            return [self._scan_step(inner, root, names, values[0])]
-
-        extent = self._dim(scope, root.shape[root.attrs[1]])
-        self._fold(
-            scope, I64(0), extent, [self._identity(root.attrs[0], root.dtype, scope)], self._scanned(root, names, step), "scan"
-        )
-
-    def _scan_rows(self, scope: Scope, root: Tensor, names: list[str], inner: int, start: ir.Value, end: ir.Value) -> None:
-        """Along another axis: the running values of a chunk of the innermost axis lie on the stack."""
-        held = HELD.get(root.dtype, root.dtype)
-        kind = storage_type(held)
-        buffer = self.entry.alloca(kind, size=I64(ROW_CHUNK), align=64)
-
-        def spot(place: Scope) -> ir.Value:
-            return place.builder.gep(buffer, [place.builder.sub(self.loop_variable, start)], source_etype=kind)
-
-        def clear(place: Scope) -> None:
-            Emitter(place.builder).store(self._identity(root.attrs[0], root.dtype, place), spot(place), held)
-
-        def element(place: Scope) -> None:
-            where, e = spot(place), Emitter(place.builder)
-            place.variables[names[inner]] = self.loop_variable
-            e.store(self._scan_step(place, root, names, e.load(where, held)), where, held)
-
-        def step(place: Scope, _: list[ir.Value]) -> list[ir.Value]:
-            self._loop(place, start, end, element, "row")
-            return []
-
-        self._loop(scope, start, end, clear, "row")
-        self._fold(scope, I64(0), self._dim(scope, root.shape[root.attrs[1]]), [], self._scanned(root, names, step), "scan")
-
-    def _scanned(
-        self, root: Tensor, names: list[str], step: Callable[[Scope, list[ir.Value]], list[ir.Value]]
-    ) -> Callable[[Scope, list[ir.Value]], list[ir.Value]]:
-        """The body of the loop along the scanned axis, in the order of the scan."""
-        axis, reverse = root.attrs[1], root.attrs[3]
-
-        def body(scope: Scope, values: list[ir.Value]) -> list[ir.Value]:
-            here, b = self.loop_variable, scope.builder
-            if reverse:
-                here = b.sub(b.sub(self._dim(scope, root.shape[axis]), here), I64(1))
-            scope.variables[names[axis]] = here
-            return step(scope, values)
-
-        return body
-
-    def _scan_step(self, scope: Scope, root: Tensor, names: list[str], running: ir.Value) -> ir.Value:
-        """Store one element; returns the running value that follows."""
-        op, _, exclusive, _ = root.attrs
-        at: list[Index] = [("v", n) for n in names]
-        following = self._combine(op, running, self._value(root.args[0], at, scope), root.dtype, scope)
-        place = self._pointer(self.results[0], at, root.shape, root.dtype, scope)
-        Emitter(scope.builder).store(running if exclusive else following, place, root.dtype)
-        return following
-
-    def _scatter(self, top: Scope, root: Tensor) -> None:
-        """Copy, then update in order, since indices may repeat: by one thread, or, where the last index is an update's own
-        place and no other depends on it, each thread its part of the last axis."""
-        x, updates, *indices = root.args
-        b = top.builder
-        at: list[Index] = [("v", f"s{n}") for n in range(updates.rank)]
-        where: list[Index] = [
-            at[i.attrs[0]] if i.prim == "iota" and updates.shape[i.attrs[0]] == d else ("checked", ("at", i, tuple(at)), d)
-            for i, d in zip(indices, root.shape, strict=True)
-        ]
-        apart = bool(where) and where[-1] == at[-1] and not any(self._names(at[-1]) & self._names(i) for i in where[:-1])
-        mine = b.icmp_unsigned("==", self.tid, I64(0))
-        self.vectors = apart
-
-        def walk(shape: Sequence[Dim], prefix: str, element: Callable[[Scope], None]) -> None:
-            rows = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape[:-1])])
-            low, high = I64(0), self._dim(top, shape[-1]) if shape else I64(1)
-            if apart:
-                width = high
-                low = b.udiv(b.mul(width, self.tid), self.nthreads)
-                high = b.udiv(b.mul(width, b.add(self.tid, I64(1))), self.nthreads)
-            else:
-                rows = b.select(mine, rows, I64(0))
-
-            def row(scope: Scope) -> None:
-                position = self.loop_variable
-                for n in reversed(range(1, len(shape) - 1)):
-                    size = self._dim(top, shape[n])
-                    scope.variables[f"{prefix}{n}"] = scope.builder.urem(position, size)
-                    position = scope.builder.udiv(position, size)
-                if len(shape) > 1:
-                    scope.variables[f"{prefix}0"] = position
-                self._loop(scope, low, high, inner, "scatter")
-
-            def inner(scope: Scope) -> None:
-                if shape:
-                    scope.variables[f"{prefix}{len(shape) - 1}"] = self.loop_variable
-                element(scope)
-
-            self._loop(top, I64(0), rows, row, "rows")
-
-        def copy(scope: Scope) -> None:
-            self._store(scope, [x], [("v", f"c{n}") for n in range(root.rank)], [0] * root.rank, root.shape)
-
-        def update(scope: Scope) -> None:
-            value = self._value(updates, at, scope)
-            place = self._pointer(self.results[0], where, root.shape, root.dtype, scope)
-            e = Emitter(scope.builder)
-            if root.attrs[0] != "none":
-                value = e.primitive(root.attrs[0], [e.load(place, root.dtype), value], root.dtype, root.dtype)
-            e.store(value, place, root.dtype)
-
-        walk(root.shape, "c", copy)
-        walk(updates.shape, "s", update)
-
 
 def _exact(t: Tensor) -> tuple[object, ...]:
     """The attributes; a scalar as text, since 0.0 == -0.0."""
@@ -522,6 +415,7 @@ class _NestPlan:
     chunk: int
     whole_rows: bool  # reductions along the inner axis are for one outer iteration, which therefore covers all of it
     rows: Rows | None  # what is kept in rows; then there is no axis in `middle`
+    tail: tuple[int, ...] = ()  # the last axes, which are written out inside the inner loop
 
 
 def _little(

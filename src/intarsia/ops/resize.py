@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -168,7 +169,8 @@ def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
     if sampling.mode == "nearest":
         out = x
         for a in active:
-            out = k.take(out, _fold(_nearest(a, sampling)), a.axis)
+            times = _repeats(a, sampling)
+            out = _repeated(out, a.axis, times) if times else k.take(out, _fold(_nearest(a, sampling)), a.axis)
     else:
         out = k.cast(x, DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT)
         for a in active:
@@ -209,6 +211,31 @@ def _if_single(out: Dim, single: k.Tensor, several: k.Tensor) -> k.Tensor:
     if isinstance(out, Expr):
         return k.select(k.equal(k.size(out), 1), single, several)
     return single if out == 1 else several
+
+
+# Transforms and roundings that give i // n where the scale is a whole number n: exact, as are the float32 quotients.
+_REPEATING = {
+    *itertools.product(("asymmetric", "tf_half_pixel_for_nn"), ("floor", "simple")),
+    *itertools.product(
+        ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"), ("round_prefer_floor", "round_prefer_ceil")
+    ),
+}
+
+
+def _repeats(a: Axis, sampling: Sampling) -> int:
+    """How many times each element of the axis comes, one after the other; 0 if they do not all come as often."""
+    scale = a.scale
+    if scale is None and isinstance(a.length, int) and isinstance(a.out, int) and a.length and a.out % a.length == 0:
+        scale = float(a.out // a.length)
+    if scale is None or not scale.is_integer() or a.out != a.length * int(scale):
+        return 0
+    return int(scale) if (sampling.transform, sampling.nearest_mode) in _REPEATING else 0
+
+
+def _repeated(x: k.Tensor, axis: int, times: int) -> k.Tensor:
+    apart = k.expand_dims(x, [axis + 1])
+    shape = [times if i == axis + 1 else d for i, d in enumerate(apart.shape)]
+    return k.reshape(k.broadcast(apart, shape), [d * times if i == axis else d for i, d in enumerate(x.shape)])
 
 
 def _nearest(a: Axis, sampling: Sampling) -> k.Tensor:

@@ -89,7 +89,17 @@ def _is_shift(low: Dim, high: Dim) -> bool:
 def _pad_by_index(x: Tensor, axis: int, low: Dim, high: Dim, mode: str) -> Tensor:
     """Element i of the result is element f(i - low) of x, f by mode; a negative amount crops the result."""
     extent = x.shape[axis]
-    at = k.iota((extent + low + high,), 0) - k.size(low)
+    if not (is_nonnegative(low) and is_nonnegative(high)):
+        return k.take(x, _sources(x, axis, low, high, mode, 0, extent + low + high), axis)
+    ends = [(start, count) for start, count in ((0, low), (low + extent, high)) if count != 0]
+    parts = [k.take(x, _sources(x, axis, low, high, mode, start, count), axis) for start, count in ends]
+    return k.concat([*parts[: low != 0], x, *parts[low != 0 :]], axis)
+
+
+def _sources(x: Tensor, axis: int, low: Dim, high: Dim, mode: str, start: Dim, count: Dim) -> Tensor:
+    """Which elements of x come at `count` places of the result from `start` on."""
+    extent = x.shape[axis]
+    at = k.iota((count,), 0) + k.size(start - low)
     if mode == "edge":
         at = k.minimum(k.maximum(at, 0), k.size(extent - 1))
     elif mode == "wrap":
@@ -104,7 +114,7 @@ def _pad_by_index(x: Tensor, axis: int, low: Dim, high: Dim, mode: str) -> Tenso
         else:
             at = k.binary("mod", at, k.size(dim_max((extent - 1) * 2, 1)))
         at = k.minimum(at, k.size((extent - 1) * 2) - at)
-    return k.take(x, at, axis)
+    return at
 
 
 def _at_most(amount: Dim, limit: Dim) -> bool:
