@@ -33,8 +33,9 @@ if it said so: either way nothing can deadlock, and tables with their own argume
 
 Waiting threads spin for about a millisecond, then sleep. If another thread of the pool was last seen on the same core,
 which would wait for them to stop, a worker moves to another core first (on Linux, by leaving this one out of its affinity
-for a moment), and where it cannot, or is the caller, sleeps after 2 microseconds (threads do not yield: that gives whole
-time slices to other processes, where a sleeper is let in as soon as it is woken). Where the caller has waited a quarter of
+for a moment; who wakes a sleeping worker leaves its own core out of that one's), and where it cannot, or is the caller, sleeps
+after 2 microseconds (threads do not yield: that gives whole time slices to other processes, where a sleeper is let in as soon
+as it is woken). Where the caller has waited a quarter of
 that time for a share that a worker holds, another program may have the worker's core: for the next 50 milliseconds workers
 let it run, between two steps, before the system takes the core from them in the middle of one. They sleep by futex on Linux,
 __ulock on macOS, WaitOnAddress on Windows, usleep elsewhere; in a pool that does not spin at once. The threads are Python
@@ -285,6 +286,7 @@ class Pool:
                 os.sched_setaffinity(0, self.settings.affinities[tid - 1])  # this thread's
             except OSError as error:
                 logger.warning("thread %d of %d cannot be bound to its cores: %s", tid, self.num_threads, error)
+        self._state[word.NATIVE_IDS + tid] = threading.get_native_id()
         self._native.worker(self._address, tid, generation)
 
     def _close(self) -> None:

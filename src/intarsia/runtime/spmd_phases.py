@@ -136,8 +136,7 @@ entry:
   %gp = getelementptr i64, ptr %state, i64 $GENERATION$
   %g0 = atomicrmw add ptr %gp, i64 1 seq_cst
   %g = add i64 %g0, 1
-  %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
-  call void @wake_sleepers(ptr %state, ptr %gp, ptr %ip)
+  call void @wake_workers(ptr %state)
   call void @shares(ptr %state, i64 %g, i64 0, i64 %n, ptr %first, ptr %end)
   %lone = icmp ule i64 %n, 8
   %n7 = add i64 %n, 7

@@ -21,7 +21,10 @@ LOCK = 5 * LINE  # 0 free, 1 held, 2 held and waited for
 PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 6 * LINE, 6 * LINE + 1, 6 * LINE + 2
 MAX_THREADS = 1024
 CPUS = 7 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
-FLAGS = CPUS + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
+NATIVE_IDS = CPUS + MAX_THREADS  # a word per worker: the system's number of the thread
+ASLEEP = NATIVE_IDS + MAX_THREADS  # a word per worker: 0 awake, 1 asleep, 2 + the core that it was kept off when it was woken
+SPREAD = 8  # pools of at most so many threads keep workers off the core of who wakes them
+FLAGS = ASLEEP + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
 COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
 
 FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole", "feed")

@@ -13,9 +13,10 @@ from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_feed import FEED_TEXT
 from intarsia.runtime.spmd_phases import PHASE, SHARES, TEAM
+from intarsia.runtime.spmd_places import PLACES, WAKING
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT, WHOLE_TEXT
 from intarsia.runtime.spmd_system import denormals_text, pause_text, system_text
-from intarsia.runtime.spmd_waiting import AWAIT, PLACES, WAITING
+from intarsia.runtime.spmd_waiting import AWAIT, WAITING
 
 
 def executor_text(target: Target) -> KernelText:
@@ -24,7 +25,7 @@ def executor_text(target: Target) -> KernelText:
         raise EPFail(f"the SPMD executor needs threads, which {target.triple!r} has not: run with one thread")
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
-    waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, AWAIT, SHARES, PHASE]
+    waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, WAKING, AWAIT, SHARES, PHASE]
     text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, FEED_TEXT, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
@@ -34,7 +35,7 @@ def executor_text(target: Target) -> KernelText:
 _WORDS = """
 LINE GENERATION IDLE_SLEEPERS STOPPING PHASE_SLEEPERS GROUPS_DONE THREADS SPINS PATIENCE STARTED WAIT WAKE GETCPU
 GET_AFFINITY SET_AFFINITY CLOCK CLOCK_SCALE FLUSHING YIELD DISPUTED FIRST END LOCK PARALLEL_RUNS BUSY_RUNS WAKE_CALLS FLAGS
-COUNTS WORKERS_MISSING CPUS MAX_THREADS
+COUNTS WORKERS_MISSING CPUS NATIVE_IDS ASLEEP SPREAD MAX_THREADS
 INTERRUPTED CALL_MODE CALL_FLAG CALL_STOPPED CALL_SIGNALS CALL_WATCHED TRIPPED MAIN SELF GETSIG SETSIG GIL_ENSURE GIL_RELEASE
 CHECK_SIGNALS FETCH RAISED SIGNALS SIGNAL_WORDS HANDLER MOST_SLICED
 OBJECT_TYPE ARRAY_DATA ARRAY_ND ARRAY_DIMS ARRAY_DESCR ARRAY_FLAGS

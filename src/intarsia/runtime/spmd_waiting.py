@@ -1,4 +1,4 @@
-"""How threads of a pool wait for each other, and for cores, as LLVM IR text: spinning, moving, sleeping, making way."""
+"""How threads of a pool wait for each other, and for cores, as LLVM IR text: spinning, sleeping, waking, making way."""
 
 from __future__ import annotations
 
@@ -34,135 +34,6 @@ look:
 out:
   %r = phi i1 [ false, %entry ], [ %asked, %look ]
   ret i1 %r
-}"""
-
-PLACES = """
-; write down the core that thread %tid is on; returns 1 + its number, 0 where the system does not say
-define internal i64 @locate(ptr %state, i64 %tid) noinline nounwind {
-entry:
-  %fp = getelementptr i64, ptr %state, i64 $GETCPU$
-  %f = load ptr, ptr %fp
-  %mute = icmp eq ptr %f, null
-  br i1 %mute, label %out, label %ask
-ask:
-  %cpu32 = call i32 %f()
-  %cpu = sext i32 %cpu32 to i64
-  %here = add i64 %cpu, 1
-  %cpus = getelementptr i64, ptr %state, i64 $CPUS$
-  %mine = getelementptr i64, ptr %cpus, i64 %tid
-  %before = load atomic i64, ptr %mine monotonic, align 8
-  %same = icmp eq i64 %before, %here
-  br i1 %same, label %out, label %write
-write:
-  store atomic i64 %here, ptr %mine monotonic, align 8
-  br label %out
-out:
-  %r = phi i64 [ 0, %entry ], [ %here, %ask ], [ %here, %write ]
-  ret i64 %r
-}
-
-; true if another thread of the pool was last seen on this core: spinning would keep it from running
-define internal i1 @crowded(ptr %state, i64 %tid) noinline nounwind {
-entry:
-  %here = call i64 @locate(ptr %state, i64 %tid)
-  %np = getelementptr i64, ptr %state, i64 $THREADS$
-  %n = load i64, ptr %np
-  %cpus = getelementptr i64, ptr %state, i64 $CPUS$
-  %unknown = icmp eq i64 %here, 0
-  br i1 %unknown, label %no, label %look
-look:
-  %t = phi i64 [ 0, %entry ], [ %t1, %next ]
-  %p = getelementptr i64, ptr %cpus, i64 %t
-  %v = load atomic i64, ptr %p monotonic, align 8
-  %same = icmp eq i64 %v, %here
-  %other = icmp ne i64 %t, %tid
-  %found = and i1 %same, %other
-  br i1 %found, label %yes, label %next
-next:
-  %t1 = add i64 %t, 1
-  %more = icmp slt i64 %t1, %n
-  br i1 %more, label %look, label %no
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}
-
-; Move this thread, a worker, to a core on which no thread of the pool was seen, else to any other than %here, if the system
-; lets it; its affinity is as before afterwards. Schedulers that wake a thread beside its waker, and leave it there, need it.
-define internal void @part(ptr %state, i64 %tid) noinline nounwind {
-entry:
-  %all = alloca [16 x i64]
-  %some = alloca [16 x i64]
-  %getp = getelementptr i64, ptr %state, i64 $GET_AFFINITY$
-  %get = load ptr, ptr %getp
-  %setp = getelementptr i64, ptr %state, i64 $SET_AFFINITY$
-  %set = load ptr, ptr %setp
-  %mute = icmp eq ptr %get, null
-  br i1 %mute, label %out, label %ask
-ask:
-  store [16 x i64] zeroinitializer, ptr %all
-  %failed = call i32 %get(i32 0, i64 128, ptr %all)
-  %no = icmp ne i32 %failed, 0
-  br i1 %no, label %out, label %begin
-begin:
-  %here = call i64 @locate(ptr %state, i64 %tid)
-  %np = getelementptr i64, ptr %state, i64 $THREADS$
-  %n = load i64, ptr %np
-  %cpus = getelementptr i64, ptr %state, i64 $CPUS$
-  br label %copy
-copy:
-  %n0 = phi i64 [ %n, %begin ], [ 1, %again ]
-  %whole = load [16 x i64], ptr %all
-  store [16 x i64] %whole, ptr %some
-  br label %strike
-strike:
-  %t = phi i64 [ 0, %copy ], [ %t1, %struck ]
-  %self = icmp eq i64 %t, %tid
-  %p = getelementptr i64, ptr %cpus, i64 %t
-  %seen = load atomic i64, ptr %p monotonic, align 8
-  %known = select i1 %self, i64 %here, i64 %seen
-  %valid0 = icmp ne i64 %known, 0
-  %valid1 = icmp ule i64 %known, 1024
-  %valid = and i1 %valid0, %valid1
-  br i1 %valid, label %clear, label %struck
-clear:
-  %core = sub i64 %known, 1
-  %word = lshr i64 %core, 6
-  %bit = and i64 %core, 63
-  %mask = shl i64 1, %bit
-  %keep = xor i64 %mask, -1
-  %mp = getelementptr i64, ptr %some, i64 %word
-  %m = load i64, ptr %mp
-  %m1 = and i64 %m, %keep
-  store i64 %m1, ptr %mp
-  br label %struck
-struck:
-  %t1 = add i64 %t, 1
-  %more = icmp ult i64 %t1, %n0
-  br i1 %more, label %strike, label %sum
-sum:
-  %w = phi i64 [ 0, %struck ], [ %w1, %sum ]
-  %or = phi i64 [ 0, %struck ], [ %or1, %sum ]
-  %sp = getelementptr i64, ptr %some, i64 %w
-  %v = load i64, ptr %sp
-  %or1 = or i64 %or, %v
-  %w1 = add i64 %w, 1
-  %words = icmp ult i64 %w1, 16
-  br i1 %words, label %sum, label %chosen
-chosen:
-  %empty = icmp eq i64 %or1, 0
-  br i1 %empty, label %again, label %move
-again:
-  %first = icmp ne i64 %n0, 1
-  br i1 %first, label %copy, label %out
-move:
-  %r0 = call i32 %set(i32 0, i64 128, ptr %some)
-  %r1 = call i32 %set(i32 0, i64 128, ptr %all)
-  %now = call i64 @locate(ptr %state, i64 %tid)
-  br label %out
-out:
-  ret void
 }"""
 
 AWAIT = """
@@ -286,10 +157,13 @@ pause:
   $PAUSE$
   br label %look
 asleep:
+  %seeks = icmp ne i64 %patience, 0
+  %mark = zext i1 %seeks to i64
+  call void @mark_asleep(ptr %state, i64 %tid, i64 %mark)
   store atomic i64 1, ptr %sleepers seq_cst, align 8
   %v1 = load atomic i64, ptr %p seq_cst, align 8
   %ok1 = icmp uge i64 %v1, %goal
-  br i1 %ok1, label %out, label %wait
+  br i1 %ok1, label %awake, label %wait
 wait:
   %low = trunc i64 %v1 to i32
   call void @wait(ptr %state, ptr %p, i32 %low, i64 -1)
@@ -297,9 +171,12 @@ wait:
   %ok2 = icmp uge i64 %v2, %goal
   br i1 %ok2, label %woken, label %asleep
 woken:
-  br i1 %hasty, label %out, label %settle
+  br i1 %hasty, label %awake, label %settle
 settle:
   %shared = call i1 @hindering(ptr %state, i64 %tid)
+  br label %awake
+awake:
+  call void @mark_asleep(ptr %state, i64 %tid, i64 0)
   br label %out
 out:
   ret void
@@ -316,6 +193,22 @@ rouse:
   %wp = getelementptr i64, ptr %state, i64 $WAKE_CALLS$
   %w = atomicrmw add ptr %wp, i64 1 monotonic
   call void @wake(ptr %state, ptr %p)
+  br label %out
+out:
+  ret void
+}
+
+; the same for workers that wait for a phase
+define internal void @wake_workers(ptr %state) alwaysinline nounwind {
+entry:
+  %ip = getelementptr i64, ptr %state, i64 $IDLE_SLEEPERS$
+  %s = load atomic i64, ptr %ip seq_cst, align 8
+  %quiet = icmp eq i64 %s, 0
+  br i1 %quiet, label %out, label %rouse, !prof !0
+rouse:
+  call void @keep_off(ptr %state)
+  %gp = getelementptr i64, ptr %state, i64 $GENERATION$
+  call void @wake_sleepers(ptr %state, ptr %gp, ptr %ip)
   br label %out
 out:
   ret void
