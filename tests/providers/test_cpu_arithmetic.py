@@ -117,6 +117,22 @@ def test_models_of_16_bits_keep_their_weights(kind: type) -> None:
     assert f"({DType.of(np.dtype(kind)).name.lower()} weights)" in plan(made)
 
 
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("shape", "kept"), [((70,), False), (("n", 70), False), ((63,), True), (("n", 7), True)])
+def test_models_of_16_bits_whose_rows_are_always_many(kind: type, shape: tuple[object, ...], kept: bool) -> None:
+    """Their products are float32's, whose weights are read by many rows."""
+    rng = np.random.default_rng(4)
+    sizes = [2 if d == "n" else d for d in shape]
+    x, w = rng.standard_normal((*sizes, 96)).astype(kind), rng.standard_normal((96, 150)).astype(kind)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    source = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [*shape, 96]}, {"w": w}, element)
+    made = session(source)
+    exact = x.astype(np.float64) @ w.astype(np.float64)
+    found = made.run(None, {"x": x})[0].astype(np.float64)
+    np.testing.assert_allclose(found, exact, rtol=float(ml_dtypes.finfo(kind).eps), atol=1e-5)
+    assert (" weights)" in plan(made)) == kept
+
+
 def test_cpus_without_the_instructions() -> None:
     plain = Target.create("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+f16c,+avx2")
     old = Target.create("x86_64-unknown-linux-gnu", "x86-64", "+sse2")

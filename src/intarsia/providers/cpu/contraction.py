@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
+_WIDENED_ROWS = 64  # of which weights that a model has in 16 bits are kept in float32, where there are never fewer
 _ROWS = "rows"  # the schedule without packed A
 _PAIRS = "pairs"  # that by products of pairs of bfloat16
 _SEVEN = "strassen"  # that without packed A, by seven products in the place of eight
@@ -306,13 +308,14 @@ class MatMul(Template):
         """The second operand's buffer, layout, and the type it is stored in where that is not its own; packed if it is a
         constant matrix (`single`: no batch axes)."""
         a, name = self.types[0], self.reads[1]
-        assert a is not None
+        assert a is not None and a.shape is not None
         known = self._matrix(workspace) if single else None
         if known is None:
             return name, "columns" if self.transposed else "rows", None, None
         matrix, form = known
-        key = f"panels{tile.width}{form}{tile.itemsize}"
-        stored = stored_type(workspace.config, target, workspace.original_type(name)) if a.dtype is DType.FLOAT else None
+        key, rows = f"panels{tile.width}{form}{tile.itemsize}", math.prod(d for d in a.shape[:-1] if isinstance(d, int))
+        own = workspace.original_type(name) if rows < _WIDENED_ROWS else None
+        stored = stored_type(workspace.config, target, own) if a.dtype is DType.FLOAT else None
         halves = in_16_bits(matrix, stored) if stored is not None else None
         if halves is not None:
             assert stored is not None
