@@ -76,7 +76,7 @@ def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> Web
     key = (backend, index, memory_limit)
     with _lock:
         found = _opened.get(key)
-        if found is None or found.lost:
+        if found is None or not found.answers():
             known = adapters(backend)
             if why := missing(backend) or no_such_device(index, [described(i, a) for i, a in enumerate(known)]):
                 raise EPFail(f"WebGPU: no device: {why}")
@@ -117,6 +117,14 @@ class WebGpu(Gpu):
         sizes = DeviceLimits(limits["max-buffer-size"] // ALIGNMENT * ALIGNMENT, limits["max-storage-buffer-binding-size"])
         super().__init__(described(index, adapter), dialect, sizes, memory_limit)
 
+    def answers(self) -> bool:
+        """Whether the device is still there, which wgpu tells only where something is asked of it."""
+        try:
+            self._device.create_buffer(size=4, usage=self._wgpu.BufferUsage.COPY_DST).destroy()
+        except self._wgpu.GPUError as error:
+            self._failure("could not make a buffer", error)
+        return not self.lost
+
     def _create(self, nbytes: int) -> Any:
         usage = self._wgpu.BufferUsage
         flags = usage.STORAGE | usage.UNIFORM | usage.COPY_SRC | usage.COPY_DST
@@ -131,7 +139,10 @@ class WebGpu(Gpu):
         buffer.destroy()
 
     def _write(self, buffer: Any, offset: int, data: memoryview) -> None:
-        self._device.queue.write_buffer(buffer, offset, data)  # copies to memory of its own, and does not wait
+        try:
+            self._device.queue.write_buffer(buffer, offset, data)  # copies to memory of its own, and does not wait
+        except self._wgpu.GPUError as error:
+            raise self._failure("could not write a buffer", error) from error
         self.counters.staged_in_nbytes += data.nbytes
 
     def _read(self, buffer: Any, offset: int, nbytes: int) -> memoryview:
@@ -142,15 +153,20 @@ class WebGpu(Gpu):
         return found
 
     def _copy(self, source: Slice, target: Slice, nbytes: int) -> None:
-        encoder = self._device.create_command_encoder()
-        encoder.copy_buffer_to_buffer(source.memory.buffer, source.offset, target.memory.buffer, target.offset, nbytes)
-        self._device.queue.submit([encoder.finish()])
+        try:
+            encoder = self._device.create_command_encoder()
+            encoder.copy_buffer_to_buffer(source.memory.buffer, source.offset, target.memory.buffer, target.offset, nbytes)
+            self._device.queue.submit([encoder.finish()])
+        except self._wgpu.GPUError as error:
+            raise self._failure("could not copy a buffer", error) from error
 
     def _compile(self, kernel: Kernel) -> Any:
         try:
             module = self._device.create_shader_module(code=kernel.source)
             return self._device.create_compute_pipeline(layout="auto", compute={"module": module, "entry_point": "main_kernel"})
         except self._wgpu.GPUError as error:
+            if _is_lost(error):
+                raise self._failure("could not compile a kernel", error) from error
             raise EPFail(f"{self.device}: a kernel was not accepted: {_first_lines(error)}\n{kernel.source}") from error
 
     def bind(self, launch: Launch) -> tuple[Launch, Any]:
@@ -220,7 +236,7 @@ class WebGpu(Gpu):
     def _failure(self, what: str, error: Exception) -> EPFail | OutOfMemory:
         """An error of wgpu as one of ours."""
         text = f"{self.device} {what}: {_first_lines(error)}"
-        if "lost" in str(error).lower():
+        if _is_lost(error):
             self.lost = str(error)
             return DeviceLost(f"{text}; what was in its memory is gone: make the session again")
         if isinstance(error, self._wgpu.GPUOutOfMemoryError) or "memory" in str(error).lower() and "out" in str(error).lower():
@@ -231,6 +247,10 @@ class WebGpu(Gpu):
 def _bound_nbytes(place: Slice) -> int:
     """Bytes to bind: whole groups of 16, as arrays of vectors need."""
     return max(-(-place.nbytes // 16) * 16, 16)
+
+
+def _is_lost(error: Exception) -> bool:
+    return "is lost" in str(error).lower() or "device lost" in str(error).lower()
 
 
 def _first_lines(error: Exception) -> str:

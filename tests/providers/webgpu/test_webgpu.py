@@ -378,3 +378,43 @@ def test_device_tensors_do_not_pass_for_arrays() -> None:
     assert isinstance(tensor, DeviceTensor)
     with pytest.raises(intarsia.EPFail, match="was read as a NumPy array"):
         np.asarray(tensor)
+
+
+@pytest.mark.parametrize("where", ["before a run", "before a copy", "before a kernel is compiled", "before a session is made"])
+def test_a_device_that_is_lost_is_opened_again(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever notices first: the next session has a device of its own."""
+    from intarsia.device import webgpu
+
+    monkeypatch.setattr(webgpu, "_opened", {})
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    session = exponential()
+    (wanted,) = session.run(None, {"x": x})
+    value = intarsia.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
+    device = webgpu.open_device()
+    asked = {
+        "before a run": lambda: session.run(None, {"x": x}),
+        "before a copy": lambda: device.copy(value._value.handle, value._value.handle),
+        "before a kernel is compiled": lambda: other.run_with_ort_values(None, {"x": value}),
+    }
+    other = exponential("Sinh")
+    device._device.destroy()
+    if where in asked:
+        with pytest.raises(intarsia.DeviceLost, match="what was in its memory is gone: make the session again"):
+            asked[where]()
+        assert device.lost
+    else:
+        assert not device.lost  # nobody has noticed
+    (again,) = exponential().run(None, {"x": x})
+    np.testing.assert_array_equal(again, wanted)
+    assert webgpu.open_device() is not device
+
+
+def exponential(op: str = "Exp") -> intarsia.InferenceSession:
+    from onnx import helper
+
+    given, made = (helper.make_tensor_value_info(n, 1, ["n", 4]) for n in "xy")
+    graph = helper.make_graph([helper.make_node(op, ["x"], ["y"])], "g", [given], [made])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    return intarsia.InferenceSession(model.SerializeToString(), options, ["WebGpuExecutionProvider"], enable_fallback=False)

@@ -183,3 +183,24 @@ def test_branches_of_different_sizes() -> None:
     loop = helper.make_node("Loop", ["trips", "", "x"], ["last"], body=carried)
     with pytest.raises(intarsia.NotImplemented, match="its branches give different sizes, and its condition is known only at"):
         compared(graph([loop], {"x": (FLOAT, [5])}, ["last"], trips), {"x": np.ones(5, np.float32)})
+
+
+def test_what_only_sizes_decide_is_told_when_sizes_are_known() -> None:
+    """A Squeeze without axes, of sizes that the inputs and a shape among them give; branches of different ranks, one of which
+    a shape chooses."""
+    nodes = [
+        helper.make_node("Expand", ["x", "shape"], ["wide"]), helper.make_node("Squeeze", ["wide"], ["s"]),
+        helper.make_node("Split", ["shape"], ["first", "rest"], num_outputs=2),
+        helper.make_node("ReduceMax", ["first"], ["rows"], keepdims=0), helper.make_node("Equal", ["rows", "one"], ["single"]),
+        helper.make_node(
+            "If", ["single"], ["b"],
+            then_branch=graph([helper.make_node("Identity", ["half"], ["t"])], {}, {"t": (FLOAT, [])}),
+            else_branch=graph([helper.make_node("Mul", ["x", "half"], ["e"])], {}, {"e": (FLOAT, None)}),
+        ),
+        helper.make_node("Add", ["s", "b"], ["y"]),
+    ]  # fmt: skip
+    constants = {"half": np.float32(0.5).reshape(()), "one": np.array(1)}
+    made = graph(nodes, {"x": (FLOAT, ["n", 1, 3]), "shape": (INT64, [4])}, ["y"], constants)
+    x = np.linspace(0, 1, 12, dtype=np.float32).reshape(4, 1, 3)
+    compared(made, {"x": x, "shape": np.array([1, 4, 1, 3])})
+    compared(made, {"x": x[:1], "shape": np.array([2, 1, 1, 3])})

@@ -10,12 +10,12 @@ from intarsia.codegen.clike import Dialect, unsupported
 from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.device.gpu import DeviceLimits
 from intarsia.errors import IntarsiaError
-from intarsia.graph.dims import Expr
+from intarsia.graph.dims import Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import always_goes_on, trip_type
-from intarsia.ops.infer import Inference, infer, resolve_version
+from intarsia.ops.infer import Inference, infer, resolve_version, trace
 from intarsia.ops.registry import OpRecord
 from intarsia.partition.capability import Support
 from intarsia.partition.host_shapes import READS_ONLY_SHAPE
@@ -27,6 +27,8 @@ _ON_DOUBLES = frozenset(
     "ReduceSum ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare Slice Pad Reshape Expand Tile TopK "
     "Squeeze Unsqueeze CumSum CumProd ConstantOfShape Split".split()
 )  # what needs arithmetic and square roots only
+
+_SOME_SIZE = 2  # in the place of sizes that are known before a run, to see whether any such will do
 
 
 def numbers_behind(graph: Graph, name: str) -> frozenset[str] | None:
@@ -173,10 +175,13 @@ class Survey:
         maker, kind = self._makers.get(name), self.inference.types.get(name)
         if maker is None or maker.outputs[0] in self.inference.traces or not isinstance(kind, TensorType | None):
             return False
+        if maker.op_type == "If" and not maker.domain:  # branches of different ranks, one of which is chosen before a run
+            return self._is_number(maker.inputs[0])
         record = resolve_version(self.graph, maker, device_registry())
         if record is None or record.host and lowering(maker) is None or any(True for _ in maker.subgraphs):
             return False
-        return self._is_written(maker) or self._has_numbers(maker, record) or any(self._waits(n) for n in maker.inputs if n)
+        told = self._is_written(maker) or self._has_numbers(maker, record) or self._has_known_sizes(maker, record)
+        return told or any(self._waits(n) for n in maker.inputs if n)
 
     def _is_written(self, node: Node) -> bool:
         """Whether it is written out as soon as the sizes of a run are known."""
@@ -186,6 +191,32 @@ class Survey:
         """Whether it reads numbers, all of which are there before a run."""
         names = [node.inputs[i] for i in record.value_indices if i < len(node.inputs) and node.inputs[i]]
         return bool(names) and all(self._is_number(n) or self._is_readable(n) for n in names)
+
+    def _has_known_sizes(self, node: Node, record: OpRecord) -> bool:
+        """Whether its primitives are known as soon as the sizes of its operands are, which follow from the inputs' and from
+        numbers that are there before a run: a Squeeze without axes. They are asked with some other sizes in their place."""
+        kinds = [self.inference.types.get(n) if n else None for n in node.inputs]
+        if self.outer is not None or node.outputs[0] in self._wrong or record.host or record.fallback is not None:
+            return False
+        told = (v.type for v in self.graph.inputs if isinstance(v.type, TensorType))
+        given = {s for kind in told for d in kind.shape or () for s in symbols_of(d)}
+        asked: set[str] = set()
+        operands: list[k.Tensor | None] = []
+        for i, (name, kind) in enumerate(zip(node.inputs, kinds, strict=True)):
+            if name and (not isinstance(kind, TensorType) or kind.shape is None):
+                return False
+            shape = kind.shape or () if isinstance(kind, TensorType) else ()
+            asked |= {s for d in shape for s in symbols_of(d)}
+            env = dict.fromkeys(asked, _SOME_SIZE)
+            concrete = [max(evaluate(d, env), 1) for d in shape]
+            operands.append(k.input(i, kind.dtype, concrete) if isinstance(kind, TensorType) else None)
+        if not asked or not all(s in given or s.endswith("]") and self._is_number(s.rpartition("[")[0]) for s in asked):
+            return False
+        try:
+            trace(record, node, operands, {i: self.inference.values.get(n) for i, n in enumerate(node.inputs) if n})
+        except IntarsiaError:
+            return False
+        return True
 
     def _is_readable(self, name: str) -> bool:
         """Whether a number can be read from the device before a node that needs it, outside of bodies."""
@@ -358,7 +389,10 @@ class Survey:
         why = self.inference.unknown.get(first, "") or self._wrong.get(first, "")
         if why:
             later = (
-                self._has_numbers(node, record) or self._waits(first) or self._is_written(node)
+                self._has_numbers(node, record)
+                or self._waits(first)
+                or self._is_written(node)
+                or self._has_known_sizes(node, record)
             ) and record.fallback is None
             return self._of_types(node) if later else Support.no(why, code="data")
         roots = [r for r in self.inference.traces.get(first, ()) if r is not None]
