@@ -14,6 +14,7 @@ import numpy as np
 
 from intarsia.codegen import claims as claiming
 from intarsia.codegen.body import Body, Value
+from intarsia.codegen.ending import Record, ending_of, least_rows
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
@@ -140,6 +141,9 @@ class Rows(Gemm):
         self.read_arguments()
         v = self.v
         self.sums = body.alloca(GROUP * self.tile.nbytes)
+        ending = ending_of(self.spec.epilogue, self.spec.dtype) if self.spec.ends else None
+        self.ending = Record(body, ending, self.spec.dtype, v["ldc"]) if ending is not None else None
+        self.bias = ending.bias if ending is not None else 0
         claiming.emit_shares(body, self._begin(), v, self._units)
         body.b.ret_void()
         return self.module.text(self.name)
@@ -169,6 +173,9 @@ class Rows(Gemm):
         for kind, dtype, operand in zip(self.finish.kinds, self.finish.dtypes, self.operands, strict=True):
             offset = body.mul(column, itemsize(dtype)) if kind in ("column", "full") else 0
             self.bases.append(body.at(operand[0], offset))
+        if self.ending is not None:
+            self.ending.set("bias", body.b.ptrtoint(self.bases[self.bias], column.type))
+            self.whole = body.equal(body.rem(self.columns, tile.lanes), 0)
 
     def _groups(self, first: Value, count: Value) -> None:
         """Tiles from `first` on by one panel: a group after the other, each block by block."""
@@ -215,11 +222,17 @@ class Rows(Gemm):
         a = body.at(v["a"], body.mul(row, v["lda"]), body.mul(block.tap, STEPS * self.tile.itemsize))
         c = body.at(self.c, body.mul(row, v["ldc"]))
         places = self._places([(row, 1)])
-        with body.when(block.is_last):
+        accumulate, finishes = body.select(block.is_first, 0, 1), block.is_last
+        if self.ending is not None:
+            direct = body.b.and_(self.whole, body.less(least_rows(self.tile) - 1, rows))
+            finishes = body.b.and_(block.is_last, body.b.not_(direct))
+            self.ending.set("accumulate", accumulate)
+            self.ending.set("c", body.b.ptrtoint(c, row.type))
+            accumulate = body.select(body.b.and_(block.is_last, direct), self.ending.address, accumulate)
+        with body.when(finishes):
             self._fetch(c, places, rows)
-        accumulate = body.select(block.is_first, 0, 1)
         self._multiply(a, block.b, block.rest, v["taps"], block.taps, accumulate, block, rows)
-        with body.when(block.is_last):
+        with body.when(finishes):
             self._finish(c, places, rows)
 
     def _places(self, place: list[tuple[Value, int]]) -> list[Value]:

@@ -66,6 +66,7 @@ class GemmSpec:
         halves: whether A and B are packed by `half_tiles`, for products in float16.
         unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`. With "blocks",
             VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
+        ends: whether the micro-kernel finishes sums where it can (`ending`).
     """
 
     dtype: DType = DType.FLOAT
@@ -76,6 +77,7 @@ class GemmSpec:
     stored: DType | None = None
     halves: bool = False
     unit: str = ""
+    ends: bool = False
 
     @property
     def b_itemsize(self) -> int:

@@ -8,14 +8,16 @@ computes, for i < rows and j < vectors * lanes,
     tile[i][j] (+)= sum over t < ntaps, p < STEPS of a[taps[t] + i * lda + p] * b[(t * STEPS + p) * vectors * lanes + j]
                   + sum over p < rest of a[taps[ntaps] + i * lda + p] * b[(ntaps * STEPS + p) * vectors * lanes + j]
 
-with `lda`, `near`, `pace` and the table `taps` in bytes. Each tap fetches into the first-level cache what lies `near` bytes
-behind half of its rows (behind the others in the next tap: a tap is half a cache line of float32), and into the second-level
-cache the lines of one step of B at `ahead`, which then moves by `pace`.
+or, where `accumulate` is the address of an `ending` record (of tiles that are nearly whole), finishes the sums as that says and
+stores them in C. `lda`, `near`, `pace` and the table `taps` are in bytes. Each tap fetches into the first-level cache what lies
+`near` bytes behind half of its rows (behind the others in the next tap: a tap is half a cache line of float32), and into the
+second-level cache the lines of one step of B at `ahead`, which then moves by `pace`.
 """
 
 from __future__ import annotations
 
 from intarsia.codegen.body import Body, Value
+from intarsia.codegen.ending import accumulates, emit_ending, least_rows
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import Tile, dispatched, tile_of
@@ -67,15 +69,16 @@ def stepped_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
-        Stepped(body, dtype, tile.lanes, rows, vectors).emit()
+        Stepped(body, dtype, tile.lanes, rows, vectors, ends=rows >= least_rows(tile)).emit()
 
     return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant)
 
 
 class Stepped:
-    """One variant; the fewest rows have several sets of accumulators to hide the latency."""
+    """One variant; the fewest rows have several sets of accumulators to hide the latency. `ends`: records are taken."""
 
-    def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
+    def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int, ends: bool = False) -> None:
+        self.ends = ends
         self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
         self.itemsize = dtype.bits // 8
         self.cells = rows * vectors
@@ -114,13 +117,32 @@ class Stepped:
             while len(parts) > 1:
                 parts = [self._sum(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
             sums += parts
-        # Added at the end, not begun with: the errors of a block's sums then do not grow with the number of blocks.
-        with body.carry(0, accumulate, 1, sums):
-            vector = body.vector_type(self.dtype, self.lanes)
-            sums[:] = [self._sum(b.load(body.at(tile, i * vector_bytes), typ=vector), x) for i, x in enumerate(sums)]
-        for index, value in enumerate(sums):
-            b.store(value, body.at(tile, index * vector_bytes))
+        if not self.ends:
+            self._store(sums, tile, accumulate)
+            b.ret_void()
+            return
+        with body.either(body.less(1, accumulate)) as (ends, stays):
+            with ends:
+                record, finished = body.pointer(accumulate), list(sums)
+                self._add(finished, tile, accumulates(body, record))
+                rows = [finished[i : i + self.vectors] for i in range(0, self.cells, self.vectors)]
+                emit_ending(body, record, rows, self.dtype, self.lanes)
+            with stays:
+                self._store(sums, tile, accumulate)
         b.ret_void()
+
+    def _store(self, sums: list[Value], tile: Value, accumulate: Value) -> None:
+        self._add(sums, tile, accumulate)
+        for index, value in enumerate(sums):
+            self.body.b.store(value, self.body.at(tile, index * self.lanes * self.itemsize))
+
+    def _add(self, sums: list[Value], tile: Value, accumulate: Value) -> None:
+        """The blocks' sums before, if `accumulate` is 1; at the end: the errors of a block's sums then do not grow with the
+        number of blocks."""
+        body = self.body
+        with body.carry(0, accumulate, 1, sums):
+            vector, nbytes = body.vector_type(self.dtype, self.lanes), self.lanes * self.itemsize
+            sums[:] = [self._sum(body.b.load(body.at(tile, i * nbytes), typ=vector), x) for i, x in enumerate(sums)]
 
     def _rows(self, offset: Value, count: int) -> list[Value]:
         """The addresses `offset` behind the first `count` rows; base, base + lda and base + 2 lda fit x86's addressing."""

@@ -274,7 +274,7 @@ class Convolution(Filtered):
         tile = blocked_tile(filters // group, line if isinstance(line, int) else None, dtype, target, halves=known)
         if math.prod(kernel) == group == 1 and not any(self.pads) and all(s == 1 for s in strides):
             tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target, halves=known)
-            spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
+            spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile, ends=True)
             packed, packing = self._packed(workspace, "panels", tile, target)
             text, method, scratch = blocked.rows_text(spec, target), ConvolutionCall.rows, None
         elif copied.takes_windows(channels, filters, group, tile):
