@@ -8,7 +8,8 @@ A signed A is read as a + 128 (bits flipped), so its products are too large by 1
 callers subtract as they do for zero points. Sums wrap around modulo 2^32 like the int32 that ONNX defines.
 
 vpdpbusd where the CPU has it. Otherwise bytes are widened to 16 bits, even and odd ones apart, and multiplied by pmaddwd,
-which cannot saturate there; on other architectures by 32-bit products.
+which cannot saturate there. On ARM64 usdot (i8mm), or sdot (dotprod) of a - 128, to which 128 times the sum of B's four is
+added; without these, and on other architectures, 32-bit products.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ import functools
 
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Value
-from intarsia.codegen.emit import I16, I32
+from intarsia.codegen.emit import I8, I16, I32
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import Micro, Tile, dispatched, tile_of
+from intarsia.codegen.numbers import Numbers, steps_at_once
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 SUMS = DType.INT32
 GROUP = 4  # bytes of k that one step multiplies
 BYTES = (DType.UINT8, DType.INT8)
+_FLIP = 0x80808080  # makes signed bytes unsigned ones, 128 larger
 _UNROLL = 2  # steps at once of four vectors
 
 
@@ -60,9 +63,14 @@ class _ByteMicro(Micro):
     def __init__(self, body: Body, a: DType, target: Target, lanes: int, rows: int, vectors: int) -> None:
         super().__init__(body, SUMS, lanes, rows, vectors)
         self.flipped = a is DType.INT8
+        self.unroll = max(self.unroll, steps_at_once(target, lanes))
         if vectors == 4:  # as in `stepped`: of more steps with fewer vectors LLVM would load the broadcasts early, and spill
             self.unroll = max(self.unroll, _UNROLL)
         self.dot = ByteDot(body, target, lanes)
+        self.column_sums = vectors if self.dot.kind == "sdot" else 0
+
+    def _finished(self, sums: Value, column: Value | None) -> Value:
+        return sums if column is None else self.body.b.add(sums, self.dot.lifted(column))
 
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.add(x, y)
@@ -88,14 +96,15 @@ class _ByteMicro(Micro):
         ahead, pb, a = state[-3:]
         bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
         cells, vector_bytes = self.rows * self.vectors, self.lanes * self.itemsize
+        numbers = Numbers(body, self.lanes, count, self._groups, self._partial if partial else self._group)
         for u in range(count):
-            columns = [self.dot.signed(body.load(body.at(pb, j * vector_bytes), SUMS, self.lanes)) for j in range(self.vectors)]
+            loaded = [body.load(body.at(pb, j * vector_bytes), SUMS, self.lanes) for j in range(self.vectors)]
+            columns = [[x] if self.column_sums else self.dot.signed(x) for x in loaded]
+            for j in range(self.column_sums):
+                state[cells * self.sets + j] = self.dot.summed(state[cells * self.sets + j], loaded[j])
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0, u * GROUP)
-                group = self._partial_group(row) if partial else body.b.load(row, typ=I32, align=1)
-                if self.flipped:
-                    group = body.b.xor(group, ir.Constant(I32, 0x80808080))
-                multiplier = self.dot.unsigned(body.splat(group, self.lanes))
+                multiplier = self.dot.unsigned(numbers.of(i, u, row))
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = self.dot.add(state[at], multiplier, columns[j])
@@ -103,6 +112,22 @@ class _ByteMicro(Micro):
                 body.prefetch(body.at(ahead, j), 2)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * GROUP)]
+
+    def _groups(self, row: Value) -> Value:
+        """Groups of as many steps as a vector has lanes."""
+        body = self.body
+        groups = body.b.load(row, typ=body.vector_type(SUMS, self.lanes), align=1)
+        return body.b.xor(groups, body.constant(_FLIP - (1 << 32), SUMS, self.lanes)) if self.flipped else groups
+
+    def _group(self, row: Value) -> Value:
+        """A step's group in all lanes."""
+        return self._repeated(self.body.b.load(row, typ=I32, align=1))
+
+    def _partial(self, row: Value) -> Value:
+        return self._repeated(self._partial_group(row))
+
+    def _repeated(self, group: Value) -> Value:
+        return self.body.splat(self.body.b.xor(group, ir.Constant(I32, _FLIP)) if self.flipped else group, self.lanes)
 
     def _partial_group(self, row: Value) -> Value:
         """The bytes that exist, then repetitions of the last one, which meet zeros of B."""
@@ -124,8 +149,10 @@ class ByteDot:
 
     @classmethod
     def kind_of(cls, target: Target, lanes: int) -> str:
-        """The instruction that `add` is: "vpdpbusd", "pmaddwd", or "" for none of them."""
+        """The instruction that `add` is: "vpdpbusd", "pmaddwd", "usdot", "sdot", or "" for none of them."""
         bits = lanes * 32
+        if target.arch == "aarch64" and bits == 128:
+            return "usdot" if target.has("i8mm") else "sdot" if target.has("dotprod") else ""
         vnni = target.has("avx512vnni") if bits == 512 else target.has("avxvnni") or (
             target.has("avx512vnni") and target.has("avx512vl")
         )  # fmt: skip
@@ -138,8 +165,10 @@ class ByteDot:
 
     def unsigned(self, x: Value) -> list[Value]:
         b = self.body.b
-        if self.kind == "vpdpbusd":
+        if self.kind in ("vpdpbusd", "usdot"):
             return [x]
+        if self.kind == "sdot":
+            return [b.xor(x, self._splat32(_FLIP - (1 << 32)))]
         if self.kind == "pmaddwd":
             words = self._words(x)
             return [b.and_(words, self._splat16(255)), b.lshr(words, self._splat16(8))]
@@ -147,8 +176,10 @@ class ByteDot:
 
     def signed(self, x: Value) -> list[Value]:
         b = self.body.b
-        if self.kind == "vpdpbusd":
+        if self.kind in ("vpdpbusd", "usdot"):
             return [x]
+        if self.kind == "sdot":
+            return [x, self.lifted(self.summed(self._splat32(0), x))]
         if self.kind == "pmaddwd":
             words, eight = self._words(x), self._splat16(8)
             return [b.ashr(b.shl(words, eight), eight), b.ashr(words, eight)]
@@ -161,6 +192,10 @@ class ByteDot:
             kind = ir.VectorType(I32, self.lanes)
             function = self._declare(f"llvm.x86.avx512.vpdpbusd.{self.bits}", kind, [kind] * 3)
             return b.call(function, [sums, unsigned[0], signed[0]])
+        if self.kind == "usdot":
+            return self._dotted(sums, unsigned[0], signed[0])
+        if self.kind == "sdot":
+            return self._dotted(b.add(sums, signed[1]) if len(signed) > 1 else sums, signed[0], unsigned[0])
         if self.kind == "pmaddwd":
             name = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}[self.bits]
             words, kind = ir.VectorType(I16, 2 * self.lanes), ir.VectorType(I32, self.lanes)
@@ -170,6 +205,20 @@ class ByteDot:
         for x, y in zip(unsigned, signed, strict=True):
             sums = b.add(sums, b.mul(x, y))
         return sums
+
+    def summed(self, sums: Value, signed: Value) -> Value:
+        """sums + 64 times the sum of four signed bytes, by sdot."""
+        return self._dotted(sums, signed, self._splat32(0x40404040))
+
+    def lifted(self, summed: Value) -> Value:
+        """128 times what 64 times was `summed`."""
+        return self.body.b.add(summed, summed)
+
+    def _dotted(self, sums: Value, x: Value, y: Value) -> Value:
+        """ARM64's instruction of that name; what all lanes share is the last operand, or the first of usdot (sudot)."""
+        words, packed = ir.VectorType(I32, self.lanes), ir.VectorType(I8, 4 * self.lanes)
+        function = self._declare(f"llvm.aarch64.neon.{self.kind}.v4i32.v16i8", words, [words, packed, packed])
+        return self.body.b.call(function, [sums, self.body.b.bitcast(x, packed), self.body.b.bitcast(y, packed)])
 
     def _words(self, x: Value) -> Value:
         return self.body.b.bitcast(x, ir.VectorType(I16, 2 * self.lanes))

@@ -30,6 +30,7 @@ from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
+from intarsia.codegen.numbers import Numbers, multiplies_by_lanes, steps_at_once
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
@@ -61,15 +62,16 @@ class Tile:
 
 @functools.cache
 def tile_of(dtype: DType, target: Target) -> Tile:
-    """The tile for accumulators of `dtype`: 28 of 32 or 12 of 16 vector registers, the rest for B and a broadcast.
+    """The tile for accumulators of `dtype`: 28 of 32 or 12 of 16 vector registers, the rest for B and a broadcast; 16 of 32
+    where eight hold rows of A.
 
     INT32 sums products of bytes (`byte_kernel`); these need more registers where no instruction does that at once.
     """
     lanes = target.vector_bytes * 8 // dtype.bits
-    many = target.vector_bytes == 64 or target.arch == "aarch64"
-    rows = 14 if many else 6
+    many = target.vector_bytes == 64
+    rows = 8 if multiplies_by_lanes(target) else 14 if many else 6
     if dtype is DType.INT32 and not (target.has("avx512vnni") or target.has("avxvnni")):
-        rows = 10 if many else 4
+        rows = 8 if multiplies_by_lanes(target) else 10 if many else 4
     return Tile(rows, 2, lanes, dtype.bits // 8)
 
 
@@ -157,6 +159,8 @@ def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> 
 class Micro:
     """One variant. Few rows are unrolled along k, the fewest with several sets of accumulators to hide the latency."""
 
+    column_sums = 0  # vectors of sums behind the accumulators, which all rows have in common
+
     def __init__(
         self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int, stored: DType | None = None
     ) -> None:  # fmt: skip
@@ -164,7 +168,7 @@ class Micro:
         self.itemsize = dtype.bits // 8
         self.stored = stored or dtype
         self.column_nbytes = lanes * (self.stored.bits // 8)
-        self.unroll = 4 if rows * vectors < 8 else 1
+        self.unroll = max(4 if rows * vectors < 8 else 1, steps_at_once(body.module.target, lanes))
         self.fetches = True
         self.sets = 1 if body.module.target.ordered else min(self.unroll, max(1, 8 // (rows * vectors)))
 
@@ -189,7 +193,7 @@ class Micro:
         with body.carry(0, accumulate, 1, state):
             vector = body.vector_type(self.dtype, self.lanes)
             state[:cells] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
-        state += [ahead, pb]
+        state += [body.zero(self.dtype, self.lanes)] * self.column_sums + [ahead, pb]
         with body.carry(0, ntaps, 1, state) as t:
             state.append(body.at(a, body.load_i64(taps, t)))
             self._along(state, ldb, pace)
@@ -198,7 +202,12 @@ class Micro:
             parts = state[index : cells * self.sets : cells]
             while len(parts) > 1:
                 parts = [self._sum(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
-            b.store(parts[0], self._tile(tile, index))
+            column = state[cells * self.sets + index % self.vectors] if self.column_sums else None
+            b.store(self._finished(parts[0], column), self._tile(tile, index))
+
+    def _finished(self, sums: Value, column: Value | None) -> Value:
+        """What is stored, of sums of products and those of a column (`column_sums`)."""
+        return sums
 
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.fadd(x, y)
@@ -222,8 +231,9 @@ class Micro:
         loaded = [body.load(body.at(pb, j * self.column_nbytes), self.stored, self.lanes) for j in range(self.vectors)]
         return loaded if self.stored is self.dtype else [emitter.from_storage(x, self.stored) for x in loaded]
 
-    def _broadcast(self, place: Value) -> Value:
-        return self.body.broadcast(place, self.dtype, self.lanes)
+    def _numbers(self, count: int) -> Numbers:
+        """Of A: those of some steps of a row, or of all rows in a step."""
+        return Numbers.of_type(self.body, self.dtype, self.lanes, count)
 
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
         return self.body.fma(scalar, column, sums, self.dtype, self.lanes)
@@ -236,11 +246,12 @@ class Micro:
         # Addresses a, a + lda, a + 2 lda of every third row fit x86's base + index * scale: 14 rows need 5 registers.
         bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
         cells = self.rows * self.vectors
+        numbers = self._numbers(count)
         for u in range(count):
             columns = self._columns(pb)
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0, u * self.itemsize)
-                scalar = self._broadcast(row)
+                scalar = numbers.of(i, u, row)
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = self._multiplied(scalar, columns[j], state[at])
@@ -262,10 +273,11 @@ class TiledMicro(Micro):
         body = self.body
         ahead, pb, a = state[-3:]
         row_nbytes = self.rows * self.itemsize
+        numbers = self._numbers(self.rows)
         for u in range(count):
             columns = self._columns(pb)
             for i in range(self.rows):
-                scalar = self._broadcast(body.at(a, u * row_nbytes + i * self.itemsize))
+                scalar = numbers.of(u, i, body.at(a, u * row_nbytes + i * self.itemsize))
                 for j in range(self.vectors):
                     at = i * self.vectors + j
                     state[at] = self._multiplied(scalar, columns[j], state[at])

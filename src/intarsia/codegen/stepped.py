@@ -21,6 +21,7 @@ from intarsia.codegen.ending import accumulates, emit_ending, least_rows
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import Tile, dispatched, tile_of
+from intarsia.codegen.numbers import Numbers, steps_at_once
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
@@ -83,6 +84,7 @@ class Stepped:
         self.itemsize = dtype.bits // 8
         self.cells = rows * vectors
         self.unroll = 1 if self.cells > _ROOMY else STEPS if vectors == 4 else 2
+        self.unroll = max(self.unroll, steps_at_once(body.module.target, lanes))
         self.sets = 1 if body.module.target.ordered else min(self.unroll, max(1, 8 // self.cells))
 
     def emit(self) -> None:
@@ -152,13 +154,14 @@ class Stepped:
 
     def _steps(self, state: list[Value], rows: list[Value], pb: Value, count: int) -> None:
         body, vector_bytes = self.body, self.lanes * self.itemsize
+        numbers = Numbers.of_type(body, self.dtype, self.lanes, count)
         for u in range(count):
             columns = [
                 body.load(body.at(pb, (u * self.vectors + j) * vector_bytes), self.dtype, self.lanes)
                 for j in range(self.vectors)
             ]
             for i, row in enumerate(rows):
-                scalar = body.broadcast(body.at(row, u * self.itemsize), self.dtype, self.lanes)
+                scalar = numbers.of(i, u, body.at(row, u * self.itemsize))
                 for j in range(self.vectors):
                     at = u % self.sets * self.cells + i * self.vectors + j
                     state[at] = self._multiplied(scalar, columns[j], state[at])

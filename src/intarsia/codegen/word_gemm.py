@@ -21,6 +21,7 @@ from intarsia.codegen.gemm import EMULATED, VECTORS, GemmSpec
 from intarsia.codegen.gemm_tiles import TiledGemm
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import PARAMETERS, Micro, Tile, TiledMicro, dispatched, product_tile, tiled_rows
+from intarsia.codegen.numbers import Numbers
 from intarsia.codegen.strips import LINE_NBYTES, LINE_WORDS
 from intarsia.codegen.target import Target
 from intarsia.codegen.tile_unit import (
@@ -130,8 +131,8 @@ class _Words(Micro):
     def _columns(self, pb: Value) -> list[Value]:
         return [self.body.load(self.body.at(pb, j * LINE_NBYTES), DType.INT32, LINE_WORDS) for j in range(self.vectors)]
 
-    def _broadcast(self, place: Value) -> Value:
-        return self.body.broadcast(place, DType.INT32, LINE_WORDS)
+    def _numbers(self, count: int) -> Numbers:
+        return Numbers.of_type(self.body, DType.INT32, LINE_WORDS, count)
 
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
         return pair_products(self.body, sums, column, scalar)
