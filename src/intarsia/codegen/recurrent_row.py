@@ -14,6 +14,9 @@ from intarsia.codegen.microkernel import Tile
 from intarsia.graph.dtypes import DType
 
 TILE_ROWS = 8  # of a tile beside: with two vectors each, 8 sums of the row and what they multiply, 27 of 32 registers
+_LINE = 64
+_AHEAD = 6  # rows that are fetched before they are used, where loads have time: from the second-level cache
+_AHEAD_OF_TILE = 16  # those of the tile, which come from farther away, and not again for `TILE_ROWS` steps
 TOGETHER = 4  # panels that are read at a time: 8 accumulators hide the latency of an addition
 
 
@@ -88,12 +91,16 @@ def row_and_tile(module: Module, dtype: DType, tile: Tile) -> Value:
     def row_step(p: Value) -> None:
         scalar, offset = body.broadcast(body.at(a, body.mul(p, tile.itemsize)), dtype, lanes), body.mul(p, row)
         for at, (j, inside) in enumerate(places):
-            weights = body.load(body.at(bases[j], offset, inside), dtype, lanes)
+            place = body.at(bases[j], offset, inside)
+            body.prefetch(body.at(place, _AHEAD * row))
+            weights = body.load(place, dtype, lanes)
             state[at] = body.fma(scalar, weights, state[at], dtype, lanes)
 
     with body.carry(0, depth, 1, state) as p:
         row_step(p)
         offset, at = body.at(right, body.mul(p, row)), len(places)
+        for line in range(0, row, _LINE):
+            body.prefetch(body.at(offset, _AHEAD_OF_TILE * row + line), locality=0)
         columns = [body.load(body.at(offset, n * lanes * tile.itemsize), dtype, lanes) for n in range(tile.vectors)]
         for line in lines:
             scalar = body.broadcast(body.at(line, body.mul(p, tile.itemsize)), dtype, lanes)
