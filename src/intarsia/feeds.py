@@ -24,10 +24,24 @@ _Taker = Callable[[Any], Any]
 _Slot = tuple[str, np.dtype | None, _Taker]
 
 
+def _is_ort_value(kind: type) -> bool:
+    """By name, since values are imported after feeds, if at all."""
+    return kind.__name__ == "OrtValue" and kind.__module__ == "intarsia.values"
+
+
 def _in_ort_value(value: Any) -> Any:
-    """What an OrtValue holds; anything else as it is. By name, since values are imported after feeds, if at all."""
-    kind = type(value)
-    return value._value if kind.__name__ == "OrtValue" and kind.__module__ == "intarsia.values" else value
+    """What an OrtValue holds; anything else as it is."""
+    return value._value if _is_ort_value(type(value)) else value
+
+
+def out_of_ort_values(feed: Any) -> dict[str, Any] | None:
+    """A dict of OrtValues as one of what they hold; None for any other feed."""
+    if type(feed) is not dict or not feed:
+        return None
+    kind = type(next(iter(feed.values())))
+    if kind is np.ndarray or not _is_ort_value(kind):
+        return None
+    return {name: value._value if type(value) is kind else value for name, value in feed.items()}
 
 
 class SizesDiffer(InvalidArgument):

@@ -17,7 +17,7 @@ from intarsia.background import Underway
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, WrongType, nearest
 from intarsia.faults import CURRENT_RUN
-from intarsia.feeds import FeedReader, SizesDiffer
+from intarsia.feeds import FeedReader, SizesDiffer, out_of_ort_values
 from intarsia.graph import progress
 from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
@@ -368,6 +368,8 @@ class InferenceSession(SessionApi, SessionDebug):
         usual = plain and (not output_names or output_names == self._output_names)
         if usual and (call := self._model.feed_call) is not None:
             results = call(input_feed)
+            if results is None and (held := out_of_ort_values(input_feed)) is not None:
+                results = call(held)
             if results is not None:
                 return results
         inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None

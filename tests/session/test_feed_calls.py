@@ -132,6 +132,16 @@ class TestWhatElseIsGiven:
         np.testing.assert_array_equal(add.run(None, {"a": given, "b": B})[0], A + B)
         np.testing.assert_array_equal(add.run(None, {"a": A, "b": B})[0], A + B)
 
+    def test_ort_values(self, add: ort.InferenceSession) -> None:
+        held = {name: ort.OrtValue.ortvalue_from_numpy(x) for name, x in (("a", A), ("b", B))}
+        for feed in (held, {**held, "b": B}, {"a": A, "b": held["b"]}):
+            np.testing.assert_array_equal(add.run(None, feed)[0], A + B)
+        np.testing.assert_array_equal(add.run_with_ort_values(None, held)[0].numpy(), A + B)
+        with pytest.raises(InvalidArgument, match="rank"):
+            add.run(None, {**held, "a": ort.OrtValue.ortvalue_from_numpy(A[0])})
+        with pytest.raises(InvalidArgument, match="missing"):
+            add.run(None, {"a": held["a"]})
+
     def test_read_only(self, add: ort.InferenceSession) -> None:
         fixed = A.copy()
         fixed.flags.writeable = False
