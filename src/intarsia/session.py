@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from intarsia.profile import Profile
 
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
+_PATIENCE = 100  # runs
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
 
 
@@ -174,6 +175,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
         self._shapes: Sequence[object] = ()  # of the last run that Python made, and those that came again last
         self._expected: Sequence[object] = ()
+        self._patience = 0  # runs after which shapes are looked at again: these had no such function
         self._by_size: SizeBranches | bool | None = True if hosted(found.model) else None
         self._lock = threading.Lock()
         self._providers = [choice.name for choice in choices]
@@ -377,7 +379,9 @@ class InferenceSession(SessionApi, SessionDebug):
         try:
             if inputs is not None and usual:
                 results = model.run(inputs, None)
-                if model is self._model:
+                if self._patience:
+                    self._patience -= 1
+                elif model is self._model:
                     self._note_shapes(model, inputs)
                 return results
             if run_options is not None:
@@ -405,10 +409,12 @@ class InferenceSession(SessionApi, SessionDebug):
         shapes = [getattr(x, "shape", None) for x in inputs]
         if shapes != self._shapes:
             self._shapes = shapes
-        elif shapes != self._expected:
-            self._expected = shapes
-            if self._by_size is None:
-                model.expect_feed(inputs)
+            return
+        if shapes != self._expected and self._by_size is None:
+            model.expect_feed(inputs)
+        self._expected = shapes
+        if model.feed_call is None:
+            self._patience = _PATIENCE
 
     def _run_on_devices(
         self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]
