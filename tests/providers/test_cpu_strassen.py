@@ -11,8 +11,8 @@ pytest.importorskip("llvmlite", reason="products are compiled with llvmlite")
 
 import intarsia as ort
 from intarsia.codegen import target as targets
-from intarsia.codegen.microkernel import Tile
-from intarsia.codegen.strassen import saved
+from intarsia.codegen.microkernel import Tile, tiled_rows
+from intarsia.codegen.strassen import cut, saved
 from intarsia.codegen.strassen_parts import alike_panels
 from intarsia.codegen.target import Target
 
@@ -51,15 +51,58 @@ def session(source: bytes, threads: int, entries: dict[str, str] | None = None) 
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 6])
-@pytest.mark.parametrize(("k", "n"), [(768, 768), (514, 500), (1030, 330)])
+@pytest.mark.parametrize(("k", "n"), [(768, 768), (514, 500), (1030, 330), (258, 1030)])
 def test_against_float64(k: int, n: int, threads: int) -> None:
     rng = np.random.default_rng(k + n)
     w, b = rng.standard_normal((k, n)).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     seven = session(model(w, b), threads)
-    for rows in (1, 63, 131, 128, 197, 400):
+    for rows in (1, 49, 63, 64, 131, 128, 197, 400, 1500):
         x, r = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((rows, n)).astype(np.float32)
         expected = np.maximum(x.astype(np.float64) @ w + b, 0) + r
         np.testing.assert_allclose(seven.run(None, {"x": x, "r": r})[0], expected, rtol=0, atol=1.5e-6 * k**0.5 * 8)
+
+
+def convolutions(weights: list[np.ndarray], bias: np.ndarray) -> bytes:
+    """Halves of x's channels meet a filter bank each, their results lie beside each other, and a third bank meets these:
+    y = relu(that + b + r)."""
+    kind = onnx.TensorProto.FLOAT
+    nodes = [
+        oh.make_node("Split", ["x"], ["x0", "x1"], axis=1, num_outputs=2), oh.make_node("Conv", ["x0", "w0"], ["p0"]),
+        oh.make_node("Conv", ["x1", "w1"], ["p1"]), oh.make_node("Concat", ["p0", "p1"], ["p"], axis=1),
+        oh.make_node("Conv", ["p", "w2", "b"], ["s"]), oh.make_node("Add", ["s", "r"], ["t"]),
+        oh.make_node("Relu", ["t"], ["y"]),
+    ]  # fmt: skip
+    held = [onnx.numpy_helper.from_array(w[:, :, None, None], f"w{i}") for i, w in enumerate(weights)]
+    held.append(onnx.numpy_helper.from_array(bias, "b"))
+    channels, filters = 2 * weights[0].shape[1], weights[2].shape[0]
+    x, r, y = (
+        oh.make_tensor_value_info(name, kind, ["batch", n, "h", "w"])
+        for name, n in (("x", channels), ("r", filters), ("y", filters))
+    )
+    graph = oh.make_graph(nodes, "g", [x, r], [y], held)
+    return oh.make_model(graph, opset_imports=[oh.make_opsetid("", 20)], ir_version=9).SerializeToString()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize(("filters", "size"), [(320, (1, 14, 14)), (200, (2, 13, 9))])
+def test_pointwise_convolutions_against_float64(filters: int, size: tuple[int, int, int], threads: int) -> None:
+    rng = np.random.default_rng(filters)
+    shapes = ((192, 384), (filters, 384), (256, 192 + filters))
+    w = [(rng.standard_normal(shape) / shape[1] ** 0.5).astype(np.float32) for shape in shapes]
+    b = rng.standard_normal(256).astype(np.float32)
+    n, *image = size
+    x, r = (rng.standard_normal((n, channels, *image)).astype(np.float32) for channels in (768, 256))
+    seven, plain = (session(convolutions(w, b), threads, entries) for entries in (None, OFF))
+
+    def product(filters: np.ndarray, image: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.einsum("fc,nchw->nfhw", filters.astype(np.float64), image.astype(np.float64))
+        return found
+
+    parts = np.concatenate([product(w[0], x[:, :384]), product(w[1], x[:, 384:])], 1)
+    expected = np.maximum(product(w[2], parts) + b[:, None, None] + r, 0)
+    found = seven.run(None, {"x": x, "r": r})[0]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+    assert (found != plain.run(None, {"x": x, "r": r})[0]).any()
 
 
 def test_it_is_taken_unless_refused() -> None:
@@ -100,7 +143,16 @@ def test_columns_that_are_added_are_alike() -> None:
 
 def test_the_estimate() -> None:
     assert saved(128, 768, 768, 2, TILE) > 0.05
-    assert saved(40, 768, 768, 1, TILE) < 0, "few rows"
+    assert saved(40, 768, 768, 1, TILE) < 0.03, "few rows"
     assert saved(3136, 256, 64, 1, TILE) < 0, "sums of C cost more than multiplications"
     assert saved(128, 768, 767, 1, TILE) < 0, "an odd number of steps"
     assert saved(128, 768, 768, 16, TILE) < 0.03, "each thread makes the sums of A"
+    assert saved(3136, 512, 128, 1, TILE) < 0.03, "few steps"
+
+
+def test_tiles_are_cut_for_threads() -> None:
+    assert cut(128, 768, 768, 2, TILE) == (8, 8), "sums of B for each thread would cost more than sums of A twice"
+    assert cut(3136, 256, 256, 2, TILE)[0] % 2 == 0, "each thread has rows of its own, as many as the other"
+    tiles, chunk = cut(100_000, 512, 256, 3, TILE)
+    assert chunk < 64, "a bit of a word for each tile"
+    assert 50_000 // tiles >= tiled_rows(TILE)

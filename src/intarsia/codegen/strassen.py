@@ -34,15 +34,15 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import ARGUMENTS, Gemm, GemmSpec, Operand, argument_count
 from intarsia.codegen.gemm import matrix_args as plain_args
-from intarsia.codegen.microkernel import PARAMETERS, Tile
+from intarsia.codegen.microkernel import PARAMETERS, Tile, tiled_rows
 from intarsia.codegen.strassen_parts import SUMMING, SUMS, emit_sums
 from intarsia.codegen.target import Target
 
 _K_BLOCK = 768
-_SUMS_NBYTES = 1 << 20  # of A's chunk
+_CHUNK_NBYTES = 9 << 17  # of sums of A and of products
+_MOST_TILES = 62  # of a chunk: each has a bit of a word
 THREAD_NBYTES = 3 << 19  # of a thread's sums
-LEAST_ROWS = 64  # with fewer, tiles would have fewer rows than the summing micro-kernel takes
-_MORE = "summing plain chunk block alike tail piece seven".split()  # behind the arguments of `gemm`
+_MORE = "summing plain chunk block alike tail piece seven tiles".split()  # behind the arguments of `gemm`
 _CALLED = ("p", "i", "i")
 # Of each product: which sum of A, or -1 - the half of its rows and steps (A11, A22); B's parts (B11, B21, B12, B22) and how
 # they are added (0: only the first); which quarter (C11, C12, C21, C22) has all its products then (-1: none).
@@ -67,14 +67,29 @@ TABLE = np.array([0, *(x for row in (*_PRODUCTS, *_QUARTERS) for x in row)], np.
 def saved(m: int, n: int, k: int, threads: int, tile: Tile) -> float:
     """Which part of a product's time is saved, by estimate; below 0: none.
 
-    An eighth of the pairs' multiplications, less the sums of A, which each thread makes for itself, those of C for each block,
-    and those of B for each chunk. Fitted to an AMD EPYC (Zen 4).
+    An eighth of the pairs' multiplications, less the sums of A and of B, and what each block's products cost in memory. Fitted
+    to an AMD EPYC (Zen 4).
     """
     pairs = n // (2 * tile.width)
-    if m < LEAST_ROWS or k % 2 or not pairs:
+    if not takes(m, tile) or k % 2 or not pairs:
         return -1.0
-    tiles = chunk_tiles(-(-m // (2 * tile.rows)), tile, k)
-    return pairs * 2 * tile.width / n / 8 - 6.5 * threads / n - 8 / block_steps(k) - 0.2 / tiles
+    tiles, chunk = cut(m, n, k, threads, tile)
+    chunks = -(-tiles // chunk)
+    return pairs * 2 * tile.width / n / 8 - _sums_cost(m, chunks, n, threads) - 14 / block_steps(k)
+
+
+def takes(m: int, tile: Tile) -> bool:
+    """Whether halves of so many rows are cut into tiles that the summing micro-kernel takes."""
+    return m > 2 * tile.rows and _half(m) // _tiles(m, tile) >= tiled_rows(tile)
+
+
+def _half(m: int) -> int:
+    return (m + 1) // 2
+
+
+def _tiles(m: int, tile: Tile) -> int:
+    """The fewest tiles of half of the rows."""
+    return -(-_half(m) // tile.rows)
 
 
 def block_steps(k: int) -> int:
@@ -87,17 +102,34 @@ def _sum_row_nbytes(k: int) -> int:
     return -(-(block_steps(k) // 2) // 16) * 64 + 64
 
 
-def chunk_tiles(tiles: int, tile: Tile, k: int) -> int:
-    """Tiles of a chunk, of the `tiles` that a half of the rows has: even numbers, as many as sums in the cache allow."""
-    fit = max(4, _SUMS_NBYTES // (SUMS * tile.rows * 2 * k))
-    return -(-tiles // -(-tiles // fit))
+def _sums_cost(m: int, chunks: int, n: int, threads: int) -> float:
+    """Which part of a product's time is spent on sums: those of A each thread makes that comes to a chunk, those of B are made
+    for each chunk."""
+    makers = 1 if chunks % threads == 0 else 1 + (threads - 1) / chunks
+    return 9 * makers / n + 3.2 * chunks / m
 
 
-def scratch_nbytes(m: int, k: int, tile: Tile) -> int:
+def cut(m: int, n: int, k: int, threads: int, tile: Tile) -> tuple[int, int]:
+    """Tiles that a half of the rows has, and those of a chunk: even numbers, as many as memory allows, or as make chunks for
+    each thread, where that costs less; then each thread has as many tiles, if these do not get too low."""
+    tiles = _tiles(m, tile)
+    fit = min(_MOST_TILES, max(4, _CHUNK_NBYTES // _slot_nbytes(k, tile)))
+    fewest = -(-tiles // fit)
+    own = -(-fewest // threads) * threads
+    chunks = min((fewest, own), key=lambda x: _sums_cost(m, x, n, threads))
+    chunk = -(-tiles // chunks)
+    return (chunk * chunks if _half(m) // (chunk * chunks) >= tiled_rows(tile) else tiles), chunk
+
+
+def _slot_nbytes(k: int, tile: Tile) -> int:
+    """Bytes that a tile of a chunk needs: sums of A, and products."""
+    return -(-k // block_steps(k)) * tile.rows * SUMS * _sum_row_nbytes(k) + len(_PRODUCTS) * tile.nbytes
+
+
+def scratch_nbytes(m: int, n: int, k: int, threads: int, tile: Tile) -> int:
     """Bytes of a thread's `THREAD_NBYTES` that it needs."""
-    block, chunk = block_steps(k), chunk_tiles(-(-m // (2 * tile.rows)), tile, k)
-    sums = -(-k // block) * chunk * tile.rows * SUMS * _sum_row_nbytes(k)
-    return sums + block // 2 * tile.width * tile.itemsize + chunk * len(_PRODUCTS) * tile.nbytes
+    b_sums = block_steps(k) // 2 * tile.width * tile.itemsize
+    return cut(m, n, k, threads, tile)[1] * _slot_nbytes(k, tile) + b_sums
 
 
 def matrix_args(
@@ -114,6 +146,8 @@ def matrix_args(
     m: int,
     n: int,
     k: int,
+    lda: int | None = None,
+    ldc: int | None = None,
     table: int,
     alike: int,
     scratch: int,
@@ -121,9 +155,10 @@ def matrix_args(
     threads: int = 1,
     operands: Sequence[Operand] = (),
 ) -> list[int]:
-    """The kernel's arguments for dense C[M, N] = A[M, K] B[K, N] of packed B.
+    """The kernel's arguments for C[M, N] = A[M, K] B[K, N] of packed B.
 
     Args:
+        lda, ldc: bytes between rows where these are not dense.
         micro, summing, plain: the addresses of `micro_text`, `summing_micro_text` and of the kernel of `gemm` of the same spec,
             which computes all of it for more threads than `seven`.
         table, alike: the addresses of `TABLE` and `alike_panels(B)`.
@@ -133,18 +168,17 @@ def matrix_args(
     tile = spec.tile
     assert tile is not None
     args = plain_args(
-        spec, target, micro=micro, a=a, b=b, c=c, m=m, n=n, k=k, taps=table, scratch=scratch, claims=claims, threads=threads,
-        operands=operands,
+        spec, target, micro=micro, a=a, b=b, c=c, m=m, n=n, k=k, lda=lda, ldc=ldc, taps=table, scratch=scratch, claims=claims,
+        threads=threads, operands=operands,
     )  # fmt: skip
     if not seven:
-        return [*args, summing, plain, 0, 0, alike, 0, 1, 0]
+        return [*args, summing, plain, 0, 0, alike, 0, 1, 0, 1]
     args[ARGUMENTS["scratch_nbytes"]] = THREAD_NBYTES
-    tiles = -(-m // (2 * tile.rows))
-    chunk = chunk_tiles(tiles, tile, k)
+    tiles, chunk = cut(m, n, k, threads, tile)
     groups = -(-n // tile.width) - n // (2 * tile.width)
     products = tile.rows * tile.width * k * 7 // 2
     tail = claiming.tail(tiles * groups, products, threads if claims else 1)
-    return [*args, summing, plain, chunk, block_steps(k), alike, *tail, seven]
+    return [*args, summing, plain, chunk, block_steps(k), alike, *tail, seven, tiles]
 
 
 @functools.lru_cache(maxsize=256)
@@ -179,7 +213,6 @@ class Strassen(Gemm):
         half = body.div(body.add(v["m"], 1), 2)
         self.second = body.sub(v["m"], half)  # where the lower half begins
         self.shared = body.sub(half, self.second)  # its rows that the upper half has, too
-        v["tiles"] = body.div(body.add(half, tile.rows - 1), tile.rows)
         v["rows"], v["extra"] = body.div(half, v["tiles"]), body.rem(half, v["tiles"])
         self.pairs = body.div(v["n"], 2 * tile.width)
         v["panels"] = body.sub(v["panels"], self.pairs)

@@ -20,13 +20,14 @@ from intarsia.plan.segment import Buffer
 from intarsia.plan.step import Argument, Below, BuffersAndSizes, Jump, Ref, Sizes, Step
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.pool import PoolCall
+from intarsia.providers.cpu.strassen_product import SevenCall
 from intarsia.providers.cpu.windowed import DTYPES, Place
 from intarsia.records import dataclass
 
 _Call = ConvolutionCall | PoolCall
 _READERS = (
     ConvolutionCall.rows, ConvolutionCall.windows, ConvolutionCall.winograd, ConvolutionCall.depthwise,
-    ConvolutionCall.few_filters, PoolCall.arguments,
+    ConvolutionCall.few_filters, SevenCall.arguments, PoolCall.arguments,
 )  # fmt: skip
 _WRITERS = (*_READERS, ConvolutionCall.product)
 _LEAST_RANK = 3  # with one axis for pixels
@@ -90,8 +91,9 @@ def _with_call(step: Step, before: _Call, call: _Call) -> Step:
     if getattr(scratch, "__self__", None) is before:
         scratch = MethodType(scratch.__func__, call)  # type: ignore[union-attr]
     reads = tuple(call.x if n == before.x else n for n in step.reads)
+    writes = tuple(call.y if n == before.y else n for n in step.writes)
     arguments = MethodType(step.arguments.__func__, call)  # type: ignore[attr-defined]
-    return replace(step, reads=reads, writes=(call.y,), arguments=arguments, scratch_nbytes=scratch)
+    return replace(step, reads=reads, writes=writes, arguments=arguments, scratch_nbytes=scratch)
 
 
 class _Moves:

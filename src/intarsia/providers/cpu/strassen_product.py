@@ -1,21 +1,26 @@
-"""A product of float32 rows by constant weights with seven multiplications in the place of eight (`codegen.strassen`)."""
+"""Products of float32 rows, or pixels, by constant weights with seven multiplications in the place of eight
+(`codegen.strassen`)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from intarsia.codegen import gemm, strassen
+from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile, micro_text
 from intarsia.codegen.strassen_parts import alike_panels, summing_micro_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.windowed import Geometry
 from intarsia.records import dataclass
 
 KEY = "session.disable_strassen"
@@ -31,34 +36,89 @@ def may_pay(rows: Dim, n: int, k: int, target: Target, config: Mapping[str, str]
     return strassen.saved(rows if isinstance(rows, int) else _MANY_ROWS, n, k, 1, tile) > _LEAST_SAVED
 
 
-def strassen_step(
-    spec: gemm.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
-    source: str, packed: str, weights: tuple[str, str, Callable[[], np.ndarray]], sizes: tuple[Dim, int, int], always: bool,
-    skipped: Callable[[Sizes, int], bool] | None = None,
-) -> Step:  # fmt: skip
-    """The step.
+@dataclass(frozen=True)
+class Seven:
+    """What the kernel of a product wants beside the product's operands: symbols of the kernels that it calls, and buffers.
+
+    Attributes:
+        micro, summing, plain: see `strassen.matrix_args`.
+        table, alike, sums: the buffers of the table, of which panels are alike, and of sums.
+        always: whether it is not for the estimate to decide, once rows and threads are known.
+    """
+
+    micro: str
+    summing: str
+    plain: str
+    table: str
+    alike: str
+    sums: str
+    always: bool = False
+
+    @property
+    def form(self) -> object:
+        return self.micro, self.summing, self.plain, self.always
+
+    def arguments(
+        self, spec: gemm.GemmSpec, target: Target, size: tuple[int, int, int], threads: int, a: Ref, b: Ref, c: Ref | int,
+        strides: tuple[int | None, int | None], operands: Sequence[gemm.Operand],
+    ) -> Sequence[Argument]:  # fmt: skip
+        """Those of the kernel; `size`: M, N, K; `strides`: bytes between rows of A and C where these are not dense."""
+        (m, n, k), count = size, _MOST_THREADS * self._takes(spec, size, threads)
+        return strassen.matrix_args(
+            spec, target, micro=Code(self.micro), summing=Code(self.summing), plain=Code(self.plain), seven=count,  # type: ignore[arg-type]
+            a=a, b=b, c=c, m=m, n=n, k=k, lda=strides[0], ldc=strides[1], table=Ref(self.table), alike=Ref(self.alike),  # type: ignore[arg-type]
+            scratch=Ref(self.sums), claims=Ref(CLAIMS), threads=threads, operands=operands,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _takes(self, spec: gemm.GemmSpec, size: tuple[int, int, int], threads: int) -> bool:
+        (m, n, k), tile = size, spec.tile
+        assert tile is not None
+        if not strassen.takes(m, tile) or threads > _MOST_THREADS:
+            return False
+        if strassen.scratch_nbytes(m, n, k, threads, tile) > strassen.THREAD_NBYTES:
+            return False
+        return self.always or strassen.saved(m, n, k, threads, tile) > _LEAST_SAVED
+
+
+def seven_of(
+    spec: gemm.GemmSpec, target: Target, workspace: Workspace, weights: tuple[str, str, Callable[[], np.ndarray]],
+    always: bool = False,
+) -> tuple[Seven, tuple[KernelText, ...]]:  # fmt: skip
+    """What a product of this spec wants, and the kernels that it calls.
 
     Args:
-        source, packed: the buffers of A and of packed B.
         weights: B's name, what tells this view of it from others, and what gives B as [K, N].
-        sizes: M, N, K.
-        always: whether it is not for the estimate to decide, once rows and threads are known.
-        skipped: of sizes and threads, whether there is nothing to do.
+        always: see `Seven`.
     """
-    tile, (m, n, k), (name, form, matrix) = spec.tile, sizes, weights
+    tile, (name, form, matrix) = spec.tile, weights
     assert tile is not None
     table = workspace.add("", "strassen", lambda: strassen.TABLE)
     # Memory of its own, the same for all products: what lies elsewhere at other times would be in another core's cache.
     sums = workspace.temporary("strassen%sums", spec.dtype, (_MOST_THREADS * strassen.THREAD_NBYTES // tile.itemsize,))
     alike = workspace.add(name, f"alike{tile.width}{form}", lambda: alike_panels(matrix(), tile))
     calls = (micro_text(spec.dtype, target, tile), summing_micro_text(target, tile), gemm.kernel_text(spec, target))
-    made = _Product(
-        spec, target, tuple(call.symbol for call in calls), (source, packed, out, table, alike, sums), m, n, k,
-        tuple(operands), always, skipped,
-    )  # fmt: skip
+    return Seven(calls[0].symbol, calls[1].symbol, calls[2].symbol, table, alike, sums, always), calls
+
+
+def strassen_step(
+    spec: gemm.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
+    source: str, packed: str, weights: tuple[str, str, Callable[[], np.ndarray]], sizes: tuple[Dim, int, int], always: bool,
+    skipped: Callable[[Sizes, int], bool] | None = None,
+) -> Step:  # fmt: skip
+    """The step of a product of M x K by K x N.
+
+    Args:
+        source, packed: the buffers of A and of packed B.
+        weights, always: see `seven_of`.
+        sizes: M, N, K.
+        skipped: of sizes and threads, whether there is nothing to do.
+    """
+    m, n, k = sizes
+    seven, calls = seven_of(spec, target, workspace, weights, always)
+    made = _Product(spec, target, seven, source, packed, out, m, n, k, tuple(operands), skipped)
     return Step(
-        strassen.kernel_text(spec, target), (source, packed, table, alike, *(o.name for o in operands)), (out, sums),
-        made.arguments, serial=Below(m * n * k, SERIAL_PRODUCTS), calls=calls,
+        strassen.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
+        (out, seven.sums), made.arguments, serial=Below(m * n * k, SERIAL_PRODUCTS), calls=calls,
         label=f"gemm {m}x{n}x{k} (Strassen{'' if isinstance(m, int) else ' where rows are many'})",
         work=partial(shares, m * n * k), ahead=True,
     )  # fmt: skip
@@ -70,39 +130,53 @@ class _Product:
 
     spec: gemm.GemmSpec
     target: Target
-    calls: tuple[str, ...]
-    buffers: tuple[str, str, str, str, str, str]  # A, packed B, C, the table, which panels are alike, sums
+    seven: Seven
+    a: str
+    b: str
+    c: str
     m: Dim
     n: int
     k: int
     operands: tuple[FusedOperand, ...]
-    always: bool
     skipped: Callable[[Sizes, int], bool] | None
 
     @property
     def form(self) -> object:
         """All but the buffers' names (`plan.step.form_of`)."""
-        return (self.spec, self.calls, self.m, self.n, self.k, forms_of(self.operands), self.always, self.skipped)
-
-    def _seven(self, m: int, threads: int) -> bool:
-        tile = self.spec.tile
-        assert tile is not None
-        if (
-            m < strassen.LEAST_ROWS
-            or threads > _MOST_THREADS
-            or strassen.scratch_nbytes(m, self.k, tile) > strassen.THREAD_NBYTES
-        ):
-            return False
-        return self.always or strassen.saved(m, self.n, self.k, threads, tile) > _LEAST_SAVED
+        return (self.spec, self.seven.form, self.m, self.n, self.k, forms_of(self.operands), self.skipped)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        m = 0 if self.skipped is not None and self.skipped(size, threads) else size(self.m)
         out_item = itemsize(self.spec.epilogue.dtype if self.spec.epilogue else self.spec.dtype)
-        micro, summing, plain = map(Code, self.calls)
-        a, b, c, table, alike, sums = map(Ref, self.buffers)
-        return strassen.matrix_args(
-            self.spec, self.target, micro=micro, summing=summing, plain=plain, seven=_MOST_THREADS * self._seven(m, threads),  # type: ignore[arg-type]
-            a=a, b=b, c=c, m=m, n=self.n, k=self.k, table=table, alike=alike, scratch=sums,  # type: ignore[arg-type]
-            claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
+        operands = [fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands]
+        m = 0 if self.skipped is not None and self.skipped(size, threads) else size(self.m)
+        sizes, places = (m, self.n, self.k), (Ref(self.a), Ref(self.b), Ref(self.c))
+        return self.seven.arguments(self.spec, self.target, sizes, threads, *places, (None, None), operands)
+
+
+@dataclass(frozen=True)
+class SevenCall(ConvolutionCall):
+    """The arguments of a pointwise convolution, which is a product of pixels by filters."""
+
+    seven: Seven | None = None
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape, seven = self.geometry.at(size), self.seven
+        assert seven is not None
+        return seven.arguments(
+            self.spec, self.target, (shape.batch * math.prod(shape.output), shape.filters, shape.channels), threads, self._x(),
+            Ref(self.weights), self._y(), (self.x_place.pixel_nbytes or None, self.y_place.pixel_nbytes or None),
+            self._given(shape, self.spec.dtype),
         )  # fmt: skip
+
+
+def pointwise_step(
+    spec: gemm.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
+    source: str, packed: str, weights: tuple[str, np.ndarray], geometry: Geometry, label: str,
+) -> Step:  # fmt: skip
+    """The step of a pointwise convolution, channels-last; `weights`: the filters' name, and as [channels, filters]."""
+    seven, calls = seven_of(spec, target, workspace, (weights[0], "t", lambda: weights[1]))
+    call = SevenCall(geometry, spec, target, source, packed, out, tuple(operands), seven.micro, seven=seven)
+    return Step(
+        strassen.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
+        (out, seven.sums), call.arguments, calls=calls, label=f"{label} (Strassen)", work=geometry.shares,
+    )  # fmt: skip
