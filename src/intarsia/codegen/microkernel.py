@@ -190,20 +190,24 @@ class Micro:
         a, _, pb, ldb, _, taps, ntaps, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
         state = [body.zero(self.dtype, self.lanes)] * cells * self.sets
-        with body.carry(0, accumulate, 1, state):
-            vector = body.vector_type(self.dtype, self.lanes)
-            state[:cells] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
         state += [body.zero(self.dtype, self.lanes)] * self.column_sums + [ahead, pb]
         with body.carry(0, ntaps, 1, state) as t:
             state.append(body.at(a, body.load_i64(taps, t)))
             self._along(state, ldb, pace)
             state.pop()
+        sums = []
         for index in range(cells):
             parts = state[index : cells * self.sets : cells]
             while len(parts) > 1:
                 parts = [self._sum(x, y) for x, y in zip(parts[::2], parts[1::2], strict=True)]
             column = state[cells * self.sets + index % self.vectors] if self.column_sums else None
-            b.store(self._finished(parts[0], column), self._tile(tile, index))
+            sums.append(self._finished(parts[0], column))
+        # Added at the end, not begun with: the errors of a block's sums then do not grow with the number of blocks.
+        with body.carry(0, accumulate, 1, sums):
+            vector = body.vector_type(self.dtype, self.lanes)
+            sums[:] = [self._sum(b.load(self._tile(tile, i), typ=vector), x) for i, x in enumerate(sums)]
+        for index, value in enumerate(sums):
+            b.store(value, self._tile(tile, index))
 
     def _finished(self, sums: Value, column: Value | None) -> Value:
         """What is stored, of sums of products and those of a column (`column_sums`)."""

@@ -63,8 +63,6 @@ class _SummingMicro(Micro):
         cells = self.rows * self.vectors
         vector = body.vector_type(self.dtype, self.lanes)
         state = [body.zero(self.dtype, self.lanes)] * cells
-        with body.carry(0, accumulate, 1, state):
-            state[:] = [b.load(self._tile(tile, index), typ=vector) for index in range(cells)]
         state += [ahead, pb, other, sums, a]
         with body.carry(0, k, 1, state):
             ahead, pb, other, sums, a = state[cells:]
@@ -86,8 +84,11 @@ class _SummingMicro(Micro):
                 body.prefetch(body.at(ahead, j), 2)
             following = [body.at(p, ldb) for p in (pb, other, sums)]
             state[cells:] = [body.at(ahead, pace), *following, body.at(a, self.itemsize)]
-        for index in range(cells):
-            b.store(state[index], self._tile(tile, index))
+        found = state[:cells]
+        with body.carry(0, accumulate, 1, found):
+            found[:] = [self._sum(b.load(self._tile(tile, i), typ=vector), x) for i, x in enumerate(found)]
+        for index, value in enumerate(found):
+            b.store(value, self._tile(tile, index))
         b.ret_void()
 
 
