@@ -274,9 +274,9 @@ class Convolution(Filtered):
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         if self._is_pointwise(kernel) and group == 1:
             tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target, halves=known)
-            spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile, ends=True)
-            packed, packing = self._packed(workspace, "panels", tile, target)
             matrix = self._seven(target, workspace, tile, pixels)
+            spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile, ends=matrix is None)
+            packed, packing = self._packed(workspace, "panels", tile, target)
             if matrix is not None:
                 step = pointwise_step(
                     spec, target, workspace, operands, out, source=self.reads[0], packed=packed,
