@@ -175,7 +175,7 @@ class Rows(Gemm):
             self.bases.append(body.at(operand[0], offset))
         if self.ending is not None:
             self.ending.set("bias", body.b.ptrtoint(self.bases[self.bias], column.type))
-            self.whole = body.equal(body.rem(self.columns, tile.lanes), 0)
+            self.ending.set("rest", body.rem(self.columns, tile.lanes))
 
     def _groups(self, first: Value, count: Value) -> None:
         """Tiles from `first` on by one panel: a group after the other, each block by block."""
@@ -224,7 +224,7 @@ class Rows(Gemm):
         places = self._places([(row, 1)])
         accumulate, finishes = body.select(block.is_first, 0, 1), block.is_last
         if self.ending is not None:
-            direct = body.b.and_(self.whole, body.less(least_rows(self.tile) - 1, rows))
+            direct = body.less(least_rows(self.tile) - 1, rows)
             finishes = body.b.and_(block.is_last, body.b.not_(direct))
             self.ending.set("accumulate", accumulate)
             self.ending.set("c", body.b.ptrtoint(c, row.type))

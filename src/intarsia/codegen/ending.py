@@ -2,8 +2,9 @@
 
 The micro-kernels of `stepped` for `least_rows` or more take the address of a record in the place of `accumulate`: words
 `FIELDS`, of which `accumulate` is what it would have been, `c` and `ldc` say where rows of C go, `bias` where the columns'
-numbers are, and `bounded` whether the two numbers behind, `low` and `high`, bound what is stored. So sums of few steps do not
-pass through memory before they are finished. (Rows are cut into even tiles, so that most have nearly as many as a tile.)
+numbers are, `rest` how many columns the last vector has if not all, and `bounded` whether the two numbers behind, `low` and
+`high`, bound what is stored. So sums of few steps do not pass through memory before they are finished. (Rows are cut into even
+tiles, so that most have nearly as many as a tile.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
 
-FIELDS = ("accumulate", "c", "ldc", "bias", "bounded", "low", "high")
+FIELDS = ("accumulate", "c", "ldc", "bias", "rest", "bounded", "low", "high")
 _AT = {name: 8 * i for i, name in enumerate(FIELDS)}
 
 
@@ -77,26 +78,35 @@ class Record:
 
 def emit_ending(body: Body, record: Value, sums: list[list[Value]], dtype: DType, lanes: int) -> None:
     """Store rows of sums as the record says."""
-    b, nbytes = body.b, lanes * dtype.bits // 8
-    c, ldc, bias = (body.load_i64(body.at(record, _AT[name])) for name in ("c", "ldc", "bias"))
-    shifts = [body.load(body.at(body.pointer(bias), j * nbytes), dtype, lanes) for j in range(len(sums[0]))]
+    b, nbytes, last = body.b, lanes * dtype.bits // 8, len(sums[0]) - 1
+    c, ldc, bias, rest = (body.load_i64(body.at(record, _AT[name])) for name in ("c", "ldc", "bias", "rest"))
     low, high = (body.broadcast(body.at(record, _AT[name]), dtype, lanes) for name in ("low", "high"))
 
-    def stored(bounded: bool) -> None:
+    def stored(bounded: bool, mask: Value | None = None) -> None:
+        columns = [body.at(body.pointer(bias), j * nbytes) for j in range(last + 1)]
+        shifts = [body.load(column, dtype, lanes) for column in (columns if mask is None else columns[:last])]
+        if mask is not None:
+            shifts.append(body.load_masked(columns[last], mask, dtype, lanes))
         for i, row in enumerate(sums):
             line = body.at(body.pointer(c), body.mul(ldc, i))
             for j, value in enumerate(row):
                 found = b.fadd(value, shifts[j])
-                if bounded:  # where NaN is less than nothing and nothing less than it, it stays
+                if bounded:  # NaN is neither less nor more: it stays
                     found = b.select(b.fcmp_ordered("<", found, low), low, found)
                     found = b.select(b.fcmp_ordered(">", found, high), high, found)
-                body.store(found, body.at(line, j * nbytes), dtype)
+                if mask is not None and j == last:
+                    body.store_masked(found, body.at(line, j * nbytes), mask, dtype)
+                else:
+                    body.store(found, body.at(line, j * nbytes), dtype)
 
-    with body.either(body.less(0, body.load_i64(body.at(record, _AT["bounded"])))) as (bounded, free):
-        with bounded:
-            stored(True)
-        with free:
-            stored(False)
+    with body.either(body.less(0, rest)) as (partial, whole):
+        with partial:
+            stored(True, body.mask(rest, lanes))
+        with whole, body.either(body.less(0, body.load_i64(body.at(record, _AT["bounded"])))) as (bounded, free):
+            with bounded:
+                stored(True)
+            with free:
+                stored(False)
 
 
 def accumulates(body: Body, record: Value) -> Value:
