@@ -6,6 +6,7 @@ device's own copy. Runs on any device of Intarsia: the software Vulkan driver, a
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from intarsia.codegen.clike import GPU, PROCESSOR, Cut
 from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.codegen.clike.schedules import map_kernel
 from intarsia.device.gpu import Gpu, Launch, Slice
 from intarsia.graph.dtypes import DType
@@ -50,14 +52,14 @@ class Bench:
     def jobs(self, root: k.Tensor) -> list[Job]:
         cut = Cut(self.gpu.dialect)
         cut.store(cut.settle(root), "y")
-        self.stored = cut.stored
+        self.cut = cut
         return cut.jobs
 
     def seconds(self, jobs: Sequence[Job], memory: dict[str, Slice], nbytes: int) -> float:
         memory.setdefault("y", Slice(self.gpu.allocate(nbytes), 0, nbytes))
         bound = []
         for job in jobs:
-            places = [memory[n] for n in (*job.reads, *job.writes)]
+            places = [memory[n] if n in memory else self._between(n, memory) for n in (*job.reads, *job.writes)]
             if job.kernel.sizes and not self.gpu.dialect.sizes_are_arguments:
                 sizes = np.zeros(-(-len(job.kernel.sizes) // 4) * 4, np.int32)
                 sizes[: len(job.kernel.sizes)] = job.kernel.sizes
@@ -69,6 +71,16 @@ class Bench:
             self.gpu.read(memory["y"], 4)
 
         return fastest(run, self.rounds)
+
+    def _between(self, name: str, memory: dict[str, Slice]) -> Slice:
+        """Room for what one kernel hands to the next (partial sums of a product, say), or a table."""
+        if name in self.cut.tables:
+            found = self.gpu.write(self.cut.tables[name])
+        else:
+            dtype, shape = self.cut.stored[name]
+            nbytes = stored_nbytes(dtype, math.prod(shape))
+            found = Slice(self.gpu.allocate(nbytes), 0, nbytes)
+        return memory.setdefault(name, found)
 
     def copy_seconds(self, nbytes: int) -> float:
         """Of the device's own copy."""
@@ -94,7 +106,7 @@ def measured(kind: str, size: int, megabytes: int, rounds: int) -> None:
     times = {"naive": bench.seconds([naive], memory, size * size * 4)}
     for name, tuning in (("tiles in shared memory", GPU), ("straight from memory", PROCESSOR)):
         gpu.dialect.tuning = tuning
-        times[name] = bench.seconds(bench.jobs(product), memory, size * size * 4)
+        times[name] = bench.seconds(bench.jobs(product), dict(memory), size * size * 4)
     gpu.dialect.tuning = kept
     rows = [[n, f"{times['naive'] / t:.1f}"] for n, t in times.items()]
     chosen = "straight from memory" if kept.direct else "tiles in shared memory"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -210,3 +211,22 @@ def test_one_command_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
     done = run("speed")
     assert done.returncode == 2
     assert "unknown speed; there are machine, suite, conformance, kernels, models" in done.stderr
+
+
+@pytest.mark.parametrize("device", ["webgpu", "opencl"])
+def test_kernels_of_a_device(device: str) -> None:
+    """By ratios; products of this size are split along K, so that a kernel hands partial sums to the next."""
+    if why := why_not(device):
+        pytest.skip(f"no {device} device: {why}")
+    script = str(ROOT / "benchmarks" / "gpu.py")
+    call = [sys.executable, script, "--device", device, "--size", "256", "--megabytes", "1", "--runs", "1"]
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "float32 product of 256 x 256, speed in naive ones" in done.stdout
+    assert "softmax of rows of 1024" in done.stdout
+
+
+def why_not(device: str) -> str:
+    """What is missing for a kind of device; "" where nothing is."""
+    return str(importlib.import_module(f"intarsia.device.{device}").missing())
