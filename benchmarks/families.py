@@ -23,7 +23,10 @@ import numpy as np
 
 from intarsia.cli.timing import intarsia_runner, interleave, largest_difference, peer_runner
 
-MODULES = ("family_text", "family_boxes", "family_vision", "family_sound", "family_other", "family_tensorflow", "family_habits")
+MODULES = (
+    "family_text", "family_boxes", "family_vision", "family_sound", "family_other", "family_tensorflow", "family_habits",
+    "family_drawn", "family_recent", "family_backbones",
+)  # fmt: skip
 TOLERANCE = 2e-5  # of the largest element; torch's own kernels differ by a tenth of it
 
 
