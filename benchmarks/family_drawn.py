@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 def _dense(*sizes: int, last: nn.Module | None = None) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1], *([last] if last else []))
 
@@ -262,7 +263,11 @@ def lstm_autoencoder() -> Family:
         y, _ = m.decoder(h[-1][:, None].repeat(1, x.shape[1], 1))
         return (m.out(y) - x).abs().mean((1, 2))
 
-    parts = {"encoder": nn.LSTM(16, 64, batch_first=True), "decoder": nn.LSTM(64, 64, batch_first=True), "out": nn.Linear(64, 16)}
+    parts = {
+        "encoder": nn.LSTM(16, 64, batch_first=True),
+        "decoder": nn.LSTM(64, 64, batch_first=True),
+        "out": nn.Linear(64, 16),
+    }
     return Family(Calling(forward, **parts), *images("x", (1, 60, 16), (8, 30, 16), (1, 60, 16), axes={0: "batch", 1: "time"}))
 
 
@@ -303,7 +308,7 @@ def style_gan() -> Family:
         return m.rgb(x).clamp(-1, 1)
 
     sizes = (128, 128, 96, 64, 48)
-    blocks = nn.ModuleList(_Modulated(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+    blocks = nn.ModuleList(_Modulated(a, b) for a, b in pairwise(sizes))
     mapping = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.LeakyReLU(0.2))))
     parts = {"mapping": mapping, "constant": nn.Embedding(128, 16), "blocks": blocks, "rgb": nn.Conv2d(48, 3, 1)}
     return Family(Calling(forward, **parts), *images("z", (1, 64), axes={}))
@@ -353,7 +358,12 @@ def point_net_2() -> Family:
         back = (taken(features, which) * (weights / weights.sum(2, keepdim=True))[..., None]).sum(2)
         return m.classes(whole), m.parts(torch.cat([back, points], 2))
 
-    parts = {"local": _dense(3, 64, 64, 128), "whole": _dense(131, 256, 256), "classes": nn.Linear(256, 10), "parts": _dense(131, 64, 5)}
+    parts = {
+        "local": _dense(3, 64, 64, 128),
+        "whole": _dense(131, 256, 256),
+        "classes": nn.Linear(256, 10),
+        "parts": _dense(131, 64, 5),
+    }
     return Family(Calling(forward, **parts), *images("points", (1, 512, 3), (2, 512, 3), axes={0: "batch"}))
 
 
@@ -368,7 +378,9 @@ def graph_convolutions() -> Family:
         for layer in m.layers:
             h = layer(x)
             message = h[source] * (scale[source] * scale[target])[:, None]
-            x = F.relu(torch.zeros_like(h).index_add(0, target, message) + h * (scale**2)[:, None])
+            x = F.relu(
+                torch.zeros_like(h).scatter_add(0, target[:, None].expand(-1, h.shape[1]), message) + h * (scale**2)[:, None]
+            )
         pooled = torch.zeros(4, x.shape[1]).scatter_add(0, graph[:, None].expand(-1, x.shape[1]), x)
         best = torch.full((4, x.shape[1]), -1e9).scatter_reduce(0, graph[:, None].expand(-1, x.shape[1]), x, "amax")
         return m.out(torch.cat([pooled, best], 1)), x
@@ -415,8 +427,8 @@ def informer() -> Family:
         parts = {name: nn.Linear(64, 64) for name in "qkvo"} | {"n1": nn.LayerNorm(64), "n2": nn.LayerNorm(64)}
         return nn.ModuleDict(parts | {"ff": nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))})
 
-    parts = {"embed": nn.Conv1d(7, 64, 3), "encoder": nn.ModuleList([part(), part()]), "decoder": part(), "out": nn.Linear(64, 7),
-             "distil": nn.ModuleList(nn.Conv1d(64, 64, 3, padding=1) for _ in range(2))}  # fmt: skip
+    parts = {"embed": nn.Conv1d(7, 64, 3), "encoder": nn.ModuleList([part(), part()]), "decoder": part(),
+             "out": nn.Linear(64, 7), "distil": nn.ModuleList(nn.Conv1d(64, 64, 3, padding=1) for _ in range(2))}  # fmt: skip
 
     def run(batch: int) -> dict[str, Tensor]:
         return {"x": torch.randn(batch, 96, 7), "start": torch.randn(batch, 24, 7)}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers as hf
 from family import Calling, Family, images
-from family_text import SIZES, TOKENS, cached, words
+from family_text import SIZES, TOKENS, cached
 from torch import Tensor
 
 SMALL: dict[str, Any] = SIZES | {"num_hidden_layers": 3}
@@ -41,11 +41,6 @@ def gpt_neox() -> Family:
     return cached(hf.GPTNeoXForCausalLM(config), 8, 32)
 
 
-def cohere2() -> Family:
-    config = hf.Cohere2Config(**SMALL, **TOKENS, num_key_value_heads=2, sliding_window=48, max_position_embeddings=512)
-    return cached(hf.Cohere2ForCausalLM(config), 2, 32)
-
-
 def opt() -> Family:
     config = hf.OPTConfig(hidden_size=256, ffn_dim=704, num_hidden_layers=3, num_attention_heads=8, vocab_size=2000,
                           word_embed_proj_dim=256, max_position_embeddings=512, **TOKENS)  # fmt: skip
@@ -58,17 +53,6 @@ def gpt_oss() -> Family:
                              sliding_window=48, max_position_embeddings=512)  # fmt: skip
     config._experts_implementation = "batched_mm"
     return cached(hf.GptOssForCausalLM(config), 2, 32)
-
-
-def mamba2() -> Family:
-    config = hf.Mamba2Config(hidden_size=128, num_hidden_layers=2, num_heads=8, head_dim=32, state_size=16, n_groups=1,
-                             vocab_size=2000, chunk_size=16)  # fmt: skip
-
-    def forward(m: Any, ids: Tensor) -> Tensor:
-        return m.model(input_ids=ids, use_cache=False).logits
-
-    runs = [{"input_ids": words(batch, 48)} for batch in (1, 2)]
-    return Family(Calling(forward, model=hf.Mamba2ForCausalLM(config)), runs, {"input_ids": {0: "batch"}})
 
 
 def _speech(model: Any) -> Family:
@@ -106,17 +90,6 @@ def _boxes(model: Any, *shapes: tuple[int, ...]) -> Family:
     return Family(Calling(forward, model=model), *images("pixel_values", *shapes, axes={0: "batch"}))
 
 
-def rt_detr() -> Family:
-    """Queries chosen by TopK, attention that samples three levels at learnt places."""
-    backbone = hf.RTDetrResNetConfig(embedding_size=32, hidden_sizes=[64, 128, 256, 512], depths=[1, 1, 1, 1],
-                                     layer_type="basic", out_features=["stage2", "stage3", "stage4"])  # fmt: skip
-    config = hf.RTDetrConfig(backbone_config=backbone, encoder_hidden_dim=64, encoder_in_channels=[128, 256, 512], d_model=64,
-                             decoder_in_channels=[64, 64, 64], encoder_ffn_dim=128, decoder_ffn_dim=128, num_queries=50,
-                             decoder_layers=3, encoder_attention_heads=4, decoder_attention_heads=4,
-                             num_labels=10, anchor_image_size=None)  # fmt: skip
-    return _boxes(hf.RTDetrForObjectDetection(config), (1, 3, 192, 192), (2, 3, 192, 192))
-
-
 def deformable_detr() -> Family:
     config = hf.DeformableDetrConfig(use_timm_backbone=False, backbone_config=_backbone(), d_model=64, encoder_layers=2,
                                      decoder_layers=2, encoder_ffn_dim=128, decoder_ffn_dim=128, num_queries=40,
@@ -137,5 +110,5 @@ def vit_pose() -> Family:
 
 
 FAMILIES = (
-    mistral, gemma2, phi, olmo2, gpt_neox, cohere2, opt, gpt_oss, mamba2, wav2vec2, hubert, rt_detr, deformable_detr, vit_pose,
+    mistral, gemma2, phi, olmo2, gpt_neox, opt, gpt_oss, wav2vec2, hubert, deformable_detr, vit_pose,
 )  # fmt: skip

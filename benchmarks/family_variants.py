@@ -64,9 +64,7 @@ def layout(source: Path, target: Path) -> None:
     _saved(source, target, "ORT_ENABLE_ALL")
 
 
-KINDS: dict[str, Callable[[Path, Path], None]] = {
-    f.__name__: f for f in (half, int8, simplified, slimmed, optimised, layout)
-}
+KINDS: dict[str, Callable[[Path, Path], None]] = {f.__name__: f for f in (half, int8, simplified, slimmed, optimised, layout)}
 
 
 def written(folder: Path, name: str, kind: str) -> Path:
@@ -100,7 +98,9 @@ def check(path: Path, threads: int) -> None:
             text += f" (torch {largest_difference(found, outputs):.0e}{peer})"
         finite = all(np.isfinite(y).all() for y in found if isinstance(y, np.ndarray) and y.dtype.kind == "f")
         worst.append(text + ("" if finite else " not finite"))
-    others = sorted({(n.op, n.provider or n.kind) for n in session.explain().nodes if n.kind == "host" or n.provider == "reference"})
+    others = sorted(
+        {(n.op, n.provider or n.kind) for n in session.explain().nodes if n.kind == "host" or n.provider == "reference"}
+    )
     print(f"{path.stem}: {'; '.join(worst)}{f'; not compiled: {others}' if others else ''}", flush=True)
 
 

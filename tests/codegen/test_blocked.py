@@ -30,6 +30,7 @@ SHAPES = [
     ConvShape(3, (21,), 40, 10, (5,), (2,), (1,), (2, 1)),
     ConvShape(2, (300,), 40, 100, (3,), (1,), (4,), (4, 4)),
     ConvShape(1, (500,), 24, 64, (4,), (3,), (1,), (2, 5)),
+    ConvShape(1, (256,), 40, 40, (3,), (1,), (8,), (16, 0)),
     ConvShape(1, (4, 9, 10), 24, 33, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
     ConvShape(2, (5, 6, 11), 20, 16, (3, 2, 3), (2, 1, 2), (1, 2, 1), (2, 1, 0, 1, 0, 3)),
     ConvShape(1, (1, 7, 7), 40, 48, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
@@ -100,6 +101,13 @@ def test_windows(shape: ConvShape, rng: np.random.Generator) -> None:
             np.testing.assert_allclose(y, expected, rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize(("length", "threads", "segments"), [(256, 1, 3), (256, 2, 4), (256, 4, 4), (256, 8, 3), (1000, 2, 10)])
+def test_threads_have_as_many_segments_of_a_line(length: int, threads: int, segments: int) -> None:
+    """Unless these would be short."""
+    shape = ConvShape(1, (length,), 64, 64, (3,), (1,), (1,), (1, 1))
+    assert copied._plan(GemmSpec(tile=Tile(6, 4, 8, 4)), shape, threads).lines == segments
+
+
 def test_windows_of_double(rng: np.random.Generator) -> None:
     shape = SHAPES[0]
     x = t.random(rng, 1, 7, 7, 16, dtype=np.float64)
@@ -109,7 +117,7 @@ def test_windows_of_double(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(y, reference(x, w, shape), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[9], SHAPES[12], SHAPES[22], SHAPES[25]], ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[9], SHAPES[11], SHAPES[13], SHAPES[23], SHAPES[26]], ids=str)
 def test_epilogue_of_windows(shape: ConvShape, rng: np.random.Generator) -> None:
     x = t.random(rng, shape.batch, *shape.spatial, shape.channels)
     w = rng.standard_normal((shape.filters, shape.channels // shape.group, *shape.kernel)).astype(np.float32)

@@ -89,8 +89,13 @@ def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
     (out_planes, out_height, out_width), (depth, height, width) = s.output, s.kernel
     flat = out_height * out_planes == 1 and height * depth == 1 and s.spatial[0] * s.spatial[1] == 1 and out_width > _SEGMENT
     lines, pixels = out_height, out_width
+    copies = s.batch * out_planes * s.group
     if flat:
-        each = -(-out_width // -(-out_width // _SEGMENT))
+        count = -(-out_width // _SEGMENT)
+        even = -(-count // threads) * threads  # as many for each thread
+        if copies % threads and 2 * out_width >= even * _SEGMENT:
+            count = even
+        each = -(-out_width // count)
         pixels = -(-each // tile.rows) * tile.rows
         lines = -(-out_width // pixels)
     copied = pixels if width == 1 else (pixels - 1) * s.strides[2] + (width - 1) * s.dilations[2] + 1
@@ -101,7 +106,6 @@ def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
     # Lines that chunks share are copied for each: at least as many are computed at once.
     held = most(1, (_CHUNK_NBYTES // most(1, line_nbytes) - extent) // advance + 1, (extent - 1) // advance)
     chunks = -(-lines // held)
-    copies = s.batch * out_planes * s.group
     x_numbers, y_numbers = s.batch * math.prod(s.spatial) * s.channels, s.batch * math.prod(s.output) * s.filters
     if x_numbers + y_numbers > math.prod(s.kernel) * s.channels // s.group * s.filters and copies % threads:
         chunks = least(lines, -(-chunks // threads) * threads)

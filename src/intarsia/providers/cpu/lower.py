@@ -38,6 +38,7 @@ from intarsia.providers.cpu.depth_first import depth_first
 from intarsia.providers.cpu.dequantize import dequantized, requantized
 from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.experts import mixtures_apart
+from intarsia.providers.cpu.gathered_matrices import gathered_matrices
 from intarsia.providers.cpu.group import Group, Grouping, flat_dims, group, operand_kind
 from intarsia.providers.cpu.grouped import groups_apart
 from intarsia.providers.cpu.growing import LOOPS, loop_step
@@ -86,7 +87,8 @@ def lower_graph(
         widened, packed_tables, words_numbered, dequantized_layers, lambda of: requantized(of, registry),
         lambda of: integer_products(of, pairs), lambda of: moved_bytes(of) if pairs else None,
         lambda of: byte_tables(of, registry, target) if pairs else None, lambda of: dequantized(of, registry),
-        lambda of: taken_apart(of, registry), mixtures_apart, groups_apart, channels_last,
+        lambda of: taken_apart(of, registry), mixtures_apart, gathered_matrices, groups_apart,
+        channels_last,
     )  # fmt: skip
     for rewrite in rewrites:
         changed = rewrite(inference)
