@@ -4,7 +4,7 @@ WHAT is some of export,check,time.
 
 `export` writes FOLDER/NAME.onnx with the inputs and torch's outputs of each run (NAME.npz); `check` runs them all in one
 session, in turn, and prints differences and what is not compiled; `time` compares the first run's speed with the peers.
-Needs the extra `train`; some families need torchvision or diffusers (what is missing is said).
+Needs the extra `train`; some families need torchvision, timm or diffusers (what is missing is said).
 """
 
 from __future__ import annotations

@@ -79,14 +79,15 @@ def _with_matrices(node: Node, gathered: str, rows: str, turned: bool, inference
     matrices = graph.constants.get(gather.inputs[0])
     if matrices is None or matrices.dtype is not DType.FLOAT or len(matrices.shape) != 3 or 0 in matrices.shape:
         return None
-    kinds = [inference.types.get(name) for name in (gather.inputs[1], rows, node.outputs[0])]
-    if not all(isinstance(t, TensorType) and t.shape is not None for t in kinds):
+    index, given, out = (inference.types.get(name) for name in (gather.inputs[1], rows, node.outputs[0]))
+    if not (isinstance(index, TensorType) and isinstance(given, TensorType) and isinstance(out, TensorType)):
         return None
-    index, given, out = ((t.dtype, t.shape) for t in kinds)  # type: ignore[union-attr]
+    if index.shape is None or given.shape is None or out.shape is None or index.dtype is not DType.INT64:
+        return None
     depth, columns = matrices.shape[1:] if turned else matrices.shape[:0:-1]
     vector = (1, depth) if turned else (depth, 1)
-    known = tuple(d if isinstance(d, int) else -1 for d in out[1])
-    if index[0] is not DType.INT64 or given[1] != (*index[1], *vector) or known.count(-1) > 1:
+    known = tuple(d if isinstance(d, int) else -1 for d in out.shape)
+    if given.shape != (*index.shape, *vector) or known.count(-1) > 1:
         return None
     alone = len(graph.consumers()[gathered]) == 1 and gathered not in graph.output_names()
     if not alone or matrices.shape[0] > _MOST_MATRICES or not _in_range(gather.inputs[1], matrices.shape[0], inference):
