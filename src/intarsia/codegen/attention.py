@@ -120,7 +120,7 @@ class _Attention:
         with body.loop(first, last) as unit:
             self._unit(unit)
         body.b.ret_void()
-        return self.module.text("attention")
+        return self.module.text("attention", final=True)
 
     # --- a unit: some tiles of queries of one head ----------------------------------------------------------------
 

@@ -54,6 +54,7 @@ class Module:
         return Body(self, function)
 
     def text(self, prefix: str, *, final: bool = False) -> KernelText:
+        """The kernel. `final`: without LLVM's passes, where they would take more time than they are worth."""
         marked = self.ir.printed().replace("\n{\n", f" {self.attributes}\n{{\n")
         return kernel_text(prefix, marked, final=final)
 

@@ -80,6 +80,13 @@ class GemmSpec:
     ends: bool = False
 
     @property
+    def final(self) -> bool:
+        """Whether LLVM's passes are left out of the kernel. What takes its time are micro-kernels, which it calls; they would
+        take half of a first start. A kernel that packs or widens B, or finishes sums of bytes, gains by them."""
+        plain = self.b_layout == "packed" and self.stored is None and not self.halves and not self.unit
+        return plain and self.dtype is not SUMS
+
+    @property
     def b_itemsize(self) -> int:
         """Bytes of an element of packed B."""
         return itemsize(self.stored or self.dtype)
@@ -301,7 +308,7 @@ class Gemm:
         units = body.mul(body.mul(v["batch0"], v["batch1"]), self.per_batch)
         claiming.emit_shares(body, units, v, self._units)
         body.b.ret_void()
-        return self.module.text("gemm")
+        return self.module.text("gemm", final=self.spec.final)
 
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         """The tiles of one panel from `unit` on; returns how many."""

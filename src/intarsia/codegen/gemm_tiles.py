@@ -199,7 +199,7 @@ class TiledGemm(Gemm):
             body.b.store(body.i(0), v["claims"], align=8)
         self._leave()
         body.b.ret_void()
-        return self.module.text("gemm_tiles")
+        return self.module.text("gemm_tiles", final=self.spec.final)
 
     def _enter(self) -> None:
         """What comes before a share of work."""

@@ -15,7 +15,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from intarsia.codegen import ir
 from intarsia.codegen.argreduce import in_reductions
@@ -27,10 +28,11 @@ from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim,
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import Scope
+from intarsia.codegen.loop_sizes import with_open_sizes
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.narrow import NARROW
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, Expr, product
+from intarsia.graph.dims import Dim, evaluate, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
@@ -62,14 +64,14 @@ class LoopKernel:
         outputs: how many output pointers follow.
         checked: whether the address of an int64 follows, which is set to INDEX_OUT_OF_RANGE when an index is (the kernel then
             reads in range instead), and to DIVISION_BY_ZERO when an integer is divided by 0 (which gives 0).
-        sizes: expressions whose values follow.
+        sizes: numbers, and expressions whose values, follow.
     """
 
     text: KernelText
     operands: tuple[int, ...]
     outputs: int
     checked: bool
-    sizes: tuple[Expr, ...]
+    sizes: tuple[Dim, ...]
 
 
 WHOLE = frozenset(("scan", "scatter"))  # primitives that are computed into a buffer, which what is around them reads
@@ -108,11 +110,23 @@ def lower(roots: Sequence[Tensor], target: Target, prefix: str = "loops") -> Loo
         reason = unsupported(roots)
         if reason is not None:
             raise UnsupportedPrimitive(reason)
-        kept = collapse(in_reductions([stripped(r) for r in roots]))
+        kept, values = with_open_sizes(collapse(in_reductions([stripped(r) for r in roots])), CHUNK)
         if len(_lowered) >= _LOWERED_LIMIT:
             _lowered.clear()
-        known = _lowered[key] = _Lowering(kept, target, prefix).finish()
+        made = _with_sizes(kept, values, target, prefix) if values else _Lowering(kept, target, prefix).finish()
+        known = _lowered[key] = made
     return known
+
+
+def _with_sizes(roots: list[Tensor], values: Mapping[Dim, int], target: Target, prefix: str) -> LoopKernel:
+    """The kernel of roots in which symbols stand for sizes; those of others are written once."""
+    short = frozenset(name for name, size in values.items() if size <= CHUNK)
+    key = (_structure(roots), target, prefix, short)
+    open_kernel = _lowered.get(key)
+    if open_kernel is None:
+        open_kernel = _lowered[key] = _Lowering(roots, target, prefix, short).finish()
+    env = {str(name): size for name, size in values.items()}
+    return replace(open_kernel, sizes=tuple(evaluate(d, env) for d in open_kernel.sizes))
 
 
 _LOWERED_LIMIT = 2048
@@ -128,9 +142,10 @@ def _structure(roots: Sequence[Tensor]) -> tuple[object, ...]:
 
 
 class _Lowering(InOrder):
-    def __init__(self, roots: list[Tensor], target: Target, prefix: str) -> None:
+    def __init__(self, roots: list[Tensor], target: Target, prefix: str, short: frozenset[Dim] = frozenset()) -> None:
+        """`short`: sizes that are at most CHUNK."""
         super().__init__()
-        self.roots, self.target, self.prefix = roots, target, prefix
+        self.roots, self.target, self.prefix, self.short = roots, target, prefix, short
         self.order = walk(roots)
         self.operands = tuple(sorted({t.attrs[0] for t in self.order if t.prim == "input"}))
         self.checked = any(t.prim in ("take", "index", "scatter") or may_divide_by_zero(t) for t in self.order)
@@ -242,12 +257,13 @@ class _Lowering(InOrder):
         self.kept_offsets, self.kept_shape = offsets, full
         outer, rows = plan.outer, plan.rows
         chunks: Dim = 1
-        if plan.inner is not None and not plan.whole_rows:
+        if plan.inner is not None and not plan.whole_rows and not (plan.chunk == CHUNK and shape[plan.inner] in self.short):
             chunks = (shape[plan.inner] + (plan.chunk - 1)) // plan.chunk
         many: Dim = product([shape[n] for n in rows.axes]) if rows is not None else 1
         blocks: Dim = (many + (BLOCK - 1)) // BLOCK
         parts = [chunks] if rows is None else [chunks, blocks]
         total = self._multiply(top, [self._dim(top, d) for d in (*(shape[n] for n in outer), *parts)])
+        leading = next((n for n in outer if shape[n] != 1), None)
         self.rows = rows
         b = top.builder
         low = b.udiv(b.mul(total, self.tid), self.nthreads)
@@ -271,7 +287,7 @@ class _Lowering(InOrder):
             for n in reversed(outer):
                 if shape[n] == 1:
                     scope.variables[names[n]] = I64(0)
-                elif n == outer[0]:
+                elif n == leading:
                     scope.variables[names[n]] = position
                 else:
                     scope.variables[names[n]] = b.urem(position, self._dim(top, shape[n]))

@@ -29,7 +29,7 @@ def executor_text(target: Target) -> KernelText:
     text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, FEED_TEXT, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
-    return kernel_text("spmd", text.replace("$PAUSE$", pause))
+    return kernel_text("spmd", text.replace("$PAUSE$", pause), final=True)
 
 
 _WORDS = """
