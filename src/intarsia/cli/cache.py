@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from intarsia.cache_listing import KINDS, by_kind, warm_starts
+from intarsia.cli.feeds import FeedOptions, build_feeds, parse_dims
+from intarsia.cli.run import open_session
 from intarsia.cli.show import note, screen, table
 from intarsia.codegen.cache import DiskCache, cache_enabled, get_cache
+from intarsia.errors import Fail, InvalidArgument
 
 app = typer.Typer(help="Look at, check, shrink or empty the cache of compiled kernels.", no_args_is_help=True)
 
@@ -56,6 +60,37 @@ def list_entries(
 
 def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+@app.command("warm")
+def warm_cache(
+    models: Annotated[list[Path] | None, typer.Argument(help="ONNX files whose sessions are to start from here.")] = None,
+    dim: Annotated[list[str] | None, typer.Option("--dim", "-d", help="Size of a symbolic dimension. Default: 1.")] = None,
+    threads: Annotated[int, typer.Option("--threads", "-t", min=0, help="Threads of a run; 0: as many as cores.")] = 0,
+) -> None:
+    """Compile ahead: models that are named, which are run once; without one, kernels that many models have in common.
+
+    Examples:
+
+    `intarsia cache warm`
+
+    `intarsia cache warm model.onnx -d batch=1 -d seq=128`
+    """
+    store = _cache()
+    if not store.place:
+        raise InvalidArgument("there is no cache to compile into: INTARSIA_CACHE says so")
+    if models:
+        for model in models:
+            session = open_session(model, [], threads)
+            session.run(None, build_feeds(session.get_inputs(), [], FeedOptions(parse_dims(dim or []))).arrays)
+            screen.print(f"{model}: sessions start from the cache", highlight=False, soft_wrap=True)
+    else:
+        from intarsia.common_kernels import compile_common
+
+        count = compile_common(lambda name: note(f"compiling {name}"))
+        screen.print(f"{count} kernels compiled", highlight=False)
+    if not store.writable:
+        raise Fail(f"nothing was kept: the cache {store.place!r} cannot be written")
 
 
 @app.command("clear")
