@@ -1,0 +1,84 @@
+"""First starts of models: with nothing in the cache, after `intarsia cache warm`, and from the cache, beside onnxruntime's.
+
+    python benchmarks/starts.py FOLDER [NAME...] [--threads 2] [--repeat 3]
+
+FOLDER holds NAME.onnx with NAME.npz (`in_*` inputs), as tests/models/export.py writes them. Each start is a process of its own
+with a cache of its own; what is printed is the median of the seconds of a session and its first run, without imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ONE_START = """
+import sys, time
+import numpy as np
+import {runtime} as ort
+model, threads = sys.argv[1], int(sys.argv[2])
+with np.load(model.removesuffix(".onnx") + ".npz") as arrays:
+    feeds = {{name[3:]: arrays[name] for name in arrays.files if name.startswith("in_")}}
+options = ort.SessionOptions()
+options.intra_op_num_threads = threads
+start = time.perf_counter()
+session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+session.run(None, feeds)
+print(time.perf_counter() - start)
+"""
+
+
+def one_start(runtime: str, model: Path, threads: int, cache: Path) -> float:
+    command = [sys.executable, "-c", ONE_START.format(runtime=runtime), str(model), str(threads)]
+    done = subprocess.run(
+        command, env={**os.environ, "INTARSIA_CACHE_DIR": str(cache)}, check=True, capture_output=True, text=True
+    )  # fmt: skip
+    return float(done.stdout)
+
+
+def filled_cache(cache: Path) -> Path:
+    """A cache with the kernels that many models have in common."""
+    fill = "from intarsia.common_kernels import compile_common; compile_common()"
+    subprocess.run([sys.executable, "-c", fill], env={**os.environ, "INTARSIA_CACHE_DIR": str(cache)}, check=True)
+    return cache
+
+
+def starts(model: Path, threads: int, repeat: int, common: Path, place: Path) -> list[float]:
+    """Medians in seconds: cold, cold with common kernels, warm, onnxruntime."""
+    found: list[list[float]] = [[], [], [], []]
+    for _ in range(repeat):
+        cache = place / "cache"
+        found[0].append(one_start("intarsia", model, threads, cache))
+        found[2].append(one_start("intarsia", model, threads, cache))
+        shutil.rmtree(cache)
+        shutil.copytree(common, cache, copy_function=os.link)
+        found[1].append(one_start("intarsia", model, threads, cache))
+        shutil.rmtree(cache)
+        found[3].append(one_start("onnxruntime", model, threads, cache))
+    return [statistics.median(times) for times in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    models = [options.folder / f"{name}.onnx" for name in options.names] or sorted(options.folder.glob("*.onnx"))
+    print("| model | cold s | after `cache warm` s | warm s | onnxruntime s |\n| --- | ---: | ---: | ---: | ---: |")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        common = filled_cache(place / "common")
+        for model in models:
+            times = " | ".join(f"{t:.3f}" for t in starts(model, options.threads, options.repeat, common, place))
+            print(f"| {model.stem} | {times} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
