@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import intarsia
 from intarsia import common_kernels
 from intarsia.cli import main
+from intarsia.codegen.cache import get_cache
 from intarsia.codegen.engine import get_engine
 
 ALL = dict(common_kernels.NETWORKS)
@@ -64,7 +65,8 @@ def test_damaged_entries_are_compiled_again(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-1])
     engine = get_engine()
     engine._addresses.clear()
-    assert common_kernels.compile_common() == count
+    assert 0 < common_kernels.compile_common() <= count
+    assert not get_cache().damaged()
 
 
 def test_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
