@@ -416,6 +416,18 @@ def test_parts_of_what_is_padded_and_put_together() -> None:
         check_loops([root], [normal(a, b, 3), normal(a, 2, 3), np.float32(5).reshape(())], {"a": a, "b": b})
 
 
+@pytest.mark.parametrize(("size", "stride", "dilation"), [((3, 3), 2, 1), ((2, 5), 1, 2), ((1, 3), 3, 1), ((7, 5), 2, 1)])
+@pytest.mark.parametrize("op", ["max", "sum"])
+def test_windows_with_a_border(op: str, size: tuple[int, int], stride: int, dilation: int) -> None:
+    """Few elements are written out; along a row what is inside, and what is not, are loops of their own."""
+    low, high = (4, 5), (5, 4)
+    x = k.pad(k.input(0, F, (2, A, B)), (0, *low), (0, *high), k.input(1, F, ()))
+    view = k.windows(x, [1, 2], size, [stride, stride], [dilation, dilation])
+    root = k.reduce(view * view - view, op, [3, 4])
+    for a, b in ((9, 33), (6, 9), (5, 2), (12, 70), (20, 0), (0, 20)):
+        check_loops([root], [normal(2, a, b), np.float32(0.5).reshape(())], {"a": a, "b": b})
+
+
 def test_scalars() -> None:
     """Rank 0 on both sides."""
     check_loops([k.exp(k.input(0, F, ()))], [np.float32(0.5).reshape(())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from intarsia.codegen import ir
 from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
+from intarsia.codegen.loop_inside import Bordered, bordered, is_written_out, window_elements
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_rows import Rows
 from intarsia.codegen.loop_scope import LoopBuilder, Scope
@@ -43,6 +45,8 @@ class ValueEmitter(LoopBuilder):
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
         self.rows: Rows | None = None
+        self.inside: frozenset[Index] = frozenset()  # indices into padded operands that meet no border
+        self.filled: frozenset[Dim] = frozenset()  # numbers of elements that are not 0 there, along the row
         self.zeros: dict[tuple[ir.Type, Dim], ir.Value] = {}  # cells that are not 0 once a divisor was 0
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
@@ -110,7 +114,7 @@ class ValueEmitter(LoopBuilder):
                 Emitter(inner.builder).store(value, spot, dtype)
 
         self.rows = None  # what the rows are made of is computed, also where one is part of another
-        self._loop(place, start, end, body, "row")
+        self._row(place, [], start, end, body, "row")
         self.rows = rows
 
     def _load_kept(self, kept: Kept, scope: Scope) -> ir.Value:
@@ -185,7 +189,7 @@ class ValueEmitter(LoopBuilder):
 
     def _emit_input(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         offset = linear(at, t.shape)
-        if may_miss(offset):
+        if may_miss(offset) and not (product(t.shape) in self.filled and self.row_variable in self._names(offset)):
             offset = ("clamp", offset, product(t.shape))
         pointer = scope.builder.gep(self.pointers[t.attrs[0]], [self._index(offset, scope)], source_etype=storage_type(t.dtype))
         return Emitter(scope.builder).load(pointer, t.dtype)
@@ -223,12 +227,14 @@ class ValueEmitter(LoopBuilder):
 
     def _emit_pad(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         (x, where), (fill, _) = operand_indices(t, at)
+        indices = [add(i, of_dim(-low)) for i, low in zip(at, t.attrs[0], strict=True)]
+        where = [i if i in self.inside else w for i, w in zip(indices, where, strict=True)]
         value, outside = self._value(x, where, scope), self._value(fill, [], scope)
         inside: ir.Value = I1(1)
-        for i, d, low, high in zip(at, x.shape, *t.attrs, strict=True):
-            if low == high == 0:
+        for i, d, low, high in zip(indices, x.shape, *t.attrs, strict=True):
+            if low == high == 0 or i in self.inside:
                 continue
-            moved = self._index(add(i, of_dim(-low)), scope)
+            moved = self._index(i, scope)
             size = self._dim(scope, d)
             b = scope.builder
             inside = b.and_(inside, b.icmp_unsigned("<", moved, size))  # a negative index is huge unsigned
@@ -275,6 +281,9 @@ class ValueEmitter(LoopBuilder):
     def _emit_reduce(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         op, axes = t.attrs
         x = t.args[0]
+        if is_written_out(t):
+            values = [self._value(x, where, scope) for where in window_elements(t, at)]
+            return functools.reduce(lambda total, value: self._combine(op, total, value, t.dtype, scope), values)
 
         def element(ks: list[Index], inner: Scope) -> ir.Value:
             kept, reduced = iter(at), iter(ks)
@@ -347,7 +356,7 @@ class ValueEmitter(LoopBuilder):
                     value, e = element(ks, inner), Emitter(inner.builder)
                     e.store(self._combine(op, e.load(spot, held), value, t.dtype, inner), spot, held)
 
-                self._loop(outer, start, end, body, "row")
+                self._row(outer, [] if ks is None else self._bordered(t, at, ks, row), start, end, body, "row")
 
             def nest(level: int, ks: list[Index], outer: Scope) -> None:
                 if level == len(extents):
@@ -367,6 +376,44 @@ class ValueEmitter(LoopBuilder):
         here = scope.binding(row).variables[row]
         spot = scope.builder.gep(buffer, [scope.builder.sub(here, start)], source_etype=kind)
         return Emitter(scope.builder).load(spot, held)
+
+    def _bordered(self, t: Tensor, at: list[Index], ks: list[Index], row: str) -> list[Bordered]:
+        """What of a reduction's operand has borders along the row."""
+        if t.prim != "reduce":
+            return []
+        kept, reduced = iter(at), iter(ks)
+        where = [next(reduced) if i in t.attrs[1] else next(kept) for i in range(t.args[0].rank)]
+        found = bordered(t.args[0], where, row)
+        return found if any(isinstance(border.extent, Expr) for border in found) else []  # LLVM sees the others
+
+    def _row(
+        self, scope: Scope, borders: list[Bordered], start: ir.Value, end: ir.Value, body: Callable[[Scope], None], name: str
+    ) -> None:
+        """A loop along a row: in front of what is inside all borders, there, and behind it."""
+        around_it, low, high = (self.inside, self.filled), start, end
+        self.inside, self.filled = frozenset(), frozenset()
+        for border in borders:
+            b, step, first = scope.builder, I64(border.step), self._index(border.first, scope)
+            around = I64(border.step - 1)
+            begin = b.sdiv(b.add(b.sub(I64(0), first), around), step)
+            stop = b.sdiv(b.add(b.sub(self._dim(scope, border.extent), first), around), step)
+            low = b.select(b.icmp_signed(">", begin, low), begin, low)
+            high = b.select(b.icmp_signed("<", stop, high), stop, high)
+        if borders:
+            b = scope.builder
+            low = b.select(b.icmp_signed("<", low, end), low, end)
+            high = b.select(b.icmp_signed(">", high, low), high, low)
+            for elements in dict.fromkeys(border.elements for border in borders):
+                if isinstance(elements, Expr):
+                    high = b.select(b.icmp_unsigned("==", self._dim(scope, elements), I64(0)), low, high)
+            self._loop(scope, start, low, body, "before")
+            self.inside = frozenset(border.index for border in borders)
+            self.filled = frozenset(border.elements for border in borders)
+        self._loop(scope, low, high, body, name)
+        self.inside, self.filled = frozenset(), frozenset()
+        if borders:
+            self._loop(scope, high, end, body, "behind")
+        self.inside, self.filled = around_it
 
     def _identity(self, op: str, dtype: DType, scope: Scope) -> ir.Value:
         value = {"sum": 0, "prod": 1, "any": False, "all": True}.get(op)

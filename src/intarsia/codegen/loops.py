@@ -25,6 +25,7 @@ from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, U
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_in_order import ROW_CHUNK, InOrder
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
+from intarsia.codegen.loop_inside import bordered, is_written_out, window_elements
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import Scope
@@ -345,7 +346,10 @@ class _Lowering(InOrder):
         if plan.inner is None:
             self._store(scope, roots, [("v", name) for name in names], offsets, full)
         else:
-            self._loop(scope, scope.binding("start").variables["start"], scope.binding("end").variables["end"], store, "inner")
+            at: list[Index] = [("v", name) for name in names]
+            borders = [border for r in roots if not plan.tail for border in bordered(r, at, names[plan.inner])]
+            start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
+            self._row(scope, borders, start, end, store, "inner")
 
     def _store(self, scope: Scope, roots: list[Tensor], indices: list[Index], offsets: list[Dim], full: Sequence[Dim]) -> None:
         values = [self._value(r, indices, scope) for r in roots]
@@ -407,6 +411,9 @@ class _Lowering(InOrder):
             if key in seen:
                 return
             seen.add(key)
+            if is_written_out(t):
+                visit(t.args[0], next(window_elements(t, at)))
+                return
             if t.prim in ("reduce", "argreduce", "dot"):
                 found.append((t, frozenset().union(*(self._names(i) for i in at)) if at else frozenset()))
                 return

@@ -1,0 +1,102 @@
+"""Windows that are written out, and where along a row no border is met: there a padded operand is read as it is, without a
+choice for each element."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, of_dim, operand_indices
+from intarsia.codegen.loop_kept import substituted
+from intarsia.graph.dims import Dim, product
+from intarsia.kernel.lang import Tensor
+from intarsia.records import dataclass
+
+_WRITTEN_OUT = 32  # elements of a window
+
+
+def is_written_out(t: Tensor) -> bool:
+    """Whether a reduction is over windows of few elements: their loops then are none, and elements are computed in vectors."""
+    if t.prim != "reduce":
+        return False
+    extents = [t.args[0].shape[i] for i in t.attrs[1]]
+    if not all(isinstance(d, int) for d in extents) or not 0 < math.prod(extents) <= _WRITTEN_OUT:
+        return False
+    return _is_of_windows(t.args[0])
+
+
+def _is_of_windows(t: Tensor) -> bool:
+    while t.prim in ELEMENTWISE and t.args:
+        t = t.args[0]
+    return t.prim == "windows"
+
+
+def window_elements(t: Tensor, at: list[Index]) -> Iterator[list[Index]]:
+    """Where in its operand the elements are that a reduction at `at` is made of."""
+    x, axes = t.args[0], t.attrs[1]
+    for place in itertools.product(*(range(int(x.shape[i])) for i in axes)):
+        kept, reduced = iter(at), iter(place)
+        yield [("c", next(reduced)) if i in axes else next(kept) for i in range(x.rank)]
+
+
+@dataclass(frozen=True)
+class Bordered:
+    """An index into a padded operand that goes on by `step` with the row's variable: inside while 0 <= index < extent.
+
+    Attributes:
+        index: the index, and `first` its value where the variable is 0.
+        elements: of the padded operand.
+    """
+
+    index: Index
+    first: Index
+    step: int
+    extent: Dim
+    elements: Dim
+
+
+def bordered(t: Tensor, at: list[Index], row: str) -> list[Bordered]:
+    """All such indices that are met when `t` is computed at `at`."""
+    found: dict[Index, Bordered] = {}
+    seen: set[object] = set()
+
+    def visit(t: Tensor, at: list[Index]) -> None:
+        if (id(t), tuple(at)) in seen:
+            return
+        seen.add((id(t), tuple(at)))
+        if is_written_out(t):
+            for where in window_elements(t, at):
+                visit(t.args[0], where)
+            return
+        if t.prim in ("reduce", "argreduce", "dot"):  # in loops of its own
+            return
+        if t.prim == "pad":
+            for i, extent, low, high in zip(at, t.args[0].shape, *t.attrs, strict=True):
+                index = add(i, of_dim(-low))
+                step = _step(index, row)
+                if (low != 0 or high != 0) and step > 0:
+                    found[index] = Bordered(
+                        index, substituted(index, {("v", row): ("c", 0)}), step, extent, product(t.args[0].shape)
+                    )
+        for operand, where in operand_indices(t, at):
+            visit(operand, where)
+
+    visit(t, at)
+    return list(found.values())
+
+
+def _step(index: Index, row: str) -> int:
+    """By how much the index grows with the variable; 0 where it does not, or not always by as much."""
+    kind, *parts = index
+    if kind == "v":
+        return int(parts[0] == row)
+    if kind == "+":
+        steps = [_step(part, row) for part in parts]
+        known = all(step or not _has(part, row) for step, part in zip(steps, parts, strict=True))
+        return sum(steps) if known else 0
+    return _step(parts[0], row) * parts[1] if kind == "*" and isinstance(parts[1], int) else 0
+
+
+def _has(index: Index, row: str) -> bool:
+    return index == ("v", row) or any(_has(part, row) for part in index[1:] if isinstance(part, tuple))
