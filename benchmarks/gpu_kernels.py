@@ -57,20 +57,23 @@ class Bench:
 
     def seconds(self, jobs: Sequence[Job], memory: dict[str, Slice], nbytes: int) -> float:
         memory.setdefault("y", Slice(self.gpu.allocate(nbytes), 0, nbytes))
-        bound = []
+        launches = []  # kept while they run: their memory goes back to the device with them
         for job in jobs:
             places = [memory[n] if n in memory else self._between(n, memory) for n in (*job.reads, *job.writes)]
             if job.kernel.sizes and not self.gpu.dialect.sizes_are_arguments:
                 sizes = np.zeros(-(-len(job.kernel.sizes) // 4) * 4, np.int32)
                 sizes[: len(job.kernel.sizes)] = job.kernel.sizes
                 places.append(self.gpu.write(sizes))
-            bound.append(self.gpu.bind(Launch(job.kernel, self.gpu.program(job.kernel), tuple(places))))
+            launches.append(Launch(job.kernel, self.gpu.program(job.kernel), tuple(places)))
+        bound = [self.gpu.bind(launch) for launch in launches]
 
         def run() -> None:
             self.gpu.run(bound)
             self.gpu.read(memory["y"], 4)
 
-        return fastest(run, self.rounds)
+        found = fastest(run, self.rounds)
+        del launches[:]
+        return found
 
     def _between(self, name: str, memory: dict[str, Slice]) -> Slice:
         """Room for what one kernel hands to the next (partial sums of a product, say), or a table."""

@@ -219,11 +219,11 @@ def test_kernels_of_a_device(device: str) -> None:
     if why := why_not(device):
         pytest.skip(f"no {device} device: {why}")
     script = str(ROOT / "benchmarks" / "gpu.py")
-    call = [sys.executable, script, "--device", device, "--size", "256", "--megabytes", "1", "--runs", "1"]
+    call = [sys.executable, script, "--device", device, "--size", "512", "--megabytes", "1", "--runs", "1"]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]))
     done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert "float32 product of 256 x 256, speed in naive ones" in done.stdout
+    assert "float32 product of 512 x 512, speed in naive ones" in done.stdout
     assert "softmax of rows of 1024" in done.stdout
 
 
