@@ -51,6 +51,15 @@ def test_few_rows_of_open_sizes(dtype: str) -> None:
             np.testing.assert_array_equal(made.run([x])[0], x.transpose(perm))
 
 
+def test_tables_of_open_length_join_what_is_around_them() -> None:
+    """Their transposes are loops, of which one kernel is made with element-wise neighbours."""
+    made = program(["n", 8], [1, 0])
+    assert not by_kernel(made)
+    assert by_kernel(program([4000, 8], [1, 0]))
+    x = np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
+    np.testing.assert_array_equal(made.run([x])[0], x.T)
+
+
 def test_axes_are_reversed_by_default() -> None:
     x = np.random.default_rng(0).standard_normal((20, 30, 40)).astype(np.float32)
     made = program(x.shape, None)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _LEAST_ELEMENTS = 4096
+_TABLE = 2  # axes
 _LEAST_SIDE = 12  # of a known matrix: narrower ones are mostly cut squares, and loops with constant bounds are faster
 
 
@@ -42,7 +43,9 @@ def transpose(node: Node, inference: Inference) -> Template | None:
     elements = product(x.shape)
     if how is None or (isinstance(elements, int) and elements < _LEAST_ELEMENTS):
         return None
-    few = interleave.interleave(x.shape, perm, how, x.dtype.numpy.itemsize)
+    few = None
+    if len(x.shape) > _TABLE or isinstance(elements, int):  # a table of open length is short more often than long
+        few = interleave.interleave(x.shape, perm, how, x.dtype.numpy.itemsize)
     for side in (product(x.shape[axis] for axis in axes) for axes in (how.row, how.column)):
         if few is None and isinstance(side, int) and side < _LEAST_SIDE:
             return None
