@@ -407,6 +407,17 @@ def test_few_last_elements_are_written_out(last: tuple[int, ...]) -> None:
         check_loops([root], [normal(a, b), normal(*last)], {"a": a, "b": b})
 
 
+@pytest.mark.parametrize("ends", [((0, 0), (0, 1)), ((1, 0), (0, 2)), ((2, 0), (1, 1))])
+def test_windows_of_what_is_padded_twice(ends: tuple[tuple[int, int], tuple[int, int]]) -> None:
+    """As with ceil_mode: the inner border is met earlier than the outer one, at the same index."""
+    (low, more), (behind, most) = ends
+    x = k.pad(k.input(0, F, (A, B)), (0, low), (0, behind), -1.0)
+    view = k.windows(k.pad(x, (0, more), (0, most), 5.0), [1], [2], [2], [1])
+    for a, b in ((2, 7), (3, 8), (1, 41), (2, 0), (2, 2)):
+        if b + low + behind + more + most > 1:
+            check_loops([k.reduce(view, "max", [2])], [normal(a, b)], {"a": a, "b": b})
+
+
 def test_parts_of_what_is_padded_and_put_together() -> None:
     """Every region is a nest of its own."""
     x, y = k.input(0, F, (A, B, 3)), k.input(1, F, (A, 2, 3))

@@ -58,7 +58,7 @@ class Bordered:
 
 def bordered(t: Tensor, at: list[Index], row: str) -> list[Bordered]:
     """All such indices that are met when `t` is computed at `at`."""
-    found: dict[Index, Bordered] = {}
+    found: dict[Bordered, None] = {}  # one index may go into several: what is padded twice
     seen: set[object] = set()
 
     def visit(t: Tensor, at: list[Index]) -> None:
@@ -71,19 +71,22 @@ def bordered(t: Tensor, at: list[Index], row: str) -> list[Bordered]:
             return
         if t.prim in ("reduce", "argreduce", "dot"):  # in loops of its own
             return
+        pairs = operand_indices(t, at)
         if t.prim == "pad":
-            for i, extent, low, high in zip(at, t.args[0].shape, *t.attrs, strict=True):
+            (x, where), *others = pairs
+            for n, (i, extent, low, high) in enumerate(zip(at, x.shape, *t.attrs, strict=True)):
                 index = add(i, of_dim(-low))
                 step = _step(index, row)
                 if (low != 0 or high != 0) and step > 0:
-                    found[index] = Bordered(
-                        index, substituted(index, {("v", row): ("c", 0)}), step, extent, product(t.args[0].shape)
-                    )
-        for operand, where in operand_indices(t, at):
+                    first = substituted(index, {("v", row): ("c", 0)})
+                    found[Bordered(index, first, step, extent, product(x.shape))] = None
+                    where[n] = index  # there x, which may be padded, too, is read at it
+            pairs = [(x, where), *others]
+        for operand, where in pairs:
             visit(operand, where)
 
     visit(t, at)
-    return list(found.values())
+    return list(found)
 
 
 def _step(index: Index, row: str) -> int:

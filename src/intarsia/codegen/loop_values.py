@@ -45,7 +45,7 @@ class ValueEmitter(LoopBuilder):
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
         self.rows: Rows | None = None
-        self.inside: frozenset[Index] = frozenset()  # indices into padded operands that meet no border
+        self.inside: frozenset[tuple[Index, Dim]] = frozenset()  # indices into axes of padded operands that meet no border
         self.filled: frozenset[Dim] = frozenset()  # numbers of elements that are not 0 there, along the row
         self.zeros: dict[tuple[ir.Type, Dim], ir.Value] = {}  # cells that are not 0 once a divisor was 0
 
@@ -228,11 +228,11 @@ class ValueEmitter(LoopBuilder):
     def _emit_pad(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         (x, where), (fill, _) = operand_indices(t, at)
         indices = [add(i, of_dim(-low)) for i, low in zip(at, t.attrs[0], strict=True)]
-        where = [i if i in self.inside else w for i, w in zip(indices, where, strict=True)]
+        where = [i if (i, d) in self.inside else w for i, d, w in zip(indices, x.shape, where, strict=True)]
         value, outside = self._value(x, where, scope), self._value(fill, [], scope)
         inside: ir.Value = I1(1)
         for i, d, low, high in zip(indices, x.shape, *t.attrs, strict=True):
-            if low == high == 0 or i in self.inside:
+            if low == high == 0 or (i, d) in self.inside:
                 continue
             moved = self._index(i, scope)
             size = self._dim(scope, d)
@@ -407,7 +407,7 @@ class ValueEmitter(LoopBuilder):
                 if isinstance(elements, Expr):
                     high = b.select(b.icmp_unsigned("==", self._dim(scope, elements), I64(0)), low, high)
             self._loop(scope, start, low, body, "before")
-            self.inside = frozenset(border.index for border in borders)
+            self.inside = frozenset((border.index, border.extent) for border in borders)
             self.filled = frozenset(border.elements for border in borders)
         self._loop(scope, low, high, body, name)
         self.inside, self.filled = frozenset(), frozenset()
