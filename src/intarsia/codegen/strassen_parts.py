@@ -13,6 +13,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Micro, Tile, tiled_rows
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.graph.mapped import release_pages
 
 SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
 SUMS = 5  # of A
@@ -141,14 +142,18 @@ def _alike(body: Body, state: list[Value], lanes: int) -> Value:
 
 def alike_panels(matrix: np.ndarray, tile: Tile) -> np.ndarray:
     """For each pair of full panels of a [K, N] matrix: 1 where its columns may be added, by the rule of `emit_sums`, else 0."""
-    k, n = matrix.shape
+    n = matrix.shape[1]
     pairs = n // (2 * tile.width)
     squares, largest = np.zeros(n), np.zeros(n)
-    together = max(1, _LOOKED_AT // max(1, k))  # columns: a table of words has too many to look at all
-    for first in range(0, n, together):
-        columns = slice(first, first + together)
-        piece = np.square(matrix[:, columns], dtype=np.float64)
-        squares[columns], largest[columns] = piece.sum(0), piece.max(0, initial=0)
+    axis = int(matrix.strides[0] < matrix.strides[1])  # whose pieces lie in one place
+    together = max(1, _LOOKED_AT // max(1, matrix.shape[1 - axis]))  # a table of words has too many to look at all at once
+    for first in range(0, matrix.shape[axis], together):
+        part = slice(first, first + together)
+        piece, columns = (matrix[:, part], part) if axis else (matrix[part], slice(None))
+        numbers = np.square(piece, dtype=np.float64)
+        squares[columns] += numbers.sum(0)
+        largest[columns] = np.maximum(largest[columns], numbers.max(0, initial=0))
+        release_pages(piece)  # a mapped file's are not in memory together, nor with the panels
     sums = squares[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width)
     most = largest[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width).max(1)
     less, more = sums.min(1), sums.max(1)

@@ -36,7 +36,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import Operand
 from intarsia.codegen.microkernel import Tile
 from intarsia.codegen.minimal_filtering import OUTPUTS, filter_matrix
-from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.pack import aligned_zeros, pack_matrix, packed_nbytes
 from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import L2_NBYTES, Target
 from intarsia.codegen.winograd_choice import phase_tiles, planar, rates, tile_count
@@ -91,8 +91,12 @@ def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndar
     filters, channels = weights.shape[:2]
     both = filter_matrix(spec.outputs)
     flat = weights.reshape(filters * channels, 9).astype(np.float64)
-    transformed = (both @ flat.T).astype(weights.dtype).reshape(spec.side**2, filters, channels)
-    return pack_matrix(transformed.transpose(0, 2, 1), tile)
+    out = aligned_zeros((spec.side**2, packed_nbytes(channels, filters, tile) // tile.itemsize), weights.dtype)
+    for i in range(0, spec.side**2, spec.side):  # a line of matrices: all of them in float64 are twice as large as packed
+        line = slice(i, i + spec.side)
+        transformed = (both[line] @ flat.T).astype(weights.dtype).reshape(spec.side, filters, channels)
+        out[line] = pack_matrix(transformed.transpose(0, 2, 1), tile)
+    return out
 
 
 @dataclass(frozen=True)
