@@ -3,7 +3,8 @@
 Writes NAME_KIND.onnx beside FOLDER/NAME.onnx, with its inputs; `families.py FOLDER NAME_KIND --what check,time` then has no
 family of that name, so each is checked here, against onnxruntime on the same file (float16 and bytes against the model they
 were made from as well). Kinds: half (float16 inside), int8 (dynamic quantisation), simplified, slimmed, optimised
-(onnxruntime's own graph with its fused operators), layout (the same with its blocked convolutions).
+(onnxruntime's own graph with its fused operators), layout (the same with its blocked convolutions, com.microsoft.nchwc, which
+Intarsia refuses by name).
 """
 
 from __future__ import annotations

@@ -14,11 +14,11 @@ import numpy as np
 
 from intarsia.codegen import claims as claiming
 from intarsia.codegen.body import Body, Value
-from intarsia.codegen.ending import Record, ending_of, least_rows
+from intarsia.codegen.ending import Record, ending_of
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
-from intarsia.codegen.microkernel import PARAMETERS, Tile
+from intarsia.codegen.microkernel import PARAMETERS, Tile, tiled_rows
 from intarsia.codegen.stepped import STEPS
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -224,7 +224,7 @@ class Rows(Gemm):
         places = self._places([(row, 1)])
         accumulate, finishes = body.select(block.is_first, 0, 1), block.is_last
         if self.ending is not None:
-            direct = body.less(least_rows(self.tile) - 1, rows)
+            direct = body.less(tiled_rows(self.tile) - 1, rows)
             finishes = body.b.and_(block.is_last, body.b.not_(direct))
             self.ending.set("accumulate", accumulate)
             self.ending.set("c", body.b.ptrtoint(c, row.type))

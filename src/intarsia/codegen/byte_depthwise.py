@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from intarsia.codegen.body import Value
-from intarsia.codegen.byte_kernel import BYTES, GROUP, SUMS, ByteDot
+from intarsia.codegen.byte_kernel import BYTES, FLIP, GROUP, SUMS, ByteDot
 from intarsia.codegen.depthwise import pixels_at_once
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.pack import aligned_zeros
@@ -125,5 +125,5 @@ class ByteWindow(Window):
         order = [lane + lanes * i for lane in range(lanes) for i in range(GROUP)]
         words = body.b.bitcast(body.shuffle(first, second, order), body.vector_type(SUMS, lanes))
         if self.spec.x_dtype is DType.INT8:
-            words = body.b.xor(words, body.constant(0x80808080 - (1 << 32), SUMS, lanes))
+            words = body.b.xor(words, body.constant(FLIP, SUMS, lanes))
         return words

@@ -18,7 +18,7 @@ import numpy as np
 
 from intarsia.codegen.body import Value
 from intarsia.codegen.byte_depthwise import ByteWindow, multiplies_fours
-from intarsia.codegen.byte_kernel import BYTES, GROUP, SUMS
+from intarsia.codegen.byte_kernel import BYTES, FLIP, GROUP, SUMS
 from intarsia.codegen.depthwise import pixels_at_once
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.pack import aligned_zeros
@@ -127,7 +127,7 @@ class _GroupWindow(ByteWindow):
         words = body.b.bitcast(stored, body.vector_type(SUMS, self.words))
         seen = body.shuffle(words, words, [lane % self.words for lane in range(lanes)])
         if self.spec.x_dtype is DType.INT8:
-            seen = body.b.xor(seen, body.constant(0x80808080 - (1 << 32), SUMS, lanes))
+            seen = body.b.xor(seen, body.constant(FLIP, SUMS, lanes))
         return seen
 
     def _in_order(self, sums: list[Value]) -> Value:

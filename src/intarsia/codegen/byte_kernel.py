@@ -29,7 +29,7 @@ from intarsia.graph.dtypes import DType
 SUMS = DType.INT32
 GROUP = 4  # bytes of k that one step multiplies
 BYTES = (DType.UINT8, DType.INT8)
-_FLIP = 0x80808080  # makes signed bytes unsigned ones, 128 larger
+FLIP = 0x80808080 - (1 << 32)  # a word that makes signed bytes unsigned ones, 128 larger
 _UNROLL = 2  # steps at once of four vectors
 
 
@@ -117,7 +117,7 @@ class _ByteMicro(Micro):
         """Groups of as many steps as a vector has lanes."""
         body = self.body
         groups = body.b.load(row, typ=body.vector_type(SUMS, self.lanes), align=1)
-        return body.b.xor(groups, body.constant(_FLIP - (1 << 32), SUMS, self.lanes)) if self.flipped else groups
+        return body.b.xor(groups, body.constant(FLIP, SUMS, self.lanes)) if self.flipped else groups
 
     def _group(self, row: Value) -> Value:
         """A step's group in all lanes."""
@@ -127,7 +127,7 @@ class _ByteMicro(Micro):
         return self._repeated(self._partial_group(row))
 
     def _repeated(self, group: Value) -> Value:
-        return self.body.splat(self.body.b.xor(group, ir.Constant(I32, _FLIP)) if self.flipped else group, self.lanes)
+        return self.body.splat(self.body.b.xor(group, ir.Constant(I32, FLIP)) if self.flipped else group, self.lanes)
 
     def _partial_group(self, row: Value) -> Value:
         """The bytes that exist, then repetitions of the last one, which meet zeros of B."""
@@ -168,7 +168,7 @@ class ByteDot:
         if self.kind in ("vpdpbusd", "usdot"):
             return [x]
         if self.kind == "sdot":
-            return [b.xor(x, self._splat32(_FLIP - (1 << 32)))]
+            return [b.xor(x, self._splat32(FLIP))]
         if self.kind == "pmaddwd":
             words = self._words(x)
             return [b.and_(words, self._splat16(255)), b.lshr(words, self._splat16(8))]

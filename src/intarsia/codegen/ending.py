@@ -1,6 +1,6 @@
 """Epilogues that a micro-kernel applies to sums in its registers: a bias for each column, then bounds.
 
-The micro-kernels of `stepped` for `least_rows` or more take the address of a record in the place of `accumulate`: words
+The micro-kernels of `stepped` for `tiled_rows` or more take the address of a record in the place of `accumulate`: words
 `FIELDS`, of which `accumulate` is what it would have been, `c` and `ldc` say where rows of C go, `bias` where the columns'
 numbers are, `rest` how many columns the last vector has if not all, and `bounded` whether the two numbers behind, `low` and
 `high`, bound what is stored. So sums of few steps do not pass through memory before they are finished. (Rows are cut into even
@@ -13,7 +13,6 @@ import math
 
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import Tile
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
@@ -53,11 +52,6 @@ def _plain(t: Tensor) -> Tensor:
     while t.prim in ("broadcast", "reshape"):
         (t,) = t.args
     return t
-
-
-def least_rows(tile: Tile) -> int:
-    """Fewest rows of a tile whose micro-kernels finish sums."""
-    return max(1, tile.rows * 4 // 5)
 
 
 class Record:
@@ -110,4 +104,5 @@ def emit_ending(body: Body, record: Value, sums: list[list[Value]], dtype: DType
 
 
 def accumulates(body: Body, record: Value) -> Value:
+    """What the record has in the place of `accumulate`."""
     return body.load_i64(body.at(record, _AT["accumulate"]))

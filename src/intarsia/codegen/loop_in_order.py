@@ -22,6 +22,7 @@ class InOrder(ValueEmitter):
     nthreads: ir.Value
 
     def _store(self, scope: Scope, roots: list[Tensor], indices: list[Index], offsets: list[Dim], full: Sequence[Dim]) -> None:
+        """Write what roots have at `indices`; whoever derives from this writes nests, and has it."""
         raise NotImplementedError
 
     def _scan(self, top: Scope, root: Tensor) -> None:

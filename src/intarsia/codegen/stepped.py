@@ -17,10 +17,10 @@ second-level cache the lines of one step of B at `ahead`, which then moves by `p
 from __future__ import annotations
 
 from intarsia.codegen.body import Body, Value
-from intarsia.codegen.ending import accumulates, emit_ending, least_rows
+from intarsia.codegen.ending import accumulates, emit_ending
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.microkernel import Tile, dispatched, tile_of
+from intarsia.codegen.microkernel import Tile, dispatched, tile_of, tiled_rows
 from intarsia.codegen.numbers import Numbers, steps_at_once
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -70,7 +70,7 @@ def stepped_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
-        Stepped(body, dtype, tile.lanes, rows, vectors, ends=rows >= least_rows(tile)).emit()
+        Stepped(body, dtype, tile.lanes, rows, vectors, ends=rows >= tiled_rows(tile)).emit()
 
     return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant)
 
