@@ -8,6 +8,7 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from intarsia.codegen.cache import DiskCache, cache_directory, cache_enabled, content_key, get_cache
@@ -56,6 +57,22 @@ def test_verify_removes_damaged_entries(tmp_path: Path) -> None:
     next(path for path in files(tmp_path) if path.name == "poor").write_bytes(b"rubbish")
     assert cache.verify() == ["poor"]
     assert [entry.key for entry in cache.entries()] == ["good"]
+
+
+@pytest.mark.parametrize("most", [None, 1000, 0])
+def test_many_parts_of_a_large_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int | None) -> None:
+    """Whatever a system writes at once (0: one piece after the other)."""
+    if most == 0:
+        monkeypatch.delattr(os, "writev", raising=False)
+    elif most is not None:
+        monkeypatch.setattr(os, "writev", lambda handle, pieces: os.write(handle, b"".join(pieces)[:most]), raising=False)
+    random = np.random.default_rng(0)
+    parts = [random.bytes(int(n)) for n in random.integers(0, 200, 1500)]
+    if most != 1000:
+        parts[700:700] = [memoryview(random.bytes(5 << 20)), random.bytes(3 << 20)]
+    cache = DiskCache(str(tmp_path))
+    assert cache.put("large", parts, scattered_nbytes=1 << 20)
+    assert cache.get("large") == b"".join(parts)
 
 
 def test_least_recently_used_go_first(tmp_path: Path) -> None:

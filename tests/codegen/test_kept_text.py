@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ def test_written_once_for_all_processes(tmp_path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-2])
     assert kept(write)(2).ir == texts[1].ir
     assert written[3:] == [(2, False)]
+
+
+def test_a_packed_text_is_a_text() -> None:
+    def write(number: int) -> KernelText:
+        return kernel_text("some", IR.replace("NUMBER", str(number)))
+
+    texts = [kept(write)(number) for number in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert len({*texts}) == 2
+    assert texts[0].size > 0
+    gone = pickle.loads(pickle.dumps(texts[0]))
+    assert (gone.symbol, gone.ir, gone.final) == (texts[0].symbol, "", False)
 
 
 def test_without_a_cache_they_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

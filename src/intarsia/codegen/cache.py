@@ -46,8 +46,9 @@ _STALE_SECONDS = 3600.0
 # After an entry of this size the bound is looked at again.
 _LARGE_NBYTES = 16 << 20
 _PIECE_NBYTES = 1 << 20
-# What is written of a large entry at once.
+# What is written of a large entry at once, and in how many pieces (systems take 1024).
 _LARGE_PAGE, _SMALL_PAGES = 2 << 20, 1 << 16
+_MOST_PIECES = 512
 # An entry's time of use is renewed at most this often, to spare the disk.
 _TOUCH_SECONDS = 3600.0
 
@@ -243,10 +244,10 @@ class DiskCache:
             temporary = os.path.join(folder, f".tmp-{os.getpid()}-{os.urandom(8).hex()}")
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             try:
-                with os.fdopen(handle, "wb") as file:
+                with os.fdopen(handle, "wb", buffering=0) as file:
                     head = _HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes)
                     for block in _blocks((head, *parts), scattered_nbytes):
-                        file.write(block)
+                        _write(file, block)
                 os.replace(temporary, path)
             except BaseException as error:
                 _remove(temporary)
@@ -422,27 +423,33 @@ def _cache(directory: str | None) -> DiskCache:
     return DiskCache(directory)
 
 
-def _blocks(parts: Sequence[bytes | memoryview], scattered_nbytes: int) -> Iterator[bytes | bytearray | memoryview]:
+def _blocks(parts: Sequence[bytes | memoryview], scattered_nbytes: int) -> Iterator[list[memoryview]]:
     """A file's parts in blocks of large pages, and its end in small ones: Linux keeps what is written at once, where the file
-    system lets it, in a page of that size, and maps it as a whole."""
-    at, large, begun = 0, sum(memoryview(part).nbytes for part in parts) - scattered_nbytes, bytearray()
+    system lets it, in a page of that size, and maps it as a whole. A block is pieces of parts, of which none is copied."""
+    at, large = 0, sum(memoryview(part).nbytes for part in parts) - scattered_nbytes
+    block, missing = list[memoryview](), _LARGE_PAGE if large > 0 else _SMALL_PAGES
     for part in parts:
         view = memoryview(part).cast("B")
         while view:
-            size = _LARGE_PAGE if at < large else _SMALL_PAGES
-            if not begun and len(view) >= size:
-                yield view[:size]
-                view = view[size:]
-            else:
-                missing = size - len(begun)
-                begun += view[:missing]
-                view = view[missing:]
-                if len(begun) < size:
-                    continue
-                yield begun
-                begun = bytearray()
-            at += size
-    yield begun
+            piece, view = view[:missing], view[missing:]
+            block.append(piece)
+            at, missing = at + len(piece), missing - len(piece)
+            if not missing or len(block) == _MOST_PIECES:
+                yield block
+                block = []
+            missing = missing or (_LARGE_PAGE if at < large else _SMALL_PAGES)
+    yield block
+
+
+def _write(file: BinaryIO, block: Sequence[memoryview]) -> None:
+    """Write pieces at once where the system can."""
+    rest = list(block)
+    while rest:
+        done = os.writev(file.fileno(), rest) if hasattr(os, "writev") else file.write(rest[0])
+        while rest and done >= len(rest[0]):
+            done -= len(rest.pop(0))
+        if done:
+            rest[0] = rest[0][done:]
 
 
 def checksum_of(parts: Sequence[bytes | memoryview]) -> bytes:

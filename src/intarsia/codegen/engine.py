@@ -11,7 +11,6 @@ so that a warm start reads one file. Loaded code lives as long as the process: a
 from __future__ import annotations
 
 import functools
-import hashlib
 import heapq
 import itertools
 import logging
@@ -25,7 +24,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from intarsia.codegen import compiler, compiler_memory, image
-from intarsia.codegen.cache import CACHE_VERSION, DiskCache, content_key, get_cache
+from intarsia.codegen.cache import CACHE_VERSION, DiskCache, checksum_of, content_key, get_cache
 from intarsia.codegen.compiler import Request
 from intarsia.codegen.compilers import at_once, compilers
 from intarsia.codegen.soft_half import VERSION as HALF_VERSION
@@ -66,6 +65,11 @@ class KernelText:
         if _HASHED.search(self.symbol):
             return self.symbol
         return f"{self.symbol}_{_digest(self.ir)}"
+
+    @property
+    def size(self) -> int:
+        """Characters of the text, about."""
+        return len(self.ir)
 
 
 _HASHED = re.compile(r"_[0-9a-f]{32}$")
@@ -158,7 +162,7 @@ class Engine:
         """
         found = {kernel.key: self.cache.get(self._entry_key(kernel.key, True)) for kernel in kernels}
         absent = [kernel for kernel in kernels if found[kernel.key] is None]
-        if absent and not (anew and all(kernel.ir for kernel in absent)):
+        if absent and not (anew and all(kernel.size for kernel in absent)):
             return None
         made: dict[str, bytes] = {}
         if absent:
@@ -190,7 +194,7 @@ class Engine:
     def _compile(self, kernels: list[KernelText], optimize: bool, running: Compilation) -> dict[str, bytes]:
         """Machine code by key; what is done goes into the cache at once, so that nothing is lost where the rest is stopped."""
         start = time.perf_counter()
-        ordered = sorted(kernels, key=lambda kernel: -len(kernel.ir))
+        ordered = sorted(kernels, key=lambda kernel: -kernel.size)
         codes: dict[str, bytes] = {}
         progress.step("compile", 0, len(ordered))
         for kernel, code in running.results(ordered):
@@ -337,11 +341,11 @@ class Compilation:
 
 def _effort(kernel: KernelText) -> float:
     """Roughly in proportion to the time that a kernel takes to compile: LLVM's passes take several times what the rest does."""
-    return len(kernel.ir) * (1.0 if kernel.final else 7.0)
+    return kernel.size * (1.0 if kernel.final else 7.0)
 
 
 def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return checksum_of((text.encode(),)).hex()
 
 
 @functools.cache

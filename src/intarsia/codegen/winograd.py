@@ -115,9 +115,10 @@ class _Layout:
 _L2_NBYTES = L2_NBYTES
 _SCRATCH_NBYTES = 24 << 20
 # Measured on cores with 1 MiB of second-level cache, which read the third level at 95 GB/s; in second-level caches:
-_NEAR_WEIGHTS = 4  # weights up to so many are read from the third level for every block,
+_NEAR_WEIGHTS = 10  # weights up to so many are read from the third level for every block,
 _NEAR_SCRATCH = 1.5  # whose transforms and sums are so many,
 _MANY_BLOCKS = 4  # where there are so many blocks: the first reads them from memory
+_FAR_SCRATCH = 8  # as many transforms and sums are made at once of weights that are read from memory
 
 
 @functools.lru_cache(maxsize=1024)
@@ -140,7 +141,8 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
         most = near
     else:
         # The weights are streamed once for every block: few, large blocks, but a matrix's rows stay in cache.
-        most = min(_L2_NBYTES // 4 // row, _SCRATCH_NBYTES // per_tile)
+        large = _SCRATCH_NBYTES if target.l2_nbytes >= _L2_NBYTES else _FAR_SCRATCH * target.l2_nbytes
+        most = min(_L2_NBYTES // 4 // row, large // per_tile)
     most = max(tile.rows, most)
     share = -(-tiles // nthreads)
     panels = -(-shape.filters // tile.width)

@@ -130,9 +130,11 @@ class _Rewrite(Blocks):
     def _transposed_convolution(self, node: Node) -> bool:
         """A convolution with stride 1 that computes all pixels of a stride's block as channels, and their interleaving."""
         bias = self.graph.constants[node.inputs[2]].numpy() if len(node.inputs) > 2 and node.inputs[2] else None
-        parts = as_convolution(node, self.graph.constants[node.inputs[1]].numpy(), bias)
+        weights = self.graph.constants[node.inputs[1]]
+        parts = as_convolution(node, weights.numpy(), bias)
         (output,) = [o for o in node.outputs if o]
-        inputs = [self._last(node.inputs[0]), self._constant(node.inputs[1], parts.weights)]
+        arranged = self._arranged(weights, parts.weights.shape, lambda w: as_convolution(node, w, None).weights)
+        inputs = [self._last(node.inputs[0]), arranged]
         if parts.bias is not None:
             inputs.append(self._constant(node.inputs[2], parts.bias))
         blocks, twin = self._name(output), self._name(output)
