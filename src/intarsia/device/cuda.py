@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Cuda, Limits
 from intarsia.codegen.clike.cuda import TENSOR_CORES
-from intarsia.device import nvrtc
+from intarsia.device import forking, nvrtc
 from intarsia.device.cuda_libraries import CudaLibraries, LibraryOptions
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
@@ -36,6 +36,7 @@ def missing() -> str:
     """What is missing for a device; "" where nothing is."""
     if why := nvrtc.missing():
         return why
+    forking.use("cuda")
     try:
         _checked(driver().cuInit(0), "the driver does not start")
         count = _checked(driver().cuDeviceGetCount(), "devices could not be counted")
@@ -72,6 +73,7 @@ def open_device(setup: Setup | int = 0) -> CudaDevice:
         EPFail: there is no such device, or it gives no context.
     """
     setup = Setup(setup) if isinstance(setup, int) else setup
+    forking.require("cuda", "CUDA")
     with _lock:
         found = _opened.get(setup)
         if found is None or found.lost:

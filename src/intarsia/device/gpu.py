@@ -14,6 +14,7 @@ import numpy as np
 from intarsia.codegen.clike.dialect import Dialect
 from intarsia.codegen.clike.kinds import SEVERAL_IN_A_BYTE, stored_nbytes
 from intarsia.codegen.clike.schedules import Kernel
+from intarsia.device import forking
 from intarsia.errors import EPFail, OutOfMemory
 from intarsia.graph.dtypes import DType
 from intarsia.graph.tensor import pack_bits, unpack_bits
@@ -136,6 +137,8 @@ class DeviceLock:
 class Gpu:
     """Base of all devices. Subclasses implement what raises NotImplementedError; all methods may be called by any thread."""
 
+    lost: str = ""  # why nothing can be asked of it any more
+
     def __init__(self, device: Device, dialect: Dialect, limits: DeviceLimits, memory_limit: int = 0) -> None:
         self.device, self.dialect, self.limits, self.memory_limit = device, dialect, limits, memory_limit
         self.counters = Counters()
@@ -146,6 +149,7 @@ class Gpu:
         self._pooled_nbytes = 0
         self._returned: collections.deque[tuple[Any, int, str]] = collections.deque()  # of memory that nobody uses
         self._held: dict[str, int] = {}  # bytes in use, by what for
+        forking.opened(self)
 
     def release_graphs(self) -> bool:
         """Drop graphs of launches that were captured, on devices that do that. Returns whether there were any."""
@@ -389,7 +393,7 @@ class GpuTransfer(DataTransfer):
 
     def copy_out(self, tensor: DeviceTensor) -> np.ndarray:
         count = math.prod(tensor.shape)
-        data = self.gpu.read(tensor.handle, stored_nbytes(tensor.dtype, count))
+        data = tensor.handle.memory.gpu.read(tensor.handle, stored_nbytes(tensor.dtype, count))
         if tensor.dtype in SEVERAL_IN_A_BYTE:
             return unpack_bits(np.frombuffer(data, np.uint8), tensor.dtype, count).reshape(tensor.shape)
         return np.frombuffer(bytearray(data), tensor.dtype.numpy).reshape(tensor.shape)

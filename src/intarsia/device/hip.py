@@ -10,7 +10,7 @@ from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Hip, Limits
-from intarsia.device import hiprtc, rocm_libraries
+from intarsia.device import forking, hiprtc, rocm_libraries
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
 from intarsia.device.streams import Setup, StreamDevice
@@ -36,6 +36,7 @@ def missing() -> str:
         if found is None:
             return rocm_libraries.not_found("amdhip64")
         return f"{found} is there, and {rocm_libraries.KERNEL_DRIVER} is not: no AMD GPU, or amdgpu does not drive it"
+    forking.use("rocm")
     try:
         error = runtime().hipInit(0)
         number = count() if not error else 0
@@ -101,6 +102,7 @@ def open_device(setup: Setup | int = 0) -> HipDevice:
         EPFail: there is no such device, or it cannot be used.
     """
     setup = Setup(setup) if isinstance(setup, int) else setup
+    forking.require("rocm", "ROCm")
     with _lock:
         found = _opened.get(setup)
         if found is None or found.lost:

@@ -16,6 +16,7 @@ import numpy as np
 
 from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
+from intarsia.device import forking
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import DeviceLost, EPFail, InvalidArgument, OutOfMemory
 from intarsia.partition.device import Device
@@ -35,6 +36,7 @@ def known() -> tuple[Any, ...]:
     if importlib.util.find_spec("pyopencl") is None:
         return ()
     _show_system_vendors()
+    forking.use("opencl")  # drivers for processors start threads as soon as they are asked for devices
     import pyopencl as cl
 
     try:
@@ -61,6 +63,8 @@ def _show_system_vendors() -> None:
 
 def missing() -> str:
     """What is missing for a device; "" where nothing is."""
+    if why := forking.unusable("opencl"):
+        return why
     if importlib.util.find_spec("pyopencl") is None:
         return f"the package pyopencl is not installed: {INSTALL}"
     if not known():
@@ -86,6 +90,7 @@ def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
     Raises:
         EPFail: there is no such device, or it gives no context.
     """
+    forking.require("opencl", "OpenCL")
     with _lock:
         found = _opened.get((index, memory_limit))
         if found is None or found.lost:
@@ -122,7 +127,6 @@ class OpenClDevice(Gpu):
         import pyopencl as cl
 
         self._cl, self._handle = cl, device
-        self.lost = ""
         self._clock: Any = None
         self._blocks: list[_Block] = []
         self._next_block = 0

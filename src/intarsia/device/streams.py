@@ -90,7 +90,6 @@ class StreamDevice(Gpu):
 
     def __init__(self, driver: Driver, setup: Setup, device: Device, dialect: Dialect) -> None:
         self._driver, self.setup = driver, setup
-        self.lost = ""
         self.device = device
         self._context = self._ask(driver.context(setup.index), "gives no context")
         with self._current():

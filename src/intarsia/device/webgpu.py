@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, Wgsl
+from intarsia.device import forking
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
@@ -45,6 +46,8 @@ def adapters(backend: str = "") -> tuple[Any, ...]:
 
 def missing(backend: str = "") -> str:
     """What is missing for a device; "" where nothing is."""
+    if why := forking.unusable("webgpu"):
+        return why
     if importlib.util.find_spec("wgpu") is None:
         return f"the package wgpu is not installed: {INSTALL}"
     if not adapters(backend):
@@ -73,6 +76,8 @@ def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> Web
     Raises:
         EPFail: there is no such adapter, or it gives no device.
     """
+    forking.require("webgpu", "WebGPU")
+    forking.use("webgpu")
     key = (backend, index, memory_limit)
     with _lock:
         found = _opened.get(key)
@@ -91,7 +96,6 @@ class WebGpu(Gpu):
         import wgpu
 
         self._wgpu = wgpu
-        self.lost = ""
         features = [f for f in _FEATURES if f in adapter.features]
         try:
             self._device = adapter.request_device_sync(
@@ -115,6 +119,7 @@ class WebGpu(Gpu):
         )
         assert ALIGNMENT % self.binding_alignment == 0, self.binding_alignment
         sizes = DeviceLimits(limits["max-buffer-size"] // ALIGNMENT * ALIGNMENT, limits["max-storage-buffer-binding-size"])
+        self._last: Any = None  # a buffer that is read to wait for everything
         super().__init__(described(index, adapter), dialect, sizes, memory_limit)
 
     def answers(self) -> bool:
@@ -124,6 +129,13 @@ class WebGpu(Gpu):
         except self._wgpu.GPUError as error:
             self._failure("could not make a buffer", error)
         return not self.lost
+
+    def finish(self) -> None:
+        """By a read, which comes behind everything: `on_submitted_work_done` fails in wgpu 0.32."""
+        with self.lock:
+            if self._last is None:
+                self._last = self._create(4)
+            self._read(self._last, 0, 4)
 
     def _create(self, nbytes: int) -> Any:
         usage = self._wgpu.BufferUsage

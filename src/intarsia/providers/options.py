@@ -15,6 +15,9 @@ from intarsia.records import field_names
 DeviceId = typing.NewType("DeviceId", int)
 """The type of an option that is the number of a device."""
 FIRST_DEVICE = DeviceId(0)
+Nbytes = typing.NewType("Nbytes", int)
+"""The type of an option that is a number of bytes."""
+NO_LIMIT = Nbytes(0)
 
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -69,6 +72,8 @@ def _parse(value: Any, expected: Any, where: str) -> Any:
         return _parse(value, members[0], where)
     if expected is DeviceId:
         return device_id(value, where)
+    if expected is Nbytes:
+        return _nbytes(value, where)
     if expected is bool:
         return _bool(value, where)
     if expected in (int, float):
@@ -98,6 +103,16 @@ def device_id(value: Any, where: str) -> DeviceId:
     if number < 0:
         raise InvalidArgument(f"{where}: expected the number of a device, an integer from 0 on, got {value!r}")
     return DeviceId(number)
+
+
+def _nbytes(value: Any, where: str) -> Nbytes:
+    try:
+        number = _number(value, int, where)
+    except InvalidArgument:
+        number = -1
+    if number < 0:
+        raise InvalidArgument(f"{where}: expected a number of bytes, an integer from 0 on, got {value!r}")
+    return Nbytes(number)
 
 
 def _bool(value: Any, where: str) -> bool:

@@ -37,6 +37,7 @@ _logger = logging.getLogger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)  # whose numbers inference does not follow by itself
 Kind = tuple[DType, tuple[int, ...]]
+_MOST_ELEMENTS = 2**31 - 1  # of a value
 _CONSTANT = "="  # before the names of leaves that are constants
 
 
@@ -73,7 +74,7 @@ def bind(
     values = {n: a.astype(np.float32).astype(object) for n, a in numbers.items() if DType.of(a.dtype) in _HALVES}
     scope = Scope(work, infer(known, device_registry(), None, values))
     for name in shapes:
-        scope.expressions[name] = work.leaf(name, scope.inference.types[name])
+        scope.expressions[name] = scope.counted(work.leaf(name, scope.inference.types[name]))
     scope.lower()
     plan = work.plan(scope, tuple(shapes))
     if store is not None and (leaves := work.kept_leaves(graph)) is not None:
@@ -308,11 +309,21 @@ class Scope:
 
     def give(self, name: str, value: Tensor) -> None:
         """Define a value; it is stored where several read it."""
-        settled = self.cut.settle(value)
+        settled = self.cut.settle(self.counted(value))
         if self.uses.get(name, 0) > 1 and not _is_view(settled):
             settled = kept_as_bytes(self.cut, settled) or self.cut.store(settled, turned=True)
         self.expressions[name] = settled
         self.cut.owners.setdefault(id(settled), self.cut.node)
+
+    def counted(self, value: Tensor) -> Tensor:
+        """The same, if kernels can count its elements."""
+        if math.prod(value.shape) > _MOST_ELEMENTS:  # type: ignore[operator]
+            what = f"{self.cut.node or 'an input'} has a value {value.dtype.onnx_name}{list(value.shape)}"
+            raise OutOfMemory(
+                f"{self.work.gpu.device}: {what}; kernels count at most {_MOST_ELEMENTS:,} elements: use a smaller batch or a "
+                "shorter input"
+            )
+        return value
 
     def inner(self, graph: Graph, given: Sequence[Tensor | np.ndarray], prefix: str) -> Scope:
         """The scope of a body on these values, not lowered yet. Arrays are known before the run."""

@@ -76,7 +76,8 @@ def values_nbytes(
 
 
 _SCRATCH = "%scratch of "  # before the number of a launch
-_FLUSHED = 1024  # launches of a loop that are started at once
+_FEWEST, _MOST = 128, 1024  # launches of a loop that are started at once
+_PATIENCE_S = 0.05  # how long whoever stops a run may have to wait for launches on their way
 
 
 def leaf_of(how: Tensor) -> str:
@@ -171,6 +172,7 @@ class Plan:
     unshared_nbytes: int = 0
 
     def __post_init__(self) -> None:
+        self._fit()
         self.gpu.prepare([job.kernel for job in self.jobs if job.kernel.call is None])
         self._programs = [self._program(job.kernel) for job in self.jobs]
         self._scratch = {i: n for i, p in enumerate(self._programs) if (n := getattr(p, "workspace_nbytes", 0))}
@@ -188,6 +190,25 @@ class Plan:
             raise NotOfferedError(f"{self.gpu.device} has no {kernel.call.library}")
         return self.libraries.prepared(kernel.call)
 
+    def _fit(self) -> None:
+        """Refuse values that the device cannot hold or bind, before any kernel is compiled."""
+        gpu = self.gpu
+        for name in dict.fromkeys(n for job in self.jobs for n in (*job.writes, *job.reads) if n in self.stored):
+            dtype, shape = self.stored[name]
+            nbytes, most = stored_nbytes(dtype, math.prod(shape)), gpu.limits.buffer_nbytes
+            if nbytes > most:
+                raise OutOfMemory(
+                    f"{gpu.device}: a value {dtype.onnx_name}{list(shape)} has {nbytes:,} bytes; a buffer of this device "
+                    f"has at most {most:,}: use a smaller batch or a shorter input"
+                )
+        bindings = gpu.dialect.limits.buffers
+        for job in self.jobs:
+            if sum(job.kernel.windows) > bindings:
+                raise OutOfMemory(
+                    f"{gpu.device}: {job.node} works on values that take {sum(job.kernel.windows)} bindings of "
+                    f"{gpu.limits.binding_nbytes:,} bytes; this device has {bindings}: use a smaller batch or a shorter input"
+                )
+
     def _place(self) -> None:
         """Offsets in the arena by first and last use."""
         outside = {*self.inputs, *self.constants, *(n for n, _, _ in self.outputs)}
@@ -195,13 +216,6 @@ class Plan:
         for i in self._scratch:
             first[_scratch_of(i)] = last[_scratch_of(i)] = i
         sizes = {n: aligned(self.nbytes_of(n)) for n in first}
-        for name, nbytes in sizes.items():
-            if nbytes > self.gpu.limits.buffer_nbytes and name in self.stored:
-                dtype, shape = self.stored[name]
-                raise OutOfMemory(
-                    f"{self.gpu.device}: a value {dtype.onnx_name}{list(shape)} has {nbytes:,} bytes; a buffer of this device "
-                    f"has at most {self.gpu.limits.buffer_nbytes:,}: use a smaller batch or a shorter input"
-                )
         places, self.arena_nbytes = place([(sizes[n], first[n], last[n]) for n in first])
         self.offsets = dict(zip(first, places, strict=True))
         self.unshared_nbytes = sum(sizes.values())
@@ -353,6 +367,7 @@ class _Walk:
         self.plan, self.bound, self.outside, self.state, self.context = plan, bound, outside, state, run
         self.observer = observer
         self.waiting: list[int] = []
+        self.started_at_once = _FEWEST
 
     def all(self) -> None:
         self._range(0, len(self.bound), self.plan._outermost)
@@ -377,8 +392,9 @@ class _Walk:
         while count == NO_LIMIT and not region.limit or done < count:
             self._range(region.start, region.stop, region.inner)
             done += 1
-            if len(self.waiting) >= _FLUSHED:
+            if len(self.waiting) >= self.started_at_once:
                 self._flush()
+                self._wait()
             if region.condition and not self._holds(region.condition):
                 return
 
@@ -387,6 +403,14 @@ class _Walk:
             self.context.check()
         self.plan._start(self.waiting, self.bound, self.state, self.context, self.observer)
         self.waiting = []
+
+    def _wait(self) -> None:
+        """For what was started: a queue of thousands of launches would keep the device from all others, and this run from
+        being stopped. What takes long is started in smaller numbers."""
+        start = time.perf_counter()
+        self.plan.gpu.finish()
+        wanted = 2 * self.started_at_once if time.perf_counter() - start < _PATIENCE_S else self.started_at_once // 2
+        self.started_at_once = min(max(wanted, 1), _MOST)
 
     def _holds(self, name: str) -> bool:
         return bool(self._look(name))

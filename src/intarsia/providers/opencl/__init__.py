@@ -8,14 +8,14 @@ from intarsia.device.gpu import Gpu
 from intarsia.partition.device import Device
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
-from intarsia.providers.options import FIRST_DEVICE, DeviceId
+from intarsia.providers.options import FIRST_DEVICE, NO_LIMIT, DeviceId, Nbytes
 from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)
 class OpenClOptions:
     device_id: DeviceId = FIRST_DEVICE  # number of the device: GPUs first (see `OpenCLExecutionProvider.devices`)
-    gpu_mem_limit: int = 0  # bytes that all sessions with these options may use together; 0: no limit
+    gpu_mem_limit: Nbytes = NO_LIMIT  # bytes that all sessions with these options may use together; 0: no limit
 
 
 class OpenCLExecutionProvider(GpuExecutionProvider):

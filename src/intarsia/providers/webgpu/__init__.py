@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from intarsia.device.gpu import Gpu, no_such_device
 from intarsia.partition.device import Device
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
-from intarsia.providers.options import FIRST_DEVICE, DeviceId
+from intarsia.providers.options import FIRST_DEVICE, NO_LIMIT, DeviceId, Nbytes
 from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)
 class WebGpuOptions:
     device_id: DeviceId = FIRST_DEVICE  # number of the adapter: hardware first (see `WebGpuExecutionProvider.devices`)
-    backend: str = ""  # "Vulkan", "Metal" or "D3D12"; "": any
-    gpu_mem_limit: int = 0  # bytes that all sessions with these options may use together; 0: no limit
+    backend: Literal["", "Vulkan", "Metal", "D3D12"] = ""  # what wgpu works through; "": any
+    gpu_mem_limit: Nbytes = NO_LIMIT  # bytes that all sessions with these options may use together; 0: no limit
 
 
 class WebGpuExecutionProvider(GpuExecutionProvider):
