@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.helper as oh
@@ -15,6 +16,7 @@ from intarsia.codegen.microkernel import Tile, tiled_rows
 from intarsia.codegen.strassen import cut, saved
 from intarsia.codegen.strassen_parts import alike_panels
 from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
 
 TILE = Tile(8, 3, 16, 4)
 OFF = {"session.disable_strassen": "1"}
@@ -60,6 +62,27 @@ def test_against_float64(k: int, n: int, threads: int) -> None:
         x, r = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((rows, n)).astype(np.float32)
         expected = np.maximum(x.astype(np.float64) @ w + b, 0) + r
         np.testing.assert_allclose(seven.run(None, {"x": x, "r": r})[0], expected, rtol=0, atol=1.5e-6 * k**0.5 * 8)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("k", "n"), [(768, 768), (1030, 330)])
+def test_weights_in_16_bits(k: int, n: int, kind: type, threads: int) -> None:
+    """They stay as they are stored for any number of rows, and are widened by the micro-kernels."""
+    rng = np.random.default_rng(k + n)
+    w, b = rng.standard_normal((k, n)).astype(kind).astype(np.float32), rng.standard_normal(n).astype(np.float32)
+    entries = {
+        "session.arithmetic": "float16_weights" if kind is np.float16 else "bfloat16",
+        "session.matrix_unit": "none",
+    }
+    seven, eight = (session(model(w, b), threads, entries | more) for more in ({}, OFF))
+    assert any(f"{DType.of(np.dtype(kind)).name.lower()} weights" in node.kernel for node in seven.explain().nodes)
+    for rows in (1, 2, 49, 64, 131, 400):
+        x, r = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((rows, n)).astype(np.float32)
+        expected = np.maximum(x.astype(np.float64) @ w + b, 0) + r
+        (found,), (other,) = (s.run(None, {"x": x, "r": r}) for s in (seven, eight))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-6 * k**0.5 * 8)
+        assert rows < 400 or threads > 1 or not np.array_equal(found, other)
 
 
 def convolutions(weights: list[np.ndarray], bias: np.ndarray) -> bytes:

@@ -62,7 +62,7 @@ class GemmSpec:
         blocks: how the layout "blocks" stores numbers.
         tile: the register tile where it is not `tile_of(dtype, target)`.
         stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT. Few rows take the
-            micro-kernel that widens them, for `many_rows` panels are widened.
+            micro-kernel that widens them, for `many_rows` panels are widened where that pays (`widens_panels`).
         halves: whether A and B are packed by `half_tiles`, for products in float16.
         unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`. With "blocks",
             VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
@@ -78,13 +78,6 @@ class GemmSpec:
     halves: bool = False
     unit: str = ""
     ends: bool = False
-
-    @property
-    def final(self) -> bool:
-        """Whether LLVM's passes are left out of the kernel. What takes its time are micro-kernels, which it calls; they would
-        take half of a first start. A kernel that packs or widens B, or finishes sums of bytes, gains by them."""
-        plain = self.b_layout == "packed" and self.stored is None and not self.halves and not self.unit
-        return plain and self.dtype is not SUMS
 
     @property
     def b_itemsize(self) -> int:
@@ -221,7 +214,8 @@ def general_args(
         panel_nbytes = spec.blocks.rows(k * spec.numbers) * tile.width * tile.itemsize
     else:
         panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
-    copy = 1 if (spec.b_layout == "rows" or spec.stored is not None) and many_rows(m * lines * images, tile) else 0
+    copied = spec.b_layout == "rows" or widens_panels(spec, target)
+    copy = 1 if copied and many_rows(m * lines * images, tile) else 0
     args = [
         micro, a, lda, b, ldb, c, ldc, m, lines, images, n, k, taps, ntaps, *batch, *a_outer, *a_batch, *c_outer, *c_batch,
         *b_batch, tiles, m // max(1, tiles), m % max(1, tiles), max(1, chunk), panels, panel_nbytes, scratch,
@@ -236,8 +230,14 @@ def general_args(
 
 
 def many_rows(rows: int, tile: Tile) -> bool:
-    """Whether a panel of B is copied for so many rows: where it is stored in 16 bits, the micro-kernel is then FLOAT's own."""
+    """Whether a panel of B is copied for so many rows: where it is widened, the micro-kernel is then FLOAT's own."""
     return rows > 2 * tile.rows
+
+
+def widens_panels(spec: GemmSpec, target: Target) -> bool:
+    """Whether panels that are stored in 16 bits are widened for many rows. Not where vectors are halved: conversions have
+    units of their own there, so that the micro-kernel widens beside its multiply-adds."""
+    return spec.stored is not None and not target.halves_vectors
 
 
 def argument_count(operands: int) -> int:
@@ -254,7 +254,8 @@ def scratch_nbytes(spec: GemmSpec, target: Target, k: int) -> int:
     """Bytes of scratch a thread needs: a packed panel where B is not packed already."""
     tile = spec.tile or tile_of(spec.dtype, target)
     rows = k * spec.numbers + (spec.blocks.each if spec.blocks is not None else 0)
-    return 0 if spec.b_layout == "packed" and spec.stored is None else -(-rows * tile.width * tile.itemsize // 64) * 64
+    in_place = spec.b_layout == "packed" and not widens_panels(spec, target)
+    return 0 if in_place else -(-rows * tile.width * tile.itemsize // 64) * 64
 
 
 @functools.lru_cache(maxsize=1024)
@@ -273,7 +274,9 @@ class Gemm:
         self.spec = spec
         self.module = Module(target)
         self.tile: Tile = spec.tile or tile_of(spec.dtype, target)
-        self.pack: Any = emit_widen(self.module, spec.stored, self.tile.lanes).function if spec.stored is not None else None
+        self.pack: Any = None
+        if spec.stored is not None and self._widens():
+            self.pack = emit_widen(self.module, spec.stored, self.tile.lanes).function
         self.direct: dict[tuple[int, int], Body] = {}
         if spec.blocks is not None:
             self.pack = emit_unpack(self.module, spec.blocks, self.tile).function
@@ -284,6 +287,18 @@ class Gemm:
             self.pack = emit(self.module, spec.dtype).function
         self.body = self.module.kernel()
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.tile.lanes)
+
+    def _widens(self) -> bool:
+        """Whether the kernel itself widens B."""
+        return widens_panels(self.spec, self.module.target)
+
+    @property
+    def final(self) -> bool:
+        """Whether LLVM's passes are left out of the kernel. What takes its time are micro-kernels, which it calls; they would
+        take half of a first start. A kernel that packs or widens B, or finishes sums of bytes, gains by them."""
+        spec = self.spec
+        plain = spec.b_layout == "packed" and not self._widens() and not spec.halves and not spec.unit
+        return plain and spec.dtype is not SUMS
 
     def read_arguments(self) -> None:
         """Load all of `v`, and the places of the epilogue's operands."""
@@ -308,7 +323,7 @@ class Gemm:
         units = body.mul(body.mul(v["batch0"], v["batch1"]), self.per_batch)
         claiming.emit_shares(body, units, v, self._units)
         body.b.ret_void()
-        return self.module.text("gemm", final=self.spec.final)
+        return self.module.text("gemm", final=self.final)
 
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         """The tiles of one panel from `unit` on; returns how many."""
@@ -360,7 +375,7 @@ class Gemm:
         self.source, self.source_ldb = source, body.mul(self.vectors, tile.lanes * self.spec.b_itemsize)
         if self.spec.b_layout == "packed":
             self.b, self.ldb = source, self.source_ldb
-            if self.spec.stored is not None:
+            if self._widens():
                 self._widen(body.equal(v["copy"], 1))
             return
         width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)

@@ -164,7 +164,10 @@ class TiledGemm(Gemm):
 
     def __init__(self, spec: GemmSpec, target: Target) -> None:
         super().__init__(spec, target)
-        self.widen = self.pack if spec.stored is not None else None
+        self.widen = self.pack
+
+    def _widens(self) -> bool:
+        return self.spec.stored is not None  # the micro-kernel of packed A reads float32
 
     def text(self) -> KernelText:
         body = self.body
@@ -199,7 +202,7 @@ class TiledGemm(Gemm):
             body.b.store(body.i(0), v["claims"], align=8)
         self._leave()
         body.b.ret_void()
-        return self.module.text("gemm_tiles", final=self.spec.final)
+        return self.module.text("gemm_tiles", final=self.final)
 
     def _enter(self) -> None:
         """What comes before a share of work."""

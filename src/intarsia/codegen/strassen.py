@@ -42,7 +42,7 @@ _K_BLOCK = 768
 _CHUNK_NBYTES = 9 << 17  # of sums of A and of products
 _MOST_TILES = 62  # of a chunk: each has a bit of a word
 THREAD_NBYTES = 3 << 19  # of a thread's sums
-_MORE = "summing plain chunk block alike tail piece seven tiles".split()  # behind the arguments of `gemm`
+_MORE = "summing summed plain chunk block alike tail piece seven tiles".split()  # behind the arguments of `gemm`
 _CALLED = ("p", "i", "i")
 # Of each product: which sum of A, or -1 - the half of its rows and steps (A11, A22); B's parts (B11, B21, B12, B22) and how
 # they are added (0: only the first); which quarter (C11, C12, C21, C22) has all its products then (-1: none).
@@ -138,6 +138,7 @@ def matrix_args(
     *,
     micro: int,
     summing: int,
+    summed: int,
     plain: int,
     seven: int,
     a: int,
@@ -159,8 +160,9 @@ def matrix_args(
 
     Args:
         lda, ldc: bytes between rows where these are not dense.
-        micro, summing, plain: the addresses of `micro_text`, `summing_micro_text` and of the kernel of `gemm` of the same spec,
-            which computes all of it for more threads than `seven`.
+        micro, summing: the addresses of `micro_text` and `summing_micro_text` for B as it is stored.
+        summed, plain: those of `micro_text` for sums of B, and of the kernel of `gemm` of the same spec, which computes all of
+            it for more threads than `seven`.
         table, alike: the addresses of `TABLE` and `alike_panels(B)`.
         scratch: that of `THREAD_NBYTES` bytes for each of `seven` threads; no other kernel needs to know where it lies.
         claims, threads, operands: see `gemm.matrix_args`.
@@ -172,13 +174,13 @@ def matrix_args(
         threads=threads, operands=operands,
     )  # fmt: skip
     if not seven:
-        return [*args, summing, plain, 0, 0, alike, 0, 1, 0, 1]
+        return [*args, summing, summed, plain, 0, 0, alike, 0, 1, 0, 1]
     args[ARGUMENTS["scratch_nbytes"]] = THREAD_NBYTES
     tiles, chunk = cut(m, n, k, threads, tile)
     groups = -(-n // tile.width) - n // (2 * tile.width)
     products = tile.rows * tile.width * k * 7 // 2
     tail = claiming.tail(tiles * groups, products, threads if claims else 1)
-    return [*args, summing, plain, chunk, block_steps(k), alike, *tail, seven, tiles]
+    return [*args, summing, summed, plain, chunk, block_steps(k), alike, *tail, seven, tiles]
 
 
 @functools.lru_cache(maxsize=256)
@@ -196,7 +198,7 @@ class Strassen(Gemm):
         self.read_arguments()
         args, tid, count = body.args
         for index, name in enumerate(_MORE, argument_count(len(self.finish.kinds))):
-            pointer = name in ("summing", "plain", "alike")
+            pointer = name in ("summing", "summed", "plain", "alike")
             self.v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
         with body.either(body.less(self.v["seven"], count)) as (few, many):
             with few:
@@ -205,7 +207,7 @@ class Strassen(Gemm):
                 self._prepare()
                 claiming.emit_shares(body, body.mul(self.v["tiles"], self.v["panels"]), self.v, self._units)
         body.b.ret_void()
-        return self.module.text("strassen", final=self.spec.final)
+        return self.module.text("strassen", final=self.final)
 
     def _prepare(self) -> None:
         """What follows from the arguments, and where in scratch the sums are."""
@@ -217,7 +219,8 @@ class Strassen(Gemm):
         self.pairs = body.div(v["n"], 2 * tile.width)
         v["panels"] = body.sub(v["panels"], self.pairs)
         self.blocks = body.div(body.add(v["k"], body.sub(v["block"], 1)), v["block"])
-        self.row_nbytes = tile.width * tile.itemsize
+        self.row_nbytes = tile.width * tile.itemsize  # of sums of B, and of tiles
+        self.b_row_nbytes = tile.width * self.spec.b_itemsize
         lanes = body.div(body.add(body.div(v["block"], 2), tile.lanes - 1), tile.lanes)
         self.lds = body.add(body.mul(lanes, tile.lanes * tile.itemsize), 64)
         self.tile_sums = body.mul(self.lds, tile.rows)
@@ -326,11 +329,12 @@ class Strassen(Gemm):
         body, v = self.body, self.v
         first, start, count = tiles
         at, steps = self._block(block)
-        part = body.mul(steps, self.row_nbytes)
-        one = body.at(v["b"], body.mul(body.mul(pair, 2), v["panel_nbytes"]), body.mul(at, self.row_nbytes))
+        part = body.mul(steps, self.b_row_nbytes)
+        one = body.at(v["b"], body.mul(body.mul(pair, 2), v["panel_nbytes"]), body.mul(at, self.b_row_nbytes))
         other = body.at(one, v["panel_nbytes"])
         ends = body.equal(body.add(block, 1), self.blocks)
-        to_next = body.select(ends, body.sub(body.mul(v["panel_nbytes"], 2), body.mul(at, self.row_nbytes)), body.mul(part, 2))
+        behind = body.sub(body.mul(v["panel_nbytes"], 2), body.mul(at, self.b_row_nbytes))
+        to_next = body.select(ends, behind, body.mul(part, 2))
         goes_on = body.b.or_(body.less(body.add(pair, 1), self.pairs), body.b.not_(ends))
         onto = body.select(body.equal(block, 0), 0, 1)
 
@@ -344,7 +348,7 @@ class Strassen(Gemm):
             # Meanwhile the next block is fetched: of its first panel by four products, of the other by three.
             early = body.less(product, 4)
             calls = body.mul(count, body.select(early, 4, 3))
-            pace = body.select(goes_on, body.div(body.add(2 * self.row_nbytes, body.sub(calls, 1)), calls), 0)
+            pace = body.select(goes_on, body.div(body.add(2 * self.b_row_nbytes, body.sub(calls, 1)), calls), 0)
             each = body.mul(pace, steps)
             before = body.mul(body.sub(product, body.select(early, 0, 4)), count)
             ahead = body.at(body.b.select(early, one, other), to_next, body.mul(before, each))
@@ -391,11 +395,13 @@ class Strassen(Gemm):
         makes, sign = sums
         with body.either(makes) as (summing, plain):
             with summing:
-                call = [*a, b[0], b[1], self.b_sums, self.row_nbytes, steps, *out, *fetch, rows, sign]
+                call = [*a, b[0], b[1], self.b_sums, self.b_row_nbytes, steps, *out, *fetch, rows, sign]
                 body.call_pointer(v["summing"], SUMMING, call)
             with plain:
-                call = [*a, b[2], self.row_nbytes, steps, v["taps"], 1, *out, *fetch, rows, self.tile.vectors]
-                body.call_pointer(v["micro"], PARAMETERS, call)
+                is_part = body.equal(sign, 0)
+                ldb = body.select(is_part, self.b_row_nbytes, self.row_nbytes)
+                call = [*a, b[2], ldb, steps, v["taps"], 1, *out, *fetch, rows, self.tile.vectors]
+                body.call_pointer(body.b.select(is_part, v["micro"], v["summed"]), PARAMETERS, call)
 
     def _end(self, pair: Value, quarter: Value, row: Value, rows: Value) -> tuple[Value, list[Value], Value, Value]:
         """`_place` of a quarter of a pair of tiles by a pair of panels."""
@@ -457,7 +463,7 @@ class Strassen(Gemm):
             at = body.add(panel, which)
             self.columns = body.min(body.sub(v["n"], body.mul(at, tile.width)), tile.width)
             self.vectors = body.div(body.add(self.columns, tile.lanes - 1), tile.lanes)
-            b, ldb = body.at(v["b"], body.mul(at, v["panel_nbytes"])), body.mul(self.vectors, tile.lanes * tile.itemsize)
+            b, ldb = body.at(v["b"], body.mul(at, v["panel_nbytes"])), body.mul(self.vectors, tile.lanes * self.spec.b_itemsize)
             pace = body.div(body.add(ldb, body.sub(body.mul(count, 2), 1)), body.mul(count, 2))
             ahead = body.at(b, body.mul(panels, v["panel_nbytes"]))
             with body.loop(0, body.mul(count, 2)) as number:

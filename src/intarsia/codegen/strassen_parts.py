@@ -25,20 +25,23 @@ _SHARE = 0.25  # of a row's sum of squares that its largest square, or that of t
 
 
 @cache
-def summing_micro_text(target: Target, tile: Tile) -> KernelText:
+def summing_micro_text(target: Target, tile: Tile, stored: DType | None = None) -> KernelText:
     """The micro-kernel of float32 for a B that is the sum or difference of two parts, for `tiled_rows` rows or more:
 
     (ptr a, i64 lda, ptr b, ptr other, ptr sums, i64 ldb, i64 k, ptr tile, i64 accumulate, ptr ahead, i64 pace, i64 rows,
     i64 sign)
 
-    As `micro_text` for b + other (sign 1) or b - other (-1), which it also writes to `sums`, of the same rows.
+    As `micro_text` for b + other (sign 1) or b - other (-1), which it also writes to `sums`, in rows as they are multiplied.
+
+    Args:
+        stored: the type of the parts' elements (FLOAT16 or BFLOAT16) where these are widened when they are read.
     """
     module = Module(target)
     variants = {}
     for sign, name in ((1, "plus"), (-1, "minus")):
         for rows in range(tiled_rows(tile), tile.rows + 1):
             body = module.function(f"{name}_{rows}", SUMMING[:-2])
-            _SummingMicro(body, DType.FLOAT, tile.lanes, rows, tile.vectors).emit_summing(sign)
+            _SummingMicro(body, DType.FLOAT, tile.lanes, rows, tile.vectors, stored).emit_summing(sign)
             variants[rows * sign] = body.function
     entry = module.function("__SYMBOL__", SUMMING, internal=False)
     b = entry.b
@@ -52,7 +55,8 @@ def summing_micro_text(target: Target, tile: Tile) -> KernelText:
         b.ret_void()
     b.position_at_end(done)
     b.ret_void()
-    return module.text("micro_summing", final=True)
+    suffix = f"_{stored.name.lower()}" if stored is not None else ""
+    return module.text(f"micro_summing{suffix}", final=True)
 
 
 class _SummingMicro(Micro):
@@ -62,18 +66,17 @@ class _SummingMicro(Micro):
         body, b = self.body, self.body.b
         a, lda, pb, other, sums, ldb, k, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
-        vector = body.vector_type(self.dtype, self.lanes)
+        vector, sum_nbytes = body.vector_type(self.dtype, self.lanes), self.lanes * self.itemsize
+        row_nbytes = self.vectors * sum_nbytes
         state = [body.zero(self.dtype, self.lanes)] * cells
         state += [ahead, pb, other, sums, a]
         with body.carry(0, k, 1, state):
             ahead, pb, other, sums, a = state[cells:]
-            columns = []
-            for j in range(self.vectors):
-                at = j * self.column_nbytes
-                x, y = (body.load(body.at(p, at), self.dtype, self.lanes) for p in (pb, other))
-                columns.append(b.fadd(x, y) if sign > 0 else b.fsub(x, y))
-                body.store(columns[-1], body.at(sums, at), self.dtype)
-                body.prefetch(body.at(sums, body.mul(ldb, _STORED_AHEAD), at), write=True)
+            add = b.fadd if sign > 0 else b.fsub
+            columns = [add(x, y) for x, y in zip(self._columns(pb), self._columns(other), strict=True)]
+            for j, column in enumerate(columns):
+                body.store(column, body.at(sums, j * sum_nbytes), self.dtype)
+                body.prefetch(body.at(sums, row_nbytes * _STORED_AHEAD + j * sum_nbytes), write=True)
             bases = [body.at(a, body.mul(lda, i)) if i else a for i in range(0, self.rows, 3)]
             for i in range(self.rows):
                 row = body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0)
@@ -83,7 +86,7 @@ class _SummingMicro(Micro):
                     state[cell] = body.fma(scalar, columns[j], state[cell], self.dtype, self.lanes)
             for j in range(0, self.vectors * self.column_nbytes, 64):
                 body.prefetch(body.at(ahead, j), 2)
-            following = [body.at(p, ldb) for p in (pb, other, sums)]
+            following = [body.at(pb, ldb), body.at(other, ldb), body.at(sums, row_nbytes)]
             state[cells:] = [body.at(ahead, pace), *following, body.at(a, self.itemsize)]
         found = state[:cells]
         with body.carry(0, accumulate, 1, found):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
-_WIDENED_ROWS = 64  # of which weights that a model has in 16 bits are kept in float32, where there are never fewer
+_WIDENED_ROWS = 64  # for which weights that a model has in 16 bits are kept in float32, where widening them takes time
 _ROWS = "rows"  # the schedule without packed A
 _PAIRS = "pairs"  # that by products of pairs of bfloat16
 _SEVEN = "strassen"  # that without packed A, by seven products in the place of eight
@@ -125,13 +125,9 @@ class MatMul(Template):
         right, layout, blocks, stored = self._right(workspace, single, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         spec = template.GemmSpec(a.dtype, layout, epilogue, blocks, stored=stored, tile=tile if lies else None)
-        if (
-            lies
-            and stored is None
-            and (seven := self._seven(spec, target, workspace, operands, out, right, found.rows)) is not None
-        ):
+        if lies and (seven := self._seven(spec, target, workspace, operands, out, right, found.rows)) is not None:
             return [seven]
-        kinds = (stored, None) if stored is not None else (None,)
+        kinds = (stored, None) if template.widens_panels(spec, target) else (stored,)
         micros = tuple(micro_text(a.dtype, target, spec.tile, kind) for kind in kinds)
         product = _Product(
             spec, target, tuple(text.symbol for text in micros), self.reads[0], right, out, zero, found.rows, a.shape[-1], n,
@@ -314,7 +310,7 @@ class MatMul(Template):
             return name, "columns" if self.transposed else "rows", None, None
         matrix, form = known
         key, rows = f"panels{tile.width}{form}{tile.itemsize}", math.prod(d for d in a.shape[:-1] if isinstance(d, int))
-        own = workspace.original_type(name) if rows < _WIDENED_ROWS else None
+        own = workspace.original_type(name) if target.halves_vectors or rows < _WIDENED_ROWS else None
         stored = stored_type(workspace.config, target, own) if a.dtype is DType.FLOAT else None
         halves = in_16_bits(matrix, stored) if stored is not None else None
         if halves is not None:
@@ -330,7 +326,7 @@ class _Product:
 
     spec: template.GemmSpec
     target: Target
-    micros: tuple[str, ...]  # that of few rows, and where B is stored in 16 bits that of many
+    micros: tuple[str, ...]  # that of few rows, and where panels of 16 bits are widened that of many
     a: str
     b: str
     c: str

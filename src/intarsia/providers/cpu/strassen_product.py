@@ -17,6 +17,7 @@ from intarsia.codegen.strassen_parts import alike_panels, summing_micro_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.arithmetic import described
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.template import FusedOperand, Workspace, forms_of
@@ -41,13 +42,14 @@ class Seven:
     """What the kernel of a product wants beside the product's operands: symbols of the kernels that it calls, and buffers.
 
     Attributes:
-        micro, summing, plain: see `strassen.matrix_args`.
+        micro, summing, summed, plain: see `strassen.matrix_args`.
         table, alike, sums: the buffers of the table, of which panels are alike, and of sums.
         always: whether it is not for the estimate to decide, once rows and threads are known.
     """
 
     micro: str
     summing: str
+    summed: str
     plain: str
     table: str
     alike: str
@@ -56,7 +58,7 @@ class Seven:
 
     @property
     def form(self) -> object:
-        return self.micro, self.summing, self.plain, self.always
+        return self.micro, self.summing, self.summed, self.plain, self.always
 
     def arguments(
         self, spec: gemm.GemmSpec, target: Target, size: tuple[int, int, int], threads: int, a: Ref, b: Ref, c: Ref | int,
@@ -65,7 +67,8 @@ class Seven:
         """Those of the kernel; `size`: M, N, K; `strides`: bytes between rows of A and C where these are not dense."""
         (m, n, k), count = size, _MOST_THREADS * self._takes(spec, size, threads)
         return strassen.matrix_args(
-            spec, target, micro=Code(self.micro), summing=Code(self.summing), plain=Code(self.plain), seven=count,  # type: ignore[arg-type]
+            spec, target, micro=Code(self.micro), summing=Code(self.summing), summed=Code(self.summed),  # type: ignore[arg-type]
+            plain=Code(self.plain), seven=count,  # type: ignore[arg-type]
             a=a, b=b, c=c, m=m, n=n, k=k, lda=strides[0], ldc=strides[1], table=Ref(self.table), alike=Ref(self.alike),  # type: ignore[arg-type]
             scratch=Ref(self.sums), claims=Ref(CLAIMS), threads=threads, operands=operands,  # type: ignore[arg-type]
         )  # fmt: skip
@@ -96,8 +99,10 @@ def seven_of(
     # Memory of its own, the same for all products: what lies elsewhere at other times would be in another core's cache.
     sums = workspace.temporary("strassen%sums", spec.dtype, (_MOST_THREADS * strassen.THREAD_NBYTES // tile.itemsize,))
     alike = workspace.add(name, f"alike{tile.width}{form}", lambda: alike_panels(matrix(), tile))
-    calls = (micro_text(spec.dtype, target, tile), summing_micro_text(target, tile), gemm.kernel_text(spec, target))
-    return Seven(calls[0].symbol, calls[1].symbol, calls[2].symbol, table, alike, sums, always), calls
+    micro, summed = (micro_text(spec.dtype, target, tile, stored) for stored in (spec.stored, None))
+    summing, plain = summing_micro_text(target, tile, spec.stored), gemm.kernel_text(spec, target)
+    calls = (micro, summing, plain) if spec.stored is None else (micro, summing, summed, plain)
+    return Seven(micro.symbol, summing.symbol, summed.symbol, plain.symbol, table, alike, sums, always), calls
 
 
 def strassen_step(
@@ -120,7 +125,7 @@ def strassen_step(
         strassen.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
         (out, seven.sums), made.arguments, serial=Below(m * n * k, SERIAL_PRODUCTS), calls=calls,
         label=f"gemm {m}x{n}x{k} (Strassen{'' if isinstance(m, int) else ' where rows are many'})",
-        work=partial(shares, m * n * k), ahead=True,
+        arithmetic=described(spec.stored), work=partial(shares, m * n * k), ahead=True,
     )  # fmt: skip
 
 
