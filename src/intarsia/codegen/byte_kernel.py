@@ -75,9 +75,9 @@ class _ByteMicro(Micro):
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.add(x, y)
 
-    def _along(self, state: list[Value], ldb: Value, pace: Value) -> None:
+    def _along(self, state: list[Value], ldb: Value, pace: Value, k: Value) -> None:
         body, b = self.body, self.body.b
-        k, taps, ntaps = body.args[4:7]
+        taps, ntaps = body.args[5:7]
         last = body.load_i64(body.at(taps, body.mul(ntaps, 8)))
         complete = body.sub(k, body.b.zext(body.less(last, GROUP), ir.IntType(64)))
         whole = b.and_(complete, body.i(-self.unroll))

@@ -38,6 +38,8 @@ from intarsia.records import dataclass
 PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
 _VARIANT_PARAMETERS = PARAMETERS[:-2]
 _FEW_ROWS = 2  # that wait for B, not for multiply-adds
+_STEPS_BY_ROWS = 2  # the last ones
+_MANY_CELLS = 12  # of a tile whose sums are stored row by row
 _AHEAD_OF_A = 2048  # how far before its use packed A is fetched; 512 is too near for a line in another core's cache
 
 
@@ -165,7 +167,7 @@ class Micro:
         self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int, stored: DType | None = None
     ) -> None:  # fmt: skip
         self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
-        self.itemsize = dtype.bits // 8
+        self.itemsize = self.step_nbytes = dtype.bits // 8
         self.stored = stored or dtype
         self.column_nbytes = lanes * (self.stored.bits // 8)
         self.unroll = max(4 if rows * vectors < 8 else 1, steps_at_once(body.module.target, lanes))
@@ -181,19 +183,87 @@ class Micro:
                 for way, self.fetches in ((near, False), (far, True)):
                     with way:
                         self._emit()
+        elif self.ends_by_rows:
+            with body.either(body.less(0, body.args[4])) as (some, none):
+                with some:
+                    self._emit_to_rows()
+                with none:
+                    self._emit_nothing()
         else:
             self._emit()
         body.b.ret_void()
 
+    @property
+    def ends_by_rows(self) -> bool:
+        """Whether the last steps go row by row, each row's sums being stored before the next row's.
+
+        Stores of 64 bytes side by side hold up the multiply-adds behind them (Zen 4: for 60 cycles of the 800 to 1,600 that a
+        tile takes in attention). Rows that convert their columns would do that once for each.
+        """
+        floats = self.dtype is self.stored and self.dtype is not DType.INT32
+        return floats and self.lanes * self.itemsize == 64 and self.rows * self.vectors >= _MANY_CELLS
+
+    def _emit_to_rows(self) -> None:
+        body = self.body
+        a, _, pb, ldb, k, _, _, tile, accumulate, ahead, pace = body.args
+        last = body.min(k, _STEPS_BY_ROWS)
+        state = [body.zero(self.dtype, self.lanes)] * (self.rows * self.vectors) + [ahead, pb, a]
+        self._but_last(state, last)
+        ahead, pb, a = state[-3:]
+        for step in range(_STEPS_BY_ROWS):
+            self._fetch(body.at(ahead, body.mul(pace, step)))
+        for i in range(self.rows):
+            row = [*state[i * self.vectors : (i + 1) * self.vectors], pb, self._row(a, i)]
+            self._step_of_row(row, ldb)
+            with body.carry(1, last, 1, row):
+                self._step_of_row(row, ldb)
+            self._store_row(i, row[:-2], tile, accumulate)
+
+    def _but_last(self, state: list[Value], last: Value) -> None:
+        """All steps but the last ones."""
+        body = self.body
+        a, _, _, ldb, k, taps, ntaps, _, _, _, pace = body.args
+        with body.carry(0, ntaps, 1, state) as t:
+            left = body.select(body.equal(t, body.sub(ntaps, 1)), last, 0)
+            state[-1] = body.at(a, body.load_i64(taps, t))
+            self._along(state, ldb, pace, body.sub(k, left))
+
+    def _emit_nothing(self) -> None:
+        """Sums without a step."""
+        body = self.body
+        *_, tile, accumulate, _, _ = body.args
+        vectors = body.select(body.equal(accumulate, 0), self.rows * self.vectors, 0)
+        with body.loop(0, vectors) as i:
+            body.b.store(body.zero(self.dtype, self.lanes), body.at(tile, body.mul(i, self.lanes * self.itemsize)))
+
+    def _step_of_row(self, row: list[Value], ldb: Value) -> None:
+        """One step of a row: its sums, the addresses of B and of A."""
+        body, (*sums, pb, a) = self.body, row
+        scalar = self._numbers(1).of(0, 0, a)
+        products = [self._multiplied(scalar, column, x) for column, x in zip(self._columns(pb), sums, strict=True)]
+        row[:] = [*products, body.at(pb, ldb), body.at(a, self.step_nbytes)]
+
+    def _store_row(self, i: int, sums: list[Value], tile: Value, accumulate: Value) -> None:
+        b, vector = self.body.b, self.body.vector_type(self.dtype, self.lanes)
+        places = [self._tile(tile, i * self.vectors + j) for j in range(self.vectors)]
+        with self.body.carry(0, accumulate, 1, sums):
+            sums[:] = [self._sum(b.load(place, typ=vector), x) for place, x in zip(places, sums, strict=True)]
+        for place, x in zip(places, sums, strict=True):
+            b.store(x, place)
+
+    def _row(self, a: Value, i: int) -> Value:
+        """Where row `i` of A is, the first being at `a`."""
+        return self.body.at(a, self.body.mul(self.body.args[1], i))
+
     def _emit(self) -> None:
         body, b = self.body, self.body.b
-        a, _, pb, ldb, _, taps, ntaps, tile, accumulate, ahead, pace = body.args
+        a, _, pb, ldb, k, taps, ntaps, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
         state = [body.zero(self.dtype, self.lanes)] * cells * self.sets
         state += [body.zero(self.dtype, self.lanes)] * self.column_sums + [ahead, pb]
         with body.carry(0, ntaps, 1, state) as t:
             state.append(body.at(a, body.load_i64(taps, t)))
-            self._along(state, ldb, pace)
+            self._along(state, ldb, pace, k)
             state.pop()
         sums = []
         for index in range(cells):
@@ -216,9 +286,9 @@ class Micro:
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.fadd(x, y)
 
-    def _along(self, state: list[Value], ldb: Value, pace: Value) -> None:
-        """All steps of one tap."""
-        body, k = self.body, self.body.args[4]
+    def _along(self, state: list[Value], ldb: Value, pace: Value, k: Value) -> None:
+        """`k` steps of one tap."""
+        body = self.body
         whole = body.b.and_(k, body.i(-self.unroll))
         with body.carry(0, whole, self.unroll, state):
             self._steps(state, ldb, pace, self.unroll)
@@ -259,10 +329,15 @@ class Micro:
                 for j in range(self.vectors):
                     at = u % self.sets * cells + i * self.vectors + j
                     state[at] = self._multiplied(scalar, columns[j], state[at])
-            for j in range(0, self.vectors * self.column_nbytes if self.fetches else 0, 64):
-                body.prefetch(body.at(ahead, j), 2)
+            if self.fetches:
+                self._fetch(ahead)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
+
+    def _fetch(self, ahead: Value) -> None:
+        """What a step fetches."""
+        for j in range(0, self.vectors * self.column_nbytes, 64):
+            self.body.prefetch(self.body.at(ahead, j), 2)
 
 
 class TiledMicro(Micro):
@@ -271,22 +346,33 @@ class TiledMicro(Micro):
 
     def __init__(self, body: Body, dtype: DType, lanes: int, rows: int, vectors: int) -> None:
         super().__init__(body, dtype, lanes, rows, vectors)
-        self.unroll, self.sets = 2, 1
+        self.unroll, self.sets, self.step_nbytes = 2, 1, rows * self.itemsize
+
+    def _but_last(self, state: list[Value], last: Value) -> None:
+        body = self.body
+        a, _, _, ldb, k, taps, _, _, _, _, pace = body.args
+        state[-1] = body.at(a, body.load_i64(taps, 0))
+        self._along(state, ldb, pace, body.sub(k, last))
+
+    def _row(self, a: Value, i: int) -> Value:
+        return self.body.at(a, i * self.itemsize)
 
     def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
         body = self.body
         ahead, pb, a = state[-3:]
-        row_nbytes = self.rows * self.itemsize
         numbers = self._numbers(self.rows)
         for u in range(count):
             columns = self._columns(pb)
             for i in range(self.rows):
-                scalar = numbers.of(u, i, body.at(a, u * row_nbytes + i * self.itemsize))
+                scalar = numbers.of(u, i, body.at(a, u * self.step_nbytes + i * self.itemsize))
                 for j in range(self.vectors):
                     at = i * self.vectors + j
                     state[at] = self._multiplied(scalar, columns[j], state[at])
-            body.prefetch(ahead, 2)
+            self._fetch(ahead)
             if u == 0:
                 body.prefetch(body.at(a, _AHEAD_OF_A), 3)
             pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
-        state[-3:] = [ahead, pb, body.at(a, count * row_nbytes)]
+        state[-3:] = [ahead, pb, body.at(a, count * self.step_nbytes)]
+
+    def _fetch(self, ahead: Value) -> None:
+        self.body.prefetch(ahead, 2)
