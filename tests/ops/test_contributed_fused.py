@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from test_contributed import gelu, gelu_tanh, run
+from contributed_cases import gelu, gelu_tanh, run
 
 from intarsia.errors import Fail, InvalidGraph
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from test_contributed import run
+from contributed_cases import run
 
 from intarsia.errors import InvalidGraph
 

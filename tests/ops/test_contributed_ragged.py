@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from test_contributed import run
+from contributed_cases import run
 
 from intarsia.errors import InvalidGraph
 
