@@ -61,7 +61,7 @@ class Underway:
         ready: called on the thread with the compiled model.
     """
 
-    feed_call = None
+    feed_call = awaits = None
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """`IOBinding`: inputs and outputs tied to memory ahead of the run.
 
-A binding whose inputs and outputs are all tensors in host memory is prepared once (see `Program.bound`): from then on a run
-is one call of the compiled code, which reads and writes the bound memory itself.
+A binding whose inputs and outputs are all tensors in host memory is prepared once two runs had the same shapes (see
+`Program.bound`): from then on a run is one call of the compiled code, which reads and writes the bound memory itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class IOBinding:
         self._call: BoundCall | None = None
         self._input_places: dict[str, int] = {}
         self._output_places: dict[str, int] = {}
-        self._settled = False
+        self._shapes: list[object] = []  # of the inputs of the last run that was made by `_run`
+        self._tried = False  # whether a call was asked for with these
 
     @property
     def _iobinding(self) -> IOBinding:
@@ -64,7 +65,7 @@ class IOBinding:
             self._forget()
 
     def _forget(self) -> None:
-        self._call, self._settled = None, False
+        self._call, self._tried = None, False
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an IOBinding refers to this process's memory and cannot be pickled or copied: make one of the session")
@@ -128,11 +129,14 @@ class IOBinding:
         self._bind_output(name, array_at(buffer_ptr, element_dtype(element_type), shape))
 
     def _bind_output(self, name: str, target: Any) -> None:
-        self._stay.pop(name, None)
+        if self._stay.pop(name, None) is not None:
+            self._forget()
         if name not in self._outputs:
             self._check(name, [a.name for a in self._session.get_outputs()], "outputs")
             self._outputs[name] = target
             self._forget()
+            return
+        if target is None and self._outputs[name] is None:
             return
         self._outputs[name] = target
         if self._call is None or not self._call.retarget(self._output_places.get(name, -1), target):
@@ -215,12 +219,17 @@ class IOBinding:
         self._results = [
             _delivered(name, value, target) for (name, target), value in zip(self._outputs.items(), found, strict=True)
         ]
-        if not self._settled or self._model is not session._model:
-            self._settled, self._model = True, session._model
+        shapes = [getattr(x, "shape", None) for x in self._inputs.values()]
+        if self._model is not session._model or shapes != self._shapes:
+            self._forget()
+            self._model, self._shapes = session._model, shapes
+        elif not self._tried:
+            self._tried = True
             self._prepare()
 
     def _prepare(self) -> None:
-        """The call that later runs make, where the compiled model can be called on fixed memory."""
+        """The call that later runs make, where the compiled model can be called on fixed memory: after the second run of the
+        same shapes, since a cache that grows from run to run would be prepared for each."""
         model = self._model
         self._call = None
         if self._stay or set(self._inputs) != set(model.inputs):

@@ -22,7 +22,7 @@ from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
 from intarsia.partition.device import HOST, DeviceTensor, detached
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
-from intarsia.partition.provider import BoundCall, CompileContext, ExecutionProvider, FeedCall, Program, RunContext
+from intarsia.partition.provider import Awaits, BoundCall, CompileContext, ExecutionProvider, FeedCall, Program, RunContext
 from intarsia.profile import Profile, ProfiledNode
 from intarsia.records import dataclass
 
@@ -62,6 +62,7 @@ class CompiledModel:
 
     run: _Run
     feed_call: FeedCall | None = None  # as `DirectModel.feed_call`
+    awaits: Awaits | None = None  # `Program.awaits`, where one program is the whole model
 
     def __init__(self, split: Partition, programs: Sequence[Program], profile: Profile | None = None) -> None:
         self.partition, self.programs, self.profile = split, tuple(programs), profile
@@ -85,6 +86,8 @@ class CompiledModel:
         direct = profile is None and self._is_direct()
         self.run = self.programs[0].run if direct else self._run_all
         self._direct = self.programs[0] if direct else None
+        if self._direct is not None:
+            self.awaits = self._direct.awaits
 
     def with_operators(self, operators: Registry | None) -> CompiledModel:
         """This model, with `operators` (None: no change) in force while it runs too, for providers that look one up then."""

@@ -23,7 +23,7 @@ class DirectModel:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.feed_call: FeedCall | None = None
-        self.inputs, self.outputs, self.run = program.inputs, program.outputs, program.run
+        self.inputs, self.outputs, self.run, self.awaits = program.inputs, program.outputs, program.run, program.awaits
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """`Program.bound`."""

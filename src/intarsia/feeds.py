@@ -14,6 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.interop import column_array, host_array, named_feed
 from intarsia.partition.device import DeviceTensor
+from intarsia.partition.provider import Awaits
 from intarsia.providers.fallback import as_onnxruntime
 
 _KNOWN_SHAPES = 1024  # combinations of input shapes that are remembered as valid
@@ -22,6 +23,7 @@ _NO = object()  # the answer of a taker to what is not its own
 
 _Taker = Callable[[Any], Any]
 _Slot = tuple[str, np.dtype | None, _Taker]
+_Expected = tuple[int | str | None, ...]  # a tensor's sizes: numbers, names, and None for what may be any
 
 
 def _is_ort_value(kind: type) -> bool:
@@ -58,13 +60,14 @@ class FeedReader:
     def __init__(self, values: Sequence[Value]) -> None:
         self.values = tuple(values)
         self._slots: list[_Slot] = [(v.name, _plain_dtype(v.type), _taker(v.type)) for v in values]
-        shapes: dict[object, tuple[int | str | None, ...] | None] = {}
+        shapes: dict[object, _Expected | None] = {}
         self._shapes = [shapes.setdefault(s, s) for s in (_plain_shape(v.type) for v in values)]  # equal ones are one object
+        self._alike = _alike(self._shapes)
         self._count = len(self._slots)
         self._known: set[tuple[tuple[int, ...] | None, ...]] = set()
 
-    def quick(self, feed: Mapping[str, Any]) -> list[Any] | None:
-        """The inputs, where they need no conversion and have the sizes that are expected; else None."""
+    def quick(self, feed: Mapping[str, Any], awaits: Awaits | None = None) -> list[Any] | None:
+        """The inputs, where they need no conversion and have the sizes that are expected; else None. `awaits`: of the model."""
         if len(feed) != self._count:
             return None
         inputs = []
@@ -81,8 +84,8 @@ class FeedReader:
             inputs.append(value)
             shapes.append(value.shape if type(value) is np.ndarray else None)
         key = tuple(shapes)
-        if key not in self._known:
-            if not self._fit(inputs):
+        if key not in self._known and not (awaits is not None and awaits(key)):
+            if not self._fit(key):
                 return None
             self._remember(key)
         return inputs
@@ -108,8 +111,10 @@ class FeedReader:
                 raise InvalidArgument(f"Invalid input name: {name}; {nearest(name, names)}")
         given = [converted(column_array(feed.get(v.name), v), v.type, f"input {v.name!r}") for v in self.values]
         inputs = [_without_axes(x, v.type) for x, v in zip(given, self.values, strict=True)]
-        self._check_sizes(inputs)
-        self._remember(tuple([x.shape if isinstance(x, _TENSORS) else None for x in inputs]))
+        shapes = tuple([x.shape if isinstance(x, _TENSORS) else None for x in inputs])
+        if not self._fit(shapes):
+            self._check_sizes(inputs)
+        self._remember(shapes)
         return inputs
 
     def _remember(self, shapes: tuple[tuple[int, ...] | None, ...]) -> None:
@@ -118,35 +123,49 @@ class FeedReader:
         self._known.add(shapes)
 
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
-        if self._fit(inputs):
-            return
         sizes: dict[str, tuple[int, str]] = {}
         for value, array in zip(self.values, inputs, strict=True):
             if isinstance(value.type, TensorType) and value.type.shape is not None and isinstance(array, _TENSORS):
                 check_shape(array.shape, value.type, f"input {value.name!r}", sizes)
 
-    def _fit(self, inputs: Sequence[Any]) -> bool:
-        """Whether all sizes are as expected; where not, `check_shape` says what is wrong."""
+    def _fit(self, shapes: tuple[tuple[int, ...] | None, ...]) -> bool:
+        """Whether all sizes are as expected (None: of what is no tensor); where not, `check_shape` says what is wrong."""
         sizes: dict[str, int] = {}
-        before: object = None
-        fitting: object = None
-        for expected, array in zip(self._shapes, inputs, strict=True):
-            if expected is None or not isinstance(array, _TENSORS):
-                continue
-            shape = array.shape
-            if expected is before and shape == fitting:
-                continue
-            if len(shape) != len(expected):
-                return False
-            before, fitting = expected, shape
-            for given, size in zip(shape, expected, strict=True):
-                if size is not None and given != (sizes.setdefault(size, given) if isinstance(size, str) else size):
+        for first, end, expected in self._alike:
+            shape = shapes[first]
+            if end - first == 1 or shapes[first:end].count(shape) == end - first:
+                if shape is not None and not _fits(shape, expected, sizes):
                     return False
+            elif not all(shape is None or _fits(shape, expected, sizes) for shape in shapes[first:end]):
+                return False
         return True
 
 
-def _plain_shape(kind: ValueType | None) -> tuple[int | str | None, ...] | None:
-    """A tensor's sizes: numbers, names, and None for what may be any."""
+def _fits(shape: tuple[int, ...], expected: _Expected, sizes: dict[str, int]) -> bool:
+    """Whether a shape is as expected where symbols have these `sizes`, to which it adds."""
+    if len(shape) != len(expected):
+        return False
+    for given, size in zip(shape, expected, strict=True):
+        if size is not None and given != (sizes.setdefault(size, given) if isinstance(size, str) else size):
+            return False
+    return True
+
+
+def _alike(shapes: Sequence[_Expected | None]) -> list[tuple[int, int, _Expected]]:
+    """First and end of inputs beside each other of which the same shape is expected, as of the caches of a decoder."""
+    found: list[tuple[int, int, _Expected]] = []
+    for i, expected in enumerate(shapes):
+        if expected is None:
+            continue
+        if found and found[-1][1:] == (i, expected):
+            found[-1] = found[-1][0], i + 1, expected
+        else:
+            found.append((i, i + 1, expected))
+    return found
+
+
+def _plain_shape(kind: ValueType | None) -> _Expected | None:
+    """What is expected of a tensor's shape; None where that may be any, or it is no tensor."""
     if not isinstance(kind, TensorType) or kind.shape is None:
         return None
     return tuple(d if isinstance(d, int) else str(d) if _is_name(d) else None for d in kind.shape)

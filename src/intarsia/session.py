@@ -374,7 +374,7 @@ class InferenceSession(SessionApi, SessionDebug):
                 results = call(held)
             if results is not None:
                 return results
-        inputs = self._reader.quick(input_feed) if type(input_feed) is dict else None
+        inputs = self._reader.quick(input_feed, self._model.awaits) if type(input_feed) is dict else None
         model: AnyModel = self._model if inputs is None or self._by_size is None else self._for_sizes(inputs)
         try:
             if inputs is not None and usual:

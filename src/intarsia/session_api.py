@@ -95,7 +95,7 @@ class _Closed:
         raise Fail("the session is closed: make a new InferenceSession")
 
     quick = read = run = run_some = bound = _raise
-    feed_call = None
+    feed_call = awaits = None
 
     @property
     def outputs(self) -> NoReturn:

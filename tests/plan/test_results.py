@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from intarsia.plan import results
-from intarsia.plan.results import LEAST, ResultMemory, block_nbytes
+from intarsia.plan.results import LEAST, MOST_ROOMY, ResultMemory, block_nbytes
 
 
 @pytest.fixture
@@ -69,11 +69,30 @@ def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultM
     assert memory.kept_nbytes == 0
 
 
-def test_blocks_waste_at_most_an_eighth() -> None:
-    for nbytes in (*range(LEAST, LEAST + 5000, 7), 10**6, 10**7 + 1, 1 << 30, (1 << 30) + 1):
+def test_sizes_of_blocks() -> None:
+    for nbytes in (*range(LEAST, LEAST + 5000, 7), 10**6, 10**7 + 1, MOST_ROOMY, MOST_ROOMY + 1, 1 << 30, (1 << 30) + 1):
         block = block_nbytes(nbytes)
-        assert nbytes <= block <= nbytes * 9 / 8
+        assert nbytes <= block <= nbytes * 9 / 8 or (block < 2 * nbytes and block <= MOST_ROOMY)
         assert block_nbytes(block) == block
+
+
+def test_a_result_that_grows_stays_in_its_block(memory: ResultMemory) -> None:
+    places = set()
+    for nbytes in range(LEAST + 1, 2 * LEAST + 1, 4095):
+        result = memory.empty((nbytes,), np.dtype(np.uint8))
+        places.add(result.ctypes.data)
+        del result
+        assert memory.kept_nbytes == nbytes  # what was never written is no memory
+    assert len(places) == 1
+    smaller = memory.empty((LEAST + 1,), np.dtype(np.uint8))
+    del smaller
+    assert memory.kept_nbytes == nbytes  # but what was stays
+
+
+def test_rows_that_are_not_written_take_no_memory_of_others(memory: ResultMemory) -> None:
+    arrays = [memory.empty((LEAST + LEAST // 8,), np.dtype(np.uint8)) for _ in range(6)]
+    arrays.clear()
+    assert memory.kept_nbytes == 6 * (LEAST + LEAST // 8)  # not 12 times `LEAST`, of which 8 are kept
 
 
 def test_threads_do_not_share_what_is_alive(memory: ResultMemory) -> None:

@@ -198,6 +198,51 @@ class TestQuick:
         assert len(reader._known) <= 4
 
 
+class TestInputsAlike:
+    """Inputs beside each other of which the same shape is expected are looked at together."""
+
+    READER = FeedReader([
+        Value("x", TensorType(DType.FLOAT, (symbol("n"),))),
+        *(Value(name, TensorType(DType.FLOAT, (1, symbol("n"), symbol("m")))) for name in "abc"),
+        Value("i", TensorType(DType.INT64, None)),
+        Value("d", TensorType(DType.FLOAT, (1, symbol("n"), symbol("m")))),
+    ])  # fmt: skip
+
+    def feed(self, **others: tuple[int, ...]) -> dict[str, np.ndarray]:
+        shapes = {"x": (2,), **dict.fromkeys("abcd", (1, 2, 3)), **others}
+        return {**{name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, "i": np.zeros(7, np.int64)}
+
+    def test_fit(self) -> None:
+        assert self.READER.quick(self.feed()) is not None
+        assert self.READER.quick(self.feed(x=(0,), **dict.fromkeys("abcd", (1, 0, 9)))) is not None
+
+    @pytest.mark.parametrize("name", ["x", "a", "b", "c", "d"])
+    def test_one_has_another_size(self, name: str) -> None:
+        other = {name: (3,) if name == "x" else (1, 2, 4)}
+        assert self.READER.quick(self.feed(**other)) is None
+        with pytest.raises(InvalidArgument, match=r"the size '[nm]' is"):
+            self.READER.read(self.feed(**other))
+
+    @pytest.mark.parametrize("shape", [(1, 2), (2, 2, 3), ()])
+    def test_all_of_them_have_another_shape(self, shape: tuple[int, ...]) -> None:
+        other = dict.fromkeys("abc", shape)
+        assert self.READER.quick(self.feed(**other)) is None
+        with pytest.raises(InvalidArgument, match=r"Invalid rank for input: a|Got invalid dimensions for input: a"):
+            self.READER.read(self.feed(**other))
+
+    def test_sizes_without_names_may_be_others(self) -> None:
+        kind = TensorType(DType.FLOAT, (symbol("n") * 2, symbol("n")))
+        reader = FeedReader([Value("a", kind), Value("b", kind)])
+        for shapes in (((1, 4), (5, 4)), ((5, 4), (5, 4))):
+            assert reader.quick({n: np.zeros(s, np.float32) for n, s in zip("ab", shapes, strict=True)}) is not None
+
+    def test_what_the_model_awaits_fits(self) -> None:
+        asked: list[object] = []
+        feed = self.feed(x=(6,), **dict.fromkeys("abcd", (1, 6, 6)))
+        assert self.READER.quick(feed, lambda shapes: asked.append(shapes) or True) is not None  # type: ignore[func-returns-value]
+        assert asked == [((6,), *[(1, 6, 6)] * 3, (7,), (1, 6, 6))]
+
+
 class TestArrays:
     def test_big_endian(self) -> None:
         found = converted(np.array([1, 2], ">f4"), TensorType(DType.FLOAT), "x")

@@ -180,6 +180,7 @@ class SavedProgram:
     scattered_nbytes: int = 0
 
 
+Awaits: TypeAlias = Callable[[tuple["tuple[int, ...] | None", ...]], bool]  # see `Program.awaits`
 FeedCall: TypeAlias = Callable[[dict[str, Any]], "list[Any] | None"]  # see `Program.feed_call`
 
 
@@ -231,6 +232,10 @@ class Program:
         with which there was a run, as these; it gives None for all others, or where it is at work in another thread. None
         where the program has no such function."""
         return None
+
+    def awaits(self, shapes: tuple[tuple[int, ...] | None, ...]) -> bool:
+        """Whether it has prepared a run on inputs of these shapes (None: no array), which are known to fit."""
+        return False
 
     def memory(self) -> ProgramMemory | None:
         """What it holds in memory; None where the provider does not say."""

@@ -58,13 +58,13 @@ class BoundSegment:
         self.windows = found
 
     @classmethod
-    def of(cls, segment: Segment, found: Rebinding, env: Mapping[str, int]) -> BoundSegment:
-        """What a frame found."""
+    def of(cls, segment: Segment, found: Rebinding, env: dict[str, int]) -> BoundSegment:
+        """What a frame found. `env` stays as it is."""
         self, frame = cls.__new__(cls), found.frame
         shared = frame.shared(found)
-        vars(self).update(segment.common)
+        self.checked, self.unset, self.count = segment.common  # no dict is made of attributes that are set one by one
         self.segment = segment
-        self._found, self._env, self._keep = found, dict(env), segment.arena.keep
+        self._found, self._env, self._keep = found, env, segment.arena.keep
         self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
         self.workspace_nbytes, self.long, self.sliced = found.workspace_nbytes, found.long, found.sliced
         self.sized_nbytes, self._threads = found.sized_nbytes, frame.threads
@@ -88,7 +88,7 @@ class BoundSegment:
         return self
 
     def _begin(self, segment: Segment) -> None:
-        vars(self).update(segment.common)
+        self.checked, self.unset, self.count = segment.common
         self._start(segment)
 
     def _start(self, segment: Segment) -> None:

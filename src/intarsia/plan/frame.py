@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 _LAYOUTS = 4  # that a frame keeps, and as many for branches side by side
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
-_WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _ARENA_NBYTES, _WORKSPACE_NBYTES, _USED, _SIDE_BY_SIDE, _SLOW = (
-    FIELDS.index(name)
-    for name in "words block serial capacity status arena_nbytes workspace_nbytes used side_by_side slow".split()
+_WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
+    FIELDS.index(name) for name in "words block serial capacity status used side_by_side".split()
 )
+_FOUND = slice(FIELDS.index("arena_nbytes"), FIELDS.index("slow") + 1)
 _NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
 _double = struct.Struct("<d").unpack
 _bits = struct.Struct("<q").pack
@@ -197,13 +197,12 @@ class Frame:
     def _found(self, block: np.ndarray, kept: list[np.ndarray]) -> Rebinding:
         io, outline = self._io, self.outline
         registers = outline.tape.registers
-        shapes = [tuple([registers[p] for p in places]) for places in outline.output_shapes]
-        outputs = [(shapes[which], dtype) for which, dtype in outline.outputs]
-        sliced = self._sliced() if io[_SLOW] else {}
-        side_by_side = bool(io[_SIDE_BY_SIDE])
+        kinds = [(tuple([registers[p] for p in places]), dtype) for places, dtype in outline.output_kinds]
+        outputs = [kinds[which] for which in outline.outputs]
+        arena_nbytes, workspace_nbytes, used, side_by_side, _, slow = io[_FOUND]
         return Rebinding(
-            self, block, io[_USED], outputs, block[SERIAL : SERIAL + self._steps], io[_ARENA_NBYTES], io[_WORKSPACE_NBYTES],
-            call.is_long(self._all_work.value) or self._loops, side_by_side, sliced, kept,
+            self, block, used, outputs, block[SERIAL : SERIAL + self._steps], arena_nbytes, workspace_nbytes,
+            call.is_long(self._all_work.value) or self._loops, bool(side_by_side), self._sliced(slow) if slow else {}, kept,
             self._layouts["apart" if side_by_side else "layouts"], tuple([registers[p] for p in outline.sized_nbytes]),
         )  # fmt: skip
 
@@ -240,12 +239,12 @@ class Frame:
         tape = self.outline.tape
         self.outline.set(code=tape.code.buffer_info()[0], registers=tape.registers.buffer_info()[0])
 
-    def _sliced(self) -> dict[int, tuple[int, int]]:
-        """Steps that take long: slices for each thread, and bytes of scratch of each."""
+    def _sliced(self, count: int) -> dict[int, tuple[int, int]]:
+        """The `count` steps that take long: slices for each thread, and bytes of scratch of each."""
         scratch, registers = self.outline.scratch, self.outline.tape.registers
         return {
             i: (call.slices(self._work_of(i), self.threads), registers[scratch[i]] // self.threads if i in scratch else 0)
-            for i in self._slowest[: self._io[_SLOW]].tolist()
+            for i in self._slowest[:count].tolist()
         }
 
     def _work_of(self, step: int) -> float:

@@ -117,8 +117,8 @@ class Outline:
         restored: words that are not in the arena and to which something is added.
         registers: how many there are before new ways through functions need more.
         groups, grouped: which words are the values of registers; `mixed`: whether something may be added to one of these.
-        output_shapes: registers of shapes; `outputs`: which of these each output has, and its type; `output_nbytes`: registers
-            of their bytes; `sized_nbytes`: of those of values that depend on sizes alone.
+        output_kinds: registers of shapes, and types; `outputs`: which of these each output is; `output_nbytes`: registers of
+            their bytes; `sized_nbytes`: of those of values that depend on sizes alone.
 
     Raises:
         ValueError, ZeroDivisionError, OverflowError: such sizes cannot be outlined.
@@ -172,9 +172,9 @@ class Outline:
         self.fill("nbytes", dict.fromkeys(nbytes))
         self.fill("constraints", zip([KINDS[c.kind] for c in segment.constraints], pairs[::2], pairs[1::2], strict=True))
         outputs = [segment.buffers[name] for name in segment.outputs]
-        shapes = {b.shape: tuple([places[d] for d in b.shape]) for b in outputs}
-        self.output_shapes = list(dict.fromkeys(shapes.values()))
-        self.outputs = [(self.output_shapes.index(shapes[b.shape]), b.dtype.numpy) for b in outputs]
+        kinds = [(tuple([places[d] for d in b.shape]), b.dtype.numpy) for b in outputs]
+        self.output_kinds = list(dict.fromkeys(kinds))
+        self.outputs = [self.output_kinds.index(kind) for kind in kinds]
         self.sized_nbytes = [self._nbytes[name] for name in (segment.sized.names if segment.sized is not None else ())]
         self.output_nbytes = np.array([self._nbytes[name] for name in segment.outputs], np.intp)
 

@@ -3,6 +3,9 @@
 A large block that the C library gives back to the system is made of new pages when it is asked for again, each of which the
 system fills with zeros: for results of some megabytes that takes longer than many kernels. Blocks of `LEAST` bytes and more are
 kept here instead, `MOST_KEPT` bytes at most, and go to the next result of about their size.
+
+Blocks of up to `MOST_ROOMY` bytes are powers of two, so that a result which grows from run to run, as a decoder's cache does,
+goes on in the same ones. The system gives pages when they are written, so the rest of a block is no memory.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ from intarsia.plan.address import address_of
 
 LEAST = 1 << 18
 MOST_KEPT = 1 << 27
+MOST_ROOMY = 1 << 25
 _LINE = 64
-_STEPS = 8  # sizes of blocks from one power of two to the next: at most an eighth of a block is not used
+_STEPS = 8  # sizes of larger blocks from one power of two to the next: at most an eighth of a block is not used
 
 
 class _Block(np.ndarray):
     """Memory that is used again and again. A type of its own: NumPy lets a view refer to the array behind its own where
     that has the view's type, and a result must refer to its lease."""
+
+    written_nbytes = 0  # at most, by the results that it held
 
 
 class _Lease(np.ndarray):
@@ -62,6 +68,7 @@ class ResultMemory:
                 if not self.clear():
                     raise
                 block = _new_block(size)
+        block.written_nbytes = max(block.written_nbytes, nbytes)
         result: np.ndarray = np.ndarray(shape, dtype, buffer=block.view(_Lease))
         return result
 
@@ -75,26 +82,26 @@ class ResultMemory:
 
     def give_back(self, block: _Block) -> None:
         """Keep a block for later, instead of those that came first where they are too many."""
-        size = block.nbytes
-        if size > self.most_kept:
+        if block.written_nbytes > self.most_kept:
             return
         with self._lock:
             number = next(self._numbers)
             self._kept[number] = block
-            self._free.setdefault(size, []).append(number)
-            self.kept_nbytes += size
+            self._free.setdefault(block.nbytes, []).append(number)
+            self.kept_nbytes += block.written_nbytes
             while self.kept_nbytes > self.most_kept:
                 _, oldest = self._kept.popitem(last=False)
                 del self._free[oldest.nbytes][0]
-                self.kept_nbytes -= oldest.nbytes
+                self.kept_nbytes -= oldest.written_nbytes
 
     def _take(self, size: int) -> _Block | None:
         with self._lock:
             numbers = self._free.get(size)
             if not numbers:
                 return None
-            self.kept_nbytes -= size
-            return self._kept.pop(numbers.pop())
+            block = self._kept.pop(numbers.pop())
+            self.kept_nbytes -= block.written_nbytes
+            return block
 
 
 def _new_block(nbytes: int) -> _Block:
@@ -106,8 +113,11 @@ def _new_block(nbytes: int) -> _Block:
 
 
 def block_nbytes(nbytes: int) -> int:
-    """The size of the block for so many bytes: a power of two, or some eighths of one more."""
-    step = max(1, (1 << (nbytes - 1).bit_length()) // (2 * _STEPS))
+    """The size of the block for so many bytes: a power of two, where it is large some eighths of one more."""
+    whole = 1 << (nbytes - 1).bit_length()
+    if whole <= MOST_ROOMY:
+        return whole
+    step = whole // (2 * _STEPS)
     return -(-nbytes // step) * step
 
 

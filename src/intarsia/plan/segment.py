@@ -194,7 +194,7 @@ class Segment:
             if found is not None:
                 if self._too_large(found.sized_nbytes):
                     return self._with_less().bind(env, threads)
-                return BoundSegment.of(self, found, env)
+                return BoundSegment.of(self, found, dict(env))
             if not frame.other_addresses:
                 return self.bind_exactly(env, threads)
         if len(frames) < FRAME_LIMIT:
@@ -205,7 +205,7 @@ class Segment:
                 found = frame.bind(env)
                 if found is not None:
                     frames.append(frame)
-                    return BoundSegment.of(self, found, env)
+                    return BoundSegment.of(self, found, dict(env))
         return self.bind_exactly(env, threads)
 
     @property
@@ -278,8 +278,9 @@ class Segment:
                     del self._bound[next(iter(self._bound))]
         return found
 
-    def bind_ahead(self, envs: Sequence[Mapping[str, int]], threads: int) -> list[BoundSegment]:
-        """As `bind` for sizes that are likely to come one after the other, up to those that need more than a frame does."""
+    def bind_ahead(self, envs: Sequence[dict[str, int]], threads: int) -> list[BoundSegment]:
+        """As `bind` for sizes that are likely to come one after the other, up to those that need more than a frame does; `envs`
+        are not changed later."""
         bound: list[BoundSegment] = []
         frames = self._frames.get(threads)
         if self.arena.limit or not frames:
@@ -293,11 +294,11 @@ class Segment:
         return bound
 
     @cached_property
-    def common(self) -> dict[str, Any]:
+    def common(self) -> tuple[bool, bytes, int]:
         """What all that is bound to it has: whether a step reports indices that are out of range, divisions by 0, or singular
-        matrices; and the status words of a state while none has."""
+        matrices; the status words of a state while none has; and how many steps there are."""
         count = len(self.steps)
-        return {"checked": any(step.checked for step in self.steps), "unset": bytes(8 * count), "count": count}
+        return any(step.checked for step in self.steps), bytes(8 * count), count
 
     def used(self) -> dict[str, bool]:
         """Constants that every run reads, in the order of the steps: whether all of each, or parts that data choose."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.errors import InvalidArgument
-from intarsia.graph.dims import evaluate
+from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.model import TensorType
 from intarsia.plan.rows import is_large
 from intarsia.plan.segment import Segment
@@ -88,12 +88,12 @@ def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]]) -> P
     bound = _segment(program).bind_ahead(envs, threads)
     if not bound or is_large(bound[-1], envs[len(bound) - 1], threads):
         return {}  # they may be worth parts
-    names, plans, given = program.inputs, Plans(), _Given(executable)
+    plans, given = Plans(), _Given(executable)
     for b, env in zip(bound, envs, strict=False):
         shapes = given.shapes(env)
         if shapes is None:
             break
-        plans[shapes] = last.again([b], env, executable, dict(zip(names, shapes, strict=True)))
+        plans[shapes] = last.again([b], env, executable, shapes)
     return plans
 
 
@@ -128,8 +128,9 @@ class _Given:
     def __init__(self, executable: Executable) -> None:
         kinds = [value.type for value in executable.inputs]
         dims = [kind.shape if isinstance(kind, TensorType) else None for kind in kinds]
-        self._different = list(dict.fromkeys(dims))
-        self._which = [self._different.index(d) for d in dims]
+        different = list(dict.fromkeys(dims))
+        self._which = [different.index(d) for d in dims]
+        self._different = [None if shape is None else [_plain(d) for d in shape] for shape in different]
 
     def shapes(self, env: Mapping[str, int]) -> tuple[tuple[int, ...], ...] | None:
         """For these sizes; None where inputs have others that no symbol tells."""
@@ -138,7 +139,12 @@ class _Given:
             if dims is None:
                 return None
             try:
-                found.append(tuple([evaluate(d, env) for d in dims]))
+                found.append(tuple([env[d] if isinstance(d, str) else evaluate(d, env) for d in dims]))
             except KeyError:
                 return None
         return tuple([found[which] for which in self._which])
+
+
+def _plain(d: Dim) -> Dim | str:
+    """A symbol alone by its name."""
+    return str(d) if isinstance(d, Expr) and d.symbols == {str(d)} else d

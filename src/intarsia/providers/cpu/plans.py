@@ -94,6 +94,7 @@ class Plan:
         plain: whether the outputs are the segment's results as they are.
         rows: how outputs are found among the segment's results, inputs and constants: each what it is, which one (a position or
             the array), its shape where that is another, and whether it is copied. None: by name (`CpuProgram._collect`).
+        reshaped: whether one of them has another shape.
         loop, branch: the only unit, where it is a loop, or an If.
         line: the units as calls over numbered values, where they can be, and are not one segment or none.
         sized: the same where sizes are known only in a run, or a unit has bodies; once it has run.
@@ -121,22 +122,24 @@ class Plan:
         if (not units or self.single is not None) and not self.plain:
             shapes = {v.name: x.shape for v, x in zip(executable.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
             self.rows = _rows(self.single, executable, env, shapes)
+        self.reshaped = self.rows is not None and any(shape is not None for _, _, shape, _ in self.rows)
         self.sized: SizedLine | None = None
         self.line = line_of(executable, units, env, functions) if self.single is None and self.rows is None else None
 
     def again(
         self, units: list[BoundSegment | Unit], env: dict[str, int], executable: Executable,
-        shapes: Mapping[str, tuple[int, ...]],
+        shapes: Sequence[tuple[int, ...]],
     ) -> Plan:  # fmt: skip
         """The same for other sizes, to which the units are bound. `shapes` are those of the inputs, which are all arrays."""
         made = object.__new__(Plan)
-        vars(made).update(vars(self))
-        made.env, made.units, made.feed = env, units, None
-        if self.single is not None:
-            made.single = units[0]  # type: ignore[assignment]
+        made.env, made.units = env, units  # one by one: no dict is made of attributes that are set so
+        made.picks, made.plain, made.rows, made.reshaped = self.picks, self.plain, self.rows, self.reshaped
+        made.single = units[0] if self.single is not None else None  # type: ignore[assignment] # it is bound
+        made.loop, made.line, made.sized, made.branch = self.loop, self.line, self.sized, self.branch
         if self.rows is not None:
-            if any(row[2] is not None for row in self.rows):
-                made.rows = _rows(made.single, executable, env, shapes)
+            if self.reshaped:
+                named = {value.name: shape for value, shape in zip(executable.inputs, shapes, strict=False)}
+                made.rows = _rows(made.single, executable, env, named)
         elif self.line is not None:
             made.line = self.line.again(units, env)
         elif self.sized is not None:

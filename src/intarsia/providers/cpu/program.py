@@ -227,6 +227,9 @@ class CpuProgram(Program):
         plan = self._plans.get(key) or self._ahead.plans.get(key) or self._bind(key, inputs)
         return None if plan.single is None else bound_call(self, plan.single, inputs, targets)
 
+    def awaits(self, shapes: tuple[tuple[int, ...] | None, ...]) -> bool:
+        return shapes in self._ahead.plans
+
     def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
         if self._sized_inputs:
             return None
@@ -371,7 +374,7 @@ class CpuProgram(Program):
                 plan = Plan(env, units, self.executable, inputs, self._functions())
                 self._first = None if None in key else plan
             else:
-                plan = first.again(units, env, self.executable, dict(zip(self.inputs, key, strict=False)))  # type: ignore[arg-type]
+                plan = first.again(units, env, self.executable, key)  # type: ignore[arg-type] # there is no None in it
             self._ahead.note(plan)
             self._keep({key: plan})
         return plan
