@@ -72,3 +72,13 @@ def test_batches_that_do_not_merge_into_two():
     w = RNG.standard_normal((1, 3, 3, 5, 6)).astype(np.float32)
     found = session.run(None, {"x": x, "w": w})[0]
     np.testing.assert_allclose(found, np.matmul(x.astype(np.float64), w), rtol=1e-5, atol=1e-5)
+
+
+def test_an_open_size_is_the_rows():
+    """Neither operand is in the result's order: kernels go along columns, so that those are the axis of known size."""
+    model = build(
+        [("Einsum", "w x", "y", {"equation": "dts,bsd->btd"})], {"w": [4, 7, 5], "x": ["b_", 5, 4]}, ["y"], {}, opset=17
+    )
+    result = optimized(model, BASIC, sizes={"b_": 3})
+    (node,) = [n for n in result.graph.nodes if n.op_type == "MatMul"]
+    assert result.graph.types[node.outputs[0]].shape[-1] == 7

@@ -125,25 +125,38 @@ def test_rms_norm_of_half_precision_takes_its_casts():
     assert node.op_type == "RMSNormalization" and node.attributes["stash_type"] == 1
 
 
-def test_group_norm():
-    gamma, beta = np.arange(1, 7, dtype=np.float32).reshape(6, 1, 1), np.arange(6, dtype=np.float32).reshape(6, 1, 1)
+@pytest.mark.parametrize("rest", [(), ("g",), ("b",), ("g", "b")])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_group_norm(groups, rest):
+    """Scales of ones and biases of zeros, as layers begin with, are no nodes any more."""
+    scale, bias = (np.arange(i, i + 6, dtype=np.float32).reshape(6, 1, 1) for i in (1, 0))
+    nodes, last = [], "o"
+    for name, op_type in (("g", "Mul"), ("b", "Add")):
+        if name in rest:
+            nodes.append((op_type, f"{last} {name}", f"by_{name}"))
+            last = f"by_{name}"
     model = build(
         [
             ("Reshape", "x to3", "r"),
             ("InstanceNormalization", "r ones zeros", "i"),
             ("Shape", "x", "shape"),
             ("Reshape", "i shape", "o"),
-            ("Mul", "o g", "p"),
-            ("Add", "p b", "y"),
+            *nodes,
+            ("Relu", last, "y"),
         ],
         {"x": ["n", 6, 4, 4]},
         ["y"],
-        {"to3": np.array([0, 2, -1]), "ones": np.ones(2, np.float32), "zeros": np.zeros(2, np.float32), "g": gamma, "b": beta},
+        {
+            "to3": np.array([0, groups, -1]),
+            "ones": np.ones(groups, np.float32),
+            "zeros": np.zeros(groups, np.float32),
+            **{name: value for name, value in (("g", scale), ("b", bias)) if name in rest},
+        },
         opset=21,
     )
     result = optimized(model, sizes=SIZES)
-    assert counts(result.graph) == {"GroupNormalization": 1}
-    assert result.graph.nodes[0].attributes["num_groups"] == 2
+    assert counts(result.graph) == {"GroupNormalization": 1, "Relu": 1}
+    assert result.graph.nodes[0].attributes["num_groups"] == groups
 
 
 def test_softmax_from_its_pieces():

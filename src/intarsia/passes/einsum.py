@@ -50,6 +50,12 @@ class _Product:
         """Of the result."""
         return self.batch + self.rows + self.columns
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether there are fewer columns than rows, or their number is open and the rows' is not: kernels go along columns."""
+        rows, columns = product(self.left.sizes(self.rows)), product(self.right.sizes(self.columns))
+        return isinstance(rows, int) and (not isinstance(columns, int) or columns < rows)
+
     def turned(self) -> _Product:
         return _Product(self.right, self.left, self.batch, self.inner)
 
@@ -67,7 +73,12 @@ def _to_product(m: Match) -> Patch | None:
     if a.sizes(found.inner) != b.sizes(found.inner):
         return None  # one may be 1 and the other not
     first_constant, second_constant = (rewriter.constant(t.value) is not None for t in terms)
-    wanted = first_constant if first_constant != second_constant else output == found.turned().labels
+    if first_constant != second_constant:
+        wanted = first_constant
+    elif output in (found.labels, found.turned().labels):
+        wanted = output != found.labels
+    else:
+        wanted = found.is_narrow
     ways = (found.turned(), found) if wanted else (found, found.turned())
     return _patch(m, ways[0], output) or _patch(m, ways[1], output)
 

@@ -232,21 +232,26 @@ def _inline_if(m: Match) -> Patch | None:
     branch = node.attributes["then_branch" if condition else "else_branch"]
     assert isinstance(branch, Graph)
     patch = m.patch()
-    names: dict[str, str] = {}
-    taken: dict[str, None] = {}
-    for name in (*branch.constants, *(o for n in branch.nodes for o in n.outputs if o)):
-        names[name] = rewriter.fresh(f"{patch.stem}.{name}", taken)
-        taken[names[name]] = None
-    for name, constant in branch.constants.items():
-        patch.constants[names[name]] = constant.renamed(names[name])
-    for inner in branch.nodes:
-        made = inner.copy(outputs=[names.get(o, o) for o in inner.outputs], origin=patch.origin)
-        Graph(nodes=[made]).replace_uses(names)
-        patch.node(made)
-    for out, old in zip(branch.outputs, node.outputs, strict=True):
+    given = copy_nodes(patch, branch, {})
+    for out, old in zip(given, node.outputs, strict=True):
         if old:
-            patch.result(names.get(out.name, out.name), old)
+            patch.result(out, old)
     return patch
+
+
+def copy_nodes(patch: Patch, body: Graph, names: Mapping[str, str]) -> list[str]:
+    """Put a body's nodes into the patch, inner names made unique and `names` replaced; the names of its outputs."""
+    known, taken = dict(names), {**patch.constants, **{o: None for n in patch.nodes for o in n.outputs}}
+    for name in (*body.constants, *(o for n in body.nodes for o in n.outputs if o)):
+        known[name] = patch.rewriter.fresh(f"{patch.stem}.{name}", taken)
+        taken[known[name]] = None
+    for name, constant in body.constants.items():
+        patch.constants[known[name]] = constant.renamed(known[name])
+    for inner in body.nodes:
+        made = inner.copy(outputs=[known.get(o, o) for o in inner.outputs], origin=patch.origin)
+        Graph(nodes=[made]).replace_uses(known)
+        patch.node(made)
+    return [known.get(out.name, out.name) for out in body.outputs]
 
 
 RULES = RuleSet(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, SequenceType, TensorType, Value, ValueType
@@ -48,3 +50,20 @@ def body_inference(body: Graph, kinds: Sequence[ValueType | None], around: Rewri
 def _without_elements(kind: ValueType | None) -> ValueType | None:
     """A sequence's elements may differ from those that it begins with."""
     return SequenceType(None) if isinstance(kind, SequenceType) else kind
+
+
+def always_goes_on(loop: Node, body: Graph, rewriter: Rewriter) -> bool:
+    """Whether only the number of iterations ends the loop."""
+    condition = rewriter.array(loop.inputs[1]) if loop.inputs[1] else None
+    if loop.inputs[1] and (condition is None or not condition.all()):
+        return False
+    made_by, name = body.producers(), body.outputs[0].name
+    while name in made_by and made_by[name].op_type in ("Identity", "Cast"):
+        name = made_by[name].inputs[0]
+    if name == body.inputs[1].name:
+        return True
+    node = made_by.get(name)
+    if node is not None and node.op_type == "Constant":
+        return bool(np.asarray(node.attributes.get("value", 0)).all())
+    held = body.constants[name].numpy() if name in body.constants else rewriter.array(name)
+    return held is not None and bool(held.all())

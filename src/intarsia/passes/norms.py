@@ -118,25 +118,46 @@ def _keras_layer_norm(m: Match) -> Patch | None:
 def _group_norm(m: Match) -> Patch | None:
     rewriter, norm = m.rewriter, m.node("norm")
     shape, out, inner = m.shape("x"), rewriter.shape(m.root.outputs[0]), rewriter.shape(norm.inputs[0])
-    if shape is None or shape != out or inner is None or len(shape) < 3 or len(inner) != 3:
+    dtype = rewriter.dtype(m["x"])
+    if dtype not in _FLOATS or shape is None or shape != out or inner is None or len(shape) < 3 or len(inner) != 3:
         return None
     channels, groups = shape[1], inner[1]
     if inner[0] != shape[0] or not isinstance(channels, int) or not isinstance(groups, int) or channels % groups:
         return None
     if not _all(rewriter, norm.inputs[1], 1.0) or not _all(rewriter, norm.inputs[2], 0.0):
         return None
-    wide = (channels, *[1] * (len(shape) - 2))
     patch = m.patch()
-    parameters = []
-    for name in ("s", "b"):
-        found = rewriter.constant(m[name])
-        if found is None or found.shape not in (wide, (1, *wide)):
-            return None
-        parameters.append(patch.constant(found.numpy().reshape(channels), name))
+    ones, zeros = (patch.constant(np.full(channels, v, dtype.numpy), name) for v, name in ((1, "ones"), (0, "zeros")))
     epsilon = float(norm.attributes.get("epsilon", 1e-5))
-    return patch.result(
-        patch.op("GroupNormalization", [m["x"], *parameters], num_groups=groups, epsilon=epsilon), m.root.outputs[0]
-    )
+    made = patch.op("GroupNormalization", [m["x"], ones, zeros], num_groups=groups, epsilon=epsilon)
+    return patch.result(made, m.root.outputs[0])
+
+
+def _group_scale(m: Match) -> Patch | None:
+    node, scale = m.node("norm"), _by_channel(m, "s")
+    if scale is None or not _all(m.rewriter, node.inputs[1], 1.0) or not _all(m.rewriter, node.inputs[2], 0.0):
+        return None
+    patch = m.patch()
+    inputs = [node.inputs[0], patch.constant(scale, "scale"), node.inputs[2]]
+    return patch.result(patch.op(node.op_type, inputs, **node.attributes), m.root.outputs[0])
+
+
+def _group_bias(m: Match) -> Patch | None:
+    node, bias = m.node("norm"), _by_channel(m, "b")
+    if bias is None or not _all(m.rewriter, node.inputs[2], 0.0):
+        return None
+    patch = m.patch()
+    inputs = [*node.inputs[:2], patch.constant(bias, "bias")]
+    return patch.result(patch.op(node.op_type, inputs, **node.attributes), m.root.outputs[0])
+
+
+def _by_channel(m: Match, name: str) -> np.ndarray | None:
+    """Elements of a constant that has one for each channel of the normalised tensor, on the second axis."""
+    found, shape = m.rewriter.constant(m[name]), m.rewriter.shape(m.node("norm").inputs[0])
+    if found is None or shape is None:
+        return None
+    wide = (shape[1], *[1] * (len(shape) - 2))
+    return found.numpy().reshape(-1) if found.shape in (wide, (1, *wide)) else None
 
 
 def _softmax(m: Match) -> Patch | None:
@@ -199,6 +220,7 @@ _VARIANCE = op("ReduceMean", _squared(_CENTERED), name="var")
 _INVERSE = op("Reciprocal", op("Sqrt", op("Add", _VARIANCE, Const(name="epsilon"))))
 _GAIN = op("Mul", _INVERSE, Var("s"))
 _NORM = op("LayerNormalization", name="norm")
+_GROUP = op("GroupNormalization", name="norm")
 _RMS = op("LayerNormalization|RMSNormalization", name="norm")
 
 RULES = RuleSet(
@@ -223,20 +245,15 @@ RULES = RuleSet(
         # norm(x) s, norm(x) s + b
         Rule("norm_takes_scale", op("Mul", _RMS, Var("s")), _take_scale),
         Rule("norm_takes_bias", op("Add", _NORM, Var("b")), _take_bias),
-        # groupnorm(x) s + b = reshape(instancenorm(reshape(x, [n, groups, -1]))) s + b
+        # groupnorm(x) = reshape(instancenorm(reshape(x, [n, groups, -1])))
         Rule(
             "fuse_group_norm",
-            op(
-                "Add",
-                op(
-                    "Mul",
-                    op("Reshape", op("InstanceNormalization", op("Reshape", X), Var("i"), Var("j"), name="norm")),
-                    Var("s"),
-                ),
-                Var("b"),
-            ),
+            op("Reshape", op("InstanceNormalization", op("Reshape", X), Var("i"), Var("j"), name="norm")),
             _group_norm,
         ),
+        # groupnorm(x) s, groupnorm(x) + b
+        Rule("group_norm_takes_scale", op("Mul", _GROUP, Var("s")), _group_scale),
+        Rule("group_norm_takes_bias", op("Add", _GROUP, Var("b")), _group_bias),
         # softmax(x) = exp(x - max x) / sum exp(x - max x) = exp(x) / sum exp(x)
         Rule(
             "fuse_softmax",

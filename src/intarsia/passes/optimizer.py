@@ -28,6 +28,7 @@ from intarsia.passes import (
     norms,
     repeats,
     rotary,
+    sequences,
     shapes,
     unchanged,
 )
@@ -51,6 +52,7 @@ PHASES: tuple[tuple[RuleSet, ...], ...] = (
         repeats.RULES,
         unchanged.RULES,
         accumulation.RULES,
+        sequences.RULES,
         shapes.RULES,
         einsum.RULES,
         index.RULES,
@@ -161,19 +163,23 @@ class _Session:
         for number, ((by_op, always), (new, _)) in enumerate(phases):
             progress.step("optimize", number if outer is None else 0, len(phases))
             for _ in range(_MAX_SCANS):
-                collected = len(self.log.get("collect_rows", ()))
+                before = self._retyped()
                 for scan in range(_MAX_SCANS):
                     if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
                         break
-                if len(self.log.get("collect_rows", ())) == collected or rewriter.budget == 0:
+                if self._retyped() == before or rewriter.budget == 0:
                     break
                 rewriter = self._again(rewriter, outer)
         self.budget = rewriter.budget
         self._optimize_bodies(rewriter)
         return rewriter.finish()
 
+    def _retyped(self) -> int:
+        """How often a rule fired behind which more types are known."""
+        return sum(len(self.log.get(rule, ())) for rule in ("collect_rows", *sequences.RETYPED))
+
     def _again(self, rewriter: Rewriter, outer: Rewriter | None) -> Rewriter:
-        """The graph so far, inferred anew: sizes of what a loop collects are known once it is no sequence."""
+        """The graph so far, inferred anew: sizes of what was in a sequence are known once it is none."""
         graph = rewriter.finish()
         graph.types = {}
         made = Rewriter(self._infer(graph, outer), self.registry, outer)

@@ -13,6 +13,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.passes.loop_types import always_goes_on
 from intarsia.passes.rewriter import Patch, Rewriter
 from intarsia.passes.rule import Match, Op, Rule, RuleSet
 
@@ -82,7 +83,7 @@ def _repeated(m: Match) -> Patch | None:
     if len(loop.inputs) != 3 or len(loop.outputs) != 1 or len(body.inputs) != 3 or len(body.outputs) != 2:
         return None
     start = rewriter.producer.get(loop.inputs[2])
-    if start is None or start.op_type != "SequenceEmpty" or not _always(loop, body, rewriter):
+    if start is None or start.op_type != "SequenceEmpty" or not always_goes_on(loop, body, rewriter):
         return None
     found = _pieces(_Body(body, rewriter), body, int(root.attributes["axis"]))
     if found is None:
@@ -97,23 +98,6 @@ def _repeated(m: Match) -> Patch | None:
     if trips is None or trips.size != 1 or trips.reshape(-1)[0] != many.shape[0]:
         return None
     return _gathered(m, x, counts, axis)
-
-
-def _always(loop: Node, body: Graph, rewriter: Rewriter) -> bool:
-    """Whether only the number of iterations ends the loop."""
-    condition = rewriter.array(loop.inputs[1]) if loop.inputs[1] else None
-    if loop.inputs[1] and (condition is None or not condition.all()):
-        return False
-    made_by, name = body.producers(), body.outputs[0].name
-    while name in made_by and made_by[name].op_type in ("Identity", "Cast"):
-        name = made_by[name].inputs[0]
-    if name == body.inputs[1].name:
-        return True
-    node = made_by.get(name)
-    if node is not None and node.op_type == "Constant":
-        return bool(np.asarray(node.attributes.get("value", 0)).all())
-    held = body.constants[name].numpy() if name in body.constants else rewriter.array(name)
-    return held is not None and bool(held.all())
 
 
 def _pieces(read: _Body, body: Graph, axis: int) -> tuple[str, str, int] | None:
