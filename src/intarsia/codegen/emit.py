@@ -151,6 +151,10 @@ class Emitter:
 
         Broadcasts and reshapes are passed through: a leaf already is the value that belongs to this element.
         """
+        return self.evaluate_all([root], leaves)[0]
+
+    def evaluate_all(self, roots: Sequence[Tensor], leaves: Mapping[int, ir.Value]) -> list[ir.Value]:
+        """`evaluate` of several roots, which share what they have in common."""
         values: dict[int, ir.Value] = {}
 
         def value(t: Tensor) -> ir.Value:
@@ -159,7 +163,7 @@ class Emitter:
                 found = values[id(t)] = self._element(t, value, leaves)
             return found
 
-        return value(root)
+        return [value(root) for root in roots]
 
     def _element(self, t: Tensor, value: Callable[[Tensor], ir.Value], leaves: Mapping[int, ir.Value]) -> ir.Value:
         if t.prim == "input":

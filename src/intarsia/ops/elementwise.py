@@ -10,8 +10,10 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import Operands
 from intarsia.ops import philox
 from intarsia.ops.operands import aligned, as_scalar, in_float32
+from intarsia.ops.random import reference_units, state_words, units
 from intarsia.ops.registry import NodeContext, op
 
 Tensor = k.Tensor
@@ -218,12 +220,13 @@ def _drop(
     probability = 0.5 if ratio is None else float(ratio)
     if not 0 <= probability <= 1:
         raise k.DefinitionError(f"ratio is {probability:g}; expected 0 to 1")
+    given = Operands()
     if seed is None:
-        kept = philox.units(data.size, philox.state_of(None)).reshape(data.shape) >= np.float32(probability)
+        unit = units(data.shape, DType.FLOAT, given.leaf(state_words(None)))
     else:
-        kept = np.random.RandomState(seed).uniform(0.0, 1.0, data.shape) >= probability  # as ONNX's reference draws
-    scaled = data.astype(np.float64) * (kept / (1.0 - probability) if probability < 1 else 0.0)
-    return scaled.astype(data.dtype), kept
+        unit = given.leaf(reference_units(data.shape, seed))
+    scaled, kept = given.values(*philox.dropped(unit, given.leaf(data), given.leaf(np.array(probability, np.float32))))
+    return scaled, kept
 
 
 @op("Dropout", (12, 13, 22), values=("training_mode",), deterministic=False, fallback=_drop)

@@ -1,24 +1,36 @@
-"""Philox4x32-10 with NumPy, in the order of the CPU provider's kernel, and the state that nodes without a seed share.
+"""Philox4x32-10 in primitives, what numbers are made of its words, and the state that nodes without a seed share.
 
 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.) A tensor's numbers follow from a key and a stream: a
 node's own `seed` is the key of stream 0; a node without one takes the next stream of the shared key. Block i of 64 words
 comes from the counters 16 i + lane, lane 0 to 15: word w of a counter becomes word 16 w + lane of the block.
+
+Kernels of all providers are made of these definitions: the CPU's of vectors of 16 counters (`codegen.random`), the others' of
+tensors of all counters (`ops.random`). Only logarithms, square roots and float64's sines and cosines are the provider's own,
+so that its normal numbers may differ from others' in their last bits.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 
-_LANES = 16
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.kernel.lang import Operand, Tensor
+
+LANES = 16
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-_MASK = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+
+# Fitted for `codegen.elementary`, of |r| <= pi / 4: (sin r - r) / r^3 and (cos r - 1 + r^2 / 2) / r^4 in powers of r^2.
+_SIN = (-0.1666665460493859, 0.008332160479068621, -0.00019515245209076918)
+_COS = (0.04166664567454197, -0.0013887315850893305, 2.443311132396763e-05)
 
 
 class _Shared(np.ndarray):
@@ -55,52 +67,104 @@ def state_of(seed: float | None) -> np.ndarray:
         return np.array(shared)
 
 
-def words(count: int, state: np.ndarray) -> np.ndarray:
-    """`count` words of 32 bits."""
-    blocks = -(-count // (4 * _LANES))
-    key, stream = (int(x) % (1 << 64) for x in state)
-    place = np.arange(blocks * _LANES, dtype=np.uint64)
-    counter = [place & _MASK, place >> _HALF, *(np.full_like(place, (stream >> shift) & 0xFFFFFFFF) for shift in (0, 32))]
-    keys = [key & 0xFFFFFFFF, key >> 32]
+# --- words -------------------------------------------------------------------------------------------------------------
+
+
+def words(counter: Sequence[Tensor], key: Sequence[Tensor]) -> list[Tensor]:
+    """Four words for each counter (four words, the lowest first) by a key of two; all are uint32 of one shape."""
+    keys = list(key)
     for _ in range(_ROUNDS):
-        first, second = (counter[2 * i] * np.uint64(_MULTIPLIERS[i]) for i in range(2))
-        counter = [
-            (second >> _HALF) ^ counter[1] ^ np.uint64(keys[0]), second & _MASK,
-            (first >> _HALF) ^ counter[3] ^ np.uint64(keys[1]), first & _MASK,
-        ]  # fmt: skip
-        keys = [(k + w) & 0xFFFFFFFF for k, w in zip(keys, _WEYL, strict=True)]
-    found = np.stack([c.reshape(blocks, _LANES) for c in counter], 1)  # [blocks, word, lane]
-    return found.reshape(-1)[:count].astype(np.uint32)
+        wide = [k.cast(counter[2 * i], DType.UINT64) * factor for i, factor in enumerate(_MULTIPLIERS)]
+        (low0, low1), (high0, high1) = ([k.cast(x, DType.UINT32) for x in half] for half in (wide, _shifted(wide, 32)))
+        counter = [_xor(high1, counter[1], keys[0]), low1, _xor(high0, counter[3], keys[1]), low0]
+        keys = [word + step for word, step in zip(keys, _WEYL, strict=True)]
+    return list(counter)
 
 
-def units(count: int, state: np.ndarray) -> np.ndarray:
-    """float32 numbers in [0, 1) of 24 bits."""
-    return (words(count, state) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+def _shifted(values: Sequence[Tensor], by: int) -> list[Tensor]:
+    return [k.binary("shr", x, by) for x in values]
 
 
-def wide_units(count: int, state: np.ndarray) -> np.ndarray:
-    """float64 numbers in [0, 1) of 53 bits, each from two words of a counter."""
-    blocks = -(-count // (2 * _LANES))
-    pairs = words(blocks * 4 * _LANES, state).reshape(blocks, 2, 2, _LANES).astype(np.uint64)
-    bits = pairs[:, :, 0] << np.uint64(21) | pairs[:, :, 1] >> np.uint64(11)
-    return (bits.reshape(-1)[:count].astype(np.float64)) * 2.0**-53
+def _xor(first: Tensor, *others: Tensor) -> Tensor:
+    for x in others:
+        first = k.binary("bitxor", first, x)
+    return first
 
 
-def normals(count: int, state: np.ndarray) -> np.ndarray:
-    """float64 numbers of a normal distribution, as the kernel makes its float32 ones (Box and Muller)."""
-    blocks = -(-count // (4 * _LANES))
-    given = words(blocks * 4 * _LANES, state).reshape(blocks, 2, 2, _LANES)
-    first, second = given[:, :, 0], given[:, :, 1]
-    radius = np.sqrt(-2 * np.log(((first >> np.uint32(8)).astype(np.float64) + 1) * 2.0**-24))
-    # An angle by two bits of quarter and 30 of fraction, from minus to plus an eighth of a turn.
-    part = (second & np.uint32((1 << 30) - 1)).astype(np.float64) - (1 << 29)
-    angle = (second >> np.uint32(30)) * (np.pi / 2) + part * (np.pi / 4 * 2.0**-29)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2).reshape(-1)[:count]
+# --- numbers -----------------------------------------------------------------------------------------------------------
+# Of four words, numbers in the order in which they follow each other in a block: four of 24 bits, or two of 53.
 
 
-def wide_normals(count: int, state: np.ndarray) -> np.ndarray:
-    """float64 numbers of a normal distribution from units of 53 bits."""
-    blocks = -(-count // (2 * _LANES))
-    given = wide_units(blocks * 2 * _LANES, state).reshape(blocks, 2, _LANES)
-    radius, angle = np.sqrt(-2 * np.log(1 - given[:, 0])), given[:, 1] * (2 * np.pi)
-    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).reshape(-1)[:count]
+def units(drawn: Sequence[Tensor], dtype: DType = DType.FLOAT) -> list[Tensor]:
+    """In [0, 1), multiples of 2^-24; of 2^-53 where `dtype` is double."""
+    if dtype is not DType.DOUBLE:
+        return [_of_24_bits(x) for x in _shifted(drawn, 8)]
+    lower = _shifted(drawn, 11)
+    return [(k.cast(drawn[i], dtype) * 2.0**21 + k.cast(lower[i + 1], dtype)) * 2.0**-53 for i in (0, 2)]
+
+
+def _of_24_bits(x: Tensor) -> Tensor:
+    """Multiples of 2^-24; signed integers become floats in one instruction everywhere."""
+    return k.cast(k.cast(x, DType.INT32), DType.FLOAT) * 2.0**-24
+
+
+def normals(drawn: Sequence[Tensor], dtype: DType = DType.FLOAT) -> list[Tensor]:
+    """Of a normal distribution (Box and Muller)."""
+    if dtype is DType.DOUBLE:
+        first, second = units(drawn, dtype)
+        radius, angle = k.sqrt(k.log(1.0 - first) * -2.0), second * (2 * math.pi)
+        return [radius * k.unary("cos", angle), radius * k.unary("sin", angle)]
+    return [z for pair in (drawn[:2], drawn[2:]) for z in _normal(*pair)]
+
+
+def _normal(first: Tensor, second: Tensor) -> list[Tensor]:
+    """sqrt(-2 ln u) times cosine and sine of an angle: u in (0, 1], the angle by two bits of quarter and 30 of fraction."""
+    radius = k.sqrt(k.log(_of_24_bits(k.binary("shr", first, 8) + 1)) * -2.0)
+    part = k.cast(k.binary("bitand", second, (1 << 30) - 1), DType.INT32) - (1 << 29)
+    sin, cos = _sine_and_cosine(k.cast(part, DType.FLOAT) * (math.pi / 4 * 2.0**-29))
+    odd, back = (k.not_equal(k.binary("bitand", second, bit), 0) for bit in (1 << 30, 1 << 31))
+    radius = k.select(back, -radius, radius)
+    return [radius * k.select(odd, -sin, cos), radius * k.select(odd, cos, sin)]
+
+
+def _sine_and_cosine(r: Tensor) -> tuple[Tensor, Tensor]:
+    """Of float32 |r| <= pi / 4."""
+    square = r * r
+    sin = square * r * _polynomial(square, _SIN) + r
+    return sin, square * square * _polynomial(square, _COS) + (square * -0.5 + 1.0)
+
+
+def _polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    *rest, last = coefficients
+    out = x * last + rest.pop()
+    for c in reversed(rest):
+        out = out * x + c
+    return out
+
+
+# --- what is made of numbers ----------------------------------------------------------------------------------------------
+
+
+def between(unit: Tensor, low: Operand, high: Operand) -> Tensor:
+    return unit * (high - low) + low
+
+
+def around(normal: Tensor, mean: Operand, scale: Operand) -> Tensor:
+    return normal * scale + mean
+
+
+def happens(unit: Tensor, probability: Tensor) -> Tensor:
+    """Whether what has a probability is the case."""
+    wide = _wide(probability.dtype)
+    return k.cast(unit, wide) < k.cast(probability, wide)
+
+
+def dropped(unit: Tensor, data: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
+    """`data` with 0 in the place of a share of its elements (`ratio`, float32), others larger by as much; and which stay."""
+    wide, kept = _wide(data.dtype), ratio <= unit
+    scale = 1.0 / (1.0 - k.cast(ratio, wide))
+    return k.cast(k.select(kept, k.cast(data, wide) * scale, 0.0), data.dtype), kept
+
+
+def _wide(dtype: DType) -> DType:
+    return DType.DOUBLE if dtype is DType.DOUBLE else DType.FLOAT
