@@ -23,6 +23,7 @@ addresses instead of `rows`, and no two lines of A in one set of the cache, what
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.numbers import Numbers, multiplies_by_lanes, steps_at_once
 from intarsia.codegen.target import Target
+from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
 
@@ -60,6 +62,40 @@ class Tile:
     @property
     def nbytes(self) -> int:
         return self.rows * self.width * self.itemsize
+
+
+@dataclass(frozen=True)
+class Met:
+    """Which tiles a micro-kernel meets: a text for all is long, and most of it is never called.
+
+    Attributes:
+        heights: their rows, where they are known; () for any. Others are right, but slow.
+        narrow: whether they may have fewer vectors than the register tile has.
+    """
+
+    heights: tuple[int, ...] = ()
+    narrow: bool = True
+
+
+EVERY = Met()
+
+
+def met_of(tile: Tile, rows: Dim | None, columns: Dim) -> Met:
+    """The tiles of so many rows (None: any), which are cut evenly, by panels of so many columns."""
+    panels = -(-columns // tile.lanes) if isinstance(columns, int) else 1
+    return Met(() if rows is None else _heights(tile, rows), panels % tile.vectors != 0)
+
+
+def _heights(tile: Tile, rows: Dim) -> tuple[int, ...]:
+    known = rows if isinstance(rows, int) else math.gcd(*rows.terms.values())  # else none, or so many at least
+    if known <= 0:
+        return ()
+    count = -(-known // tile.rows)
+    low = known // count if isinstance(rows, int) else known * tile.rows // (known + tile.rows - 1)
+    for least in (tile.rows * 10 // 11, tiled_rows(tile)):  # few kinds, so that layers and models have them in common
+        if low >= least:
+            return tuple(range(least, tile.rows + 1))
+    return tuple(range(low, low + 1 + (known % count > 0))) if isinstance(rows, int) else ()
 
 
 @functools.cache
@@ -96,19 +132,22 @@ def product_tile(n: int, dtype: DType, target: Target) -> Tile:
 
 
 @kept
-def micro_text(dtype: DType, target: Target, tile: Tile | None = None, stored: DType | None = None) -> KernelText:
+def micro_text(
+    dtype: DType, target: Target, tile: Tile | None = None, stored: DType | None = None, met: Met = EVERY
+) -> KernelText:  # fmt: skip
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) as one function; see the module's text for its signature.
 
     Args:
         tile: where it is not `tile_of(dtype, target)`.
         stored: the type of B's elements (FLOAT16 or BFLOAT16) where it is not `dtype`.
+        met: which tiles it is going to meet.
     """
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         Micro(body, dtype, tile.lanes, rows, vectors, stored).emit()
 
     suffix = f"_{stored.name.lower()}" if stored is not None else ""
-    return dispatched(f"micro_{dtype.name.lower()}{suffix}", tile or tile_of(dtype, target), target, variant)
+    return dispatched(f"micro_{dtype.name.lower()}{suffix}", tile or tile_of(dtype, target), target, variant, met=met)
 
 
 def tiled_rows(tile: Tile) -> int:
@@ -127,34 +166,42 @@ def tiled_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
 
 
 def dispatched(
-    prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], least: int = 1
+    prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], least: int = 1, met: Met = EVERY
 ) -> KernelText:
-    """One function of all variants that `emit` writes, for every number of rows (from `least`) and vectors up to the tile's."""
+    """One function of the variants that `emit` writes for tiles that are `met`, of `least` rows and more. Other numbers of
+    rows go row by row."""
     module = Module(target)
     variants = {}
-    for vectors in range(1, tile.vectors + 1):
-        for rows in range(least, tile.rows + 1):
+    heights = sorted({1, *met.heights}) if met.heights else range(least, tile.rows + 1)
+    for vectors in range(1 if met.narrow else tile.vectors, tile.vectors + 1):
+        for rows in heights:
             body = module.function(f"tile_{rows}x{vectors}", _VARIANT_PARAMETERS)
             emit(body, tile, rows, vectors)
             variants[rows, vectors] = body.function
     entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
-    _dispatch(entry, variants, tile)
+    _dispatch(entry, variants, tile, by_rows=bool(met.heights))
     return module.text(prefix, final=True)
 
 
-def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile) -> None:
+def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile, by_rows: bool) -> None:
     b = entry.b
-    rows, vectors = entry.args[-2:]
-    done = b.append_basic_block("done")
+    *shared, rows, vectors = entry.args
+    others = b.append_basic_block("others")
     case = entry.add(entry.mul(entry.sub(vectors, 1), tile.rows), rows)
-    switch = b.switch(case, done)
+    switch = b.switch(case, others)
     for (r, v), function in variants.items():
         block = b.append_basic_block(f"case_{r}_{v}")
         switch.add_case((v - 1) * tile.rows + r, block)
         b.position_at_end(block)
-        b.call(function, entry.args[:-2], tail=True)
+        b.call(function, shared, tail=True)
         b.ret_void()
-    b.position_at_end(done)
+    b.position_at_end(others)
+    if by_rows:
+        a, lda, *between, place, accumulate, ahead, pace = shared
+        row_nbytes = entry.mul(vectors, tile.lanes * tile.itemsize)
+        with entry.loop(0, rows) as i:
+            row, sums = entry.at(a, entry.mul(lda, i)), entry.at(place, entry.mul(row_nbytes, i))
+            b.call(entry.function, [row, lda, *between, sums, accumulate, ahead, pace, entry.i(1), vectors])
     b.ret_void()
 
 

@@ -20,7 +20,7 @@ from intarsia.codegen.body import Body, Value
 from intarsia.codegen.ending import accumulates, emit_ending
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.microkernel import Tile, dispatched, tile_of, tiled_rows
+from intarsia.codegen.microkernel import EVERY, Met, Tile, dispatched, tile_of, tiled_rows
 from intarsia.codegen.numbers import Numbers, steps_at_once
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -66,13 +66,14 @@ def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target, *, halv
 
 
 @kept
-def stepped_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
-    """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature."""
+def stepped_micro_text(dtype: DType, target: Target, tile: Tile, met: Met = EVERY) -> KernelText:
+    """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature, and
+    `microkernel.micro_text`."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         Stepped(body, dtype, tile.lanes, rows, vectors, ends=rows >= tiled_rows(tile)).emit()
 
-    return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant)
+    return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant, met=met)
 
 
 class Stepped:

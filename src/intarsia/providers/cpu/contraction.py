@@ -15,7 +15,7 @@ from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import VECTORS
-from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text
+from intarsia.codegen.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.codegen.pack import in_16_bits, pack_matrix
 from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
 from intarsia.codegen.target import Target
@@ -128,7 +128,8 @@ class MatMul(Template):
         if lies and (seven := self._seven(spec, target, workspace, operands, out, right, found.rows)) is not None:
             return [seven]
         kinds = (stored, None) if template.widens_panels(spec, target) else (stored,)
-        micros = tuple(micro_text(a.dtype, target, spec.tile, kind) for kind in kinds)
+        met = met_of(spec.tile or tile, found.rows, n)
+        micros = tuple(micro_text(a.dtype, target, spec.tile, kind, met) for kind in kinds)
         product = _Product(
             spec, target, tuple(text.symbol for text in micros), self.reads[0], right, out, zero, found.rows, a.shape[-1], n,
             found, tuple(operands), lies,
@@ -262,7 +263,8 @@ class MatMul(Template):
         parts, sums = tiled.parts(k, tile), ""
         if len(parts) > 1:
             sums = workspace.temporary(f"{out}%sums", dtype, (tiled.partial_elements(m, n, tile),))
-        micros = micro_text(dtype, target, tile, stored), tiled_micro_text(dtype, target, tile)
+        few_rows = micro_text(dtype, target, tile, stored, met_of(tile, None, n))
+        micros = few_rows, tiled_micro_text(dtype, target, tile)
         few = Below(m, 4 * tile.rows)
         made = _TiledProduct(
             spec, target, (micros[0].symbol, micros[1].symbol), (self.reads[0], packed), right, out, zero, sums, m, k, n,

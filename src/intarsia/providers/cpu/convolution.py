@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia.codegen import blocked, conv, copied, depthwise, few_filters, gemm, winograd, winograd_choice, winograd_kernel
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import Tile, micro_text, tile_of
+from intarsia.codegen.microkernel import Tile, met_of, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.target import Target
@@ -122,7 +122,8 @@ class Convolution(Filtered):
         packed = workspace.add(self.reads[1], f"{label}_{tile.width}", lambda: winograd.pack_weights(weights, spec, tile))
         taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(dtype))
 
-        micro = stepped_micro_text(dtype, target, tile)
+        # Blocks have sizes that follow from the number of threads.
+        micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights)))
         call = ConvolutionCall(
             self.geometry(weights.shape[2:]), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps
         )
@@ -188,7 +189,8 @@ class Convolution(Filtered):
         tile = tile_of(dtype, target)
         packed = workspace.add(self.reads[1], f"filters{tile.width}", lambda: conv.pack_weights(weights, group, tile))
         border, source = self.bordered(target, workspace, out, kernel)
-        micro = micro_text(dtype, target)
+        assert self.output.shape is not None
+        micro = micro_text(dtype, target, met=met_of(tile, self.output.shape[-2], weights.shape[0] // group))
         call = ConvolutionCall(self.geometry(kernel), spec, target, source, packed, out, tuple(operands), micro.symbol)
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         reads = (source, packed, *(o.name for o in operands))
@@ -271,6 +273,7 @@ class Convolution(Filtered):
         if isinstance(pixels, int) and pixels < _FEW_PIXELS:
             return None
         geometry, known = self.geometry(kernel), workspace.array(self.reads[1]) is not None  # a run packs whole vectors
+        rows: Dim | None = pixels
         label = f"conv {'x'.join(map(str, kernel))} {self.output}"
         if self._is_pointwise(kernel) and group == 1:
             tile = blocked_tile(filters, pixels if isinstance(pixels, int) else None, dtype, target, halves=known)
@@ -291,7 +294,8 @@ class Convolution(Filtered):
             spec = gemm.GemmSpec(dtype, "packed", epilogue, tile=tile)
             packed, packing = self._packed(workspace, "windows", tile, target)
             text, method, scratch = copied.window_text(spec, target), ConvolutionCall.windows, ConvolutionCall.windows_scratch
-        micro = stepped_micro_text(dtype, target, tile)
+            rows = line if len(kernel) > 1 else None  # a long line alone is cut, and its last piece may be short
+        micro = stepped_micro_text(dtype, target, tile, met_of(tile, rows, filters // group))
         call = ConvolutionCall(geometry, spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol)
         step = Step(
             text, (self.reads[0], packed, *(o.name for o in operands)), (out,), MethodType(method, call),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,10 +13,10 @@ import numpy as np
 from intarsia.codegen import gemm, strassen
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.microkernel import Tile, micro_text
+from intarsia.codegen.microkernel import Tile, met_of, micro_text, tiled_rows
 from intarsia.codegen.strassen_parts import alike_panels, summing_micro_text
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, product
 from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import described
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
@@ -85,12 +86,13 @@ class Seven:
 
 def seven_of(
     spec: gemm.GemmSpec, target: Target, workspace: Workspace, weights: tuple[str, str, Callable[[], np.ndarray]],
-    always: bool = False,
+    sizes: tuple[Dim, int], always: bool = False,
 ) -> tuple[Seven, tuple[KernelText, ...]]:  # fmt: skip
     """What a product of this spec wants, and the kernels that it calls.
 
     Args:
         weights: B's name, what tells this view of it from others, and what gives B as [K, N].
+        sizes: M and N.
         always: see `Seven`.
     """
     tile, (name, form, matrix) = spec.tile, weights
@@ -99,7 +101,10 @@ def seven_of(
     # Memory of its own, the same for all products: what lies elsewhere at other times would be in another core's cache.
     sums = workspace.temporary("strassen%sums", spec.dtype, (_MOST_THREADS * strassen.THREAD_NBYTES // tile.itemsize,))
     alike = workspace.add(name, f"alike{tile.width}{form}", lambda: alike_panels(matrix(), tile))
-    micro, summed = (micro_text(spec.dtype, target, tile, stored) for stored in (spec.stored, None))
+    met, least = met_of(tile, *sizes), tiled_rows(tile)
+    high = bool(met.heights) and met.heights[0] >= least  # tiles of halves are no lower
+    met = replace(met, heights=tuple(range(least, tile.rows + 1)) if high else ())
+    micro, summed = (micro_text(spec.dtype, target, tile, stored, met) for stored in (spec.stored, None))
     summing, plain = summing_micro_text(target, tile, spec.stored), gemm.kernel_text(spec, target)
     calls = (micro, summing, plain) if spec.stored is None else (micro, summing, summed, plain)
     return Seven(micro.symbol, summing.symbol, summed.symbol, plain.symbol, table, alike, sums, always), calls
@@ -119,7 +124,7 @@ def strassen_step(
         skipped: of sizes and threads, whether there is nothing to do.
     """
     m, n, k = sizes
-    seven, calls = seven_of(spec, target, workspace, weights, always)
+    seven, calls = seven_of(spec, target, workspace, weights, (m, n), always)
     made = _Product(spec, target, seven, source, packed, out, m, n, k, tuple(operands), skipped)
     return Step(
         strassen.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
@@ -179,7 +184,8 @@ def pointwise_step(
     source: str, packed: str, weights: tuple[str, np.ndarray], geometry: Geometry, label: str,
 ) -> Step:  # fmt: skip
     """The step of a pointwise convolution, channels-last; `weights`: the filters' name, and as [channels, filters]."""
-    seven, calls = seven_of(spec, target, workspace, (weights[0], "t", lambda: weights[1]))
+    pixels, filters = product(geometry.y[:-1]), weights[1].shape[1]
+    seven, calls = seven_of(spec, target, workspace, (weights[0], "t", lambda: weights[1]), (pixels, filters))
     call = SevenCall(geometry, spec, target, source, packed, out, tuple(operands), seven.micro, seven=seven)
     return Step(
         strassen.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
