@@ -14,6 +14,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
 
+_ROLLED = '!{!"llvm.loop.unroll.disable"}'
+
 
 @dataclass
 class Scope:
@@ -47,6 +49,7 @@ class Scope:
 class LoopBuilder:
     """Loops and index arithmetic inside one function, whose run-time sizes are arguments behind its pointers."""
 
+    module: ir.Module
     entry: ir.IRBuilder  # of the function's first block
     loop_variable: ir.Value  # of the loop whose body is being written
     status: ir.Value  # where an index out of range or a division by zero is reported, if there may be any
@@ -74,9 +77,10 @@ class LoopBuilder:
 
     def _fold(
         self, scope: Scope, low: ir.Value, high: ir.Value, initial: list[ir.Value],
-        body: Callable[[Scope, list[ir.Value]], list[ir.Value]], name: str,
+        body: Callable[[Scope, list[ir.Value]], list[ir.Value]], name: str, rolled: bool = False,
     ) -> list[ir.Value]:  # fmt: skip
-        """A loop that carries values; the body finds its counter in `self.loop_variable`."""
+        """A loop that carries values; the body finds its counter in `self.loop_variable`. `rolled`: LLVM writes no iterations
+        out before it looks for vectors along the loop."""
         outer = scope.builder
         head, inside, after = (outer.append_basic_block(f"{name}.{part}") for part in ("head", "body", "exit"))
         b = ir.IRBuilder(head)
@@ -90,7 +94,7 @@ class LoopBuilder:
         counter.add_incoming(step, inner.builder.block)
         for phi, value in zip(carried, following, strict=True):
             phi.add_incoming(value, inner.builder.block)
-        inner.builder.branch(head)
+        inner.builder.branch(head, f", !llvm.loop {self.module.loop(_ROLLED)}" if rolled else "")
         counter.add_incoming(low, outer.block)
         for phi, value in zip(carried, initial, strict=True):
             phi.add_incoming(value, outer.block)

@@ -25,12 +25,14 @@ from intarsia.kernel.lang import Tensor
 from intarsia.kernel.rewrite import quantized
 
 HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element types of rows on the stack
+_ROLLED = 8  # terms of a sum from which on they are summed in vectors, even where LLVM could write them all out
+_IN_ORDER = ("contract", "nsz")
+_ANY_ORDER = ("reassoc", *_IN_ORDER)
 
 
 class ValueEmitter(LoopBuilder):
     """Values of tensors at indices; `chunk`, `row_variable` and `entry` belong to the nest being written."""
 
-    module: ir.Module
     pointers: dict[int, ir.Value]
     chunk: int
     results: list[ir.Value]
@@ -283,7 +285,7 @@ class ValueEmitter(LoopBuilder):
         x = t.args[0]
         if is_written_out(t):
             values = [self._value(x, where, scope) for where in window_elements(t, at)]
-            return functools.reduce(lambda total, value: self._combine(op, total, value, t.dtype, scope), values)
+            return functools.reduce(lambda total, value: self._combine(op, total, value, t.dtype, scope, in_order=True), values)
 
         def element(ks: list[Index], inner: Scope) -> ir.Value:
             kept, reduced = iter(at), iter(ks)
@@ -320,7 +322,9 @@ class ValueEmitter(LoopBuilder):
                 deeper.variables[name] = self.loop_variable
                 return nest(level + 1, [*ks, ("v", name)], values, deeper)
 
-            return self._fold(inner, I64(0), self._dim(inner, extents[level]), carried, body, name)
+            extent, innermost = extents[level], level + 1 == len(extents)
+            rolled = innermost and isinstance(extent, int) and extent >= _ROLLED
+            return self._fold(inner, I64(0), self._dim(inner, extent), carried, body, name, rolled)
 
         first = self._identity(op, t.dtype, scope)
         if not watched:
@@ -354,7 +358,7 @@ class ValueEmitter(LoopBuilder):
                         Emitter(inner.builder).store(self._identity(op, t.dtype, inner), spot, held)
                         return
                     value, e = element(ks, inner), Emitter(inner.builder)
-                    e.store(self._combine(op, e.load(spot, held), value, t.dtype, inner), spot, held)
+                    e.store(self._combine(op, e.load(spot, held), value, t.dtype, inner, in_order=True), spot, held)
 
                 self._row(outer, [] if ks is None else self._bordered(t, at, ks, row), start, end, body, "row")
 
@@ -424,13 +428,17 @@ class ValueEmitter(LoopBuilder):
             return kind(int(value) & ((1 << kind.width) - 1))
         return Emitter(scope.builder).constant(float(value), kind)
 
-    def _combine(self, op: str, total: ir.Value, value: ir.Value, dtype: DType, scope: Scope) -> ir.Value:
+    def _combine(
+        self, op: str, total: ir.Value, value: ir.Value, dtype: DType, scope: Scope, in_order: bool = False
+    ) -> ir.Value:
+        """`in_order`: as where neighbours are summed beside each other: LLVM, free to change the order, would gather each sum's
+        terms."""
         b, e = scope.builder, Emitter(scope.builder)
         if op in ("any", "all"):
             return b.or_(total, value) if op == "any" else b.and_(total, value)
         if dtype.is_floating:
             if op in ("sum", "prod"):
-                return (b.fadd if op == "sum" else b.fmul)(total, value, flags=("reassoc", "contract", "nsz"))
+                return (b.fadd if op == "sum" else b.fmul)(total, value, flags=_IN_ORDER if in_order else _ANY_ORDER)
             return e.extremum(op, total, value)
         return e.primitive({"sum": "add", "prod": "mul"}.get(op, op), [total, value], dtype, dtype)
 

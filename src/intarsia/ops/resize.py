@@ -291,7 +291,7 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
         return out
     table = _fold(k.concat([k.expand_dims(i, [1]) for i in indices], 1))
     factors = k.cast(_fold(k.concat([k.expand_dims(w, [1]) for w in weights], 1)), x.dtype)
-    if isinstance(a.length, int) and a.length <= _MOST_DENSE and a.axis >= x.rank - 2 and not _symbolic(table):
+    if isinstance(a.length, int) and a.length <= _MOST_DENSE and a.axis == x.rank - 1 and not _symbolic(table):
         return _product(x, a, table, factors)
     gathered = k.take(x, table, a.axis)
     shape = [a.out if i == a.axis else len(taps) if i == a.axis + 1 else 1 for i in range(gathered.rank)]
@@ -299,7 +299,8 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
 
 
 def _product(x: k.Tensor, a: Axis, table: k.Tensor, factors: k.Tensor) -> k.Tensor:
-    """Many taps of a short axis, one of the last two, as a product with a matrix of weights [out, length].
+    """Many taps of the last axis, if it is short, as a product with a matrix of weights [out, length]: neighbours along it
+    would be gathered one by one, those along others are rows.
 
     An element that is not finite therefore spreads along the axis.
     """
@@ -307,9 +308,7 @@ def _product(x: k.Tensor, a: Axis, table: k.Tensor, factors: k.Tensor) -> k.Tens
     assert isinstance(a.length, int)
     dense = np.zeros((len(places), a.length), weights.dtype)
     np.add.at(dense, (np.arange(len(places))[:, None], places), weights)
-    if a.axis == x.rank - 1:
-        return k.dot(x, k.constant(dense.T))
-    return k.dot(k.constant(dense), x)
+    return k.dot(x, k.constant(dense.T))
 
 
 def _shrink(a: Axis) -> float:

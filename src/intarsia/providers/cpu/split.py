@@ -2,7 +2,8 @@
 
 An operator whose primitives contain `dot` (Einsum, unfused attention, convolution by run-time weights, products of 16-bit
 floats, ...) is cut there: operands that are not buffers already are computed into one, the product goes to the template, and
-what is left of the definition reads its result. So are running sums and scatters, whose loops nothing else fits in.
+what is left of the definition reads its result. So are running sums and scatters, whose loops nothing else fits in, and
+reductions whose results are taken more than once: an image is resampled along one axis, then along the other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from intarsia.codegen.byte_kernel import SUMS
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.loops import WHOLE
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel import lang as k
@@ -36,17 +37,19 @@ class Piece:
 def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: dict[str, ValueType]) -> list[Piece]:
     """`root` in pieces, in order of execution; the last one computes `name`. Types of new values are added to `types`."""
     last = stripped(root)
-    if not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) for t in walk([root])):
+    order = walk([root])
+    again = {id(t.args[0]) for t in order if _takes_again(t)}
+    if not again and not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) for t in order):
         return [Piece(name, root)]
     splitter = _Splitter(name, node, graph, types)
     made: dict[int, Tensor] = {}
-    for t in walk([root]):
+    for t in order:
         args = tuple(made[id(a)] for a in t.args)
         same = all(a is b for a, b in zip(args, t.args, strict=True))
         rebuilt = t if same else simplified(Tensor(t.prim, args, t.attrs, t.dtype, t.shape))
         if t.prim == "dot":
             rebuilt = splitter.product(rebuilt)
-        elif t.prim in WHOLE and t is not last:
+        elif id(t) in again or (t.prim in WHOLE and t is not last):
             rebuilt = splitter.whole(rebuilt)
         made[id(t)] = rebuilt
     return [*splitter.pieces, Piece(name, made[id(root)])]
@@ -87,7 +90,7 @@ class _Splitter:
         return made if made.batches() is not None else None
 
     def whole(self, t: Tensor) -> Tensor:
-        """What takes the place of a primitive that has a loop nest of its own."""
+        """What takes the place of a primitive that has a kernel of its own."""
         value = self._value(t.dtype, t.shape)
         self.pieces.append(Piece(value.attrs[0], t))
         return value
@@ -154,6 +157,14 @@ class _Splitter:
         name = f"{self.name}%{len(self.pieces)}"
         self.types[name] = TensorType(dtype, shape)
         return Tensor("input", (), (name,), dtype, shape)
+
+
+def _takes_again(t: Tensor) -> bool:
+    """Whether elements of a reduction are taken, each more than once: its terms would be summed as often."""
+    if t.prim != "take" or t.args[0].prim != "reduce":
+        return False
+    taken, made = product(t.shape), product(t.args[0].shape)
+    return not isinstance(taken, int) or not isinstance(made, int) or taken > made
 
 
 def _buffer(t: Tensor) -> Tensor | None:

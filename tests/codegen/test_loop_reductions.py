@@ -1,0 +1,50 @@
+"""Reductions over every set of axes, of sizes that LLVM could write out: how their loops are left to it, and what they give."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
+
+from loop_kernels import compiled, run_kernel
+
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+
+AXES = [axes for n in (1, 2, 3) for axes in itertools.combinations(range(3), n)]
+
+
+@pytest.mark.parametrize("shape", [(3, 28, 28), (17, 31, 9), (5, 12, 1)])
+def test_sums_and_extrema_of_every_set_of_axes(shape: tuple[int, ...]) -> None:
+    data = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    x = k.input(0, DType.FLOAT, shape)
+    for axes in AXES:
+        for root, wanted in (
+            (k.reduce_sum(x, axes), data.sum(axes, np.float64)),
+            (k.reduce_mean(x, axes), data.mean(axes, np.float64)),
+            (k.reduce_max(x, axes), data.max(axes)),
+        ):
+            (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_a_sum_along_memory_is_summed_in_vectors() -> None:
+    """LLVM would write 28 terms out and gather those of neighbouring sums."""
+    text = compiled([k.reduce_sum(k.input(0, DType.FLOAT, (64, 28)), [1])]).text.ir
+    assert "llvm.loop.unroll.disable" in text
+    assert "fadd reassoc" in text
+
+
+def test_few_terms_are_written_out() -> None:
+    text = compiled([k.reduce_sum(k.input(0, DType.FLOAT, (64, 3)), [1])]).text.ir
+    assert "llvm.loop.unroll.disable" not in text
+
+
+def test_sums_beside_each_other_stay_in_order() -> None:
+    """LLVM would see a sum in each column and gather its terms."""
+    text = compiled([k.reduce_sum(k.input(0, DType.FLOAT, (28, 28)), [0])]).text.ir
+    assert "fadd" in text
+    assert "reassoc" not in text
