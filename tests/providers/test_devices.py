@@ -83,6 +83,31 @@ def test_values_on_the_device(gpu: Kind) -> None:
     np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), session.run(None, {"x": X})[0])
 
 
+def test_launches_on_the_same_memory_are_bound_once(gpu: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, device = gpu.session(), gpu.open()
+    values = [intarsia.OrtValue.ortvalue_from_numpy(x, gpu.kind, 0) for x in (X, 2 * X)]
+    wanted = [session.run(None, {"x": x})[0] for x in (X, 2 * X)]
+    bound: list[str] = []
+    bind, again = device.bind, device.bound_again
+    monkeypatch.setattr(device, "bind", lambda launch: bound.append("new") or bind(launch))
+    monkeypatch.setattr(device, "bound_again", lambda old, launch: bound.append("again") or again(old, launch))
+    out = session.io_binding()
+    out.bind_output("y", gpu.kind, 0)
+    often = []
+    for i in (0, 0, 0, 0, 1, 1, 1, 1, 0):
+        before = len(bound)
+        out.bind_ortvalue_input("x", values[i])
+        session.run_with_iobinding(out)
+        often.append(len(bound) - before)
+        np.testing.assert_array_equal(out.get_outputs()[0].numpy(), wanted[i])
+    assert often[3] == often[7] == 0
+    assert often[4] > 0
+    for scale in range(3, 9):  # more than are kept
+        out.bind_ortvalue_input("x", intarsia.OrtValue.ortvalue_from_numpy(scale * X, gpu.kind, 0))
+        session.run_with_iobinding(out)
+        np.testing.assert_allclose(out.get_outputs()[0].numpy(), session.run(None, {"x": scale * X})[0])
+
+
 def test_a_value_of_the_device_opened_with_other_options(gpu: Kind) -> None:
     """Its memory belongs to another context."""
     value = intarsia.OrtValue.ortvalue_from_numpy(X, gpu.kind, 0)

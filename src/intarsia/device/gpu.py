@@ -195,6 +195,10 @@ class Gpu:
         """A launch tied to its memory, which `run` may be given many times."""
         return launch
 
+    def bound_again(self, bound: Any, launch: Launch) -> Any:
+        """What `bind` made of a launch, tied to other memory. `bound` is not used any more."""
+        return self.bind(launch)
+
     def run(self, bound: Sequence[Any]) -> None:
         """Start launches, one after the other: each sees what those before it wrote."""
         raise NotImplementedError

@@ -258,6 +258,16 @@ class OpenClDevice(Gpu):
             raise self._failure("could not bind buffers", error) from error
         return Bound(made, (gx * threads, gy, gz), (threads, 1, 1), parts)
 
+    def bound_again(self, bound: Bound, launch: Launch) -> Bound:
+        """By the same kernel object, which takes 0.1 ms to make: what was started has its arguments already."""
+        try:
+            parts = tuple(self._part(s) for s in launch.bindings)
+            for i, part in enumerate(parts):
+                bound.kernel.set_arg(i, part)
+        except self._cl.Error as error:
+            raise self._failure("could not bind buffers", error) from error
+        return bound._replace(parts=parts)
+
     def _part(self, place: Slice) -> Any:
         buffer = place.memory.buffer
         return buffer if place.offset == 0 else buffer.get_sub_region(place.offset, max(place.nbytes, 4))

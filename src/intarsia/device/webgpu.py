@@ -7,7 +7,7 @@ import importlib.util
 import os
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,14 @@ def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> Web
                 raise EPFail(f"WebGPU: no device: {why}")
             found = _opened[key] = WebGpu(index, known[index], memory_limit)
         return found
+
+
+class Bound(NamedTuple):
+    """A launch, without the memory that its group of bindings stands for, which may go back to the pool."""
+
+    program: Any
+    group: Any
+    groups: tuple[int, int, int]
 
 
 class WebGpu(Gpu):
@@ -181,33 +189,44 @@ class WebGpu(Gpu):
                 raise self._failure("could not compile a kernel", error) from error
             raise EPFail(f"{self.device}: a kernel was not accepted: {_first_lines(error)}\n{kernel.source}") from error
 
-    def bind(self, launch: Launch) -> tuple[Launch, Any]:
+    def bind(self, launch: Launch) -> Bound:
         entries = [
             {"binding": i, "resource": {"buffer": s.memory.buffer, "offset": s.offset, "size": _bound_nbytes(s)}}
             for i, s in enumerate(launch.bindings)
         ]
         try:
-            return launch, self._device.create_bind_group(layout=launch.program.get_bind_group_layout(0), entries=entries)
+            group = self._device.create_bind_group(layout=launch.program.get_bind_group_layout(0), entries=entries)
+            return Bound(launch.program, group, launch.kernel.groups)
         except self._wgpu.GPUError as error:
             raise self._failure("could not bind buffers", error) from error
 
-    def run(self, bound: Sequence[tuple[Launch, Any]]) -> None:
+    def run(self, bound: Sequence[Bound]) -> None:
         with self.lock:
             try:
                 for start in range(0, len(bound), _PASS_LAUNCHES):
                     encoder = self._device.create_command_encoder()
                     compute = encoder.begin_compute_pass()
-                    for launch, group in bound[start : start + _PASS_LAUNCHES]:
-                        compute.set_pipeline(launch.program)
-                        compute.set_bind_group(0, group)
-                        compute.dispatch_workgroups(*launch.kernel.groups)
+                    self._record(compute, bound[start : start + _PASS_LAUNCHES])
                     compute.end()
                     self._device.queue.submit([encoder.finish()])
             except self._wgpu.GPUError as error:
                 raise self._failure("could not start kernels", error) from error
             self.counters.launches += len(bound)
 
-    def timed(self, bound: Sequence[tuple[Launch, Any]]) -> list[float]:
+    def _record(self, compute: Any, bound: Sequence[Bound]) -> None:
+        """Launches, by the functions of wgpu's library: its methods take three times as long, since they look for errors that a
+        pass does not tell before it is finished."""
+        from wgpu.backends.wgpu_native import ffi, lib
+
+        into, latest, nothing = compute._internal, None, ffi.NULL
+        for program, group, groups in bound:
+            if program is not latest:
+                lib.wgpuComputePassEncoderSetPipeline(into, program._internal)
+                latest = program
+            lib.wgpuComputePassEncoderSetBindGroup(into, 0, group._internal, 0, nothing)
+            lib.wgpuComputePassEncoderDispatchWorkgroups(into, *groups)
+
+    def timed(self, bound: Sequence[Bound]) -> list[float]:
         """Each launch in a pass of its own, between two timestamps of the device."""
         if "timestamp-query" not in self._device.features:
             return super().timed(bound)
@@ -221,17 +240,17 @@ class WebGpu(Gpu):
             self.counters.launches += len(bound)
         return found
 
-    def _timed_passes(self, bound: Sequence[tuple[Launch, Any]]) -> list[float]:
+    def _timed_passes(self, bound: Sequence[Bound]) -> list[float]:
         count, usage = 2 * len(bound), self._wgpu.BufferUsage
         times = self._device.create_query_set(type="timestamp", count=count)
         target = self._device.create_buffer(size=8 * count, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
         encoder = self._device.create_command_encoder()
-        for i, (launch, group) in enumerate(bound):
+        for i, (program, group, groups) in enumerate(bound):
             at = {"query_set": times, "beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
             compute = encoder.begin_compute_pass(timestamp_writes=at)
-            compute.set_pipeline(launch.program)
+            compute.set_pipeline(program)
             compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(*launch.kernel.groups)
+            compute.dispatch_workgroups(*groups)
             compute.end()
         encoder.resolve_query_set(times, 0, count, target, 0)
         self._device.queue.submit([encoder.finish()])

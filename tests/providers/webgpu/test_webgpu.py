@@ -380,7 +380,9 @@ def test_device_tensors_do_not_pass_for_arrays() -> None:
         np.asarray(tensor)
 
 
-@pytest.mark.parametrize("where", ["before a run", "before a copy", "before a kernel is compiled", "before a session is made"])
+@pytest.mark.parametrize(
+    "where", ["before a run", "before a bound run", "before a copy", "before a kernel is compiled", "before a session is made"]
+)
 def test_a_device_that_is_lost_is_opened_again(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever notices first: the next session has a device of its own."""
     from intarsia.device import webgpu
@@ -391,8 +393,14 @@ def test_a_device_that_is_lost_is_opened_again(where: str, monkeypatch: pytest.M
     (wanted,) = session.run(None, {"x": x})
     value = intarsia.OrtValue.ortvalue_from_numpy(x, "webgpu", 0)
     device = webgpu.open_device()
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y", "webgpu", 0)
+    for _ in range(3):  # what was bound is kept
+        session.run_with_iobinding(binding)
     asked = {
         "before a run": lambda: session.run(None, {"x": x}),
+        "before a bound run": lambda: session.run_with_iobinding(binding),
         "before a copy": lambda: device.copy(value._value.handle, value._value.handle),
         "before a kernel is compiled": lambda: other.run_with_ort_values(None, {"x": value}),
     }
