@@ -54,6 +54,17 @@ def test_kernels_of_cases(i: int, kind: str, architectures: tuple[object, ...]) 
     compile_all(kind, texts, architectures)
 
 
+@pytest.mark.parametrize("kind", sorted(COMPILERS))
+def test_kernels_of_what_is_written_for_devices(kind: str) -> None:
+    skip_where_missing(kind)
+    options = intarsia.SessionOptions()
+    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    with imitated(kind) as texts:
+        for name in ("test_ai_onnx_ml_tree_ensemble_set_membership", "test_dft", "test_roialign_aligned_true"):
+            run_case(cases()[name], [PROVIDERS[kind]], options)
+    compile_all(kind, texts, COMPILERS[kind][2][-1:])
+
+
 def golden(suffix: str) -> list[str]:
     """Kernels of all schedules, as tests/codegen/clike compares them."""
     files = sorted((Path(__file__).parents[1] / "codegen" / "clike" / "golden").glob(f"*.{suffix}"))

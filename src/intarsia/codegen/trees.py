@@ -1,12 +1,10 @@
 """Descent through the trees of an ensemble, eight at a time, and the sums of the leaves' votes.
 
-Data are compared as integers: a float's *key* is an integer of its size with the same order, zeros of both signs equal and
-NaN the largest. A node holds the interval of keys that lead to its second child:
+What is compared says `ops.ml.descent`; a node has the interval of keys that lead to its second child:
 
-    next = child + (key[feature] - low < span (unsigned) ? 1 : 0)
+    next = child + (1 where the key of the node's feature leads there, else 0)
 
-so that every comparison of ONNX, with or without NaN counted in, is the same two instructions. A leaf's interval is empty and
-its child is itself: lanes that arrived early stay where they are.
+A leaf's interval is empty and its child is itself: lanes that arrived early stay where they are.
 
 Eight descents are in flight at once, because each waits for memory at every node: eight rows in one tree, or, where there are
 few rows, eight trees for one row. Keys lie as [feature][row of eight], so one register addresses all of them.
@@ -21,9 +19,12 @@ import functools
 
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.ops.ml import descent
 from intarsia.records import dataclass
 
 LANES = 8
@@ -88,7 +89,8 @@ def scratch_places(dtype: DType, columns: int, targets: int, block: int) -> tupl
 class _Trees:
     def __init__(self, form: Form, target: Target) -> None:
         self.form, self.dtype, self.itemsize = form, form.dtype, form.dtype.bits // 8
-        self.key = DType.INT32 if self.itemsize == 4 else DType.INT64
+        self.key = DType.UINT32 if self.itemsize == 4 else DType.UINT64
+        self.leads = descent.leads(*(k.input(i, self.key, ()) for i in range(3)))
         self.key_type = ir.IntType(form.dtype.bits)
         self.node_bytes = NODE_BYTES[form.dtype]
         self.module = Module(target)
@@ -161,15 +163,7 @@ class _Trees:
                 body.store(self._key(body, values), body.at(keys, body.mul(column, column_bytes)), self.key)
 
     def _key(self, body: Body, x: Value) -> Value:
-        b, bits = body.b, self.dtype.bits
-
-        def constant(value: int) -> Value:
-            return body.constant(value, self.key, LANES)
-
-        raw = b.bitcast(b.fadd(x, body.constant(0.0, self.dtype, LANES)), body.vector_type(self.key, LANES))  # -0 + 0 = 0
-        magnitude = constant((1 << (bits - 1)) - 1)
-        key = b.xor(raw, b.and_(b.ashr(raw, constant(bits - 1)), magnitude))
-        return b.select(b.fcmp_unordered("uno", x, x), magnitude, key)
+        return Emitter(body.b, LANES).evaluate(descent.keys(k.input(0, self.dtype, (LANES,))), {0: x})
 
     def _group_keys(self, body: Body, group: Value) -> Value:
         return body.at(self.scratch, body.mul(body.mul(group, self.v["ncolumns"]), self.itemsize))
@@ -223,8 +217,8 @@ class _Trees:
         feature = b.zext(b.load(body.at(node, 2 * self.itemsize), typ=_I32, align=4), _I64)
         child = b.zext(b.load(body.at(node, 2 * self.itemsize + 4), typ=_I32, align=4), _I64)
         key = body.load(body.at(keys, feature), self.key, 1)
-        distance = b.sub(key, body.load(node, self.key, 1))
-        inside = b.icmp_unsigned("<", distance, body.load(body.at(node, self.itemsize), self.key, 1))
+        low, span = (body.load(body.at(node, i * self.itemsize), self.key, 1) for i in range(2))
+        inside = Emitter(b).evaluate(self.leads, dict(enumerate((key, low, span))))
         # Sums: LLVM would make a branch of a select, which half of the time is predicted wrongly.
         return body.add(child, body.mul(b.zext(inside, _I64), self.node_bytes))
 

@@ -78,6 +78,14 @@ def test_nan_leads_where_the_node_says() -> None:
     check("TreeEnsembleRegressor", x, 1, n_targets=2, **forest("target", 2, missing_track=True))
 
 
+@pytest.mark.parametrize("mode", ["BRANCH_LT", "BRANCH_GTE", "BRANCH_EQ"])
+def test_zeros_infinities_and_numbers_too_small(mode: str) -> None:
+    x = RNG.choice(np.array([0.0, -0.0, np.inf, -np.inf, 1e-40, -1e-40, 0.5, np.nan], np.float32), (200, FEATURES))
+    attributes = forest("target", 2, mode)
+    attributes["nodes_values"] = RNG.choice([0.0, -0.0, float("inf"), 1e-40, 0.5], len(attributes["nodes_values"])).tolist()
+    check("TreeEnsembleRegressor", x, 1, n_targets=2, **attributes)
+
+
 @pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "LOGISTIC"])
 def test_classification(transform: str) -> None:
     labels = [7, -3, 11]

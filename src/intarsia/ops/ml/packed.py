@@ -1,6 +1,6 @@
 """A forest packed for native code: nodes as intervals of integer keys, children side by side, trees one after another.
 
-`codegen/trees.py` says what a node means; this module translates comparisons into intervals and lays the nodes out.
+`descent` says what a node means; this module translates comparisons into intervals and lays the nodes out.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import Operands
+from intarsia.ops.ml import descent
 from intarsia.ops.ml.forest import LEAF, MODES, Forest
 from intarsia.records import dataclass
 
@@ -43,11 +45,10 @@ class Packed:
 
 
 def keys(x: np.ndarray) -> np.ndarray:
-    """Integers of the same size and order: zeros of both signs are equal, NaN is the largest."""
-    integer = np.dtype(f"i{x.itemsize}")
-    top = np.iinfo(integer).max
-    raw = (x + x.dtype.type(0)).view(integer)
-    return np.where(np.isnan(x), top, raw ^ ((raw >> (8 * x.itemsize - 1)) & top)).astype(integer)
+    """`descent.keys` of an array, as signed integers."""
+    given = Operands()
+    (found,) = given.values(descent.keys(given.leaf(x)))
+    return found.view(f"i{x.itemsize}")
 
 
 def pack(forest: Forest, dtype: np.dtype, aggregate: str) -> Packed:
@@ -56,7 +57,7 @@ def pack(forest: Forest, dtype: np.dtype, aggregate: str) -> Packed:
     Raises:
         DefinitionError: nodes lead round in a circle.
     """
-    nodes = _intervals(forest, np.dtype(dtype))
+    nodes = intervals(forest, np.dtype(dtype))
     order, level, tree = _walk(nodes)
     _check_acyclic(nodes, order)
     return _Layout(forest, nodes, order, level, tree, np.dtype(dtype), aggregate).packed()
@@ -66,7 +67,7 @@ def pack(forest: Forest, dtype: np.dtype, aggregate: str) -> Packed:
 
 
 @dataclass(frozen=True)
-class _Nodes:
+class Intervals:
     """Nodes that ask whether a key lies in [low, low + span), as unsigned integers of the keys' size that wrap around."""
 
     roots: np.ndarray
@@ -78,7 +79,8 @@ class _Nodes:
     yes: np.ndarray
 
 
-def _intervals(forest: Forest, dtype: np.dtype) -> _Nodes:
+def intervals(forest: Forest, dtype: np.dtype) -> Intervals:
+    """The nodes of `forest`, by their numbers, for data of `dtype` (float32 or float64); behind them those of sets."""
     leaf, mode, missing = forest.mode == LEAF, forest.mode.copy(), forest.missing.astype(np.bool_) & (forest.mode != LEAF)
     threshold, inexact = _rounded_down(forest.threshold, dtype)
     mode[(mode == LT) & inexact] = LEQ
@@ -105,7 +107,7 @@ def _intervals(forest: Forest, dtype: np.dtype) -> _Nodes:
     low[only_missing], span[only_missing] = nan, 1
     other = mode == NEQ
     no, yes = np.where(other, forest.yes, forest.no), np.where(other, forest.no, forest.yes)
-    nodes = _Nodes(forest.roots, leaf, np.where(leaf, 0, forest.feature), low, span, no, yes)
+    nodes = Intervals(forest.roots, leaf, np.where(leaf, 0, forest.feature), low, span, no, yes)
     split = (mode == MEMBER) | ((mode == EQ) & missing & ~never)
     return _expanded(forest, nodes, np.flatnonzero(split), missing, dtype) if split.any() else nodes
 
@@ -120,7 +122,7 @@ def _rounded_down(threshold: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, n
     return narrow, (narrow.astype(np.float64) != wide) & ~np.isnan(wide)
 
 
-def _expanded(forest: Forest, nodes: _Nodes, split: np.ndarray, missing: np.ndarray, dtype: np.dtype) -> _Nodes:
+def _expanded(forest: Forest, nodes: Intervals, split: np.ndarray, missing: np.ndarray, dtype: np.dtype) -> Intervals:
     """Sets of keys that are no interval become several nodes: a search tree over them, behind a test for NaN if it counts."""
     nan = int(np.iinfo(np.dtype(f"i{dtype.itemsize}")).max)
     mask, least = int(np.iinfo(nodes.low.dtype).max), nan + 1
@@ -155,7 +157,7 @@ def _expanded(forest: Forest, nodes: _Nodes, split: np.ndarray, missing: np.ndar
     def longer(array: np.ndarray) -> np.ndarray:
         return np.concatenate([array, added.astype(array.dtype)])
 
-    grown = _Nodes(
+    grown = Intervals(
         nodes.roots, longer(nodes.leaf), np.concatenate([nodes.feature, np.array(extra, np.int64)]), longer(nodes.low),
         longer(nodes.span), longer(nodes.no), longer(nodes.yes),
     )  # fmt: skip
@@ -184,7 +186,7 @@ def _members(forest: Forest, node: int, dtype: np.dtype) -> list[int]:
 # --- order ---------------------------------------------------------------------------------------------------------
 
 
-def _walk(nodes: _Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _walk(nodes: Intervals) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Nodes that can be reached, level by level: their numbers, their shortest distances from a root, and their trees."""
     seen = np.zeros(len(nodes.leaf), np.bool_)
     front, trees = np.unique(nodes.roots, return_index=True)
@@ -207,7 +209,7 @@ def _walk(nodes: _Nodes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return order, level, np.concatenate([t for _, t in found]) if found else order
 
 
-def _check_acyclic(nodes: _Nodes, reached: np.ndarray) -> None:
+def _check_acyclic(nodes: Intervals, reached: np.ndarray) -> None:
     """Nodes are taken away once nothing leads to them any more; in a circle something always does."""
     inner = reached[~nodes.leaf[reached]]
     edges = np.concatenate([nodes.no[inner], nodes.yes[inner]])
@@ -230,7 +232,7 @@ class _Layout:
     """Roots first, then each tree's pairs of children, level by level."""
 
     def __init__(
-        self, forest: Forest, nodes: _Nodes, order: np.ndarray, level: np.ndarray, tree: np.ndarray, dtype: np.dtype,
+        self, forest: Forest, nodes: Intervals, order: np.ndarray, level: np.ndarray, tree: np.ndarray, dtype: np.dtype,
         aggregate: str,
     ) -> None:  # fmt: skip
         self.forest, self.nodes, self.dtype, self.aggregate = forest, nodes, dtype, aggregate
