@@ -110,11 +110,6 @@ def _secret(*, create: bool = False) -> bytes:
     return found or b""
 
 
-def source_of(node: Node) -> str:
-    """The name of the provider that an EPContext node is for."""
-    return str(node.attributes.get("source", ""))
-
-
 @dataclass
 class _Reader:
     """The bytes of one part, in memory or in a file."""

@@ -22,7 +22,6 @@ from intarsia.codegen.engine import (
     get_engine,
     kernel_symbol,
     kernel_text,
-    symbols_of,
 )
 from intarsia.codegen.target import L2_NBYTES, L3_NBYTES, Target, second_level_nbytes, streamed_nbytes
 from intarsia.errors import EPFail, InvalidArgument
@@ -106,21 +105,6 @@ def test_groups_share_kernels(engine: Engine, tmp_path: Path) -> None:
     third = Engine(Target.host(), DiskCache(tmp_path))
     third.load(kernels[1:])
     assert (third.compiled, third.loaded_from_cache) == (0, 3)
-
-
-def test_load_cached_needs_no_text(engine: Engine, tmp_path: Path) -> None:
-    kernels = [scale_kernel(7.0), scale_kernel(8.0)]
-    symbols = symbols_of(kernels)
-    assert engine.load_cached(symbols) is None
-    assert engine.load(kernels) == engine.load_cached(symbols)
-    fresh = Engine(Target.host(), DiskCache(tmp_path))
-    addresses = fresh.load_cached(symbols)
-    assert addresses is not None
-    assert fresh.compiled == 0
-    x = np.ones(3, np.float32)
-    np.testing.assert_array_equal(call_scale(addresses[symbols[1]], x), np.full(3, 9.0))
-    with pytest.raises(InvalidArgument, match="end in a content hash"):
-        fresh.load_cached(["plain"])
 
 
 def test_damaged_cache_is_compiled_anew(engine: Engine, tmp_path: Path) -> None:

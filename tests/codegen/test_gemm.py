@@ -150,7 +150,7 @@ def test_packing_as_a_step_equals_packing_in_numpy(k: int, n: int, dtype: DType,
     source = t.at_page_end(b.swapaxes(1, 2)) if transposed else b
     for nthreads in t.THREADS:
         out = pack.aligned_zeros(expected.shape, dtype.numpy)
-        args = pack.pack_args(source.ctypes.data, source.strides[1], out.ctypes.data, k, n, 3, source.strides[0])
+        args = [source.ctypes.data, source.strides[1], out.ctypes.data, k, n, 3, source.strides[0]]
         t.run(pack.pack_text(pack.PackSpec(dtype, transposed), t.host()), args, nthreads)
         marks = pack.pack_matrix(np.broadcast_to(np.arange(1, n + 1), (3, k, n)).astype(dtype.numpy), t.tile(dtype)) > 0
         np.testing.assert_array_equal(out[marks], expected[marks])

@@ -155,10 +155,6 @@ class FakeCuda(Machine):
         address = self.pin(nbytes)
         return self._answer("cuMemHostAlloc", address) if address else (CUresult.CUDA_ERROR_OUT_OF_MEMORY, None)
 
-    def cuMemFreeHost(self, address: int) -> tuple[Any, ...]:
-        del self.pinned[address]
-        return self._answer("cuMemFreeHost")
-
     def cuMemcpyHtoDAsync(self, target: int, source: int, nbytes: int, stream: Any) -> tuple[Any, ...]:
         self.copy("in", target, source, nbytes, stream)
         return self._answer("cuMemcpyHtoDAsync")

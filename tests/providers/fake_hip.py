@@ -127,10 +127,6 @@ class FakeHip(Machine):
         found = self.pin(nbytes.value)
         return self._give("hipHostMalloc", address, found) if found else OUT_OF_MEMORY
 
-    def hipHostFree(self, address: Any) -> int:
-        del self.pinned[self._pointer(address)]
-        return self._error("hipHostFree")
-
     def _copy(self, kind: str, name: str, target: Any, source: Any, nbytes: Any, stream: Any) -> int:
         self.copy(kind, self._pointer(target), self._pointer(source), nbytes.value, self._pointer(stream))
         return self._error(name)

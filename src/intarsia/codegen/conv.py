@@ -304,8 +304,3 @@ def border_args(shape: ConvShape, source: int, out: int, number: int = 0) -> lis
     """
     s = shape.as_3d()
     return [source, out, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded, number]
-
-
-def border_nbytes(shape: ConvShape, dtype: DType) -> int:
-    """Bytes of the input with its border."""
-    return shape.batch * math.prod(shape.padded) * shape.channels * itemsize(dtype)

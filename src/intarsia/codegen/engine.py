@@ -137,24 +137,6 @@ class Engine:
                     compiler_memory.release()
             return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
 
-    def load_cached(self, symbols: Sequence[str], optimize: bool = True) -> dict[str, int] | None:
-        """As `load`, by content-hashed symbols alone, or None where one is in neither this process nor the disk cache.
-
-        So a cached plan starts without generating kernel text.
-        """
-        names = list(dict.fromkeys(symbols))
-        if not all(_HASHED.search(name) for name in names):
-            raise InvalidArgument("load_cached takes symbols made by kernel_symbol, which end in a content hash")
-        with _lock:
-            missing = [name for name in names if name not in self._addresses]
-            objects = self._from_cache(names, missing, optimize) if missing else {}
-            if len(objects) < len(missing):
-                return None
-            if missing:
-                self.loaded_from_cache += len(missing)
-                self._add(objects, {name: name for name in missing})
-            return {name: self._addresses[name] for name in names}
-
     def objects(self, kernels: Sequence[KernelText], *, anew: bool = False) -> list[bytes] | None:
         """The object files of kernels, or None where the cache does not have them (any more).
 
@@ -380,8 +362,3 @@ def _unpack(data: bytes) -> dict[str, bytes]:
         objects[name] = data[position : position + length]
         position += length
     return objects
-
-
-def symbols_of(kernels: Iterable[KernelText]) -> list[str]:
-    """The symbols of `kernels`, each once, in order: what `Engine.load_cached` takes."""
-    return list(dict.fromkeys(kernel.symbol for kernel in kernels))

@@ -180,14 +180,8 @@ class IRBuilder:
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         return self._intrinsic("llvm.fma", a.type, a, b, c)
 
-    def ctpop(self, value: Value) -> Value:
-        return self._intrinsic("llvm.ctpop", value.type, value)
-
     def cttz(self, value: Value, zero_is_poison: Value) -> Value:
         return self._intrinsic("llvm.cttz", value.type, value, zero_is_poison)
-
-    def ctlz(self, value: Value, zero_is_poison: Value) -> Value:
-        return self._intrinsic("llvm.ctlz", value.type, value, zero_is_poison)
 
     def _intrinsic(self, name: str, result: Type, *args: Value) -> Value:
         full = f"{name}.{overload(result)}"

@@ -189,7 +189,8 @@ class PackSpec:
 
 @functools.cache
 def pack_text(spec: PackSpec, target: Target) -> KernelText:
-    """The step that packs; see `pack_args`."""
+    """The step that packs; arguments: address and bytes between rows of the source, address of the packed, k, n, how many
+    matrices, bytes between those."""
     module = Module(target)
     tile = tile_of(spec.dtype, target)
     pack = (emit_pack_columns if spec.transposed else emit_pack_rows)(module, spec.dtype)
@@ -210,8 +211,3 @@ def pack_text(spec: PackSpec, target: Target) -> KernelText:
         body.b.call(pack.function, [origin, ld, k, columns, out, vectors])
     body.b.ret_void()
     return module.text("pack")
-
-
-def pack_args(source: int, ld_nbytes: int, packed: int, k: int, n: int, batch: int = 1, batch_nbytes: int = 0) -> list[int]:
-    """The packing step's arguments: addresses, bytes between rows of the source, sizes, bytes between matrices."""
-    return [source, ld_nbytes, packed, k, n, batch, batch_nbytes]

@@ -124,9 +124,6 @@ class CudaDriver(Driver):
     def allocate_pinned(self, nbytes: int) -> Answer:
         return self._cu.cuMemHostAlloc(nbytes, 0)  # type: ignore[no-any-return]
 
-    def free_pinned(self, address: int) -> Answer:
-        return self._cu.cuMemFreeHost(address)  # type: ignore[no-any-return]
-
     def copy_in(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
         return self._cu.cuMemcpyHtoDAsync(target, source, nbytes, stream)  # type: ignore[no-any-return]
 

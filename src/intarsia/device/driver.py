@@ -54,9 +54,6 @@ class Driver:
         """Host memory that does not move, which the device reads and writes by itself."""
         raise NotImplementedError
 
-    def free_pinned(self, address: int) -> Answer:
-        raise NotImplementedError
-
     def copy_in(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
         raise NotImplementedError
 

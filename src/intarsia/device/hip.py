@@ -162,9 +162,6 @@ class HipDriver(Driver):
         found = c_void_p()
         return self._made(self._hip.hipHostMalloc(byref(found), c_size_t(nbytes), c_uint(0)), found)
 
-    def free_pinned(self, address: int) -> Answer:
-        return (self._hip.hipHostFree(c_void_p(address)),)
-
     def copy_in(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
         return (self._hip.hipMemcpyHtoDAsync(c_void_p(target), c_void_p(source), c_size_t(nbytes), c_void_p(stream)),)
 

@@ -9,6 +9,8 @@ wakes takes its own core out of the affinity of workers that sleep (`keep_off`),
 from __future__ import annotations
 
 PLACES = """
+declare i64 @llvm.vector.reduce.or.v16i64(<16 x i64>)
+
 ; write down the core that thread %tid is on; returns 1 + its number, 0 where the system does not say
 define internal i64 @locate(ptr %state, i64 %tid) noinline nounwind {
 entry:
@@ -112,18 +114,11 @@ clear:
 struck:
   %t1 = add i64 %t, 1
   %more = icmp ult i64 %t1, %n0
-  br i1 %more, label %strike, label %sum
-sum:
-  %w = phi i64 [ 0, %struck ], [ %w1, %sum ]
-  %or = phi i64 [ 0, %struck ], [ %or1, %sum ]
-  %sp = getelementptr i64, ptr %some, i64 %w
-  %v = load i64, ptr %sp
-  %or1 = or i64 %or, %v
-  %w1 = add i64 %w, 1
-  %words = icmp ult i64 %w1, 16
-  br i1 %words, label %sum, label %chosen
+  br i1 %more, label %strike, label %chosen
 chosen:
-  %empty = icmp eq i64 %or1, 0
+  %left = load <16 x i64>, ptr %some, align 8
+  %any = call i64 @llvm.vector.reduce.or.v16i64(<16 x i64> %left)
+  %empty = icmp eq i64 %any, 0
   br i1 %empty, label %again, label %move
 again:
   %first = icmp ne i64 %n0, 1
@@ -229,18 +224,9 @@ ask:
 strike:
   %without = and i64 %all, %keep
   store i64 %without, ptr %mp
-  br label %sum
-sum:
-  %w = phi i64 [ 0, %strike ], [ %w1, %sum ]
-  %or = phi i64 [ 0, %strike ], [ %or1, %sum ]
-  %sp = getelementptr i64, ptr %some, i64 %w
-  %v = load i64, ptr %sp
-  %or1 = or i64 %or, %v
-  %w1 = add i64 %w, 1
-  %words = icmp ult i64 %w1, 16
-  br i1 %words, label %sum, label %summed
-summed:
-  %only = icmp eq i64 %or1, 0
+  %others = load <16 x i64>, ptr %some, align 8
+  %any = call i64 @llvm.vector.reduce.or.v16i64(<16 x i64> %others)
+  %only = icmp eq i64 %any, 0
   br i1 %only, label %next, label %narrow
 narrow:
   %r0 = call i32 %set(i32 %id, i64 128, ptr %some)
