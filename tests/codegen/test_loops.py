@@ -230,6 +230,15 @@ def test_matrix_products(shapes: tuple[tuple[int, ...], ...], dtype: type) -> No
         np.testing.assert_array_equal(found, x.astype(np.int64) @ y.astype(np.int64))
 
 
+@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.INT64, DType.UINT8])
+@pytest.mark.parametrize("size", [8, 9, 13, 16, 17])
+def test_short_rows_of_known_size(size: int, dtype: DType) -> None:
+    """LLVM writes out loops of few iterations, element by element, unless it is told not to."""
+    x, row, column = k.input(0, dtype, (A, size)), k.input(1, dtype, (size,)), k.input(2, dtype, (A, 1))
+    arrays = [(arange(*shape) % 7).astype(dtype.numpy) for shape in ((5, size), (size,), (5, 1))]
+    check_loops([(x - row) * column], arrays, {"a": 5})
+
+
 def test_several_outputs() -> None:
     x = k.input(0, F, (A, 5))
     check_loops([x + 1.0, k.exp(x), k.cast(x, DType.INT32), x < 0.5], [normal(3, 5)], {"a": 3})

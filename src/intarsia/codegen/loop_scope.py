@@ -14,7 +14,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
 
-_ROLLED = '!{!"llvm.loop.unroll.disable"}'
+ROLLED = '!{!"llvm.loop.unroll.disable"}'  # no iterations are written out before LLVM looks for vectors along the loop
+MASKED = '!{!"llvm.loop.vectorize.predicate.enable", i1 true}'  # what is left over for no whole vector is one under a mask
 
 
 @dataclass
@@ -68,19 +69,21 @@ class LoopBuilder:
     def _size_argument(self, position: int) -> ir.Value:
         raise NotImplementedError
 
-    def _loop(self, scope: Scope, low: ir.Value, high: ir.Value, body: Callable[[Scope], None], name: str) -> None:
+    def _loop(
+        self, scope: Scope, low: ir.Value, high: ir.Value, body: Callable[[Scope], None], name: str,
+        properties: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         def step(inner: Scope, _: list[ir.Value]) -> list[ir.Value]:
             body(inner)
             return []
 
-        self._fold(scope, low, high, [], step, name)
+        self._fold(scope, low, high, [], step, name, properties)
 
     def _fold(
         self, scope: Scope, low: ir.Value, high: ir.Value, initial: list[ir.Value],
-        body: Callable[[Scope, list[ir.Value]], list[ir.Value]], name: str, rolled: bool = False,
+        body: Callable[[Scope, list[ir.Value]], list[ir.Value]], name: str, properties: tuple[str, ...] = (),
     ) -> list[ir.Value]:  # fmt: skip
-        """A loop that carries values; the body finds its counter in `self.loop_variable`. `rolled`: LLVM writes no iterations
-        out before it looks for vectors along the loop."""
+        """A loop that carries values; the body finds its counter in `self.loop_variable`. `properties`: of ROLLED, MASKED."""
         outer = scope.builder
         head, inside, after = (outer.append_basic_block(f"{name}.{part}") for part in ("head", "body", "exit"))
         b = ir.IRBuilder(head)
@@ -94,7 +97,7 @@ class LoopBuilder:
         counter.add_incoming(step, inner.builder.block)
         for phi, value in zip(carried, following, strict=True):
             phi.add_incoming(value, inner.builder.block)
-        inner.builder.branch(head, f", !llvm.loop {self.module.loop(_ROLLED)}" if rolled else "")
+        inner.builder.branch(head, f", !llvm.loop {self.module.loop(*properties)}" if properties else "")
         counter.add_incoming(low, outer.block)
         for phi, value in zip(carried, initial, strict=True):
             phi.add_incoming(value, outer.block)

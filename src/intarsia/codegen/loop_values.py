@@ -14,7 +14,7 @@ from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear,
 from intarsia.codegen.loop_inside import Bordered, bordered, is_written_out, window_elements
 from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_rows import Rows
-from intarsia.codegen.loop_scope import LoopBuilder, Scope
+from intarsia.codegen.loop_scope import ROLLED, LoopBuilder, Scope
 from intarsia.codegen.narrow import NARROW
 from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dims import Dim, Expr, product
@@ -324,7 +324,7 @@ class ValueEmitter(LoopBuilder):
 
             extent, innermost = extents[level], level + 1 == len(extents)
             rolled = innermost and isinstance(extent, int) and extent >= _ROLLED
-            return self._fold(inner, I64(0), self._dim(inner, extent), carried, body, name, rolled)
+            return self._fold(inner, I64(0), self._dim(inner, extent), carried, body, name, (ROLLED,) if rolled else ())
 
         first = self._identity(op, t.dtype, scope)
         if not watched:
@@ -391,9 +391,10 @@ class ValueEmitter(LoopBuilder):
         return found if any(isinstance(border.extent, Expr) for border in found) else []  # LLVM sees the others
 
     def _row(
-        self, scope: Scope, borders: list[Bordered], start: ir.Value, end: ir.Value, body: Callable[[Scope], None], name: str
-    ) -> None:
-        """A loop along a row: in front of what is inside all borders, there, and behind it."""
+        self, scope: Scope, borders: list[Bordered], start: ir.Value, end: ir.Value, body: Callable[[Scope], None], name: str,
+        properties: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        """A loop along a row: in front of what is inside all borders, there, and behind it. `properties`: see `_fold`."""
         around_it, low, high = (self.inside, self.filled), start, end
         self.inside, self.filled = frozenset(), frozenset()
         for border in borders:
@@ -413,7 +414,7 @@ class ValueEmitter(LoopBuilder):
             self._loop(scope, start, low, body, "before")
             self.inside = frozenset((border.index, border.extent) for border in borders)
             self.filled = frozenset(border.elements for border in borders)
-        self._loop(scope, low, high, body, name)
+        self._loop(scope, low, high, body, name, properties)
         self.inside, self.filled = frozenset(), frozenset()
         if borders:
             self._loop(scope, high, end, body, "behind")

@@ -28,7 +28,7 @@ from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim,
 from intarsia.codegen.loop_inside import bordered, is_written_out, window_elements
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
-from intarsia.codegen.loop_scope import Scope
+from intarsia.codegen.loop_scope import MASKED, ROLLED, Scope
 from intarsia.codegen.loop_sizes import with_open_sizes
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.narrow import NARROW
@@ -43,6 +43,7 @@ CHUNK = 4096  # elements of the last axis that one iteration of the outer loop c
 ORDERED_PARTS = 16  # into which work is cut, for any number of threads, where the target is ordered
 _LITTLE = 8  # reductions that every thread computes anew are at most one of so many operations
 _TAIL = 8  # elements of the last axes that are written out
+_WRITTEN_ROW = 16  # elements of the longest row that LLVM writes out
 _WRITTEN_OUT = 256  # primitives of all of them together
 _USUAL = 64
 # What there is of elements that are bytes to be moved or converted.
@@ -349,7 +350,13 @@ class _Lowering(InOrder):
             at: list[Index] = [("v", name) for name in names]
             borders = [border for r in roots if not plan.tail for border in bordered(r, at, names[plan.inner])]
             start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
-            self._row(scope, borders, start, end, store, "inner")
+            self._row(scope, borders, start, end, store, "inner", self._row_properties(shape[plan.inner]))
+
+    def _row_properties(self, extent: Dim) -> tuple[str, ...]:
+        """For rows that LLVM would write out element by element before it makes vectors of them."""
+        if not isinstance(extent, int) or not _TAIL < extent <= _WRITTEN_ROW:
+            return ()
+        return (ROLLED, MASKED) if self.target.has("avx512vl") else (ROLLED,)
 
     def _store(self, scope: Scope, roots: list[Tensor], indices: list[Index], offsets: list[Dim], full: Sequence[Dim]) -> None:
         values = [self._value(r, indices, scope) for r in roots]
