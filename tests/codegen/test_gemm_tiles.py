@@ -30,7 +30,7 @@ def product(
     """C = epilogue(A B), A packed where it has rows enough."""
     tile, (m, k), n = spec.tile or tile_of(spec.dtype, t.host()), a.shape, b.shape[1]
     packed = packed_a(a, tile, nthreads).ctypes if gemm_tiles.packs(m, tile) else None
-    narrow = pack.in_16_bits(b, spec.stored) if spec.stored is not None else b
+    narrow = pack.in_fewer_bits(b, spec.stored) if spec.stored is not None else b
     texts = micro_text(spec.dtype, t.host(), tile, spec.stored), tiled_micro_text(spec.dtype, t.host(), tile)
     assert narrow is not None
     panels = pack.pack_matrix(narrow, tile)
@@ -84,14 +84,16 @@ def test_product(m: int, n: int, k: int, dtype: DType) -> None:
             t.check_margin(whole)
 
 
-@pytest.mark.parametrize("stored", [DType.FLOAT16, DType.BFLOAT16])
+@pytest.mark.parametrize("stored", [DType.FLOAT16, DType.BFLOAT16, DType.INT8])
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(1, 48, 5), (9, 100, 64), (31, 96, 700), (32, 192, 33), (57, 97, 130), (130, 50, 2700)]
 )
-def test_weights_of_16_bits(m: int, n: int, k: int, stored: DType) -> None:
+def test_weights_of_fewer_bits(m: int, n: int, k: int, stored: DType) -> None:
     """Exactly the float32 product of what was rounded."""
     rng = np.random.default_rng(m * n + k)
     a, b = t.random(rng, m, k), t.random(rng, k, n)
+    if stored is DType.INT8:
+        a, b = a / 128, rng.integers(-128, 128, (k, n)).astype(np.float32)
     rounded = b.astype(stored.numpy).astype(np.float64)
     tile = product_tile(4096, DType.FLOAT, t.host())
     for nthreads in t.THREADS:
@@ -113,6 +115,10 @@ def test_rounding_to_16_bits() -> None:
         assert kept is not None
         np.testing.assert_array_equal(kept.view(stored.numpy).astype(np.float32), [np.inf, -np.inf, np.nan])
     assert pack.in_16_bits(np.array([65520], np.float32), DType.FLOAT16) is None
+    whole = np.array([-128, 0, 127], np.float32)
+    np.testing.assert_array_equal(pack.in_fewer_bits(whole, DType.INT8), whole.astype(np.int8))
+    for number in (0.5, 128, -129, np.nan, np.inf):
+        assert pack.in_fewer_bits(np.array([1, number], np.float32), DType.INT8) is None
     assert pack.in_16_bits(np.array([3.4e38], np.float32), DType.BFLOAT16) is None
 
 

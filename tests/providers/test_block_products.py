@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
+from intarsia.codegen import target as targets
 from intarsia.codegen.target import Target
 
 SIZES = [
@@ -185,11 +186,15 @@ def plan(made: ort.InferenceSession) -> str:
     return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("halving", [True, False])
 @pytest.mark.parametrize("zero", [False, True])
 @pytest.mark.parametrize("kind", ["UINT8", "INT8", "UINT4", "INT4"])
 @pytest.mark.parametrize(("m", "k", "n", "size"), [(1, 96, 40, 32), (2, 50, 33, 0), (7, 80, 24, 16), (3, 20, 18, -1)])
-def test_dequantised_weights(m: int, k: int, n: int, size: int, kind: str, zero: bool) -> None:
+def test_dequantised_weights(
+    monkeypatch: pytest.MonkeyPatch, m: int, k: int, n: int, size: int, kind: str, zero: bool, halving: bool
+) -> None:
     """Per block (size > 0), per column (0), or by one scale (-1)."""
+    monkeypatch.setattr(targets, "_HALVING", frozenset({Target.host().cpu} if halving else ()))
     rng = np.random.default_rng(k + n)
     bits, signed = int(kind[-1]), kind[0] == "I"
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
@@ -219,7 +224,8 @@ def test_dequantised_weights(m: int, k: int, n: int, size: int, kind: str, zero:
     bound = np.abs(x.astype(np.float64)) @ np.abs(weights) * 1e-6 + 1e-5
     assert (np.abs(made.run(None, {"x": x})[0] - np.maximum(product, 0)) <= bound).all()
     kernels = {node["kernel"] for node in made.explain().to_dict()["nodes"]}
-    assert "MatMulNBits+Relu" in kernels
+    by_bytes = halving and kind == "INT8" and not zero and size <= 0
+    assert ("MatMul+Mul+Relu (int8 weights)" if by_bytes else "MatMulNBits+Relu") in kernels
 
 
 @pytest.mark.skipif(not (Target.host().has_pairs and Target.host().halves_vectors), reason="pairs are not faster on this CPU")

@@ -85,6 +85,27 @@ def test_weights_in_16_bits(k: int, n: int, kind: type, threads: int) -> None:
         assert rows < 400 or threads > 1 or not np.array_equal(found, other)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("k", "n"), [(768, 768), (514, 500)])
+def test_dequantised_weights(k: int, n: int, threads: int) -> None:
+    """Bytes with a scale for each column: the integers are multiplied, and their sums scaled."""
+    rng = np.random.default_rng(k + n)
+    q, s = rng.integers(-128, 128, (k, n)).astype(np.int8), (rng.random(n) * 0.02 + 0.001).astype(np.float32)
+    nodes = [oh.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=1), oh.make_node("MatMul", ["x", "w"], ["y"])]
+    kind = onnx.TensorProto.FLOAT
+    x, y = (oh.make_tensor_value_info(name, kind, ["rows", size]) for name, size in (("x", k), ("y", n)))
+    held = [onnx.numpy_helper.from_array(array, name) for name, array in (("q", q), ("s", s))]
+    source = oh.make_model(oh.make_graph(nodes, "g", [x], [y], held), opset_imports=[oh.make_opsetid("", 20)], ir_version=9)
+    seven, eight = (session(source.SerializeToString(), threads, entries) for entries in (None, OFF))
+    assert any("int8 weights" in node.kernel for node in seven.explain().nodes)
+    for rows in (1, 3, 64, 131, 400):
+        given = rng.standard_normal((rows, k)).astype(np.float32)
+        (found,), (other,) = (made.run(None, {"x": given}) for made in (seven, eight))
+        expected = (given.astype(np.float64) @ q) * s
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-6 * k**0.5 * 8)
+        assert rows < 400 or threads > 1 or not np.array_equal(found, other)
+
+
 def convolutions(weights: list[np.ndarray], bias: np.ndarray) -> bytes:
     """Halves of x's channels meet a filter bank each, their results lie beside each other, and a third bank meets these:
     y = relu(that + b + r)."""

@@ -156,6 +156,29 @@ def test_activations_of_16_bits(dtype: type, domain: str) -> None:
     assert all("Snap" in k for k in fused), kernels
 
 
+@pytest.mark.parametrize(("after", "rounded"), [(0.001, False), (0.002, True)])
+def test_steps_of_16_bits_that_were_rounded_before(after: float, rounded: bool) -> None:
+    """What only moves values that lie on steps leaves them there."""
+    constants = {"shape": np.array([0, -1]), "zero": np.uint16(30000), "s0": np.float32(0.001), "s1": np.float32(after)}
+    nodes = [helper.make_node("Sin", ["x"], ["sin"])]
+    for index, (source, moved) in enumerate((("sin", "flat"), ("flat", "y"))):
+        parameters = [f"s{index}", "zero"]
+        nodes.append(helper.make_node("QuantizeLinear", [source, *parameters], [f"q{index}"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"q{index}", *parameters], [f"d{index}"]))
+        nodes.append(helper.make_node("Reshape", [f"d{index}", "shape"], [moved]))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 7])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    values = np.random.default_rng(1).normal(size=(4, 3, 7)).astype(np.float32)
+    expected, _ = run(model, values, "ReferenceExecutionProvider")
+    actual, kernels = run(model, values)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-6)
+    assert any("Snap" in k for k in kernels) == rounded, kernels
+
+
 def test_pairs_stay_floats_on_request() -> None:
     model = convolutional(True, True)
     x = np.random.default_rng(1).normal(size=(2, 5, 12, 12)).astype(np.float32)

@@ -61,7 +61,7 @@ class GemmSpec:
         epilogue: applied to every element before it is stored; None stores the sums.
         blocks: how the layout "blocks" stores numbers.
         tile: the register tile where it is not `tile_of(dtype, target)`.
-        stored: the type of packed B's elements where it is not `dtype`: FLOAT16 or BFLOAT16, of FLOAT. Few rows take the
+        stored: the type of packed B's elements where it is not `dtype`: `microkernel.STORED`, of FLOAT. Few rows take the
             micro-kernel that widens them, for `many_rows` panels are widened where that pays (`widens_panels`).
         halves: whether A and B are packed by `half_tiles`, for products in float16.
         unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`. With "blocks",
@@ -95,7 +95,7 @@ class GemmSpec:
         if self.dtype is SUMS and self.b_layout != "packed":
             raise ValueError(f"products of bytes need a packed B; got b_layout {self.b_layout!r}")
         if self.stored is not None and (self.b_layout != "packed" or self.dtype is not DType.FLOAT):
-            raise ValueError(f"B is stored in 16 bits where it is packed and of FLOAT; got {self.b_layout!r}, {self.dtype}")
+            raise ValueError(f"B is stored in fewer bits where it is packed and of FLOAT; got {self.b_layout!r}, {self.dtype}")
         if (self.b_layout == "blocks") != (self.blocks is not None):
             raise ValueError(f"b_layout 'blocks' goes with a format of blocks; got {self.b_layout!r} and {self.blocks}")
 
@@ -235,7 +235,7 @@ def many_rows(rows: int, tile: Tile) -> bool:
 
 
 def widens_panels(spec: GemmSpec, target: Target) -> bool:
-    """Whether panels that are stored in 16 bits are widened for many rows. Not where vectors are halved: conversions have
+    """Whether panels that are stored in fewer bits are widened for many rows. Not where vectors are halved: conversions have
     units of their own there, so that the micro-kernel widens beside its multiply-adds."""
     return spec.stored is not None and not target.halves_vectors
 
@@ -408,7 +408,7 @@ class Gemm:
             body.store(paired_words(body, low, high), body.at(self.scratch, body.mul(word, row), at), DType.INT32)
 
     def _widen(self, many: Value) -> None:
-        """Where `many` rows are going to meet a panel in 16 bits, it is widened once."""
+        """Where `many` rows are going to meet a panel in fewer bits, it is widened once."""
         body, v, tile = self.body, self.v, self.tile
         with body.when(many):
             body.b.call(self.pack, [self.source, self.scratch, body.mul(body.mul(v["k"], v["ntaps"]), self.vectors)])

@@ -14,7 +14,8 @@ them), which then moves by `pace` bytes: what is to be multiplied next, from mem
 take the function's address as an argument, so it is compiled once and every product, convolution and Winograd kernel stays
 small.
 
-With B `stored` as 16-bit floats its columns are widened when they are loaded: half the bytes, which is what limits few rows.
+With B `stored` as 16-bit floats or bytes its columns are widened when they are loaded: half the bytes or a quarter, which is
+what limits few rows.
 
 `tiled_micro_text` is the same for an A that was packed (`codegen.pack_tiles`): a[p][i] dense, `lda` ignored. One stream of
 addresses instead of `rows`, and no two lines of A in one set of the cache, whatever the distance between rows was.
@@ -39,6 +40,7 @@ from intarsia.records import dataclass
 
 PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
 _VARIANT_PARAMETERS = PARAMETERS[:-2]
+STORED = (DType.FLOAT16, DType.BFLOAT16, DType.INT8)  # what B's elements may be in the place of FLOAT
 _FEW_ROWS = 2  # that wait for B, not for multiply-adds
 _STEPS_BY_ROWS = 2  # the last ones
 _MANY_CELLS = 12  # of a tile whose sums are stored row by row
@@ -139,7 +141,7 @@ def micro_text(
 
     Args:
         tile: where it is not `tile_of(dtype, target)`.
-        stored: the type of B's elements (FLOAT16 or BFLOAT16) where it is not `dtype`.
+        stored: the type of B's elements (`STORED`) where it is not `dtype`.
         met: which tiles it is going to meet.
     """
 
@@ -203,6 +205,14 @@ def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile, by_
             row, sums = entry.at(a, entry.mul(lda, i)), entry.at(place, entry.mul(row_nbytes, i))
             b.call(entry.function, [row, lda, *between, sums, accumulate, ahead, pace, entry.i(1), vectors])
     b.ret_void()
+
+
+def load_wide(body: Body, pointer: Value, stored: DType, lanes: int) -> Value:
+    """A vector of numbers that are stored as floats of their own type, or as one of `STORED` for FLOAT."""
+    value = body.load(pointer, stored, lanes)
+    if stored is DType.INT8:
+        return body.b.sitofp(value, body.vector_type(DType.FLOAT, lanes))
+    return Emitter(body.b, lanes).from_storage(value, stored)
 
 
 class Micro:
@@ -348,9 +358,8 @@ class Micro:
 
     def _columns(self, pb: Value) -> list[Value]:
         """The vectors of one row of B."""
-        body, emitter = self.body, Emitter(self.body.b, self.lanes)
-        loaded = [body.load(body.at(pb, j * self.column_nbytes), self.stored, self.lanes) for j in range(self.vectors)]
-        return loaded if self.stored is self.dtype else [emitter.from_storage(x, self.stored) for x in loaded]
+        places = [self.body.at(pb, j * self.column_nbytes) for j in range(self.vectors)]
+        return [load_wide(self.body, place, self.stored, self.lanes) for place in places]
 
     def _numbers(self, count: int) -> Numbers:
         """Of A: those of some steps of a row, or of all rows in a step."""

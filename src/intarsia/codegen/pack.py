@@ -12,9 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from intarsia.codegen.body import Body, Module, Value
-from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.microkernel import Tile, tile_of
+from intarsia.codegen.microkernel import Tile, load_wide, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
@@ -63,6 +62,15 @@ def _pieces(b: np.ndarray, panels: int) -> Iterator[tuple[slice, slice]]:
     else:
         step = max(1, _PIECE_NBYTES * k // max(1, b.nbytes))
         yield from ((slice(i, min(i + step, k)), slice(0, panels)) for i in range(0, k, step))
+
+
+def in_fewer_bits(weights: np.ndarray, stored: DType) -> np.ndarray | None:
+    """Float32 numbers as one of `microkernel.STORED`; None where one does not fit, or is no integer."""
+    if stored is not DType.INT8:
+        return in_16_bits(weights, stored)
+    with np.errstate(invalid="ignore"):
+        bytes_: np.ndarray = weights.astype(np.int8)
+    return bytes_ if np.array_equal(bytes_, weights) else None
 
 
 def in_16_bits(weights: np.ndarray, stored: DType) -> np.ndarray | None:
@@ -142,14 +150,13 @@ def emit_pack_columns(module: Module, dtype: DType) -> Body:
 
 
 def emit_widen(module: Module, stored: DType, lanes: int) -> Body:
-    """An internal function: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of 16-bit floats as float32."""
+    """An internal function: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of one of `STORED` as float32."""
     body = module.function("widen", ("p", "p", "i"))
     source, out, vectors = body.args
-    emitter = Emitter(body.b, lanes)
 
     def one(index: Value) -> None:
-        value = body.load(body.at(source, body.mul(index, 2 * lanes)), stored, lanes)
-        body.store(emitter.from_storage(value, stored), body.at(out, body.mul(index, 4 * lanes)), DType.FLOAT)
+        value = load_wide(body, body.at(source, body.mul(index, stored.bits // 8 * lanes)), stored, lanes)
+        body.store(value, body.at(out, body.mul(index, 4 * lanes)), DType.FLOAT)
 
     whole = body.b.and_(vectors, body.i(-4))
     with body.loop(0, whole, 4) as first:

@@ -34,7 +34,7 @@ def summing_micro_text(target: Target, tile: Tile, stored: DType | None = None) 
     As `micro_text` for b + other (sign 1) or b - other (-1), which it also writes to `sums`, in rows as they are multiplied.
 
     Args:
-        stored: the type of the parts' elements (FLOAT16 or BFLOAT16) where these are widened when they are read.
+        stored: the type of the parts' elements (`microkernel.STORED`) where these are widened when they are read.
     """
     module = Module(target)
     variants = {}

@@ -22,12 +22,12 @@ _STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16
 
 
 def stored_type(config: Mapping[str, str], target: Target, own: DType | None = None) -> DType | None:
-    """The 16-bit type in which float32 weights are kept, or None.
+    """The type of fewer bits in which float32 weights are kept, or None.
 
     Args:
         own: the type that the model gives them, where they were widened: storing it loses nothing, so that needs no option.
     """
-    found = _STORED.get(config.get(KEY, ""), own)
+    found = own if own is DType.INT8 else _STORED.get(config.get(KEY, ""), own)
     return None if found is DType.FLOAT16 and needs_conversions(target) else found
 
 

@@ -16,7 +16,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import VECTORS
 from intarsia.codegen.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
-from intarsia.codegen.pack import in_16_bits, pack_matrix
+from intarsia.codegen.pack import in_fewer_bits, pack_matrix
 from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim, evaluate, product
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
-_WIDENED_ROWS = 64  # for which weights that a model has in 16 bits are kept in float32, where widening them takes time
+_WIDENED_ROWS = 64  # for which weights that a model has in fewer bits are kept in float32, where widening them takes time
 _ROWS = "rows"  # the schedule without packed A
 _PAIRS = "pairs"  # that by products of pairs of bfloat16
 _SEVEN = "strassen"  # that without packed A, by seven products in the place of eight
@@ -314,10 +314,10 @@ class MatMul(Template):
         key, rows = f"panels{tile.width}{form}{tile.itemsize}", math.prod(d for d in a.shape[:-1] if isinstance(d, int))
         own = workspace.original_type(name) if target.halves_vectors or rows < _WIDENED_ROWS else None
         stored = stored_type(workspace.config, target, own) if a.dtype is DType.FLOAT else None
-        halves = in_16_bits(matrix, stored) if stored is not None else None
-        if halves is not None:
+        narrow = in_fewer_bits(matrix, stored) if stored is not None else None
+        if narrow is not None:
             assert stored is not None
-            return workspace.add(name, f"{key}{stored.name}", lambda: pack_matrix(halves, tile)), "packed", None, stored
+            return workspace.add(name, f"{key}{stored.name}", lambda: pack_matrix(narrow, tile)), "packed", None, stored
         packed = workspace.add(name, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
         return packed, "packed", None, None
 

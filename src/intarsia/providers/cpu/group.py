@@ -38,6 +38,7 @@ _QUANTIZERS = frozenset(
     "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QLinearConcat".split()
 )
 _MANY_OPERANDS = 10  # of an epilogue: scales and zero points, most of them scalars
+_MOST_OPERANDS = 16  # where sums are floats: rounding to steps of 16 bits takes four scalars each time
 MAX_PRIMITIVES = 96
 _SMALL = 1 << 16  # elements of a constant that are looked at
 MAX_OPERANDS = 16
@@ -431,7 +432,7 @@ class _Grouper:
         arrays = {t.attrs[0] for t in others if integers or operand_kind(t, root.shape) != "scalar"}
         if (
             len(arrays) > (_MANY_OPERANDS if integers else 4)
-            or len({t.attrs[0] for t in others}) > _MANY_OPERANDS
+            or len({t.attrs[0] for t in others}) > (_MANY_OPERANDS if integers else _MOST_OPERANDS)
             or len(order) + len(walk([value])) > MAX_PRIMITIVES
         ):
             return False

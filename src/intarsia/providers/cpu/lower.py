@@ -85,7 +85,7 @@ def lower_graph(
     inference = infer(with_own_symbols(graph), registry)
     rewrites: tuple[Callable[[Inference], Graph | None], ...] = (
         widened, packed_tables, words_numbered, dequantized_layers, lambda of: requantized(of, registry),
-        lambda of: integer_products(of, pairs), lambda of: moved_bytes(of) if pairs else None,
+        lambda of: integer_products(of, pairs, target.halves_vectors), lambda of: moved_bytes(of) if pairs else None,
         lambda of: byte_tables(of, registry, target) if pairs else None, lambda of: dequantized(of, registry),
         lambda of: taken_apart(of, registry), mixtures_apart, gathered_matrices, groups_apart,
         channels_last,

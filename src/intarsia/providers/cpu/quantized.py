@@ -8,7 +8,8 @@ How far results move from the definition in float32: sums are exact here, and a 
 the reciprocal of its scale; so a number that lies between two steps by less than float32's rounding may fall to the other
 one: at most one step of the output's quantisation.
 
-Weights that are dequantised for a product of floats stay packed: such a MatMul becomes MatMulNBits. The session entry
+Weights that are dequantised for a product of floats stay packed: such a MatMul becomes MatMulNBits, or a MatMul by integers
+whose sums are scaled, where the micro-kernel widens bytes at no cost. The session entry
 "session.disable_quant_qdq" leaves tensors that are dequantised as the model has them.
 
 `quantized_draft` is the graph that is written, `quantized_pairs` what becomes of products between pairs, `quantized_operators`
@@ -31,25 +32,32 @@ from intarsia.providers.cpu.quantized_pairs import PairProducts
 
 _INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"))
 _MOVES = frozenset(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
+_KEEP_STEPS = frozenset(("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Relu"))
 _CONTRIB = "com.microsoft"
 
 
-def integer_products(inference: Inference, pairs: bool) -> Graph | None:
-    """The graph with products of integers, or None if it has none; `pairs`: also where tensors are dequantised first."""
+def integer_products(inference: Inference, pairs: bool, widens: bool = False) -> Graph | None:
+    """The graph with products of integers, or None if it has none.
+
+    Args:
+        pairs: also where tensors are dequantised first.
+        widens: whether products of floats read weights of bytes as fast as those of float32.
+    """
     nodes = inference.graph.nodes
     wanted = _INTEGER_OPERATORS | ({"DequantizeLinear"} if pairs else set())
     if not any(n.op_type in wanted for n in nodes):
         return None
-    rewrite = _Rewrite(inference, pairs)
+    rewrite = _Rewrite(inference, pairs, widens)
     graph = rewrite.run()
     return graph if rewrite.changed else None
 
 
 class _Rewrite:
-    def __init__(self, inference: Inference, pairs: bool) -> None:
+    def __init__(self, inference: Inference, pairs: bool, widens: bool) -> None:
         self.draft = Draft(inference)
         self.changed = False
         self.inner: set[str] = set()  # values that are computed from dequantised ones
+        self.steps: dict[str, tuple[float, int, np.dtype]] = {}  # of values that lie on steps of 16 bits
         operators = IntegerOperators(self.draft)
         self.rules: dict[tuple[str, str], Callable[[Node], bool]] = {
             ("", "QLinearConv"): operators.qlinear_conv,
@@ -60,7 +68,7 @@ class _Rewrite:
         if pairs:
             self._make_unsigned()
             self.draft.note_dequantised()
-            products = PairProducts(self.draft)
+            products = PairProducts(self.draft, widens)
             self.rules |= {
                 ("", "MatMul"): products.matmul,
                 ("", "Gemm"): products.gemm,
@@ -80,9 +88,20 @@ class _Rewrite:
                 self.changed = True
             if node.op_type == "DequantizeLinear" or any(n in self.inner for n in node.inputs):
                 self.inner.update(node.outputs)
+            self._note_steps(node)
         draft.graph.nodes = draft.nodes
         draft.graph.types = {}
         return draft.graph
+
+    def _note_steps(self, node: Node) -> None:
+        """Remember whether a node's result lies on steps of 16 bits."""
+        found = None
+        if node.op_type == "DequantizeLinear":
+            found = self.draft.steps_of(node, (np.uint16, np.int16))
+        elif node.op_type in _KEEP_STEPS and not node.domain:
+            found = self.steps.get(node.inputs[0])
+        if found is not None:
+            self.steps[node.outputs[0]] = found
 
     def _make_unsigned(self) -> None:
         """Between a QuantizeLinear to int8 and its DequantizeLinear uint8 carries the same, and is multiplied faster."""
@@ -131,15 +150,18 @@ class _Rewrite:
             found = draft.steps_of(user, (np.uint16, np.int16)) if user.op_type == "DequantizeLinear" else None
             if found != steps or user.inputs[0] != node.outputs[0] or draft.dtype(user.outputs[0]) is not DType.FLOAT:
                 return False
-        scale, zero, limits = np.float32(steps[0]), steps[1], np.iinfo(steps[2])
-        numbers = (np.float32(1) / scale, limits.min - zero, limits.max - zero, scale)
-        first, *others = (user.outputs[0] for user in users)
-        inputs = [node.inputs[0], *(draft.constant(first, np.array(n, np.float32)) for n in numbers)]
-        draft.append(node, "Snap", 1, inputs, first, DOMAIN)
-        for name in others:
-            draft.append(node, "Identity", 1, [first], name)
-        draft.skipped.update((first, *others))
-        self.inner.update((first, *others))
+        source, results = node.inputs[0], [user.outputs[0] for user in users]
+        draft.skipped.update(results)
+        self.inner.update(results)
+        if self.steps.get(source) != steps:  # else it changes nothing: a step is nearest to itself
+            scale, zero, limits = np.float32(steps[0]), steps[1], np.iinfo(steps[2])
+            numbers = (np.float32(1) / scale, limits.min - zero, limits.max - zero, scale)
+            inputs = [source, *(draft.constant(results[0], np.array(n, np.float32)) for n in numbers)]
+            source = draft.append(node, "Snap", 1, inputs, results.pop(0), DOMAIN)
+            self.steps[source] = steps
+        for name in results:
+            draft.append(node, "Identity", 1, [source], name)
+            self.steps[name] = steps
         return True
 
     def _move(self, node: Node) -> bool:

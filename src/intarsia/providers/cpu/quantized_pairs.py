@@ -8,8 +8,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.integers import DOMAIN
 from intarsia.providers.cpu.quantized_draft import Draft
-from intarsia.providers.cpu.stored_blocks import stored_blocks
+from intarsia.providers.cpu.stored_blocks import StoredBlocks, stored_blocks
 from intarsia.providers.cpu.transposed import as_convolution, is_plain
+from intarsia.providers.cpu.widen import Widened
 
 _CONTRIB = "com.microsoft"
 
@@ -17,8 +18,8 @@ _CONTRIB = "com.microsoft"
 class PairProducts:
     """Each method takes a product of floats and says whether it was written into the draft as one of integers."""
 
-    def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+    def __init__(self, draft: Draft, widens: bool) -> None:
+        self.draft, self.widens = draft, widens
 
     def matmul(self, node: Node) -> bool:
         draft = self.draft
@@ -118,7 +119,7 @@ class PairProducts:
         return True
 
     def _weights_only(self, node: Node) -> bool:
-        """Floats by dequantised weights: MatMulNBits keeps these packed."""
+        """Floats by dequantised weights, which stay packed: bytes with scales of their own for columns, or MatMulNBits."""
         draft = self.draft
         producer = draft.producers.get(node.inputs[1])
         kind, rank = draft.dtype(node.inputs[0]), draft.rank(node.inputs[0])
@@ -127,6 +128,8 @@ class PairProducts:
         found = stored_blocks(producer, draft.graph.constants)
         if found is None or draft.types[node.inputs[1]] != TensorType(DType.FLOAT, (found.depth, found.columns)):
             return False
+        if self.widens and found.are_bytes:
+            return self._by_columns(node, found)
         blocks = -(-found.depth // found.size)
         shape = (found.columns, blocks, found.size * found.bits // 8)
         source = producer.inputs[0]
@@ -137,4 +140,13 @@ class PairProducts:
         ]
         attributes = {"K": found.depth, "N": found.columns, "bits": found.bits, "block_size": found.size}
         draft.append(node, "MatMulNBits", 1, [node.inputs[0], *names], node.outputs[0], _CONTRIB, attributes)
+        return True
+
+    def _by_columns(self, node: Node, found: StoredBlocks) -> bool:
+        """A product by the integers, in float32, whose sums are scaled."""
+        draft, data = self.draft, found.data
+        weights = draft.derived(data.name, DType.FLOAT, data.shape, Widened(data))
+        sums = draft.append(node, "MatMul", 13, [node.inputs[0], weights])
+        scale = draft.constant(data.name, found.scale.numpy().reshape(-1))
+        draft.append(node, "Mul", 14, [sums, scale], node.outputs[0])
         return True

@@ -47,6 +47,11 @@ class StoredBlocks:
         return self._lift == 0 or bool(self.zero.numpy().astype(np.int16).any())
 
     @property
+    def are_bytes(self) -> bool:
+        """Whether the numbers are signed bytes, and each column has one scale and no zero point."""
+        return self.data.dtype is DType.INT8 and self.size >= self.depth and not self.has_zeros
+
+    @property
     def _lift(self) -> int:
         """What makes a number unsigned."""
         return 1 << (self.bits - 1) if self.data.dtype.is_signed_integer else 0

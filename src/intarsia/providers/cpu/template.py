@@ -34,7 +34,7 @@ class Workspace(Protocol):
     choices: Mapping[str, str]
 
     def original_type(self, name: str) -> DType | None:
-        """The 16-bit type in which the model gives the float32 constant `name`, if it does."""
+        """The type of fewer bits in which the model gives the float32 constant `name`, if it does."""
 
     def array(self, name: str) -> np.ndarray | None:
         """The constant called `name`, or None if it is computed at run time."""

@@ -86,7 +86,7 @@ class _Rewrite:
             if constant is None:
                 self._append_cast(name, made, DType.FLOAT)
             else:
-                self.graph.constants[made] = Constant(made, DType.FLOAT, constant.shape, _Widened(constant))
+                self.graph.constants[made] = Constant(made, DType.FLOAT, constant.shape, Widened(constant))
         return self.twin[name]
 
     def _restore(self, name: str) -> None:
@@ -137,11 +137,11 @@ class _Rewrite:
 
 
 def original_type(constant: Constant) -> DType | None:
-    """The 16-bit type of a constant that was widened to float32."""
-    return constant.maker.constant.dtype if isinstance(constant.maker, _Widened) else None
+    """The type of a constant before it was widened to float32."""
+    return constant.maker.constant.dtype if isinstance(constant.maker, Widened) else None
 
 
-class _Widened:
+class Widened:
     """A constant's numbers as float32, made when they are asked for."""
 
     def __init__(self, constant: Constant) -> None:
