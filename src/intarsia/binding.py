@@ -39,6 +39,7 @@ class IOBinding:
         self._results: list[Any] = []
         self._model: Any = None  # what `_call` and the places are for
         self._call: BoundCall | None = None
+        self._ready: BoundCall | None = None  # the same, while a run by its `again` leaves results where they are
         self._input_places: dict[str, int] = {}
         self._output_places: dict[str, int] = {}
         self._shapes: list[object] = []  # of the inputs of the last run that was made by `_run`
@@ -65,7 +66,7 @@ class IOBinding:
             self._forget()
 
     def _forget(self) -> None:
-        self._call, self._tried = None, False
+        self._call, self._ready, self._tried = None, None, False
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an IOBinding refers to this process's memory and cannot be pickled or copied: make one of the session")
@@ -138,7 +139,7 @@ class IOBinding:
             return
         if target is None and self._outputs[name] is None:
             return
-        self._outputs[name] = target
+        self._outputs[name], self._ready = target, None
         if self._call is None or not self._call.retarget(self._output_places.get(name, -1), target):
             self._forget()
 
@@ -162,6 +163,7 @@ class IOBinding:
     def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order they were bound."""
         if self._call is not None:
+            self._ready = None
             self._call.renew()
         return [OrtValue(v) for v in self._results]
 
@@ -194,6 +196,7 @@ class IOBinding:
         """
         call = self._call
         if call is not None and run_options is None and self._model is self._session._model:
+            self._ready = None
             try:
                 results = call()
             except BaseException:
@@ -201,10 +204,12 @@ class IOBinding:
                 raise
             if results is not None:
                 self._results = results
+                self._ready = call if call.again is not None else None
                 return
         self._run(run_options)
 
     def _run(self, run_options: Any) -> None:
+        self._ready = None
         if not self._outputs:
             raise InvalidArgument("Error in execution: At least one output should be requested. Bind one with bind_output().")
         session = self._session

@@ -3,11 +3,11 @@ methods, and the session's life cycle."""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -86,6 +86,14 @@ class OrtEpAssignedSubgraph:
 
     def get_nodes(self) -> list[OrtEpAssignedNode]:
         return list(self.nodes)
+
+
+@functools.cache
+def _ort_value_type() -> type[OrtValue]:
+    """It is imported by the first who asks for it."""
+    from intarsia.values import OrtValue
+
+    return OrtValue
 
 
 class _Closed:
@@ -199,9 +207,7 @@ class SessionApi(SessionReports):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run` with `OrtValue`s in and out."""
-        from intarsia.values import OrtValue
-
-        return [OrtValue(v) for v in self.run(output_names, input_dict_ort_values, run_options)]
+        return list(map(_ort_value_type(), self.run(output_names, input_dict_ort_values, run_options)))
 
     def run_with_ortvaluevector(
         self,
@@ -473,7 +479,7 @@ class SessionApi(SessionReports):
 
     # --- onnxruntime's private attributes that programs read ---
 
-    @cached_property
+    @functools.cached_property
     def _sess(self) -> LowLevelSession:
         from intarsia.capi.low_level import LowLevelSession
 

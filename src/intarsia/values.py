@@ -18,6 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.ort_device import DEVICE_TYPES, OrtDevice, OrtMemoryInfo, no_pinned_memory
 from intarsia.partition.device import DeviceTensor
 from intarsia.providers.options import device_id as checked_device_id
+from intarsia.runtime import holders
 from intarsia.sparse import SparseTensor
 
 
@@ -321,6 +322,9 @@ class OrtValue:
 
     def __repr__(self) -> str:
         return f"OrtValue({self.data_type()}, {self.shape()})" if self.is_tensor() else f"OrtValue({self._kind()})"
+
+
+holders.note(OrtValue, "_value")
 
 
 class OrtValueVector(Sequence[OrtValue]):

@@ -15,7 +15,7 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import Fail, InvalidArgument, NodeFailed
-from intarsia.runtime import feed_call
+from intarsia.runtime import feed_call, holders
 
 CPU = ["CPUExecutionProvider"]
 NATIVE = feed_call._functions() is not None
@@ -141,6 +141,49 @@ class TestWhatElseIsGiven:
             add.run(None, {**held, "a": ort.OrtValue.ortvalue_from_numpy(A[0])})
         with pytest.raises(InvalidArgument, match="missing"):
             add.run(None, {"a": held["a"]})
+
+    def test_ort_values_are_read_by_native_code(self, add: ort.InferenceSession) -> None:
+        held = {name: ort.OrtValue.ortvalue_from_numpy(x) for name, x in (("a", A), ("b", B))}
+        call = add._model.feed_call
+        if call is None:
+            assert not NATIVE
+            return
+        for feed in (held, {**held, "b": B}):
+            found = call(feed)
+            assert found is not None
+            np.testing.assert_array_equal(found[0], A + B)
+        objects = [*held.values(), A, B, ort.OrtValue]
+        before = [sys.getrefcount(x) for x in objects]
+        for _ in range(1000):
+            call(held)
+        assert max(abs(sys.getrefcount(x) - n) for x, n in zip(objects, before, strict=True)) < 50
+        for wrong in (A.astype(np.float64), A[0], np.asfortranarray(A), [A], None):
+            assert call({"a": ort.OrtValue(wrong), "b": B}) is None
+        empty: ort.OrtValue = object.__new__(ort.OrtValue)  # its slot was never set
+        assert call({"a": empty, "b": B}) is None
+
+    def test_objects_that_are_like_ort_values(self, add: ort.InferenceSession) -> None:
+        class Mine(ort.OrtValue):
+            pass
+
+        mine = Mine.ortvalue_from_numpy(A)
+        assert type(mine) is Mine
+        np.testing.assert_array_equal(add.run(None, {"a": mine, "b": B})[0], A + B)
+
+    def test_where_objects_have_their_value(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Held:
+            __slots__ = ("first", "second")
+
+        class Loose:
+            value: object
+
+        monkeypatch.setattr(holders, "WORDS", np.zeros(2, np.int64))
+        monkeypatch.setattr(holders, "_kept", [])
+        holders.note(Loose, "value")
+        assert not holders.WORDS.any()
+        holders.note(Held, "second")
+        if sys.implementation.name == "cpython":
+            assert holders.WORDS.tolist() == [id(Held), object.__basicsize__ + 8]
 
     def test_read_only(self, add: ort.InferenceSession) -> None:
         fixed = A.copy()

@@ -182,13 +182,20 @@ class SavedProgram:
 
 Awaits: TypeAlias = Callable[[tuple["tuple[int, ...] | None", ...]], bool]  # see `Program.awaits`
 FeedCall: TypeAlias = Callable[[dict[str, Any]], "list[Any] | None"]  # see `Program.feed_call`
+AgainCall: TypeAlias = Callable[[object], "bool | None"]  # see `BoundCall.again`
 
 
 class BoundCall:
     """A program tied to arrays in host memory: each call reads its inputs there and writes its outputs there.
 
     It serves one run at a time; `rebind` and `retarget` replace one array by another of the same type and shape.
+
+    Attributes:
+        again: a function that runs it as the last call did, with results in the same memory, in less time: True, or None where
+            it did nothing or something went wrong. None: there is no such function.
     """
+
+    again: AgainCall | None = None
 
     def __call__(self) -> list[Any] | None:
         """Run; returns the outputs, or None where another thread is running this call. Outputs without a target are in memory

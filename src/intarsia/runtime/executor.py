@@ -171,6 +171,11 @@ def feed_function() -> int:
     return _native().feed
 
 
+def again_function() -> int:
+    """The address of the one that runs a call on the memory that it ran on before."""
+    return _native().again
+
+
 def whole_step() -> int:
     """The address of the step that one thread runs whole: its arguments are a step's function, its arguments, the thread."""
     return _native().whole
@@ -322,6 +327,7 @@ class _Native:
     sliced: int
     whole: int
     feed: int
+    again: int
     signals: ctypes.Array[ctypes.c_int64]
 
 
@@ -370,7 +376,7 @@ def _native() -> _Native:
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
-    run, worker, spin, halt, sliced, signals, whole, feed = (int(address or 0) for address in functions)
+    run, worker, spin, halt, sliced, signals, whole, feed, again = (int(address or 0) for address in functions)
     return _Native(
         ctypes.CFUNCTYPE(int64, pointer, pointer)(run),
         ctypes.CFUNCTYPE(int64, pointer, int64, int64)(worker),
@@ -379,6 +385,7 @@ def _native() -> _Native:
         sliced,
         whole,
         feed,
+        again,
         (int64 * word.SIGNAL_WORDS).from_address(signals),
     )
 

@@ -3,7 +3,7 @@
 `feed_call` makes a built-in function of one argument out of `intarsia.runtime.spmd_feed`'s native code and the words of a
 call. It answers None to whatever it does not know, so each caller has another way beside it, which is also the only one where
 objects are not laid out as CPython's and NumPy's headers have them: other interpreters, builds for debugging or without a
-GIL, 32 bits.
+GIL, 32 bits. `again_call` is the same for a call whose arrays are bound already.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ import ctypes
 import functools
 import sys
 import sysconfig
+import threading
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from intarsia.partition.provider import FeedCall
+from intarsia.partition.provider import AgainCall, FeedCall
+from intarsia.runtime import holders
 from intarsia.runtime import spmd_state as word
-from intarsia.runtime.executor import Pool, feed_function
+from intarsia.runtime.executor import Pool, again_function, feed_function
 
 _TAKES_ONE_ARGUMENT = 8  # METH_O
 _NEW_FROM_DESCR, _SET_BASE_OBJECT = 94, 282  # places in NumPy's table of functions, which its binary interface fixes
 _ARRAYS = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
 _FUNCTIONS = (
     "PyDict_GetItemWithError", "PyDict_Size", "Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyList_New", "PyList_SetItem",
+    "PyEval_RestoreThread", "PyList_New", "PyList_SetItem", "PyObject_CallObject",
 )  # fmt: skip
 
 
@@ -67,26 +69,53 @@ def feed_call(
     None where this interpreter's objects are not known. `tables`: the call's, and another for a time when workers sleep.
     `kept`: what has to live as long as the function.
     """
-    functions = _functions()
-    if functions is None:
+    if _functions() is None:
         return None
     places = [*inputs, *outputs]
     shapes = [np.array(place.shape, np.int64) for place in places]
     held = np.zeros(len(inputs) + 1, np.int64)
-    words = np.zeros(word.FEED_ROWS + word.ROW_WORDS * len(places), np.int64).view(_Words)
-    words.kept = (places, shapes, held, status, pool, tables, *kept)
-    words[word.FEED_INPUTS], words[word.FEED_OUTPUTS] = len(inputs), len(outputs)
-    words[word.FEED_POOL], words[word.FEED_CALL] = pool.address, block
-    table_address, alone_address = (0 if table is None else table.ctypes.data for table in tables)
-    words[word.FEED_TABLE], words[word.FEED_ALONE] = table_address, alone_address
-    if status is not None:
-        words[word.FEED_STATUS], words[word.FEED_CHECKED] = status.ctypes.data, len(status)
-    words[word.FEED_API], words[word.FEED_HELD] = functions.ctypes.data, held.ctypes.data
-    words[word.FEED_ARRAY_TYPE], words[word.FEED_DICT_TYPE], words[word.FEED_NONE] = id(np.ndarray), id(dict), id(None)
+    words = _words(word.FEED_ROWS + word.ROW_WORDS * len(places), pool, block, tables, status, places, shapes, held, *kept)
+    words[word.FEED_INPUTS], words[word.FEED_OUTPUTS], words[word.FEED_HELD] = len(inputs), len(outputs), held.ctypes.data
+    words[word.FEED_ARRAY_TYPE], words[word.FEED_DICT_TYPE] = id(np.ndarray), id(dict)
+    words[word.FEED_HOLDER] = holders.WORDS.ctypes.data
     rows = words[word.FEED_ROWS :].reshape(len(places), word.ROW_WORDS)
     for row, place, shape in zip(rows, places, shapes, strict=True):
         row[:] = id(place.name), id(place.dtype), len(shape), shape.ctypes.data, place.slot
-    return _function_of(words)
+    found: FeedCall = _function_of(words, _feed_method())
+    return found
+
+
+def again_call(
+    pool: Pool, block: int, tables: tuple[np.ndarray, np.ndarray | None], status: np.ndarray | None, lock: threading.Lock,
+    *kept: object,
+) -> AgainCall | None:  # fmt: skip
+    """A function that runs the call on the memory that its words are set to and returns True, holding `lock`, or None where it
+    did nothing: another thread has the lock, workers are missing, or a word of `status` was set (they are 0 again). What it
+    is given counts for nothing. Else as `feed_call`."""
+    if _functions() is None:
+        return None
+    take, arguments, give_back = lock.acquire, (False,), lock.release
+    words = _words(word.AGAIN_WORDS, pool, block, tables, status, take, arguments, give_back, *kept)
+    words[word.AGAIN_TAKE], words[word.AGAIN_ARGUMENTS], words[word.AGAIN_GIVE_BACK] = id(take), id(arguments), id(give_back)
+    words[word.AGAIN_TRUE] = id(True)
+    found: AgainCall = _function_of(words, _again_method())
+    return found
+
+
+def _words(
+    count: int, pool: Pool, block: int, tables: tuple[np.ndarray, np.ndarray | None], status: np.ndarray | None, *kept: object
+) -> _Words:
+    """`count` words, of which those are set that all calls have."""
+    functions = _functions()
+    assert functions is not None
+    words = np.zeros(count, np.int64).view(_Words)
+    words.kept = (status, pool, tables, *kept)
+    words[word.FEED_POOL], words[word.FEED_CALL] = pool.address, block
+    words[word.FEED_TABLE], words[word.FEED_ALONE] = (0 if table is None else table.ctypes.data for table in tables)
+    if status is not None:
+        words[word.FEED_STATUS], words[word.FEED_CHECKED] = status.ctypes.data, len(status)
+    words[word.FEED_API], words[word.FEED_NONE] = functions.ctypes.data, id(None)
+    return words
 
 
 @functools.cache
@@ -141,12 +170,16 @@ def _as_known(array: np.ndarray) -> bool:
 
 
 @functools.cache
-def _method() -> _Method:
+def _feed_method() -> _Method:
     return _Method(b"run_feed", feed_function(), _TAKES_ONE_ARGUMENT, b"The outputs of a feed, or None.")
 
 
-def _function_of(words: _Words) -> FeedCall:
+@functools.cache
+def _again_method() -> _Method:
+    return _Method(b"run_again", again_function(), _TAKES_ONE_ARGUMENT, b"True once the call has run again, or None.")
+
+
+def _function_of(words: _Words, method: _Method) -> Any:
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    found: FeedCall = make(ctypes.addressof(_method()), words, None)
-    return found
+    return make(ctypes.addressof(method), words, None)

@@ -4,8 +4,9 @@
 the words of one call (`spmd_state.FEED_*`), its second the feed. Where the feed is a dict of plain arrays of exactly the types
 and shapes that the words ask for it makes the results, runs the call with the GIL released and returns a list of them.
 In every other case, and wherever something goes wrong, it returns None having changed nothing: the caller then takes the
-general way, which says what is wrong. `intarsia.runtime.feed_call` makes the words, and looks first whether objects of
-Python and NumPy are laid out as is read here.
+general way, which says what is wrong. An object that holds an array (`holders`) is as good as that. `again` is a function for
+arrays that are bound to a call: it runs that once more. `intarsia.runtime.feed_call` makes the words, and looks first whether
+objects of Python and NumPy are laid out as is read here.
 """
 
 from __future__ import annotations
@@ -205,14 +206,30 @@ input:
   br i1 %more, label %find, label %prepare
 find:
   %name = load ptr, ptr %row
-  %x = call ptr %get(ptr %given, ptr %name)
-  %missing = icmp eq ptr %x, null
-  br i1 %missing, label %unknown, label %hold
+  %it = call ptr %get(ptr %given, ptr %name)
+  %missing = icmp eq ptr %it, null
+  br i1 %missing, label %unknown, label %found
 unknown:
   %clear = call ptr @api(ptr %words, i64 $API_CLEAR$)
   call void %clear()
   br label %give_up
+found:
+  %holder_p = getelementptr i64, ptr %words, i64 $FEED_HOLDER$
+  %holder = load ptr, ptr %holder_p
+  %holds = load ptr, ptr %holder
+  %tp = getelementptr i8, ptr %it, i64 $OBJECT_TYPE$
+  %it_is = load ptr, ptr %tp
+  %inside = icmp eq ptr %it_is, %holds
+  br i1 %inside, label %look_inside, label %hold
+look_inside:
+  %place_p = getelementptr i64, ptr %holder, i64 $HOLDER_PLACE$
+  %place = load i64, ptr %place_p
+  %held_p = getelementptr i8, ptr %it, i64 %place
+  %value = load ptr, ptr %held_p
+  %empty = icmp eq ptr %value, null
+  br i1 %empty, label %unknown, label %hold
 hold:
+  %x = phi ptr [ %it, %found ], [ %value, %look_inside ]
   call void %incref(ptr %x)
   %at = getelementptr ptr, ptr %held, i64 %i
   store ptr %x, ptr %at
@@ -296,6 +313,68 @@ done:
   br i1 %nothing, label %decline, label %deliver
 deliver:
   ret ptr %result
+decline:
+  %none_p = getelementptr i64, ptr %words, i64 $FEED_NONE$
+  %none = load ptr, ptr %none_p
+  call void %incref(ptr %none)
+  ret ptr %none
+}
+
+; The same run on the same memory again, where nobody else is at it: True, or None where it did nothing or something went wrong.
+define internal ptr @again(ptr %self, ptr %unused) nounwind {
+entry:
+  %self_p = getelementptr i8, ptr %self, i64 $ARRAY_DATA$
+  %words = load ptr, ptr %self_p
+  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
+  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
+  %clear = call ptr @api(ptr %words, i64 $API_CLEAR$)
+  %ask = call ptr @api(ptr %words, i64 $API_CALL$)
+  %true_p = getelementptr i64, ptr %words, i64 $AGAIN_TRUE$
+  %true = load ptr, ptr %true_p
+  %take_p = getelementptr i64, ptr %words, i64 $AGAIN_TAKE$
+  %take = load ptr, ptr %take_p
+  %arguments_p = getelementptr i64, ptr %words, i64 $AGAIN_ARGUMENTS$
+  %arguments = load ptr, ptr %arguments_p
+  %answer = call ptr %ask(ptr %take, ptr %arguments)
+  %failed = icmp eq ptr %answer, null
+  br i1 %failed, label %wrong, label %answered
+wrong:
+  call void %clear()
+  br label %decline
+answered:
+  call void %decref(ptr %answer)
+  %ours = icmp eq ptr %answer, %true
+  br i1 %ours, label %go, label %decline
+go:
+  %save = call ptr @api(ptr %words, i64 $API_RELEASE_GIL$)
+  %restore = call ptr @api(ptr %words, i64 $API_TAKE_GIL$)
+  %pool_p = getelementptr i64, ptr %words, i64 $FEED_POOL$
+  %pool = load ptr, ptr %pool_p
+  %call_p = getelementptr i64, ptr %words, i64 $FEED_CALL$
+  %call = load ptr, ptr %call_p
+  call void @choose(ptr %words, ptr %pool, ptr %call)
+  %thread = call ptr %save()
+  %status = call i64 @run(ptr %pool, ptr %call)
+  call void %restore(ptr %thread)
+  %stopped = icmp ne i64 %status, 0
+  %fault = call i1 @faulty(ptr %words)
+  %bad = or i1 %stopped, %fault
+  %give_p = getelementptr i64, ptr %words, i64 $AGAIN_GIVE_BACK$
+  %give = load ptr, ptr %give_p
+  %given = call ptr %ask(ptr %give, ptr null)
+  %kept = icmp eq ptr %given, null
+  br i1 %kept, label %not_given, label %drop
+not_given:
+  call void %clear()
+  br label %finish
+drop:
+  call void %decref(ptr %given)
+  br label %finish
+finish:
+  br i1 %bad, label %decline, label %deliver
+deliver:
+  call void %incref(ptr %true)
+  ret ptr %true
 decline:
   %none_p = getelementptr i64, ptr %words, i64 $FEED_NONE$
   %none = load ptr, ptr %none_p

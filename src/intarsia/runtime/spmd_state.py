@@ -27,7 +27,7 @@ SPREAD = 8  # pools of at most so many threads keep workers off the core of who 
 FLAGS = ASLEEP + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
 COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
 
-FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole", "feed")
+FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole", "feed", "again")
 OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
 
 # Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code keeps there.
@@ -51,10 +51,14 @@ OBJECT_TYPE, ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_DESCR, ARRAY_FLAGS = 8, 16,
 
 # Words of a call by a feed: whether it is under way; numbers of inputs and outputs; addresses of the pool and of the call's
 # words, of words of status and how many there are, of the functions below, of two types and None, of room for the inputs, of
-# the call's table and the one for a time when workers sleep (or 0), and when the last run began; then a row for each input
-# and each output: its name (of inputs), element type, rank, sizes, where its address goes.
+# the call's table and the one for a time when workers sleep (or 0), when the last run began, and the address of the words of
+# objects that hold an array (`holders.WORDS`); then a row for each input and each output: its name (of inputs), element type,
+# rank, sizes, where its address goes. Of a call on the same memory again: in the place of rows what takes a lock, the
+# arguments of that, what gives it back, and True.
 FEED_BUSY, FEED_INPUTS, FEED_OUTPUTS, FEED_POOL, FEED_CALL, FEED_STATUS, FEED_CHECKED, FEED_API = range(8)
-FEED_ARRAY_TYPE, FEED_DICT_TYPE, FEED_NONE, FEED_HELD, FEED_TABLE, FEED_ALONE, FEED_BEGUN, FEED_ROWS = range(8, 16)
+FEED_ARRAY_TYPE, FEED_DICT_TYPE, FEED_NONE, FEED_HELD, FEED_TABLE, FEED_ALONE, FEED_BEGUN, FEED_HOLDER, FEED_ROWS = range(8, 17)
+AGAIN_TAKE, AGAIN_ARGUMENTS, AGAIN_GIVE_BACK, AGAIN_TRUE, AGAIN_WORDS = range(FEED_ROWS, FEED_ROWS + 5)
+HOLDER_TYPE, HOLDER_PLACE, HOLDER_WORDS = range(3)
 ROW_NAME, ROW_DESCR, ROW_ND, ROW_DIMS, ROW_SLOT, ROW_WORDS = range(6)
 API_GET_ITEM, API_SIZE, API_INCREF, API_DECREF, API_CLEAR, API_RELEASE_GIL, API_TAKE_GIL = range(7)
-API_NEW_LIST, API_SET_ITEM, API_NEW_ARRAY, API_SET_BASE = range(7, 11)
+API_NEW_LIST, API_SET_ITEM, API_CALL, API_NEW_ARRAY, API_SET_BASE = range(7, 12)

@@ -1,7 +1,7 @@
 """Calls of a program on fixed memory: what `IOBinding` makes of a model that is one native segment.
 
 The step table, its arguments and the addresses of inputs and outputs stay in place between runs, so that a run is one call
-of the executor.
+of the executor, from native code where it is short.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from intarsia.partition.provider import BoundCall
 from intarsia.plan.address import address_of
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import memory
+from intarsia.runtime.feed_call import again_call
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.program import CpuProgram
@@ -50,6 +51,9 @@ class CpuBoundCall(BoundCall):
             if slot >= 0:
                 self._externals[slot] = address_of(array)
         self._settle()
+        if not (bound.long or bound.parted or bound.sliced or self._state.sized is not None):
+            state, status = self._state, self._state.status if bound.checked else None
+            self.again = again_call(program.pool, self._block, state.tables, status, self._lock, state, program, bound)
 
     def _settle(self) -> None:
         """Write the targets' addresses; outputs without one get new memory in each run."""
