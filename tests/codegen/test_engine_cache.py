@@ -16,7 +16,7 @@ from intarsia.errors import InvalidArgument
 
 
 def files(directory: Path) -> list[Path]:
-    return [path for path in directory.rglob("*") if path.is_file()]
+    return [path for path in directory.rglob("*") if path.is_file() and path.name != ".pruned"]
 
 
 def test_put_and_get(tmp_path: Path) -> None:
@@ -88,11 +88,22 @@ def test_least_recently_used_go_first(tmp_path: Path) -> None:
 
 def test_size_is_bounded_once_a_process(tmp_path: Path) -> None:
     DiskCache(tmp_path).put("old", bytes(5000))
-    cache = DiskCache(tmp_path, max_bytes=6000)
-    old = next(iter(files(tmp_path)))
+    (old,) = (path for path in files(tmp_path) if path.name == "old")
     os.utime(old, (1e9, 1e9))
-    cache.put("new", bytes(5000))
-    assert [entry.key for entry in cache.entries()] == ["new"]
+    DiskCache(tmp_path, max_bytes=6000).put("lately", bytes(5000))  # no look within the hour
+    assert [entry.key for entry in DiskCache(tmp_path).entries()] == ["old", "lately"]
+    os.utime(tmp_path / ".pruned", (1e9, 1e9))
+    DiskCache(tmp_path, max_bytes=6000).put("new", bytes(500))
+    assert [entry.key for entry in DiskCache(tmp_path).entries()] == ["lately", "new"]
+
+
+def test_a_large_entry_has_the_size_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia.codegen.cache._LARGE_NBYTES", 4000)
+    DiskCache(tmp_path).put("old", bytes(5000))
+    (old,) = (path for path in files(tmp_path) if path.name == "old")
+    os.utime(old, (1e9, 1e9))
+    DiskCache(tmp_path, max_bytes=6000).put("new", bytes(5000))
+    assert [entry.key for entry in DiskCache(tmp_path).entries()] == ["new"]
 
 
 def test_prune_removes_what_dead_processes_left(tmp_path: Path) -> None:

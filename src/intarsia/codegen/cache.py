@@ -43,7 +43,9 @@ _HEADER = struct.Struct("<8s16sQ")
 _KEY_CHARACTERS = frozenset("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-.")
 # A temporary file older than this was left by a process that died.
 _STALE_SECONDS = 3600.0
-# After an entry of this size the bound is looked at again.
+# A process's first entry has the bound looked at where no process did for so long.
+_PRUNE_SECONDS = 3600.0
+# After an entry of this size it is looked at again.
 _LARGE_NBYTES = 16 << 20
 _PIECE_NBYTES = 1 << 20
 # What is written of a large entry at once, and in how many pieces (systems take 1024).
@@ -353,6 +355,7 @@ class DiskCache:
                 break
             total -= entry.nbytes
             removed += _remove(self._path(entry.key))
+        self._note_pruned()
         return removed
 
     def _path(self, key: str) -> str:
@@ -381,10 +384,25 @@ class DiskCache:
             )
 
     def _prune_once(self) -> None:
+        """At a process's first entry, unless it was done lately: a look at thousands of files takes longer than many runs."""
         with self._lock:
             first, self._pruned = not self._pruned, True
-        if first:
+        if first and not self._pruned_lately():
             self.prune()
+
+    def _pruned_lately(self) -> bool:
+        try:
+            return 0 <= time.time() - os.stat(self._mark()).st_mtime < _PRUNE_SECONDS
+        except OSError:
+            return False
+
+    def _note_pruned(self) -> None:
+        with contextlib.suppress(OSError), open(self._mark(), "ab"):
+            os.utime(self._mark())
+
+    def _mark(self) -> str:
+        """A file whose time is that of the last look at all entries."""
+        return os.path.join(self._folder or "", ".pruned")
 
 
 def _state(file: BinaryIO) -> bytes:

@@ -115,6 +115,7 @@ def _words(
     if status is not None:
         words[word.FEED_STATUS], words[word.FEED_CHECKED] = status.ctypes.data, len(status)
     words[word.FEED_API], words[word.FEED_NONE] = functions.ctypes.data, id(None)
+    words[word.FEED_TOOK] = word.BRIEF  # not known yet
     return words
 
 

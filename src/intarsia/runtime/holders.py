@@ -21,7 +21,8 @@ def note(kind: type, attribute: str) -> None:
     """Say that objects of exactly this type have their value in a slot of this name."""
     if sys.implementation.name != "cpython":
         return
-    sample, value = object.__new__(kind), object()
+    sample: object = object.__new__(kind)
+    value = object()
     setattr(sample, attribute, value)
     places = range(object.__basicsize__, kind.__basicsize__, ctypes.sizeof(ctypes.c_void_p))
     found = [place for place in places if ctypes.c_size_t.from_address(id(sample) + place).value == id(value)]

@@ -2,7 +2,8 @@
 
 `feed` is the C function behind a `PyCFunction` of one argument (METH_O): its first argument is an array of int64 that holds
 the words of one call (`spmd_state.FEED_*`), its second the feed. Where the feed is a dict of plain arrays of exactly the types
-and shapes that the words ask for it makes the results, runs the call with the GIL released and returns a list of them.
+and shapes that the words ask for it makes the results, runs the call (with the GIL released, if that took long the last
+time) and returns a list of them.
 In every other case, and wherever something goes wrong, it returns None having changed nothing: the caller then takes the
 general way, which says what is wrong. An object that holds an array (`holders`) is as good as that. `again` is a function for
 arrays that are bound to a call: it runs that once more. `intarsia.runtime.feed_call` makes the words, and looks first whether
@@ -168,6 +169,39 @@ out:
   ret void
 }
 
+; Runs the call; other threads of Python go on meanwhile, but where the last run was so short that handing the GIL over and
+; back would take longer.
+define internal i64 @briefly(ptr %words) nounwind {
+entry:
+  %pool_p = getelementptr i64, ptr %words, i64 $FEED_POOL$
+  %pool = load ptr, ptr %pool_p
+  %call_p = getelementptr i64, ptr %words, i64 $FEED_CALL$
+  %call = load ptr, ptr %call_p
+  call void @choose(ptr %words, ptr %pool, ptr %call)
+  %took_p = getelementptr i64, ptr %words, i64 $FEED_TOOK$
+  %took = load i64, ptr %took_p
+  %long = icmp sge i64 %took, $BRIEF$
+  br i1 %long, label %let_go, label %begin
+let_go:
+  %save = call ptr @api(ptr %words, i64 $API_RELEASE_GIL$)
+  %saved = call ptr %save()
+  br label %begin
+begin:
+  %thread = phi ptr [ null, %entry ], [ %saved, %let_go ]
+  %begun = call i64 @now(ptr %pool)
+  %status = call i64 @run(ptr %pool, ptr %call)
+  %ended = call i64 @now(ptr %pool)
+  br i1 %long, label %take, label %out
+take:
+  %restore = call ptr @api(ptr %words, i64 $API_TAKE_GIL$)
+  call void %restore(ptr %thread)
+  br label %out
+out:
+  %since = sub i64 %ended, %begun
+  store i64 %since, ptr %took_p
+  ret i64 %status
+}
+
 define internal ptr @feed(ptr %self, ptr %given) nounwind {
 entry:
   %self_p = getelementptr i8, ptr %self, i64 $ARRAY_DATA$
@@ -265,16 +299,7 @@ listed:
   %result_row1 = getelementptr i64, ptr %result_row, i64 $ROW_WORDS$
   br label %output
 go:
-  %save = call ptr @api(ptr %words, i64 $API_RELEASE_GIL$)
-  %restore = call ptr @api(ptr %words, i64 $API_TAKE_GIL$)
-  %pool_p = getelementptr i64, ptr %words, i64 $FEED_POOL$
-  %pool = load ptr, ptr %pool_p
-  %call_p = getelementptr i64, ptr %words, i64 $FEED_CALL$
-  %call = load ptr, ptr %call_p
-  call void @choose(ptr %words, ptr %pool, ptr %call)
-  %thread = call ptr %save()
-  %status = call i64 @run(ptr %pool, ptr %call)
-  call void %restore(ptr %thread)
+  %status = call i64 @briefly(ptr %words)
   %stopped = icmp ne i64 %status, 0
   %fault = call i1 @faulty(ptr %words)
   %bad = or i1 %stopped, %fault
@@ -346,16 +371,7 @@ answered:
   %ours = icmp eq ptr %answer, %true
   br i1 %ours, label %go, label %decline
 go:
-  %save = call ptr @api(ptr %words, i64 $API_RELEASE_GIL$)
-  %restore = call ptr @api(ptr %words, i64 $API_TAKE_GIL$)
-  %pool_p = getelementptr i64, ptr %words, i64 $FEED_POOL$
-  %pool = load ptr, ptr %pool_p
-  %call_p = getelementptr i64, ptr %words, i64 $FEED_CALL$
-  %call = load ptr, ptr %call_p
-  call void @choose(ptr %words, ptr %pool, ptr %call)
-  %thread = call ptr %save()
-  %status = call i64 @run(ptr %pool, ptr %call)
-  call void %restore(ptr %thread)
+  %status = call i64 @briefly(ptr %words)
   %stopped = icmp ne i64 %status, 0
   %fault = call i1 @faulty(ptr %words)
   %bad = or i1 %stopped, %fault

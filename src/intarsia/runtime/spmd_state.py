@@ -51,12 +51,14 @@ OBJECT_TYPE, ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_DESCR, ARRAY_FLAGS = 8, 16,
 
 # Words of a call by a feed: whether it is under way; numbers of inputs and outputs; addresses of the pool and of the call's
 # words, of words of status and how many there are, of the functions below, of two types and None, of room for the inputs, of
-# the call's table and the one for a time when workers sleep (or 0), when the last run began, and the address of the words of
-# objects that hold an array (`holders.WORDS`); then a row for each input and each output: its name (of inputs), element type,
-# rank, sizes, where its address goes. Of a call on the same memory again: in the place of rows what takes a lock, the
-# arguments of that, what gives it back, and True.
+# the call's table and the one for a time when workers sleep (or 0), when the last run began, the address of the words of
+# objects that hold an array (`holders.WORDS`), and how many nanoseconds the last run took; then a row for each input and each
+# output: its name (of inputs), element type, rank, sizes, where its address goes. Of a call on the same memory again: in the
+# place of rows what takes a lock, the arguments of that, what gives it back, and True.
 FEED_BUSY, FEED_INPUTS, FEED_OUTPUTS, FEED_POOL, FEED_CALL, FEED_STATUS, FEED_CHECKED, FEED_API = range(8)
-FEED_ARRAY_TYPE, FEED_DICT_TYPE, FEED_NONE, FEED_HELD, FEED_TABLE, FEED_ALONE, FEED_BEGUN, FEED_HOLDER, FEED_ROWS = range(8, 17)
+FEED_ARRAY_TYPE, FEED_DICT_TYPE, FEED_NONE, FEED_HELD, FEED_TABLE, FEED_ALONE, FEED_BEGUN, FEED_HOLDER = range(8, 16)
+FEED_TOOK, FEED_ROWS = 16, 17
+BRIEF = 10_000  # nanoseconds: a shorter run keeps the GIL, which threads that want it hand to each other in about that time
 AGAIN_TAKE, AGAIN_ARGUMENTS, AGAIN_GIVE_BACK, AGAIN_TRUE, AGAIN_WORDS = range(FEED_ROWS, FEED_ROWS + 5)
 HOLDER_TYPE, HOLDER_PLACE, HOLDER_WORDS = range(3)
 ROW_NAME, ROW_DESCR, ROW_ND, ROW_DIMS, ROW_SLOT, ROW_WORDS = range(6)

@@ -28,7 +28,7 @@ from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
 from intarsia.plan.constraints import Constraint
 from intarsia.plan.segment import Buffer, Segment
-from intarsia.plan.step import STATUS, Below, Jump, Sizes, Step
+from intarsia.plan.step import STATUS, Below, Jump, Step
 from intarsia.providers.cpu.batch_rows import BatchRows
 from intarsia.providers.cpu.byte_moves import moved_bytes
 from intarsia.providers.cpu.byte_tables import byte_tables
@@ -46,6 +46,7 @@ from intarsia.providers.cpu.in_place import in_place, moving
 from intarsia.providers.cpu.joined import joined_step
 from intarsia.providers.cpu.layout import channels_last
 from intarsia.providers.cpu.lookup import byte_function
+from intarsia.providers.cpu.loop_work import SERIAL_ELEMENTS, loop_shares
 from intarsia.providers.cpu.narrowed import narrow
 from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
@@ -55,8 +56,6 @@ from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
 from intarsia.records import dataclass
-
-_SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 
 
 @dataclass
@@ -437,9 +436,9 @@ class _Lowerer:
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
             kernel.text, tuple(names), (out,), moving(g.roots[out], buffers, tuple(kernel.sizes)).arguments,
-            serial=Below(elements, _SERIAL_ELEMENTS) if work < _SERIAL_ELEMENTS else None, label=_prefix(g),
+            serial=Below(elements, SERIAL_ELEMENTS) if work < SERIAL_ELEMENTS else None, label=_prefix(g),
             checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
-            work=partial(_loop_shares, elements, len(walk([g.roots[out]]))), chosen=_chosen_by_data(g.roots[out]),
+            work=partial(loop_shares, elements, len(walk([g.roots[out]]))), chosen=_chosen_by_data(g.roots[out]),
         )  # fmt: skip
 
     def _template_steps(self, g: Group) -> list[Step]:
@@ -527,11 +526,6 @@ def _divisors(inference: Inference) -> Iterator[Constraint]:
 def _place(node: Node) -> str:
     """The node, in messages."""
     return f"node {node.name!r} ({node.qualified_op})"
-
-
-def _loop_shares(elements: Dim, primitives: int, size: Sizes) -> float:
-    """The work of a loop kernel, in times what is worth sharing; a primitive is taken for the work of a load and a store."""
-    return size(elements) * primitives / _SERIAL_ELEMENTS
 
 
 def _chosen_by_data(root: Tensor) -> tuple[str, ...]:
