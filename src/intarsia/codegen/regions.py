@@ -17,6 +17,9 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.target import Target
 from intarsia.faults import INDEX_OUT_OF_RANGE, TOO_MANY_SAMPLES
 from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.ops import region_places
+from intarsia.ops.region_places import MOST_SAMPLES
 
 ALIGN_FIELDS = (
     "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio",
@@ -26,9 +29,18 @@ POOL_FIELDS = tuple(f for f in ALIGN_FIELDS if f not in ("indices", "ratio"))
 _POINTERS = frozenset(("x", "rois", "indices", "y", "status"))
 _F32 = DType.FLOAT
 _FLOAT, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-_MOST_SAMPLES = 1 << 14  # of a bin along an axis: what needs more is reported
 
 Taps = tuple[Value, Value, Value, Value]
+
+
+def _floats(count: int) -> list[k.Tensor]:
+    return [k.input(i, _F32, ()) for i in range(count)]
+
+
+_EXTENT = {aligned: region_places.extent(k.input(0, _F32, ()), k.input(1, _F32, ()), aligned) for aligned in (False, True)}
+_SAMPLES = region_places.samples(*_floats(1))
+_PLACE = region_places.place(*_floats(5))
+_TAPS = region_places.taps(k.input(0, _F32, ()), k.input(1, DType.INT64, ()))
 
 
 @functools.cache
@@ -57,6 +69,7 @@ class _Regions:
         self.module = Module(target)
         self.lanes = self.module.lanes(_F32)
         self.body = body = self.module.kernel()
+        self.e = Emitter(body.b)
         args, self.tid, self.nthreads = body.args
         self.v: dict[str, Any] = {
             f: (body.load_pointer if f in _POINTERS else body.load_i64)(args, i) for i, f in enumerate(fields)
@@ -109,6 +122,9 @@ class _Regions:
 
     def f(self, value: float) -> Value:
         return ir.Constant(_FLOAT, value)
+
+    def made(self, definition: k.Tensor, *operands: Value) -> Value:
+        return self.e.evaluate(definition, dict(enumerate(operands)))
 
     def bits(self, value: Value) -> Value:
         return self.body.float_of_bits(value)
@@ -168,12 +184,9 @@ class _Align(_Regions):
         x1, y1, x2, y2 = (b.fsub(c, shift) for c in corners)
         axes = []
         for low, high, bins, extent in ((y1, y2, v["high"], v["height"]), (x1, x2, v["wide"], v["width"])):
-            size = b.fsub(high, low)
-            if not self.aligned:
-                size = self.larger(size, self.f(1.0))
-            step = b.fdiv(size, self.real(bins))
-            adaptive = self.whole(self.rounded("ceil", step), 0.0, _MOST_SAMPLES + 1.0)
-            many = body.less(_MOST_SAMPLES, body.select(body.less(0, v["ratio"]), 0, adaptive))
+            step = b.fdiv(self.made(_EXTENT[self.aligned], low, high), self.real(bins))
+            adaptive = b.sext(self.made(_SAMPLES, step), _I64)
+            many = body.less(MOST_SAMPLES, body.select(body.less(0, v["ratio"]), 0, adaptive))
             with body.when(many):
                 body.store(body.i(TOO_MANY_SAMPLES), v["status"], DType.INT64)
             adaptive = body.select(many, 1, adaptive)
@@ -201,21 +214,10 @@ class _Align(_Regions):
 
     def _taps(self, axis: Sequence[Value], bin_index: Value, sample: Value) -> Taps:
         """Lower and upper neighbour of a sample, and their weights; 0 where it lies outside the image."""
-        body, b = self.body, self.body.b
         start, step, count, extent = axis
-        place = b.fadd(start, b.fmul(self.real(bin_index), step))
-        inside = b.fdiv(b.fmul(b.fadd(self.real(sample), self.f(0.5)), step), self.real(count))
-        place = b.fadd(place, inside)
-        limit = self.real(extent)
-        outside = b.or_(b.fcmp_unordered("<", place, self.f(-1.0)), b.fcmp_unordered(">", place, limit))
-        place = self.larger(place, self.f(0.0))
-        place = b.select(b.fcmp_ordered("<", place, limit), place, limit)
-        top = body.sub(extent, 1)
-        low = body.min(b.fptosi(place, _I64), top)
-        ratio = b.select(body.less(low, top), b.fsub(place, self.real(low)), self.f(0.0))
-        zero = self.f(0.0)
-        lower = b.select(outside, zero, b.fsub(self.f(1.0), ratio))
-        return low, body.min(body.add(low, 1), top), lower, b.select(outside, zero, ratio)
+        place = self.made(_PLACE, start, step, self.real(count), self.real(bin_index), self.real(sample))
+        low, high, lower, upper = self.e.evaluate_all(_TAPS, {0: place, 1: extent})
+        return low, high, lower, upper
 
     def _sample(self, total: Value, image: Value, rows: Taps, columns: Taps, mask: Value) -> Value:
         body, b, lanes = self.body, self.body.b, self.lanes

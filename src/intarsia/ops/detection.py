@@ -11,6 +11,7 @@ from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.ops.region_places import MOST_SAMPLES
 from intarsia.ops.registry import host_op
 
 
@@ -84,8 +85,8 @@ def _bins_type(
     X: TensorType, rois: TensorType, batch_indices: TensorType, *, output_height: int = 1, output_width: int = 1,
     sampling_ratio: int = 0,
 ) -> TensorType:  # fmt: skip
-    if sampling_ratio > _MOST_SAMPLES:
-        raise k.DefinitionError(f"sampling_ratio is {sampling_ratio}; expected at most {_MOST_SAMPLES}")
+    if sampling_ratio > MOST_SAMPLES:
+        raise k.DefinitionError(f"sampling_ratio is {sampling_ratio}; expected at most {MOST_SAMPLES}")
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
@@ -125,7 +126,6 @@ def roi_align(
     return out.astype(X.dtype)
 
 
-_MOST_SAMPLES = 1 << 14  # of a bin along an axis
 _Taps = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -133,7 +133,7 @@ def _samples(start: Any, extent: Any, bins: int, ratio: int, length: int) -> _Ta
     """Along one axis, [bins, samples] arrays: lower and upper neighbour of each sample, and their weights."""
     size = extent / bins
     wanted = ratio if ratio > 0 else np.ceil(size)
-    if wanted > _MOST_SAMPLES:
+    if wanted > MOST_SAMPLES:
         raise k.DefinitionError(SAMPLES_ARE_TOO_MANY)
     count = int(wanted) if wanted > 0 else 0  # NaN: none
     place = start + np.arange(bins)[:, None] * size + (np.arange(count) + 0.5) * size / max(count, 1)

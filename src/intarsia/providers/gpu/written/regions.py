@@ -10,10 +10,11 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import lowest
 from intarsia.kernel.lang import Tensor
+from intarsia.ops import region_places
+from intarsia.ops.region_places import MOST_SAMPLES
 from intarsia.providers.gpu.written.registry import device_op
 from intarsia.records import dataclass
 
-_MOST_SAMPLES = 1 << 14  # of a bin along an axis
 _AXES = (1, 0)  # of x1, y1: rows of an image go along y
 
 
@@ -26,15 +27,9 @@ def _extents(rois: Tensor, wide: DType, scale: float, half_pixel: bool) -> list[
     corners = k.cast(rois, wide) * scale - (0.5 if half_pixel else 0.0)
     found = []
     for i in _AXES:
-        extent = _column(corners, i + 2) - _column(corners, i)
-        found.append((_column(corners, i), extent if half_pixel else k.maximum(extent, 1.0)))
+        low, high = (_column(corners, j) for j in (i, i + 2))
+        found.append((low, region_places.extent(low, high, half_pixel)))
     return found
-
-
-def _wanted(extent: Tensor, bins: int) -> Tensor:
-    """Samples of a bin: one for each started pixel."""
-    count = k.unary("ceil", extent / float(bins))
-    return k.cast(k.select(count > 0.0, k.minimum(count, float(_MOST_SAMPLES + 1)), 0.0), DType.INT64)
 
 
 @device_op("RegionSamples")
@@ -44,7 +39,7 @@ def region_samples(
     """The most samples of any region's bins along y and x, int64 [2]."""
     wide = DType.DOUBLE if rois.dtype is DType.DOUBLE else DType.FLOAT
     pairs = zip(_extents(rois, wide, spatial_scale, bool(half_pixel)), (output_height, output_width), strict=True)
-    most = [k.reduce_max(_wanted(extent, bins), [0]) for (_, extent), bins in pairs]
+    most = [k.reduce_max(k.cast(region_places.samples(extent / float(bins)), DType.INT64), [0]) for (_, extent), bins in pairs]
     return k.maximum(k.concat([k.reshape(m, (1,)) for m in most], 0), 0)
 
 
@@ -57,7 +52,7 @@ def roi_align(
     if mode not in ("avg", "max"):
         raise k.DefinitionError(f"mode is {mode!r}; expected avg or max")
     most = [sampling_ratio] * 2 if samples is None else [int(s) for s in _numbers(samples)]
-    if max(most) > _MOST_SAMPLES:
+    if max(most) > MOST_SAMPLES:
         raise k.DefinitionError(SAMPLES_ARE_TOO_MANY)
     wide = DType.DOUBLE if X.dtype is DType.DOUBLE else DType.FLOAT
     bins, count = (output_height, output_width), rois.shape[0]
@@ -66,8 +61,9 @@ def roi_align(
         return k.full(shape[:4], 0.0, X.dtype)
     axes = []
     for a, (start, extent) in enumerate(_extents(rois, wide, spatial_scale, bool(half_pixel))):
-        taken = k.full((count,), sampling_ratio, DType.INT64) if samples is None else _wanted(extent, bins[a])
-        axes.append(_taps(start, extent, taken, bins[a], most[a], X.shape[2 + a], a))
+        size = extent / float(bins[a])
+        taken = k.full((count,), sampling_ratio, DType.INT32) if samples is None else region_places.samples(size)
+        axes.append(_taps(start, size, taken, bins[a], most[a], X.shape[2 + a], a))
     image = k.broadcast(k.reshape(batch_indices, (count, 1, 1, 1, 1, 1)), shape)
     channel = k.broadcast(k.reshape(k.iota((X.shape[1],), 0), (1, X.shape[1], 1, 1, 1, 1)), shape)
     corners = []
@@ -108,26 +104,21 @@ class _Taps:
     taken: Tensor
 
 
-def _taps(start: Tensor, extent: Tensor, taken: Tensor, bins: int, most: int, length: Any, axis: int) -> _Taps:
-    wide, count = extent.dtype, start.shape[0]
+def _taps(start: Tensor, size: Tensor, taken: Tensor, bins: int, most: int, length: Any, axis: int) -> _Taps:
+    wide, count = size.dtype, start.shape[0]
     shape = (count, 1, bins if axis == 0 else 1, bins if axis == 1 else 1, most if axis == 0 else 1, most if axis == 1 else 1)
-    taken = k.stored(k.cast(taken, DType.INT32))
+    taken = k.stored(taken)
 
     def whole(x: Tensor) -> Tensor:
         return k.reshape(x, (count, 1, 1, 1, 1, 1))
 
-    size = whole(extent / float(bins))
     bin_at, sample = (k.cast(k.iota(shape, axis + i), wide) for i in (2, 4))
-    step = size / whole(k.cast(k.maximum(taken, 1), wide))
-    place = k.stored(whole(start) + bin_at * size + (sample + 0.5) * step)
-    outside = k.binary("or", place < -1.0, k.cast(k.size(length), wide) < place)
+    number = whole(k.cast(k.maximum(taken, 1), wide))
+    place = k.stored(region_places.place(whole(start), whole(size), number, bin_at, sample))
     there = k.cast(k.iota(shape, axis + 4), DType.INT32) < k.broadcast(whole(taken), shape)
-    nothing = k.binary("or", outside, k.unary("not", there))
-    kept, last = k.maximum(place, 0.0), k.size(length, DType.INT32) - 1
-    low = k.stored(k.minimum(k.cast(kept, DType.INT32), last))
-    upper = k.stored(k.select(k.binary("or", nothing, last <= low), 0.0, kept - k.cast(low, wide)))
-    lower = k.stored(k.select(nothing, 0.0, 1.0 - upper))
-    return _Taps(((low, lower), (k.minimum(low + 1, last), upper)), there, taken)
+    low, high, *weights = region_places.taps(place, k.size(length, DType.INT32))
+    lower, upper = (k.stored(k.select(there, weight, 0.0)) for weight in weights)
+    return _Taps(((k.stored(low), lower), (high, upper)), there, taken)
 
 
 # --- MaxRoiPool -------------------------------------------------------------------------------------------------------
