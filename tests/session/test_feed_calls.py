@@ -362,5 +362,5 @@ class TestOtherInterpreters:
         assert not feed_call._laid_out_as_known()
         monkeypatch.undo()
         assert feed_call._laid_out_as_known() is known
-        monkeypatch.setattr(feed_call.sysconfig, "get_config_var", lambda name: 1)
+        monkeypatch.setattr(feed_call.sys, "abiflags", "t", raising=False)  # of a build without a GIL
         assert not feed_call._laid_out_as_known()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import sysconfig
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -141,7 +140,7 @@ def _laid_out_as_known() -> bool:
     """Whether objects' fields are where native code reads them: tried on arrays of several kinds."""
     if ctypes.sizeof(ctypes.c_void_p) != 8 or object.__basicsize__ != word.ARRAY_DATA:
         return False
-    if sysconfig.get_config_var("Py_GIL_DISABLED") or hasattr(sys, "gettotalrefcount"):
+    if "t" in getattr(sys, "abiflags", "") or hasattr(sys, "gettotalrefcount"):
         return False
     samples: list[np.ndarray] = [
         np.zeros(3),
