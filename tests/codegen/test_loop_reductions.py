@@ -48,3 +48,17 @@ def test_sums_beside_each_other_stay_in_order() -> None:
     text = compiled([k.reduce_sum(k.input(0, DType.FLOAT, (28, 28)), [0])]).text.ir
     assert "fadd" in text
     assert "reassoc" not in text
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("taps", [2, 3, 4])
+def test_extrema_of_windows_are_nan_where_one_element_is(op: str, taps: int) -> None:
+    """Every place in a window: NaN is looked for in two elements at once."""
+    data = np.random.default_rng(4).standard_normal((7, 64)).astype(np.float32)
+    data[np.arange(7), 8 * np.arange(7)] = np.nan
+    data[3, 20:30] = -np.inf if op == "max" else np.inf
+    windows = k.windows(k.input(0, DType.FLOAT, (7, 64)), (1,), (taps,), (1,), (1,))
+    root = k.reduce(windows, op, [2])
+    (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
+    seen = np.lib.stride_tricks.sliding_window_view(data, taps, axis=1)
+    np.testing.assert_array_equal(got, seen.max(2) if op == "max" else seen.min(2))

@@ -285,6 +285,8 @@ class ValueEmitter(LoopBuilder):
         x = t.args[0]
         if is_written_out(t):
             values = [self._value(x, where, scope) for where in window_elements(t, at)]
+            if len(values) > 2 and _is_watched(op, t.dtype):
+                return self._extremum_of(op, values, t.dtype, scope)
             return functools.reduce(lambda total, value: self._combine(op, total, value, t.dtype, scope, in_order=True), values)
 
         def element(ks: list[Index], inner: Scope) -> ir.Value:
@@ -305,15 +307,14 @@ class ValueEmitter(LoopBuilder):
         if row is not None and row in names and "start" in _all_variables(scope):
             return self._row_reduction(t, op, extents, element, row, at, scope)
 
-        watched = t.dtype.is_floating and op in ("max", "min")  # NaN is noted apart: comparisons alone vectorise best
+        watched = _is_watched(op, t.dtype)
 
         def nest(level: int, ks: list[Index], carried: list[ir.Value], inner: Scope) -> list[ir.Value]:
             if level == len(extents):
                 value, b = element(ks, inner), inner.builder
                 if not watched:
                     return [self._combine(op, carried[0], value, t.dtype, inner)]
-                ahead = b.fcmp_ordered(">" if op == "max" else "<", value, carried[0], flags=("nnan", "nsz"))
-                best = b.select(ahead, value, carried[0], flags=("nnan", "nsz"))
+                best = _better(op, value, carried[0], b)
                 return [best, b.or_(carried[1], b.fcmp_unordered("uno", value, value))]
             self.serial += 1
             name = f"k{self.serial}"
@@ -330,7 +331,15 @@ class ValueEmitter(LoopBuilder):
         if not watched:
             return nest(0, [], [first], scope)[0]
         best, missing = nest(0, [], [first, I1(0)], scope)
-        return scope.builder.select(missing, Emitter(scope.builder).constant(float("nan"), compute_type(t.dtype)), best)
+        return _unless(missing, best, t.dtype, scope)
+
+    def _extremum_of(self, op: str, values: Sequence[ir.Value], dtype: DType, scope: Scope) -> ir.Value:
+        """The largest or least of a window's elements; one comparison finds NaN in two of them."""
+        b = scope.builder
+        best = functools.reduce(lambda best, value: _better(op, value, best, b), values)
+        pairs = zip(values[::2], [*values[1::2], *values[-1:]], strict=False)
+        missing = functools.reduce(b.or_, [b.fcmp_unordered("uno", one, other) for one, other in pairs])
+        return _unless(missing, best, dtype, scope)
 
     def _row_reduction(
         self, t: Tensor, op: str, extents: list[Dim], element: Callable[[list[Index], Scope], ir.Value], row: str,
@@ -442,6 +451,22 @@ class ValueEmitter(LoopBuilder):
                 return (b.fadd if op == "sum" else b.fmul)(total, value, flags=_IN_ORDER if in_order else _ANY_ORDER)
             return e.extremum(op, total, value)
         return e.primitive({"sum": "add", "prod": "mul"}.get(op, op), [total, value], dtype, dtype)
+
+
+def _is_watched(op: str, dtype: DType) -> bool:
+    """Whether NaN is noted apart: comparisons alone vectorise best."""
+    return dtype.is_floating and op in ("max", "min")
+
+
+def _better(op: str, value: ir.Value, best: ir.Value, b: ir.IRBuilder) -> ir.Value:
+    """The larger or the lesser of two, neither of which is NaN."""
+    ahead = b.fcmp_ordered(">" if op == "max" else "<", value, best, flags=("nnan", "nsz"))
+    return b.select(ahead, value, best, flags=("nnan", "nsz"))
+
+
+def _unless(missing: ir.Value, best: ir.Value, dtype: DType, scope: Scope) -> ir.Value:
+    """`best`, or NaN where there is one."""
+    return scope.builder.select(missing, Emitter(scope.builder).constant(float("nan"), compute_type(dtype)), best)
 
 
 def stripped(root: Tensor) -> Tensor:
