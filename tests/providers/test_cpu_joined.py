@@ -38,7 +38,7 @@ BOTH_WAYS = pytest.mark.parametrize("least", [0, 1 << 40], ids=["past the caches
 @BOTH_WAYS
 @pytest.mark.parametrize("name", MODELS)
 def test_concat_into_outputs(name: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined, "streamed_nbytes", lambda: least)
+    monkeypatch.setattr(joined, "streamed_nbytes", lambda *_: least)
     inputs, outputs, nodes, shapes, axis = MODELS[name]
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float64 if "double" in inputs else np.float32) for s in shapes)
@@ -52,7 +52,7 @@ def test_concat_into_outputs(name: str, least: int, monkeypatch: pytest.MonkeyPa
 
 @BOTH_WAYS
 def test_caches_of_attention(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "streamed_nbytes", lambda: least)
+    monkeypatch.setattr(attention, "streamed_nbytes", lambda *_: least)
     heads, past, width = 4, 33, 16
     row, cache = (1, 1, heads * width), (1, heads, "p", width)
     shapes = {"a": row, "b": row, "c": row, "pk": cache, "pv": cache}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
 L2_NBYTES = 2 << 20  # of a core whose cache is not known
 L3_NBYTES = 32 << 20
-_STREAMED = 16
+_MANY = 8  # results that share the third-level cache, at most
 CACHES = "/sys/devices/system/cpu/cpu0/cache"
 
 _V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
@@ -105,10 +105,10 @@ def second_level_nbytes(caches: str | Path = CACHES) -> int:
 
 
 @functools.cache
-def streamed_nbytes(caches: str | Path = CACHES) -> int:
-    """From how many bytes on what is given to the caller is written past the caches of this machine: a model has many such
-    results, and reads others as large for each."""
-    return (_cache_nbytes(3, caches) or L3_NBYTES) // _STREAMED
+def streamed_nbytes(results: int = _MANY, caches: str | Path = CACHES) -> int:
+    """From how many bytes on what is given to the caller is written past the caches of this machine, where a model has so many
+    results: it reads others as large for each."""
+    return (_cache_nbytes(3, caches) or L3_NBYTES) // (2 * min(max(results, 1), _MANY))
 
 
 def _cache_nbytes(level: int, caches: str | Path) -> int:

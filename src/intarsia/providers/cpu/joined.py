@@ -16,8 +16,8 @@ _SERIAL_ELEMENTS = 8192  # below this many elements it is not worth waking other
 _MOST_PARTS = 4
 
 
-def joined_step(root: Tensor, out: str, target: Target, label: str) -> Step | None:
-    """The step that computes `root` into the program's output `out`; None where it is no Concat of inputs."""
+def joined_step(root: Tensor, out: str, target: Target, label: str, results: int) -> Step | None:
+    """The step that computes `root` into `out`, one of so many results of the program; None where it is no Concat of inputs."""
     root = stripped(root)
     if root.prim != "concat" or len(root.args) > _MOST_PARTS or any(a.prim != "input" for a in root.args):
         return None
@@ -31,7 +31,7 @@ def joined_step(root: Tensor, out: str, target: Target, label: str) -> Step | No
     itemsize, elements = root.dtype.numpy.itemsize, product(root.shape)
     names = tuple(a.attrs[0] for a in flat.args)
     widths = tuple(a.shape[-1] * itemsize for a in flat.args)
-    sizes = (product(flat.shape[:-1]), elements * itemsize, streamed_nbytes(), *widths)
+    sizes = (product(flat.shape[:-1]), elements * itemsize, streamed_nbytes(results), *widths)
     return Step(
         joined_text(target, len(names)), names, (out,), BuffersAndSizes((*names, out), sizes).arguments,
         serial=Below(elements, _SERIAL_ELEMENTS), label=label, work=partial(_shares, elements),

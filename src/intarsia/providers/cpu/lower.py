@@ -418,8 +418,8 @@ class _Lowerer:
     def _joined_step(self, g: Group) -> Step | None:
         """A Concat into an output of the program."""
         ((out, root),) = g.roots.items()
-        given = out in {self.grouping.canonical(name) for name in self.graph.output_names()}
-        return joined_step(root, out, self.target, _prefix(g)) if given else None
+        given = {self.grouping.canonical(name) for name in self.graph.output_names()}
+        return joined_step(root, out, self.target, _prefix(g), len(given)) if out in given else None
 
     def _loop_step(self, g: Group) -> Step:
         (out,) = g.roots
