@@ -214,17 +214,13 @@ class WebGpu(Gpu):
             self.counters.launches += len(bound)
 
     def _record(self, compute: Any, bound: Sequence[Bound]) -> None:
-        """Launches, by the functions of wgpu's library: its methods take three times as long, since they look for errors that a
-        pass does not tell before it is finished."""
-        from wgpu.backends.wgpu_native import ffi, lib
-
-        into, latest, nothing = compute._internal, None, ffi.NULL
+        latest = None
         for program, group, groups in bound:
             if program is not latest:
-                lib.wgpuComputePassEncoderSetPipeline(into, program._internal)
+                compute.set_pipeline(program)
                 latest = program
-            lib.wgpuComputePassEncoderSetBindGroup(into, 0, group._internal, 0, nothing)
-            lib.wgpuComputePassEncoderDispatchWorkgroups(into, *groups)
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(*groups)
 
     def timed(self, bound: Sequence[Bound]) -> list[float]:
         """Each launch in a pass of its own, between two timestamps of the device."""
