@@ -19,6 +19,7 @@ import re
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
@@ -42,6 +43,7 @@ logger = logging.getLogger("intarsia")
 SYMBOL_PLACEHOLDER = "__SYMBOL__"
 _PACK_HEADER = struct.Struct("<I")
 _PACK_ROW = struct.Struct("<HQ")
+_PACKED = 6  # about, of a text's characters in a byte of what it is packed to
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,15 @@ class KernelText:
     """LLVM IR that defines `void @symbol(ptr args, i64 tid, i64 nthreads)` and needs nothing beyond libc and libm.
 
     Make it with `kernel_text`, so that the symbol is the content's hash.
+
+    Attributes:
+        text: the IR, or what zlib made of it: a long text is in memory as a whole, a megabyte or so, only while it is compiled.
+        final: optimizing would only take longer: LLVM's passes are left out.
     """
 
     symbol: str
-    ir: str
-    final: bool = False  # optimizing would only take longer: LLVM's passes are left out
+    text: str | bytes
+    final: bool = False
 
     def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool]]:
         """Without the text: a program in the cache has its machine code beside it."""
@@ -67,9 +73,14 @@ class KernelText:
         return f"{self.symbol}_{_digest(self.ir)}"
 
     @property
+    def ir(self) -> str:
+        """The text."""
+        return self.text if isinstance(self.text, str) else zlib.decompress(self.text).decode()
+
+    @property
     def size(self) -> int:
         """Characters of the text, about."""
-        return len(self.ir)
+        return len(self.text) * (1 if isinstance(self.text, str) else _PACKED)
 
 
 _HASHED = re.compile(r"_[0-9a-f]{32}$")

@@ -12,30 +12,6 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.fingerprint import surroundings
 
 _Arguments = ParamSpec("_Arguments")
-_RATIO = 6  # about, of a text and what it is packed to
-
-
-class PackedText(KernelText):
-    """A text that is in memory as a whole, a megabyte or so, only while it is compiled. Its symbol is a content hash."""
-
-    def __init__(self, symbol: str, packed: bytes, final: bool) -> None:
-        for name, value in (("symbol", symbol), ("packed", packed), ("final", final)):
-            object.__setattr__(self, name, value)
-
-    @property
-    def ir(self) -> str:
-        packed: bytes = self.packed  # type: ignore[attr-defined]
-        return zlib.decompress(packed).decode()
-
-    @property
-    def size(self) -> int:
-        return _RATIO * len(self.packed)  # type: ignore[attr-defined]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KernelText) and (self.symbol, self.final) == (other.symbol, other.final)
-
-    def __hash__(self) -> int:
-        return hash(self.symbol)
 
 
 def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, KernelText]:
@@ -49,7 +25,7 @@ def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, Kernel
             around["Intarsia's files"], around["llvmlite"], write.__module__, write.__qualname__, repr(args), repr(kwargs)
         )  # fmt: skip
         symbol, final, packed = cached(f"text-{key}", lambda: _packed(write(*args, **kwargs))).split(b"\n", 2)
-        return PackedText(symbol.decode(), packed, final == b"final")
+        return KernelText(symbol.decode(), packed, final == b"final")
 
     return cast("Callable[_Arguments, KernelText]", found)
 
