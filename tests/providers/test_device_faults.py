@@ -10,27 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from device_kinds import Kind
 from onnx import helper
-from test_devices import KINDS, Kind
 
 import intarsia
 
 
-@pytest.fixture(params=sorted(KINDS))
-def gpu(request: pytest.FixtureRequest) -> Kind:
-    found = KINDS[request.param]
-    if why := found.module.missing():
-        pytest.skip(f"no device for {found.provider}: {why}")
-    return found
-
-
 def session(gpu: Kind, nodes: list[onnx.NodeProto], **inputs: tuple[int, list[Any]]) -> intarsia.InferenceSession:
-    given = [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()]
-    graph = helper.make_graph(nodes, "g", given, [helper.make_empty_tensor_value_info("y")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    options = intarsia.SessionOptions()
-    options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    return intarsia.InferenceSession(model.SerializeToString(), options, [gpu.provider])
+    return gpu.session_of(nodes, inputs)
 
 
 def expanded(gpu: Kind, op: str) -> intarsia.InferenceSession:

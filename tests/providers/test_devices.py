@@ -6,54 +6,21 @@ For CUDA and ROCm, on imitated drivers, see test_streams.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from device_kinds import KINDS, Kind
 from onnx import helper, numpy_helper
 
 import intarsia
-from intarsia.device import memory, opencl, webgpu
-from intarsia.device.gpu import Gpu
+from intarsia.device import memory, opencl
 from intarsia.providers.options import parse_options
 from intarsia.providers.registry import load_provider
 
-
-@dataclass(frozen=True)
-class Kind:
-    kind: str
-    provider: str
-    module: Any
-    open: Callable[..., Gpu]
-
-    def session(self, **given: object) -> intarsia.InferenceSession:
-        nodes = [helper.make_node("MatMul", ["x", "x"], ["a"], name="product"), helper.make_node("Softmax", ["a"], ["y"])]
-        inputs, outputs = [helper.make_tensor_value_info("x", 1, ["n", "n"])], [helper.make_empty_tensor_value_info("y")]
-        model = helper.make_model(
-            helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 18)], ir_version=9
-        )
-        options = intarsia.SessionOptions()
-        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        return intarsia.InferenceSession(model.SerializeToString(), options, [(self.provider, dict(given))])
-
-
-KINDS = {
-    "webgpu": Kind("webgpu", "WebGpuExecutionProvider", webgpu, webgpu.open_device),
-    "opencl": Kind("opencl", "OpenCLExecutionProvider", opencl, opencl.open_device),
-}
 X = np.random.default_rng(0).standard_normal((70, 70)).astype(np.float32)
-
-
-@pytest.fixture(params=sorted(KINDS))
-def gpu(request: pytest.FixtureRequest) -> Kind:
-    found = KINDS[request.param]
-    if why := found.module.missing():
-        pytest.skip(f"no device for {found.provider}: {why}")
-    return found
 
 
 def test_a_profile_has_the_devices_own_times(gpu: Kind) -> None:

@@ -241,12 +241,10 @@ class WebGpu(Gpu):
         times = self._device.create_query_set(type="timestamp", count=count)
         target = self._device.create_buffer(size=8 * count, usage=usage.QUERY_RESOLVE | usage.COPY_SRC)
         encoder = self._device.create_command_encoder()
-        for i, (program, group, groups) in enumerate(bound):
+        for i, one in enumerate(bound):
             at = {"query_set": times, "beginning_of_pass_write_index": 2 * i, "end_of_pass_write_index": 2 * i + 1}
             compute = encoder.begin_compute_pass(timestamp_writes=at)
-            compute.set_pipeline(program)
-            compute.set_bind_group(0, group)
-            compute.dispatch_workgroups(*groups)
+            self._record(compute, (one,))
             compute.end()
         encoder.resolve_query_set(times, 0, count, target, 0)
         self._device.queue.submit([encoder.finish()])

@@ -96,23 +96,21 @@ def device_id(value: Any, where: str) -> DeviceId:
     Raises:
         InvalidArgument: it is no whole number, or is below 0.
     """
-    try:
-        number = _number(value, int, where)
-    except InvalidArgument:
-        number = -1
-    if number < 0:
-        raise InvalidArgument(f"{where}: expected the number of a device, an integer from 0 on, got {value!r}")
-    return DeviceId(number)
+    return DeviceId(_from_zero(value, "the number of a device", where))
 
 
 def _nbytes(value: Any, where: str) -> Nbytes:
+    return Nbytes(_from_zero(value, "a number of bytes", where))
+
+
+def _from_zero(value: Any, what: str, where: str) -> int:
     try:
         number = _number(value, int, where)
     except InvalidArgument:
         number = -1
     if number < 0:
-        raise InvalidArgument(f"{where}: expected a number of bytes, an integer from 0 on, got {value!r}")
-    return Nbytes(number)
+        raise InvalidArgument(f"{where}: expected {what}, an integer from 0 on, got {value!r}")
+    return int(number)
 
 
 def _bool(value: Any, where: str) -> bool:
