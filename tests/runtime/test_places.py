@@ -36,10 +36,11 @@ def block() -> CallBlock:
 
 
 def until(condition) -> bool:
+    """Whether it once held: a worker that is being woken may end what held."""
     end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
+    while not (held := bool(condition())) and time.monotonic() < end:
         time.sleep(0.001)
-    return bool(condition())
+    return held
 
 
 class Machine:
