@@ -58,13 +58,12 @@ out:
 }
 """
 
-# args: cell, rounds, value: busy for `rounds`, then cell += value, and cell[1] = nthreads
+# args: cell, rounds, value: busy for `rounds`, which may be lowered meanwhile, then cell += value, and cell[1] = nthreads
 SLOW = """
 define void @__SYMBOL__(ptr %args, i64 %tid, i64 %nthreads) nounwind {
 entry:
   %cell = load ptr, ptr %args
   %rp = getelementptr i64, ptr %args, i64 1
-  %rounds = load i64, ptr %rp
   %vp = getelementptr i64, ptr %args, i64 2
   %value = load i64, ptr %vp
   br label %loop
@@ -72,6 +71,7 @@ loop:
   %i = phi i64 [ 0, %entry ], [ %i1, %loop ]
   call void asm sideeffect "", "~{memory}"()
   %i1 = add i64 %i, 1
+  %rounds = load i64, ptr %rp
   %more = icmp slt i64 %i1, %rounds
   br i1 %more, label %loop, label %out
 out:
@@ -205,17 +205,20 @@ def test_many_callers_of_one_pool(wait_if_busy: bool, spinning: bool) -> None:
 
 def test_busy_pool_runs_on_the_caller_alone() -> None:
     pool = get_pool(2)
-    slow, quick = Slow(rounds=100_000_000), Slow(rounds=1)
+    slow, quick = Slow(rounds=10**15), Slow(rounds=1)
     slow_block = CallBlock(slow.table())
     thread = threading.Thread(target=pool.run_block, args=(slow_block.address,))
     before = pool.parallel_runs, pool.busy_runs
     thread.start()
-    while pool.parallel_runs == before[0]:
-        time.sleep(0.001)
-    quick_block = CallBlock(quick.table())
-    assert pool.run_block(quick_block.address) == OK
+    try:
+        while pool.parallel_runs == before[0]:
+            time.sleep(0.001)
+        quick_block = CallBlock(quick.table())
+        assert pool.run_block(quick_block.address) == OK
+    finally:
+        slow.args[1] = 0  # which ends it
+        thread.join()
     assert quick.cell.tolist() == [1, 1]
-    thread.join()
     assert slow.cell.tolist() == [2, 2]
     assert pool.busy_runs == before[1] + 1
 

@@ -169,20 +169,20 @@ class TestCopies:
         assert provider.memory.live_buffers == live
         assert right(made)
 
-    def test_that_are_slow_change_nothing_and_a_run_can_be_stopped_between_them(self) -> None:
-        made, _ = session(CPU, slow_copy_milliseconds=30, takes="Relu,MatMul")
+    def test_that_are_slow_change_nothing_and_a_run_can_be_stopped_between_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made, provider = session(CPU, slow_copy_milliseconds=2, takes="Relu,MatMul")
         assert right(made)
-        options = ort.RunOptions()
+        options, sleep = ort.RunOptions(), time.sleep
+        first = provider.memory.copies + 1
 
-        def stop() -> None:
-            time.sleep(0.04)
-            options.terminate = True
+        def stop(seconds: float) -> None:
+            options.terminate |= provider.memory.copies == first
+            sleep(seconds)
 
-        thread = threading.Thread(target=stop)
-        thread.start()
+        monkeypatch.setattr("intarsia.testing.faults.time.sleep", stop)
         with pytest.raises(Fail, match=r"terminate flag"):
             made.run(None, {"x": X}, options)
-        thread.join()
+        assert provider.memory.copies == first
         assert right(made)
 
 
