@@ -132,6 +132,47 @@ def test_convolutions_behind_each_other() -> None:
     assert roundings(made) <= 1  # of x, which is turned as well
 
 
+@pytest.mark.parametrize("also", ["", "output", "pool"])
+def test_residual_sums_of_convolutions(also: str) -> None:
+    """What a convolution rounds anyway is added rounded, too; not where others read it."""
+    w, v, u = numbers(64, 64, 1, 1), numbers(64, 64, 1, 1), numbers(64, 64, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"]), helper.make_node("Add", ["c", "b"], ["d"]),
+        helper.make_node("Relu", ["d"], ["e"]), helper.make_node("Conv", ["e", "u"], ["y"]),
+    ]  # fmt: skip
+    outputs = {"": ("y",), "output": ("y", "b"), "pool": ("y", "other")}[also]
+    if also == "pool":
+        nodes.append(helper.make_node("GlobalMaxPool", ["b"], ["other"]))
+    made = session(nodes, {"x": ["N", 64, "H", "W"]}, {"w": w, "v": v, "u": u}, outputs)
+    x = numbers(2, 64, 9, 11)
+
+    def convolved(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+        found: np.ndarray = np.einsum("nchw,mc->nmhw", rounded(x), rounded(w[:, :, 0, 0]))
+        return found
+
+    b = np.maximum(convolved(x, w), 0)
+    d = convolved(b, v) + (b if also else rounded(b))
+    assert_close(made.run(None, {"x": x})[0], convolved(np.maximum(d, 0), u))
+    assert roundings(made) == (2 if also else 1)
+
+
+def test_numbers_that_a_product_takes_as_zeros() -> None:
+    """Below the smallest normal number a producer may store zeros; NaN stays."""
+    w, v = np.eye(64, dtype=np.float32), np.eye(64, dtype=np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Mul", ["a", "small"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]  # fmt: skip
+    made = session(nodes, {"x": [64, 64]}, {"w": w, "v": v, "small": np.float32([2.0**-100])})
+    x = numbers(64, 64)
+    x[0], x[1, 0], x[2, 1] = 2.0**-30, np.inf, np.nan
+    found = made.run(None, {"x": x})[0]
+    assert np.all(found[0] == 0)
+    assert np.isnan(found[1:3]).all()  # an infinite number times 0
+    assert_close(found[3:], rounded(rounded(x[3:]) * 2.0**-100))
+
+
 def test_rows_whose_number_only_the_run_knows() -> None:
     """Sizes that are found in the run: kernels may be missing, so nothing is narrowed."""
     w, v = numbers(64, 64), numbers(64, 64)

@@ -182,7 +182,7 @@ class ValueEmitter(LoopBuilder):
         parts = quantized(t)
         if parts is None:
             ((operand, where),) = operand_indices(t, at)
-            return Emitter(scope.builder).cast(self._value(operand, where, scope), operand.dtype, t.dtype, *t.attrs)
+            return Emitter(scope.builder).cast(self._value(operand, where, scope), operand.dtype, t.dtype, t.attrs[0])
         zero = None
         if parts.add is not None:
             operand, where = operand_indices(parts.add, at)[1]

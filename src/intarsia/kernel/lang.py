@@ -148,6 +148,7 @@ BINARY = frozenset(
     "add sub mul div mod fmod pow min max and or xor bitand bitor bitxor shl shr eq ne lt le atan2".split()
 )  # div truncates towards zero for integers; mod has the divisor's sign, fmod the dividend's; min/max propagate NaN
 COMPARISONS = frozenset(("eq", "ne", "lt", "le"))
+_FACTOR = "factor"  # of a cast: see `factor`
 _BOOL_UNARY = frozenset(("not", "isnan", "isinf"))
 
 
@@ -176,6 +177,16 @@ def select(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 def cast(x: Tensor, dtype: DType, saturate: bool = True) -> Tensor:
     """Conversion as ONNX's Cast: towards zero for float to integer; to float8 saturating or to infinity/NaN."""
     return x if x.dtype == dtype else Tensor("cast", (x,), (saturate,), dtype, x.shape)
+
+
+def factor(x: Tensor) -> Tensor:
+    """Float32 as bfloat16 that only products of bfloat16 read, and sums behind these: numbers below the smallest normal one may
+    become zeros, as units for such products take them."""
+    return Tensor("cast", (x,), (True, _FACTOR), DType.BFLOAT16, x.shape)
+
+
+def is_factor(t: Tensor) -> bool:
+    return t.prim == "cast" and _FACTOR in t.attrs
 
 
 def bitcast(x: Tensor, dtype: DType) -> Tensor:

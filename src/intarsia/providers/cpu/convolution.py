@@ -201,6 +201,10 @@ class Convolution(Filtered):
         weights = self.filters(workspace)
         return self.reads[:1] if weights is not None and self._goes_by_pairs(target, workspace, weights.shape) else ()
 
+    @property
+    def sums_rounded(self) -> bool:
+        return True
+
     def _is_pointwise(self, kernel: tuple[int, ...]) -> bool:
         """Whether it is a plain matrix product: every pixel by itself."""
         return not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from functools import partial
 
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.lang import cast, walk
+from intarsia.kernel.lang import Tensor, cast, factor, walk
+from intarsia.kernel.rewrite import substitute
 from intarsia.providers.cpu.arithmetic import KEY
-from intarsia.providers.cpu.group import Group, Grouping
+from intarsia.providers.cpu.group import Group, Grouping, operand_kind
 from intarsia.providers.cpu.template import Template, Workspace
 
 _WHOLE = frozenset(("concat", "scan", "scatter", "dot", "argreduce"))  # what nothing is computed behind, in one nest
@@ -34,25 +36,44 @@ def narrow(
     others = {grouping.canonical(name) for name in kept}
     for g in grouping.groups:
         taken = _rounded_operands(g, workspace, target) if not g.host and sized(g) else ()
-        for name in taken:
+        sums = _summed(g) if taken else ()
+        for name in (*taken, *sums):
             readers.setdefault(name, []).append(g)
         others.update(grouping.canonical(n) for node in g.nodes for n in node.used_names() if g.host)
         if g.template is not None:
             others.update(n for n in g.template.reads if n not in taken)
-        others.update(t.attrs[0] for t in g.leaves())
+        others.update(t.attrs[0] for t in g.leaves() if t.attrs[0] not in sums)
     made = {name for g in grouping.groups if sized(g) for name in _may_round(g)} & readers.keys() - others
     for g in grouping.groups:
         for name in made.intersection(g.roots):
-            g.roots[name] = cast(g.roots[name], DType.BFLOAT16)
+            g.roots[name] = factor(g.roots[name])
     for name in made:
         for g in readers[name]:
             assert g.template is not None
             g.template = _reading(g.template, name)
+            g.roots = dict(zip(g.roots, substitute(list(g.roots.values()), partial(_widened, name)), strict=True))
     return made
 
 
 def _rounded_operands(g: Group, workspace: Workspace, target: Target) -> tuple[str, ...]:
     return g.template.rounds(target, workspace) if g.template is not None else ()
+
+
+def _summed(g: Group) -> tuple[str, ...]:
+    """What else a convolution that rounds its input may read rounded: the residual sums in its epilogue.
+
+    They are as large as its result, and mostly what another convolution reads rounded anyway."""
+    if g.template is None or not g.template.sums_rounded:
+        return ()
+    output = next(iter(g.roots.values())).shape
+    return tuple(t.attrs[0] for t in g.leaves() if t.dtype is DType.FLOAT and operand_kind(t, output) == "full")
+
+
+def _widened(name: str, leaf: Tensor) -> Tensor:
+    """`name` is stored in bfloat16."""
+    if leaf.attrs[0] != name:
+        return leaf
+    return cast(Tensor("input", (), leaf.attrs, DType.BFLOAT16, leaf.shape), leaf.dtype)
 
 
 def _may_round(g: Group) -> list[str]:

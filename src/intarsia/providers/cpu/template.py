@@ -117,6 +117,11 @@ class Template:
         """Buffers of float32 operands that are only read rounded to bfloat16, and may be stored so (`narrowed`)."""
         return ()
 
+    @property
+    def sums_rounded(self) -> bool:
+        """Whether tensors that are added to a result whose factors are rounded may be rounded, too."""
+        return False
+
     def renamed(self, canonical: Callable[[str], str]) -> Template:
         return replace(self, reads=tuple(canonical(n) if n else "" for n in self.reads))
 
