@@ -1,9 +1,10 @@
 """Models as users bring them: python benchmarks/families.py FOLDER [NAME ...] [--what WHAT] [--form script|dynamo] [--opset N]
 
-WHAT is some of export,check,time.
+WHAT is some of export,check,accuracy,time.
 
 `export` writes FOLDER/NAME.onnx with the inputs and torch's outputs of each run (NAME.npz); `check` runs them all in one
-session, in turn, and prints differences and what is not compiled; `time` compares the first run's speed with the peers.
+session, in turn, and prints differences and what is not compiled; `accuracy` compares the first run's errors against float64
+with onnxruntime's (`accuracy.py`); `time` compares the first run's speed with the peers, with `--batch` repeated that often.
 Needs the extra `train`; some families need torchvision, timm or diffusers (what is missing is said).
 """
 
@@ -13,6 +14,7 @@ import argparse
 import fnmatch
 import gc
 import importlib
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +22,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accuracy import errors, exact
 
 from intarsia.cli.timing import intarsia_runner, interleave, largest_difference, peer_runner
 
 MODULES = (
     "family_text", "family_boxes", "family_vision", "family_sound", "family_other", "family_tensorflow", "family_habits",
     "family_drawn", "family_recent", "family_backbones", "family_decoders", "family_encoders", "family_signals",
-    "family_scenes",
+    "family_scenes", "family_keras", "family_types",
 )  # fmt: skip
+MOST_ERROR = 4.0  # times onnxruntime's own error against float64
 TOLERANCE = 2e-5  # of the largest element; torch's own kernels differ by a tenth of it
 
 
@@ -129,8 +133,32 @@ def check(path: Path, threads: int) -> None:
     print(f"{path.stem}: differs by {worst:.0e}, {taken:.1f} s; {'; '.join(notes)}{mark}", flush=True)
 
 
-def timed(path: Path, threads: int, seconds: float, peers: Sequence[str] = ("onnxruntime", "openvino")) -> None:
+def accuracy(path: Path, threads: int) -> None:
+    """Errors of the first run against float64, largest and root mean square, and how many times onnxruntime's they are."""
     feeds = runs_of(path)[0][0]
+    wanted = exact(path, feeds)
+    ours = errors(intarsia_runner(path, feeds, threads).run(), wanted)
+    peer = errors(expected_by_onnxruntime(path, feeds), wanted)
+    ratios = [mine / other if other else float(mine > 0) for mine, other in zip(ours, peer, strict=True)]
+    mark = "  <<<" if max(ratios) > MOST_ERROR or not all(map(math.isfinite, ours)) else ""
+    texts = [f"{mine:.1e} (onnxruntime {other:.1e}, {r:.2f})" for mine, other, r in zip(ours, peer, ratios, strict=True)]
+    print(f"{path.stem}: largest error {texts[0]}, root mean square {texts[1]}{mark}", flush=True)
+
+
+def repeated(path: Path, feeds: dict[str, np.ndarray], times: int) -> dict[str, np.ndarray]:
+    """The feeds with the axis repeated that the model names like the first axis of its first input."""
+    import onnx
+
+    inputs = {value.name: value.type.tensor_type.shape.dim for value in onnx.load(path, load_external_data=False).graph.input}
+    batch = next((dims[0].dim_param for name, dims in inputs.items() if name in feeds and dims), "")
+    if times == 1 or not batch:
+        return feeds
+    axes = {name: [i for i, d in enumerate(dims) if d.dim_param == batch] for name, dims in inputs.items()}
+    return {name: np.repeat(x, times, axes[name][0]) if axes.get(name) else x for name, x in feeds.items()}
+
+
+def timed(path: Path, threads: int, seconds: float, batch: int = 1, peers: Sequence[str] = ("onnxruntime", "openvino")) -> None:
+    feeds = repeated(path, runs_of(path)[0][0], batch)
     runners = [intarsia_runner(path, feeds, threads)]
     for peer in peers:
         try:
@@ -144,7 +172,8 @@ def timed(path: Path, threads: int, seconds: float, peers: Sequence[str] = ("onn
     if others:
         texts.append(f"best peer / intarsia {min(map(min, (t.samples for t in others))) / min(mine.samples):.2f}")
         texts.append(f"medians {min(t.median for t in others) / mine.median:.2f}")
-    print(f"{path.stem}, {threads} threads, ms: {'; '.join(texts)}", flush=True)
+    what = f"{path.stem}{f' by {batch}' if batch > 1 else ''}"
+    print(f"{what}, {threads} threads, ms: {'; '.join(texts)}", flush=True)
 
 
 def main() -> None:
@@ -158,6 +187,7 @@ def main() -> None:
     parser.add_argument("--opset", type=int, default=17)
     parser.add_argument("--threads", default="2,1")
     parser.add_argument("--seconds", type=float, default=0.5, help="for each runtime")
+    parser.add_argument("--batch", type=int, default=1, help="times: how often the first run's batch is repeated")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -174,9 +204,11 @@ def main() -> None:
                 export(path, make, dynamo, options.opset)
             if "check" in options.what:
                 check(path, int(options.threads.split(",")[0]))
+            if "accuracy" in options.what:
+                accuracy(path, int(options.threads.split(",")[0]))
             if "time" in options.what:
                 for threads in map(int, options.threads.split(",")):
-                    timed(path, threads, options.seconds)
+                    timed(path, threads, options.seconds, options.batch)
         except Exception as error:  # noqa: BLE001 - one family that fails says so; the others go on
             print(f"{path.stem}: FAILED {type(error).__name__}: {str(error)[:400]}{peer_failure(path)}", flush=True)
             traceback.print_exc(limit=-2, chain=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import warnings
@@ -78,7 +79,9 @@ def exported(family: Family, dynamo: bool, opset: int) -> onnx.ModelProto:
     if family.outputs:
         how["output_names"] = list(family.outputs)
     if dynamo:
-        how["dynamic_shapes"] = (tuple({**family.axes.get(name, {})} for name in names),)
+        axes = tuple({**family.axes.get(name, {})} for name in names)
+        kinds = [p.kind for p in inspect.signature(module.forward).parameters.values()] if module else []
+        how["dynamic_shapes"] = (axes,) if inspect.Parameter.VAR_POSITIONAL in kinds else axes
     else:
         how["dynamic_axes"] = {name: dict(family.axes[name]) for name in names if family.axes.get(name)}
     with warnings.catch_warnings(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):

@@ -53,6 +53,14 @@ def test_differences_are_relative_to_the_largest() -> None:
     assert largest_difference([["text"]], [["text"]]) == 0.0
 
 
+def test_infinities_are_no_difference_where_both_have_them() -> None:
+    wanted = np.array([-np.inf, np.nan, 2.0])
+    assert largest_difference([np.array([-np.inf, np.nan, 1.0])], [wanted]) == pytest.approx(0.5)
+    assert largest_difference([np.array([-np.inf, 0.0, 2.0])], [wanted]) == np.inf
+    assert largest_difference([np.array([-np.inf, np.nan, np.inf])], [wanted]) == np.inf
+    assert largest_difference([np.array([np.inf])], [np.array([np.inf])]) == 0.0
+
+
 def test_unknown_peer() -> None:
     with pytest.raises(UnknownOption, match="no runtime 'onnxruntim' to compare with; did you mean 'onnxruntime'"):
         peer_runner("onnxruntim", Path("m.onnx"), {}, 1)

@@ -16,6 +16,7 @@ from loop_kernels import check_loops, compiled, run_kernel, run_loops
 
 from intarsia.codegen.emit import SUPPORTED_DTYPES, UnsupportedPrimitive
 from intarsia.codegen.loops import CHUNK, ROW_CHUNK, unsupported
+from intarsia.faults import INDEX_OUT_OF_RANGE
 from intarsia.graph.dims import Dim, Expr, floordiv, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -31,6 +32,21 @@ def arange(*shape: int, dtype: type = np.float32) -> np.ndarray:
 
 def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(0, 0), (3, 0), (3, 5)])
+def test_rows_taken_from_what_may_have_none(rows: int, count: int) -> None:
+    x, places = k.input(0, F, (A, 40)), k.input(1, I64, (B,))
+    taken = np.arange(count, dtype=np.int64) % max(rows, 1)
+    check_loops([k.take(x, places, 0) * 2.0], [normal(rows, 40), taken], {"a": rows, "b": count})
+
+
+def test_rows_taken_from_none_are_reported() -> None:
+    x, places = k.input(0, F, (A, 40)), k.input(1, I64, (B,))
+    roots = [k.take(x, places, 0)]
+    arrays = [normal(0, 40), np.zeros(2, np.int64)]
+    _, status = run_kernel(compiled(roots), roots, arrays, {"a": 0, "b": 2})
+    assert status == INDEX_OUT_OF_RANGE
 
 
 # --- random graphs -----------------------------------------------------------------------------------------------------

@@ -165,11 +165,18 @@ def _burst(runner: Runner, timing: Timing, runs: int) -> None:
 
 
 def largest_difference(outputs: Sequence[Any], reference: Sequence[Any]) -> float:
-    """The largest difference between numeric outputs, relative to the reference's largest magnitude."""
+    """The largest difference between numeric outputs, relative to the reference's largest finite magnitude; infinite where
+    one of them has an infinity or NaN that the other has not.
+    """
     worst = 0.0
     for got, expected in zip(outputs, reference, strict=True):
         if not isinstance(expected, np.ndarray) or expected.dtype.kind not in "fiub" or not expected.size:
             continue
-        scale = float(np.abs(expected.astype(np.float64)).max()) or 1.0
-        worst = max(worst, float(np.abs(np.asarray(got, np.float64) - expected).max()) / scale)
+        found, wanted = np.asarray(got, np.float64), expected.astype(np.float64)
+        finite = np.isfinite(wanted)
+        if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True) or not np.isfinite(found[finite]).all():
+            return float("inf")
+        if finite.any():
+            scale = float(np.abs(wanted[finite]).max()) or 1.0
+            worst = max(worst, float(np.abs(found[finite] - wanted[finite]).max()) / scale)
     return worst

@@ -7,9 +7,9 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, of_dim, operand_indices
+from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, may_miss, of_dim, operand_indices
 from intarsia.codegen.loop_kept import substituted
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, Expr, product
 from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
 
@@ -83,6 +83,35 @@ def bordered(t: Tensor, at: list[Index], row: str) -> list[Bordered]:
                     where[n] = index  # there x, which may be padded, too, is read at it
             pairs = [(x, where), *others]
         for operand, where in pairs:
+            visit(operand, where)
+
+    visit(t, at)
+    return list(found)
+
+
+def emptiable(t: Tensor, at: list[Index], row: str) -> list[Dim]:
+    """Numbers of elements of the operands that are read along the row at places that data decide across it, while they have
+    any: `t` is computed at `at`. Where a run gives an operand no elements, each place has to be kept within it.
+    """
+    found: dict[Dim, None] = {}
+    seen: set[object] = set()
+
+    def visit(t: Tensor, at: list[Index]) -> None:
+        if (id(t), tuple(at)) in seen or t.prim in ("reduce", "argreduce", "dot"):  # in loops of its own
+            return
+        seen.add((id(t), tuple(at)))
+        source = t
+        while source.prim == "reshape":
+            source = source.args[0]
+        elements = product(t.shape)
+        if (
+            source.prim == "input"
+            and isinstance(elements, Expr)
+            and any(_step(i, row) for i in at)
+            and may_miss(linear(at, t.shape))
+        ):
+            found[elements] = None
+        for operand, where in operand_indices(t, at) if source.prim != "input" else ():
             visit(operand, where)
 
     visit(t, at)

@@ -401,9 +401,12 @@ class ValueEmitter(LoopBuilder):
 
     def _row(
         self, scope: Scope, borders: list[Bordered], start: ir.Value, end: ir.Value, body: Callable[[Scope], None], name: str,
-        properties: tuple[str, ...] = (),
+        properties: tuple[str, ...] = (), filled: Sequence[Dim] = (),
     ) -> None:  # fmt: skip
-        """A loop along a row: in front of what is inside all borders, there, and behind it. `properties`: see `_fold`."""
+        """A loop along a row: in front of what is inside all borders, there, and behind it.
+
+        `properties`: see `_fold`; `filled`: numbers of elements that are not 0 inside (`emptiable`).
+        """
         around_it, low, high = (self.inside, self.filled), start, end
         self.inside, self.filled = frozenset(), frozenset()
         for border in borders:
@@ -417,15 +420,16 @@ class ValueEmitter(LoopBuilder):
             b = scope.builder
             low = b.select(b.icmp_signed("<", low, end), low, end)
             high = b.select(b.icmp_signed(">", high, low), high, low)
-            for elements in dict.fromkeys(border.elements for border in borders):
-                if isinstance(elements, Expr):
-                    high = b.select(b.icmp_unsigned("==", self._dim(scope, elements), I64(0)), low, high)
             self._loop(scope, start, low, body, "before")
             self.inside = frozenset((border.index, border.extent) for border in borders)
-            self.filled = frozenset(border.elements for border in borders)
+        self.filled = frozenset((*filled, *(border.elements for border in borders)))
+        for elements in dict.fromkeys((*filled, *(border.elements for border in borders))):
+            if isinstance(elements, Expr):
+                b = scope.builder
+                high = b.select(b.icmp_unsigned("==", self._dim(scope, elements), I64(0)), low, high)
         self._loop(scope, low, high, body, name, properties)
         self.inside, self.filled = frozenset(), frozenset()
-        if borders:
+        if borders or filled:
             self._loop(scope, high, end, body, "behind")
         self.inside, self.filled = around_it
 

@@ -25,7 +25,7 @@ from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, U
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_in_order import ROW_CHUNK, InOrder
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
-from intarsia.codegen.loop_inside import bordered, is_written_out, window_elements
+from intarsia.codegen.loop_inside import bordered, emptiable, is_written_out, window_elements
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import MASKED, ROLLED, Scope
@@ -348,9 +348,11 @@ class _Lowering(InOrder):
             self._store(scope, roots, [("v", name) for name in names], offsets, full)
         else:
             at: list[Index] = [("v", name) for name in names]
-            borders = [border for r in roots if not plan.tail for border in bordered(r, at, names[plan.inner])]
+            plain = [] if plan.tail else roots
+            borders = [border for r in plain for border in bordered(r, at, names[plan.inner])]
+            filled = [n for r in plain if plan.rows is None for n in emptiable(r, at, names[plan.inner])]
             start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
-            self._row(scope, borders, start, end, store, "inner", self._row_properties(shape[plan.inner]))
+            self._row(scope, borders, start, end, store, "inner", self._row_properties(shape[plan.inner]), filled)
 
     def _row_properties(self, extent: Dim) -> tuple[str, ...]:
         """For rows that LLVM would write out element by element before it makes vectors of them."""

@@ -173,7 +173,7 @@ def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
             out = _repeated(out, a.axis, times) if times else k.take(out, _fold(_nearest(a, sampling)), a.axis)
     else:
         out = k.cast(x, DType.DOUBLE if x.dtype is DType.DOUBLE else DType.FLOAT)
-        for a in active:
+        for a in active if x.dtype in _EIGHT_BITS else _least_taken(active):
             out = _interpolate(out, a, sampling)
         if x.dtype in _EIGHT_BITS:
             low, high = _EIGHT_BITS[x.dtype]
@@ -183,6 +183,20 @@ def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
         outside = _outside(active, out, sampling)
         out = k.select(outside, sampling.extrapolation_value, out)
     return k.cast(out, x.dtype)
+
+
+def _least_taken(axes: Sequence[Axis]) -> list[Axis]:
+    """Axes in the order in which they are resampled, from the first to the last where an image shrinks: the rows of what is
+    between two axes are fewer then. Where it grows, neighbours along the last axis are taken from the rows that are there.
+    """
+    return [*axes] if any(_shrinks(a) for a in axes) else [*reversed(axes)]
+
+
+def _shrinks(a: Axis) -> bool:
+    """Whether the axis is known to become shorter."""
+    if a.scale is not None:
+        return a.scale < 1
+    return isinstance(a.out, int) and isinstance(a.length, int) and a.out < a.length
 
 
 def coordinates(a: Axis, transform: str) -> k.Tensor:

@@ -52,7 +52,9 @@ def _channel_affine(m: Match, channels: int, rank: int) -> Callable[[], Arrays] 
     def compute() -> Arrays:
         c = np.broadcast_to(constant.numpy().astype(np.float64).reshape(-1), (channels,))
         one, zero = np.ones(channels), np.zeros(channels)
-        return {"Add": (one, c), "Sub": (one, -c), "Mul": (c, zero), "Div": (1 / c, zero)}[kind]
+        if kind in ("Add", "Sub"):
+            return one, c if kind == "Add" else -c
+        return c if kind == "Mul" else 1 / c, zero
 
     return compute
 

@@ -3,15 +3,18 @@
 An operator whose primitives contain `dot` (Einsum, unfused attention, convolution by run-time weights, products of 16-bit
 floats, ...) is cut there: operands that are not buffers already are computed into one, the product goes to the template, and
 what is left of the definition reads its result. So are running sums and scatters, whose loops nothing else fits in, and
-reductions whose results are taken more than once: an image is resampled along one axis, then along the other.
+sums whose results are taken more than once: an image is resampled along one axis, then along the other. Rows of places and
+weights that open sizes decide are tables, made once for each combination of sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from intarsia.codegen.byte_kernel import SUMS
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.loops import WHOLE
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel import lang as k
@@ -38,7 +41,7 @@ def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: d
     """`root` in pieces, in order of execution; the last one computes `name`. Types of new values are added to `types`."""
     last = stripped(root)
     order = walk([root])
-    again = {id(t.args[0]) for t in order if _takes_again(t)}
+    again = {id(t.args[0]) for t in order if _takes_again(t)} | _tables(order)
     if not again and not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) for t in order):
         return [Piece(name, root)]
     splitter = _Splitter(name, node, graph, types)
@@ -160,11 +163,32 @@ class _Splitter:
 
 
 def _takes_again(t: Tensor) -> bool:
-    """Whether elements of a reduction are taken, each more than once: its terms would be summed as often."""
-    if t.prim != "take" or t.args[0].prim != "reduce":
+    """Whether elements of a reduction, or of a sum of what was taken before, are taken, each more than once: their terms
+    would be summed as often.
+    """
+    if t.prim != "take" or not _is_sum(t.args[0]):
         return False
     taken, made = product(t.shape), product(t.args[0].shape)
     return not isinstance(taken, int) or not isinstance(made, int) or taken > made
+
+
+def _is_sum(t: Tensor) -> bool:
+    return t.prim == "reduce" or (t.prim == "add" and any(part.prim == "take" for part in walk([t])))
+
+
+def _tables(order: Sequence[Tensor]) -> set[int]:
+    """The rows, made of sizes alone and of divisions by them, that others of the tensors in `order` read element by element:
+    a loop over several axes would divide anew in each.
+    """
+    open_, divided = set[int](), set[int]()
+    for t in order:
+        if t.prim == "input" or t.rank > 1 or any(id(a) not in open_ and a.prim != "constant" for a in t.args):
+            continue
+        open_.add(id(t))
+        if t.prim == "div" or any(id(a) in divided for a in t.args):
+            divided.add(id(t))
+    rows = (a for t in order if t.prim != "concat" and id(t) not in divided for a in t.args)
+    return {id(a) for a in rows if a.rank == 1 and id(a) in divided and isinstance(a.shape[0], Expr)}
 
 
 def _buffer(t: Tensor) -> Tensor | None:
