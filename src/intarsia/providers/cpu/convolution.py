@@ -26,7 +26,7 @@ from intarsia.plan.step import Step
 from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.half_product import half_steps
-from intarsia.providers.cpu.pair_rows import convolution_steps, pays_in_rows, row_steps
+from intarsia.providers.cpu.pair_rows import convolution_steps, pays_in_rows, row_steps, windows_pay
 from intarsia.providers.cpu.strassen_product import may_pay, pointwise_step
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace
 from intarsia.providers.cpu.windowed import Filtered, strides_and_dilations, windowed
@@ -213,22 +213,25 @@ class Convolution(Filtered):
         """Whether pairs of bfloat16 are multiplied where they lie; 3x3 ones may be faster by Winograd's float32."""
         (filters, channels), y = shape[:2], self.output.shape
         assert y is not None
-        if self.data.dtype not in _IN_PAIRS or int(self.node.attributes.get("group", 1)) != 1 or filters < _UNIT_FILTERS:
+        pixels, config, group = product(y[:-1]), workspace.config, int(self.node.attributes.get("group", 1))
+        if self.data.dtype not in _IN_PAIRS or filters < _UNIT_FILTERS:
             return False
-        if not pays_in_rows(workspace.config, target, product(y[:-1]), filters, channels):
+        if self._is_pointwise(shape[2:]) and group == 1:
+            return pays_in_rows(config, target, pixels, filters, channels)
+        if not windows_pay(config, target, pixels, shape, group):
             return False
-        direct = self.data.dtype is DType.BFLOAT16 or self._is_pointwise(shape[2:])
-        return direct or self._chosen_outputs(shape[2:], target, workspace) is None
+        return self.data.dtype is DType.BFLOAT16 or group > 1 or self._chosen_outputs(shape[2:], target, workspace) is None
 
     def _by_pairs(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray,
     ) -> list[Step]:  # fmt: skip
         (source, name), dtype, kernel = self.reads[:2], self.data.dtype, weights.shape[2:]
-        if not self._is_pointwise(kernel):
+        group = int(self.node.attributes.get("group", 1))
+        if group > 1 or not self._is_pointwise(kernel):
             return convolution_steps(
                 target, workspace, epilogue, operands, out, source=source, dtype=dtype, geometry=self.geometry(kernel),
-                weights=name, filters=weights,
+                weights=name, filters=weights, group=group,
             )  # fmt: skip
         assert self.output.shape is not None
         return row_steps(

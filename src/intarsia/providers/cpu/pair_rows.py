@@ -10,6 +10,7 @@ A step rounds the input, once for all that read it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,9 +21,10 @@ import numpy as np
 from intarsia.codegen import conv, gemm, strips
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.microkernel import product_tile, tile_of
+from intarsia.codegen.microkernel import Tile, product_tile, tile_of
 from intarsia.codegen.pack import in_16_bits
-from intarsia.codegen.strips import Rows
+from intarsia.codegen.pair_border import pair_border_args, pair_border_text
+from intarsia.codegen.strips import LINE_WORDS, Rows
 from intarsia.codegen.target import Target
 from intarsia.codegen.word_gemm import pair_rows_text
 from intarsia.graph.dims import Dim, product
@@ -52,6 +54,17 @@ def reads_rows(config: Mapping[str, str], target: Target) -> bool:
 def pays_in_rows(config: Mapping[str, str], target: Target, m: Dim, n: int, depth: int) -> bool:
     """Whether a product goes this way; `depth`: neighbouring numbers of A."""
     return reads_rows(config, target) and depth % 2 == 0 and pays(m, n, depth)
+
+
+def windows_pay(config: Mapping[str, str], target: Target, m: Dim, filters: Sequence[int], group: int) -> bool:
+    """Whether a convolution's windows go this way; `filters`: [M, C / group, *kernel].
+
+    Of one channel they would be as many words as floats. A group has whole words, and filters for a vector.
+    """
+    n, channels, *kernel = filters
+    if channels == 1 or group > 1 and (channels % 2 or n // group < LINE_WORDS):
+        return False
+    return reads_rows(config, target) and pays(m, n, -(-channels // 2) * 2 * math.prod(kernel))
 
 
 def row_steps(
@@ -115,26 +128,27 @@ class PairProduct:
 
 def convolution_steps(
     target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    source: str, dtype: DType, geometry: Geometry, weights: str, filters: np.ndarray,
+    source: str, dtype: DType, geometry: Geometry, weights: str, filters: np.ndarray, group: int,
 ) -> list[Step]:  # fmt: skip
-    """A convolution of one group with an even number of channels, where that `pays_in_rows`.
+    """A convolution whose `windows_pay`. An odd number of channels becomes even.
 
     Args:
         source: the buffer of the input, [N, spatial..., C] of `dtype`, FLOAT or BFLOAT16.
         weights: the constant of the filters, `filters` its float32 numbers [filters, C, *kernel].
     """
-    x, n = geometry.x, filters.shape[0]
-    before, a = rounded(target, workspace, source, dtype, product(x))
-    rank, pads = len(geometry.kernel), geometry.pads
-    if any(pads):
-        padded = [d + pads[i] + pads[rank + i] for i, d in enumerate(x[1:-1])]
-        whole = workspace.temporary(f"{out}%border", DType.BFLOAT16, (x[0], *padded, x[-1]))
+    is_odd = filters.shape[1] % 2
+    if is_odd:
+        filters = np.pad(filters, ((0, 0), (0, 1), *[(0, 0)] * len(geometry.kernel)))
+        before, a = _evened(target, workspace, source, dtype, geometry, out)
+    else:
+        before, a = rounded(target, workspace, source, dtype, product(geometry.x))
+    if any(geometry.pads) and not is_odd:
+        whole = _bordered(workspace, geometry, out)
         text = conv.border_text(conv.BorderSpec(DType.FLOAT), target)
         before.append(Step(text, (a,), (whole,), partial(_border, geometry, a, whole), label="border", arithmetic="bfloat16"))
         a = whole
     tile, spec = tile_of(DType.FLOAT, target), gemm.GemmSpec(DType.FLOAT, "packed", epilogue)
-    right = np.moveaxis(filters, (0, 1), (-1, -2)).reshape(1, -1, n)
-    b = workspace.add(weights, f"pairs{tile.width}c", lambda: strips.pack_words(in_pairs(right), tile, False))
+    b = workspace.add(weights, f"pairs{tile.width}c", lambda: _packed_windows(filters, group, tile))
     micro = pair_rows_text(tile, target)
     made = _Windows(spec, target, micro.symbol, geometry, a, b, out, tuple(operands))
     label = f"conv {'x'.join(map(str, geometry.kernel))} {TensorType(DType.FLOAT, geometry.y)}"
@@ -149,13 +163,41 @@ def _half_shares(geometry: Geometry, size: Sizes) -> float:
     return geometry.shares(size) / 2
 
 
+def _packed_windows(filters: np.ndarray, group: int, tile: Tile) -> np.ndarray:
+    """Filters [M, C / group, *kernel] as panels of words, [group, numbers of one]."""
+    each = np.moveaxis(filters.reshape(group, -1, *filters.shape[1:]), (1, 2), (-1, -2))
+    right = in_pairs(each.reshape(group, 1, -1, each.shape[-1]))
+    return np.stack([strips.pack_words(part, tile, False) for part in right])
+
+
+def _bordered(workspace: Workspace, geometry: Geometry, out: str) -> str:
+    """The buffer of the input with its border, and with an even number of channels."""
+    x, pads = geometry.x, geometry.pads
+    padded = [d + pads[i] + pads[len(geometry.kernel) + i] for i, d in enumerate(x[1:-1])]
+    return workspace.temporary(f"{out}%border", DType.BFLOAT16, (x[0], *padded, (x[-1] + 1) // 2 * 2))
+
+
+def _evened(
+    target: Target, workspace: Workspace, source: str, dtype: DType, geometry: Geometry, out: str
+) -> tuple[list[Step], str]:  # fmt: skip
+    """The step that rounds the input, surrounds it, and gives it a channel of zeros more."""
+    whole = _bordered(workspace, geometry, out)
+    arguments = partial(_evening, geometry, source, whole)
+    text = pair_border_text(dtype, target)
+    return [Step(text, (source,), (whole,), arguments, label="round, border", arithmetic="bfloat16")], whole
+
+
+def _evening(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return pair_border_args(geometry.at(size), Ref(x), Ref(y))  # type: ignore[arg-type]
+
+
 def _border(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
     return conv.border_args(_in_words(geometry, size), Ref(x), Ref(y))  # type: ignore[arg-type]
 
 
 def _in_words(geometry: Geometry, size: Sizes) -> conv.ConvShape:
     shape = geometry.at(size)
-    return replace(shape, channels=shape.channels // 2)
+    return replace(shape, channels=(shape.channels + 1) // 2)
 
 
 @dataclass(frozen=True)
