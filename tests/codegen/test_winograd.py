@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -10,7 +11,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 from test_conv import reference
 
-from intarsia.codegen import conv, pack, winograd, winograd_choice, winograd_kernel
+from intarsia.codegen import conv, pack, winograd, winograd_choice, winograd_kernel, winograd_pairs
 from intarsia.codegen.blocked import row_taps
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
@@ -49,7 +50,11 @@ def convolve(
 ) -> np.ndarray:  # fmt: skip
     target = target or t.host()
     tile, taps = winograd.winograd_tile(spec, t.host()), row_taps(DType.FLOAT)
-    micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), winograd.pack_weights(w, spec, tile)
+    if spec.pairs:
+        text, packed = winograd_pairs.micro_text(t.host(), tile), winograd_pairs.pack_weights(w, tile, in_pairs)
+    else:
+        text, packed = stepped_micro_text(DType.FLOAT, t.host(), tile), winograd.pack_weights(w, spec, tile)
+    micro = t.address(text)
     scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
@@ -177,3 +182,57 @@ def test_choice_knows_what_lies_outside() -> None:
     narrow, wide = (ConvShape(1, (32, 32), 512, 128, (3, 3), (1, 1), (d, d), (d,) * 4) for d in (1, 18))
     assert winograd_choice.prefers_winograd(narrow) == 4
     assert winograd_choice.prefers_winograd(wide) is None
+
+
+def in_pairs(numbers: np.ndarray) -> np.ndarray:
+    return np.asarray(numbers.astype(ml_dtypes.bfloat16).view(np.uint16))
+
+
+def rounded(numbers: np.ndarray) -> np.ndarray:
+    return numbers.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
+
+
+def small_filtering(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
+    """F(2x2, 3x3) of one phase, its factors rounded to bfloat16 and the rest in float64 (matrices: Lavin and Gray, 4.1)."""
+    bt = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]], np.float64)
+    g = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+    at = np.array([[1, 1, 1, 0], [0, 1, -1, -1]], np.float64)
+    (height, width), (top, left, bottom, right) = s.output, s.pads
+    padded = np.pad(x.astype(np.float64), ((0, 0), (top, bottom + height % 2), (left, right + width % 2), (0, 0)))
+    filters = rounded(np.einsum("ia,mcab,jb->ijcm", g, w.astype(np.float64), g))
+    y = np.zeros((s.batch, height + 1, width + 1, s.filters))
+    for i in range(0, height, 2):
+        for j in range(0, width, 2):
+            tile = rounded(np.einsum("ia,nabc,jb->nijc", bt, padded[:, i : i + 4, j : j + 4], bt))
+            y[:, i : i + 2, j : j + 2] = np.einsum("ia,nabm,jb->nijm", at, np.einsum("nabc,abcm->nabm", tile, filters), at)
+    return y[:, :height, :width]
+
+
+@pytest.mark.skipif(not t.host().has_pairs, reason="this CPU does not multiply pairs of bfloat16")
+@pytest.mark.parametrize("nthreads", [1, 3])
+@pytest.mark.parametrize("s", [s for s in SHAPES if s.channels % 2 == 0 and s.dilations == (1, 1)], ids=str)
+def test_products_of_pairs(s: ConvShape, nthreads: int) -> None:
+    rng = np.random.default_rng(7)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
+    exact = small_filtering(x, w, s)
+    found = convolve(s, x, w, WinogradSpec(2, pairs=True), nthreads, nthreads)
+    # An intermediate sum may be rounded to the neighbouring bfloat16 where float32 and float64 are on different sides.
+    assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 3e-4
+
+
+@pytest.mark.skipif(not t.host().has_pairs, reason="this CPU does not multiply pairs of bfloat16")
+def test_dilated_products_of_pairs() -> None:
+    s, rng = ConvShape(2, (11, 14), 20, 40, (3, 3), (1, 1), (2, 3), (2, 3, 2, 3)), np.random.default_rng(8)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
+    exact = reference(x, w, s)
+    found = convolve(s, x, w, WinogradSpec(2, pairs=True), 2, 2)
+    assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 6e-3
+
+
+def test_when_pairs_are_preferred() -> None:
+    """Where products are most of the time; not of few channels, of words that are not whole, or in volumes."""
+    small_l2 = 1 << 20
+    assert winograd_choice.prefers_pairs(square(1, 14, 14, 256, 256), 16, small_l2)
+    assert winograd_choice.prefers_pairs(square(1, 28, 28, 128, 128), 16, small_l2)
+    assert not winograd_choice.prefers_pairs(square(1, 56, 56, 17, 64), 16, small_l2)
+    assert not winograd_choice.prefers_pairs(SHAPES[-1], 16, small_l2)

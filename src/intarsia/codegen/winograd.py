@@ -55,13 +55,14 @@ FIELDS = (
 @dataclass(frozen=True)
 class WinogradSpec:
     """`outputs` (m) is 4 or 2; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`. dtype FLOAT; or
-    INT32, sums of bytes of `x_dtype` (`winograd_bytes`)."""
+    INT32, sums of bytes of `x_dtype` (`winograd_bytes`). `pairs`: products are of bfloat16 (`winograd_pairs`)."""
 
     outputs: int = 4
     epilogue: Epilogue | None = None
     dtype: DType = DType.FLOAT
     tile: Tile | None = None
     x_dtype: DType = DType.FLOAT
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:
@@ -76,7 +77,7 @@ class WinogradSpec:
 
     def depth(self, channels: int) -> int:
         """Elements of a row of channels, as the products count them: words of two channels, or numbers."""
-        return -(-channels // 2) if self.dtype is DType.INT32 else channels
+        return -(-channels // 2) if self.dtype is DType.INT32 or self.pairs else channels
 
 
 def winograd_tile(spec: WinogradSpec, target: Target) -> Tile:

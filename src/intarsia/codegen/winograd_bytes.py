@@ -122,10 +122,11 @@ class ByteWinograd(Winograd):
     """Writes one kernel."""
 
     light_primitives = 24
+    transformed_nbytes = 2
 
     def __init__(self, spec: WinogradSpec, target: Target) -> None:
         super().__init__(spec, target)
-        self.channels, self.x_nbytes, self.transformed_nbytes = 2 * self.lanes, 1, 2
+        self.channels, self.x_nbytes = 2 * self.lanes, 1
 
     def _set_neutral(self) -> None:
         body = self.body

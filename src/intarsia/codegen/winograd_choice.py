@@ -86,8 +86,11 @@ def rates(l2_nbytes: int) -> Rates:
     return _LARGE_L2 if l2_nbytes >= L2_NBYTES else _SMALL_L2
 
 
-def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16, l2_nbytes: int = L2_NBYTES) -> float:
-    """Model of the time a 3 x 3 convolution takes on one core: Winograd with `outputs`, or direct (None)."""
+def estimated_seconds(
+    shape: ConvShape, outputs: int | None, lanes: int = 16, l2_nbytes: int = L2_NBYTES, pairs: bool = False
+) -> float:
+    """Model of the time a 3 x 3 convolution takes on one core: Winograd with `outputs`, or direct (None). `pairs`: of bfloat16,
+    each of which is multiplied like a float32."""
     share, rate = multiplied_share(shape) if outputs is None else 1.0, rates(l2_nbytes)
     shape = planar(shape)
     height, width = shape.output
@@ -100,8 +103,9 @@ def estimated_seconds(shape: ConvShape, outputs: int | None, lanes: int = 16, l2
         matrices = (outputs + 2) ** 2
         sums, depth, weights = matrices * tiles, channels, matrices * channels * filters
         transform = tiles * (rate.vectors(channels, lanes) + rate.vectors(filters, lanes)) * rate.transform(outputs)
-    compute = 2 * sums * (depth * share + rate.call_steps) * filters / rate.flops
-    stream = 4 * weights / rate.weight_bytes
+    each = 2 if pairs else 1
+    compute = 2 * sums * (depth * share / each + rate.call_steps) * filters / rate.flops
+    stream = 4 / each * weights / rate.weight_bytes
     return max(compute, stream) + rate.overlap * min(compute, stream) + transform
 
 
@@ -117,3 +121,15 @@ def prefers_winograd(shape: ConvShape, lanes: int = 16, l2_nbytes: int = L2_NBYT
     seconds = {outputs: estimated_seconds(shape, outputs, lanes, l2_nbytes) for outputs in (None, *OUTPUTS)}
     seconds[None] *= rates(l2_nbytes).worth
     return min(seconds, key=seconds.__getitem__)
+
+
+_PAIRS_WORTH = 0.9  # of the time without that is worth what rounding transforms loses
+
+
+def prefers_pairs(shape: ConvShape, lanes: int = 16, l2_nbytes: int = L2_NBYTES) -> bool:
+    """Whether F(2x2) of pairs of bfloat16 is estimated to be faster than Winograd's float32, and than direct sums of pairs."""
+    if not is_applicable(shape) or len(shape.kernel) > 2 or shape.channels % 2:
+        return False
+    others = [estimated_seconds(shape, outputs, lanes, l2_nbytes) for outputs in OUTPUTS]
+    others.append(estimated_seconds(shape, None, lanes, l2_nbytes, pairs=True))
+    return estimated_seconds(shape, 2, lanes, l2_nbytes, pairs=True) < _PAIRS_WORTH * min(others)

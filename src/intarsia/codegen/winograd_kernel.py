@@ -28,6 +28,10 @@ def kernel_text(spec: WinogradSpec, target: Target) -> KernelText:
         from intarsia.codegen.winograd_bytes import ByteWinograd
 
         return ByteWinograd(spec, target).text()
+    if spec.pairs:
+        from intarsia.codegen.winograd_pairs import PairWinograd
+
+        return PairWinograd(spec, target).text()
     return Winograd(spec, target).text()
 
 
@@ -35,6 +39,7 @@ class Winograd:
     """Writes one kernel."""
 
     light_primitives = 8  # of an epilogue that is unrolled for all outputs of a tile
+    transformed_nbytes = 4  # of a channel of the input
 
     def __init__(self, spec: WinogradSpec, target: Target) -> None:
         self.spec, self.side, self.m = spec, spec.side, spec.outputs
@@ -46,8 +51,7 @@ class Winograd:
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
         self.place: dict[str, Cell] = {}
         self.light = spec.epilogue is None or len(walk([spec.epilogue.root])) <= self.light_primitives
-        # Of a vector of the input: its channels, and bytes of one as it is and transformed.
-        self.channels, self.x_nbytes, self.transformed_nbytes = self.lanes, self.tile.itemsize, self.tile.itemsize
+        self.channels, self.x_nbytes = self.lanes, self.tile.itemsize  # of a vector of the input, and of a channel of it
 
     def text(self) -> KernelText:
         body = self.body

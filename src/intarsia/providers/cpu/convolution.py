@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.codegen import blocked, conv, copied, depthwise, few_filters, gemm, winograd, winograd_choice, winograd_kernel
+from intarsia.codegen import (
+    blocked,
+    conv,
+    copied,
+    depthwise,
+    few_filters,
+    gemm,
+    winograd,
+    winograd_choice,
+    winograd_kernel,
+    winograd_pairs,
+)
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import Tile, met_of, micro_text, tile_of
 from intarsia.codegen.pack import pack_matrix
@@ -26,7 +37,7 @@ from intarsia.plan.step import Step
 from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.half_product import half_steps
-from intarsia.providers.cpu.pair_rows import convolution_steps, pays_in_rows, row_steps, windows_pay
+from intarsia.providers.cpu.pair_rows import SAID, convolution_steps, in_pairs, pays_in_rows, reads_rows, row_steps, windows_pay
 from intarsia.providers.cpu.strassen_product import may_pay, pointwise_step
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace
 from intarsia.providers.cpu.windowed import Filtered, strides_and_dilations, windowed
@@ -71,6 +82,10 @@ class Convolution(Filtered):
             return self._depthwise(target, workspace, epilogue, operands, out, weights.shape)
         if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
+        if self._winograd_of_pairs(target, workspace, weights.shape):
+            tile = blocked_tile(weights.shape[0], None, self.data.dtype, target)
+            chosen = winograd.WinogradSpec(winograd_pairs.OUTPUTS, epilogue, tile=tile, pairs=True)
+            return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]
         if self._goes_by_pairs(target, workspace, weights.shape):
             return self._by_pairs(target, workspace, epilogue, operands, out, weights)
         steps = self._in_16_bits(target, workspace, epilogue, operands, out, weights, kernel, group)
@@ -119,18 +134,23 @@ class Convolution(Filtered):
     ) -> Step:  # fmt: skip
         dtype, tile = self.data.dtype, winograd.winograd_tile(spec, target)
         label = f"winograd{spec.outputs}"
-        packed = workspace.add(self.reads[1], f"{label}_{tile.width}", lambda: winograd.pack_weights(weights, spec, tile))
+        if spec.pairs:
+            form, pack = "pairs", partial(winograd_pairs.pack_weights, weights, tile, in_pairs)
+            micro = winograd_pairs.micro_text(target, tile, met_of(tile, None, len(weights)))
+        else:
+            form, pack = "", partial(winograd.pack_weights, weights, spec, tile)
+            micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights)))
+        packed = workspace.add(self.reads[1], f"{label}_{tile.width}{form}", pack)
         taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(dtype))
 
         # Blocks have sizes that follow from the number of threads.
-        micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights)))
         call = ConvolutionCall(
             self.geometry(weights.shape[2:]), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps
         )
         reads = (self.reads[0], packed, taps, *(o.name for o in operands))
         return Step(
             winograd_kernel.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
-            label=f"{label} {self.output}", calls=(micro,), work=call.geometry.shares,
+            label=f"{label} {self.output}", calls=(micro,), work=call.geometry.shares, arithmetic=SAID if spec.pairs else "",
         )  # fmt: skip
 
     def _packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
@@ -220,7 +240,18 @@ class Convolution(Filtered):
             return pays_in_rows(config, target, pixels, filters, channels)
         if not windows_pay(config, target, pixels, shape, group):
             return False
+        if self._winograd_of_pairs(target, workspace, shape):
+            return False
         return self.data.dtype is DType.BFLOAT16 or group > 1 or self._chosen_outputs(shape[2:], target, workspace) is None
+
+    def _winograd_of_pairs(self, target: Target, workspace: Workspace, shape: tuple[int, ...]) -> bool:
+        """Whether Winograd's products are of bfloat16."""
+        config = workspace.config
+        if self.data.dtype is not DType.FLOAT or config.get("session.disable_winograd") == "1" or workspace.choices:
+            return False
+        if shape[0] < _UNIT_FILTERS or shape[2:] != (3, 3) or not reads_rows(config, target):
+            return False
+        return winograd_choice.prefers_pairs(self.geometry((3, 3)).usual(), target.vector_bytes // 4, target.l2_nbytes)
 
     def _by_pairs(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
