@@ -83,7 +83,7 @@ def test_a_process_that_ended_before_it_was_asked_is_not_missed(own: Compilers) 
 
 
 def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """By the length of the text, seven times that where LLVM's passes run over it."""
+    """By the length of the text, several times that where LLVM's passes run over it."""
     monkeypatch.setattr("intarsia.codegen.engine.at_once", lambda: 1)
     order: list[str] = []
     begun, go = threading.Event(), threading.Event()
@@ -97,17 +97,18 @@ def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytes
     monkeypatch.setattr(own, "compiled", compiled)
     filler = "; a comment\n" * 50
     first, short, passes = number(1), number(2), kernel_text("passes", filler + TEXT)
-    plain, longest = (kernel_text("final", filler * n + TEXT, final=True) for n in (2, 10))
+    plain, longest = (kernel_text("final", filler * n + TEXT, final=True) for n in (3, 20))
+    quick = kernel_text("quick", filler * 2 + TEXT, quick=True)
     with Compilation(Engine(Target.host(), DiskCache(tmp_path))) as running:
         running.begin(first)
         assert begun.wait(60)
-        for kernel in (short, plain, passes, longest):
+        for kernel in (short, plain, quick, passes, longest):
             running.begin(kernel)
         go.set()
-        assert {kernel for kernel, _ in running.results([first, short, plain, passes, longest])} == {
-            first, short, plain, passes, longest,
+        assert {kernel for kernel, _ in running.results([first, short, plain, quick, passes, longest])} == {
+            first, short, plain, quick, passes, longest,
         }  # fmt: skip
-    assert order == [kernel.symbol for kernel in (first, longest, passes, plain, short)]
+    assert order == [kernel.symbol for kernel in (first, longest, passes, quick, plain, short)]
 
 
 def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
@@ -117,6 +118,14 @@ def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
     own.compiled(request(number(6)))
     assert pids(own) == [first]
     assert own.facts() == compiler.facts()
+
+
+def test_a_quick_choice_of_instructions_is_one_kernels_alone(own: Compilers) -> None:
+    whole = request(number(7))
+    before = own.compiled(whole)
+    assert own.compiled(request(number(8))._replace(optimize=False, quick=True))
+    assert own.compiled(whole) == before
+    assert len(pids(own)) == 1
 
 
 def test_errors_come_back(own: Compilers) -> None:

@@ -48,7 +48,7 @@ def pack_text(target: Target) -> KernelText:
         with values:
             body.b.call(rows, arguments)
     body.b.ret_void()
-    return module.text("pack_head", final=True)
+    return module.text("pack_head", quick=True)
 
 
 def entry_length(body: Body, v: dict[str, Value], lengths: DType, entry: Value) -> Value:
@@ -120,7 +120,7 @@ class _Attention:
         with body.loop(first, last) as unit:
             self._unit(unit)
         body.b.ret_void()
-        return self.module.text("attention", final=True)
+        return self.module.text("attention", quick=True)
 
     # --- a unit: some tiles of queries of one head ----------------------------------------------------------------
 

@@ -112,7 +112,7 @@ class _Lanes:
         with body.when(body.equal(body.b.lshr(left, body.i(32)), body.sub(nthreads, 1))):
             body.b.store(body.i(0), v["claims"], align=8)
         body.b.ret_void()
-        return self.module.text("attention_lanes", final=True)
+        return self.module.text("attention_lanes", quick=True)
 
     # --- a unit: some queries of one head -------------------------------------------------------------------------
 
@@ -456,7 +456,7 @@ def pack_text(lengths: DType | None, target: Target, pairs: bool = False) -> Ker
             out = body.at(v["v_out"], body.mul(number, v["v_nbytes"]))
             body.b.call(values, [values_at, v["v_row"], v["vsize"], start, stop, out, v["keys"]])
     body.b.ret_void()
-    return module.text("pack_attention", final=True)
+    return module.text("pack_attention", quick=True)
 
 
 def _emit_keys(module: Module, target: Target, pairs: bool) -> object:

@@ -146,7 +146,7 @@ class Rows(Gemm):
         self.bias = ending.bias if ending is not None else 0
         claiming.emit_shares(body, self._begin(), v, self._units)
         body.b.ret_void()
-        return self.module.text(self.name, final=self.final)
+        return self.module.text(self.name, quick=self.quick)
 
     def _begin(self) -> Value:
         """What is done once for each call; returns how many units there are."""

@@ -53,10 +53,11 @@ class Module:
         self._functions.append(function)
         return Body(self, function)
 
-    def text(self, prefix: str, *, final: bool = False) -> KernelText:
-        """The kernel. `final`: without LLVM's passes, where they would take more time than they are worth."""
+    def text(self, prefix: str, *, final: bool = False, quick: bool = False) -> KernelText:
+        """The kernel. `final`: without LLVM's passes, where they would take more time than they are worth; `quick`: for one
+        that calls others, with instructions chosen quickly as well."""
         marked = self.ir.printed().replace("\n{\n", f" {self.attributes}\n{{\n")
-        return kernel_text(prefix, marked, final=final)
+        return kernel_text(prefix, marked, final=final, quick=quick)
 
 
 class _Callee:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 # Passes of LLVM's code generator for x86 that take a quarter of its time and make no kernel faster: texts say which addresses
 # are kept, and these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
 _LEFT_OUT = ("-disable-lsr", "-disable-post-ra")
+_QUICK_LEVEL = 1  # of the code generator, with "fast" selection of instructions: two thirds of level 3's time
 
 
 class CompileError(Exception):
@@ -31,6 +32,7 @@ class Request(NamedTuple):
     Attributes:
         symbol: the function that the module has to define.
         optimize: whether LLVM's passes run over it.
+        quick: whether instructions are chosen quickly.
     """
 
     symbol: str
@@ -39,6 +41,7 @@ class Request(NamedTuple):
     cpu: str
     features: str
     optimize: bool
+    quick: bool = False
 
 
 @functools.cache
@@ -67,7 +70,7 @@ def compiled(request: Request) -> bytes:
     """
     with parsed(request.symbol, request.ir) as module:
         _check_symbols(request.symbol, module)
-        machine = target_machine(request.triple, request.cpu, request.features)
+        machine = target_machine(request.triple, request.cpu, request.features, opt=_QUICK_LEVEL if request.quick else 3)
         if request.optimize:
             optimized(module, machine)
         return emitted(machine, module)
@@ -176,9 +179,9 @@ def emitted(machine: Any, module: Any) -> bytes:
 
 def _serve() -> None:
     """Answer requests, each a Request's values, by an object file or an error's message."""
-    if llvm().get_process_triple().startswith("x86_64"):
-        for option in _LEFT_OUT:
-            llvm().set_option("", option)
+    has_options = llvm().get_process_triple().startswith("x86_64")
+    for option in _LEFT_OUT if has_options else ():
+        llvm().set_option("", option)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     pickle.dump(facts(), answers)
@@ -189,6 +192,9 @@ def _serve() -> None:
         except EOFError:
             return
         answer: bytes | str
+        request = request._replace(quick=request.quick and has_options)
+        if has_options:
+            llvm().set_option("", f"-fast-isel={str(request.quick).lower()}")
         try:
             answer = compiled(request)
         except CompileError as error:

@@ -55,15 +55,17 @@ class KernelText:
     Attributes:
         text: the IR, or what zlib made of it: a long text is in memory as a whole, a megabyte or so, only while it is compiled.
         final: optimizing would only take longer: LLVM's passes are left out.
+        quick: final, and LLVM may choose its instructions quickly: what takes its time are other kernels, which it calls.
     """
 
     symbol: str
     text: str | bytes
     final: bool = False
+    quick: bool = False
 
-    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool]]:
+    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool, bool]]:
         """Without the text: a program in the cache has its machine code beside it."""
-        return KernelText, (self.symbol, "", self.final)
+        return KernelText, (self.symbol, "", self.final, self.quick)
 
     @property
     def key(self) -> str:
@@ -95,10 +97,10 @@ def kernel_symbol(prefix: str, ir_with_placeholder: str) -> str:
     return f"{prefix}_{_digest(ir_with_placeholder)}"
 
 
-def kernel_text(prefix: str, ir_with_placeholder: str, *, final: bool = False) -> KernelText:
-    """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs."""
+def kernel_text(prefix: str, ir_with_placeholder: str, *, final: bool = False, quick: bool = False) -> KernelText:
+    """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs; `quick` is `final` as well."""
     symbol = kernel_symbol(prefix, ir_with_placeholder)
-    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), final)
+    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), final or quick, quick)
 
 
 class Engine:
@@ -320,7 +322,8 @@ class Compilation:
     def _compiled(self, kernel: KernelText) -> bytes:
         target = self._engine.target
         ir, optimize = with_conversions(kernel.ir, target), self._optimize and not kernel.final
-        return compilers().compiled(Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize), self)
+        request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize, kernel.quick)
+        return compilers().compiled(request, self)
 
     def __enter__(self) -> Self:
         return self
@@ -333,8 +336,9 @@ class Compilation:
 
 
 def _effort(kernel: KernelText) -> float:
-    """Roughly in proportion to the time that a kernel takes to compile: LLVM's passes take several times what the rest does."""
-    return kernel.size * (1.0 if kernel.final else 7.0)
+    """Roughly in proportion to the time that a kernel takes to compile: LLVM's passes take several times what the rest does,
+    and what is selected from long blocks less for each character."""
+    return kernel.size * (2.5 if kernel.quick else 1.0 if kernel.final else 14.0)
 
 
 def _digest(text: str) -> str:

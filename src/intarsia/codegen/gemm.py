@@ -293,9 +293,10 @@ class Gemm:
         return widens_panels(self.spec, self.module.target)
 
     @property
-    def final(self) -> bool:
-        """Whether LLVM's passes are left out of the kernel. What takes its time are micro-kernels, which it calls; they would
-        take half of a first start. A kernel that packs or widens B, or finishes sums of bytes, gains by them."""
+    def quick(self) -> bool:
+        """Whether LLVM's passes are left out of the kernel, and its instructions chosen quickly. What takes its time are
+        micro-kernels, which it calls; the passes would take half of a first start. A kernel that packs or widens B, or
+        finishes sums of bytes, gains by them."""
         spec = self.spec
         plain = spec.b_layout == "packed" and not self._widens() and not spec.halves and not spec.unit
         return plain and spec.dtype is not SUMS
@@ -323,7 +324,7 @@ class Gemm:
         units = body.mul(body.mul(v["batch0"], v["batch1"]), self.per_batch)
         claiming.emit_shares(body, units, v, self._units)
         body.b.ret_void()
-        return self.module.text("gemm", final=self.final)
+        return self.module.text("gemm", quick=self.quick)
 
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         """The tiles of one panel from `unit` on; returns how many."""

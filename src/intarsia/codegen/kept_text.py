@@ -24,12 +24,13 @@ def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, Kernel
         key = content_key(
             around["Intarsia's files"], around["llvmlite"], write.__module__, write.__qualname__, repr(args), repr(kwargs)
         )  # fmt: skip
-        symbol, final, packed = cached(f"text-{key}", lambda: _packed(write(*args, **kwargs))).split(b"\n", 2)
-        return KernelText(symbol.decode(), packed, final == b"final")
+        symbol, kind, packed = cached(f"text-{key}", lambda: _packed(write(*args, **kwargs))).split(b"\n", 2)
+        return KernelText(symbol.decode(), packed, bool(kind), kind == b"quick")
 
     return cast("Callable[_Arguments, KernelText]", found)
 
 
 def _packed(text: KernelText) -> bytes:
-    head = f"{text.symbol}\n{'final' if text.final else ''}\n"
+    kind = "quick" if text.quick else "final" if text.final else ""
+    head = f"{text.symbol}\n{kind}\n"
     return head.encode() + zlib.compress(text.ir.encode(), 1)

@@ -207,7 +207,7 @@ class Strassen(Gemm):
                 self._prepare()
                 claiming.emit_shares(body, body.mul(self.v["tiles"], self.v["panels"]), self.v, self._units)
         body.b.ret_void()
-        return self.module.text("strassen", final=self.final)
+        return self.module.text("strassen", quick=self.quick)
 
     def _prepare(self) -> None:
         """What follows from the arguments, and where in scratch the sums are."""

@@ -84,7 +84,7 @@ class Winograd:
 
         claiming.emit_shares(body, grains, v, work)
         body.b.ret_void()
-        return self.module.text(f"winograd{self.m}", final=self.spec.dtype is not DType.INT32)
+        return self.module.text(f"winograd{self.m}", quick=self.spec.dtype is not DType.INT32)
 
     def _panels(self, first: Value, last: Value, tiles: Value) -> None:
         """Panels of blocks, in the order block, panel."""
