@@ -244,10 +244,10 @@ def tensor_of(data: Any, where: str = "from_dlpack") -> np.ndarray | DeviceTenso
             return array_of(data, where)
         from intarsia.device import exchange
 
-        exchange.gpu_at(kind, index)  # before the producer gives it away
+        stream = exchange.gpu_at(kind, index).dlpack_stream  # before the producer gives it away
         if getattr(data, "requires_grad", False):
             data = data.detach()
-        data = data.__dlpack__()
+        data = data.__dlpack__() if stream is None else data.__dlpack__(stream=stream)
     managed, used = _opened(data)
     tensor = managed.tensor
     if tensor.device.kind in _CPU_DEVICES:

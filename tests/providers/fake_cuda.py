@@ -15,7 +15,9 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_ECC_UNCORRECTABLE = 214
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
+    CUDA_ERROR_MISALIGNED_ADDRESS = 716
     CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
 
 
@@ -68,6 +70,7 @@ class FakeCuda(Machine):
     CUstreamCaptureMode = CUstreamCaptureMode
     CUdevice_attribute = CUdevice_attribute
     CUfunction_attribute = CUfunction_attribute
+    version = 13000
 
     def _answer(self, name: str, *values: Any) -> tuple[Any, ...]:
         error = self.failures.pop(name, OK)
@@ -85,7 +88,7 @@ class FakeCuda(Machine):
         return self._answer("cuDeviceGet", index)
 
     def cuDriverGetVersion(self) -> tuple[Any, ...]:
-        return self._answer("cuDriverGetVersion", 13000)
+        return self._answer("cuDriverGetVersion", self.version)
 
     def cuDeviceGetName(self, size: int, device: int) -> tuple[Any, ...]:
         return self._answer("cuDeviceGetName", b"Imagined GPU".ljust(size, b"\0"))

@@ -43,7 +43,7 @@ def imitated(kind: str, computes: bool = False) -> Iterator[dict[str, None]]:
         patch.setattr(module, "driver" if kind == "cuda" else "runtime", lambda: machine)
         patch.setattr(module, "_opened", {})
         patch.setattr(compiler, "missing", lambda: "")
-        patch.setattr(compiler, "version", lambda: "imitated")
+        patch.setattr(compiler, "version", lambda: "13.0")
         patch.setattr(compiler, "compiled", compiled)
         patch.setattr(nvrtc, "architectures", lambda: (90,))
         patch.setattr(rocm_libraries, "KERNEL_DRIVER", Path("/"))

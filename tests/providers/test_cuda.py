@@ -101,6 +101,37 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda.missing.cache_clear()
 
 
+@pytest.mark.parametrize(("version", "wanted"), [(12080, "is one of CUDA 12 and NVRTC is 13"), (13000, ""), (14010, "")])
+def test_a_driver_older_than_the_compiler_is_said_to_be(fake: FakeCuda, version: int, wanted: str) -> None:
+    """Within one major version either may be the newer one; CUDA 12's drivers refuse machine code of CUDA 13."""
+    fake.version = version
+    why = cuda.missing()
+    assert wanted in why if wanted else not why
+
+
+def test_errors_that_end_a_device_have_the_drivers_names() -> None:
+    from cuda.bindings import driver
+
+    for name in cuda.CudaDriver.lost | cuda.CudaDriver.final | {cuda.CudaDriver.out_of_memory}:
+        assert hasattr(driver.CUresult, name), name
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [("MISALIGNED_ADDRESS", "start the process again, since its driver runs nothing more"),
+     ("ILLEGAL_ADDRESS", "start the process again"), ("ECC_UNCORRECTABLE", "make the session again")],
+)  # fmt: skip
+def test_what_to_do_about_a_lost_device(fake: FakeCuda, error: str, advice: str) -> None:
+    """After most of what a kernel can do wrong, the driver answers everything in the process with the same error."""
+    from fake_cuda import CUresult
+
+    device = cuda.open_device()
+    fake.failures["cuStreamSynchronize"] = CUresult[f"CUDA_ERROR_{error}"]
+    with pytest.raises(intarsia.DeviceLost, match=f"CUDA_ERROR_{error}; what was in its memory is gone: {advice}"):
+        device.finish()
+    assert device.lost
+
+
 def test_tf32_is_no_matter_of_the_device(fake: FakeCuda) -> None:
     """Sessions with it and without work on the same memory, with kernels of their own."""
     with_it, without = (CUDAExecutionProvider(parse_options(CUDAExecutionProvider, {"use_tf32": t})) for t in (1, 0))

@@ -99,6 +99,31 @@ def test_cuda_addresses() -> None:
         assert gpu.counters.allocated_nbytes == before
 
 
+@pytest.mark.parametrize("kind", ["cuda", "rocm"])
+def test_who_gives_memory_is_told_the_stream_that_reads_it(kind: str) -> None:
+    """It may still be written in another stream; ours does not wait for the default one."""
+    with imitated(kind):
+        value = OrtValue.ortvalue_from_numpy(X, kind, 0)
+        producer = Producer(value)
+        taken = OrtValue.from_dlpack(producer)._value.handle.memory.gpu
+        assert producer.streams == [int(taken._stream)]
+        assert producer.streams[0] > 2  # smaller numbers are default streams
+
+
+class Producer:
+    """A tensor of another library, which notes what it is asked."""
+
+    def __init__(self, value: OrtValue) -> None:
+        self.value, self.streams = value, []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.value.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int | None = None) -> object:
+        self.streams.append(stream)
+        return self.value.to_dlpack()
+
+
 def test_what_cannot_be_taken() -> None:
     with imitated("cuda"):
         value = OrtValue.ortvalue_from_numpy(X, "cuda", 0)._value

@@ -40,10 +40,15 @@ def missing() -> str:
     try:
         _checked(driver().cuInit(0), "the driver does not start")
         count = _checked(driver().cuDeviceGetCount(), "devices could not be counted")
+        most = _checked(driver().cuDriverGetVersion(), "the driver does not tell its version") // 1000
     except EPFail as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - the package raises errors of its own where the library is not found
         return f"NVIDIA's driver is not found: {error}".rstrip(".")
+    major = int(nvrtc.version().partition(".")[0])
+    if most < major:  # drivers take machine code of their own major version of CUDA and of those before it
+        what = f"install a driver of CUDA {major} or later, or an NVRTC of CUDA {most}"
+        return f"NVIDIA's driver is one of CUDA {most} and NVRTC is {nvrtc.version()}: {what}"
     return "" if count else "NVIDIA's driver finds no GPU"
 
 
@@ -89,11 +94,15 @@ class CudaDriver(Driver):
     kind: ClassVar[str] = "cuda"
     title: ClassVar[str] = "CUDA"
     out_of_memory: ClassVar[str] = "CUDA_ERROR_OUT_OF_MEMORY"
-    lost: ClassVar[frozenset[str]] = frozenset((
-        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_ECC_UNCORRECTABLE",
-        "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_DEVICE_UNAVAILABLE",
-        "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_UNKNOWN",
+    final: ClassVar[frozenset[str]] = frozenset((
+        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_ASSERT", "CUDA_ERROR_HARDWARE_STACK_ERROR",
+        "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_MISALIGNED_ADDRESS", "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+        "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_LAUNCH_FAILED",
     ))  # fmt: skip
+    lost: ClassVar[frozenset[str]] = final | {
+        "CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_DEVICE_UNAVAILABLE",
+        "CUDA_ERROR_UNKNOWN",
+    }  # fmt: skip
 
     def __init__(self) -> None:
         self._cu = driver()

@@ -16,12 +16,14 @@ class Driver:
         title: the interface's name, for people.
         out_of_memory: name of the error for that.
         lost: names of errors after which every call in the context fails.
+        final: those of them after which every call in the process fails, whatever is opened anew.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
     out_of_memory: ClassVar[str]
     lost: ClassVar[frozenset[str]]
+    final: ClassVar[frozenset[str]] = frozenset()
 
     def name_of(self, error: Any) -> str:
         raise NotImplementedError

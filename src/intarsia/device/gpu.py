@@ -191,6 +191,11 @@ class Gpu:
         """The buffer that another library knows by this. Raises InvalidArgument."""
         raise NotImplementedError
 
+    @property
+    def dlpack_stream(self) -> int | None:
+        """What DLPack's producers are told to have their memory ready for; None: of this kind of device they take nothing."""
+        return None
+
     def bind(self, launch: Launch) -> Any:
         """A launch tied to its memory, which `run` may be given many times."""
         return launch

@@ -122,14 +122,16 @@ class StreamDevice(Gpu):
             raise self._failure(what, error)
         return values[0] if len(values) == 1 else tuple(values)
 
-    def _failure(self, what: str, error: Any) -> EPFail | OutOfMemory:
+    def _failure(self, doing: str, error: Any) -> EPFail | OutOfMemory:
         name = self._driver.name_of(error)
-        text = f"{self.device} {what}: {name}"
+        text = f"{self.device} {doing}: {name}"
         if name == self._driver.out_of_memory:
             return OutOfMemory(f"{text}: use a smaller batch or a shorter input, or close other programs that use the GPU")
         if name in self._driver.lost:
             self.lost = name
-            return DeviceLost(f"{text}; what was in its memory is gone: make the session again")
+            final = name in self._driver.final
+            what = "start the process again, since its driver runs nothing more" if final else "make the session again"
+            return DeviceLost(f"{text}; what was in its memory is gone: {what}")
         return EPFail(text)
 
     @contextlib.contextmanager
@@ -241,6 +243,10 @@ class StreamDevice(Gpu):
         with self.lock, self._current():
             for stream in dict.fromkeys((self._stream, self._copies)):
                 self._ask(self._driver.synchronize(stream), "failed in a kernel or copy")
+
+    @property
+    def dlpack_stream(self) -> int:
+        return int(self._stream)
 
     def address_of(self, buffer: int) -> int:
         return int(buffer)

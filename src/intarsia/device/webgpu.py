@@ -135,7 +135,8 @@ class WebGpu(Gpu):
         try:
             self._device.create_buffer(size=4, usage=self._wgpu.BufferUsage.COPY_DST).destroy()
         except self._wgpu.GPUError as error:
-            self._failure("could not make a buffer", error)
+            if _is_lost(error):
+                self.lost = str(error)
         return not self.lost
 
     def finish(self) -> None:
@@ -259,10 +260,10 @@ class WebGpu(Gpu):
         return float(lib.wgpuQueueGetTimestampPeriod(self._device.queue._internal))
 
     def _failure(self, what: str, error: Exception) -> EPFail | OutOfMemory:
-        """An error of wgpu as one of ours."""
+        """An error of wgpu as one of ours. What waits while the device is lost fails in ways that do not say so."""
         text = f"{self.device} {what}: {_first_lines(error)}"
-        if _is_lost(error):
-            self.lost = str(error)
+        if _is_lost(error) or self.lost or not self.answers():
+            self.lost = self.lost or str(error)
             return DeviceLost(f"{text}; what was in its memory is gone: make the session again")
         if isinstance(error, self._wgpu.GPUOutOfMemoryError) or "memory" in str(error).lower() and "out" in str(error).lower():
             return OutOfMemory(f"{text}: use a smaller batch or a shorter input")

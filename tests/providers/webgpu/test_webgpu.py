@@ -9,7 +9,7 @@ import pytest
 from device_graphs import planned, values_of
 
 import intarsia
-from intarsia.codegen.clike import GPU, PROCESSOR, Dialect, Limits, Tuning, Wgsl
+from intarsia.codegen.clike import GPU, PROCESSOR, Dialect, Kernel, Limits, Tuning, Wgsl
 from intarsia.device.webgpu import missing, open_device
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -415,6 +415,47 @@ def test_a_device_that_is_lost_is_opened_again(where: str, monkeypatch: pytest.M
     (again,) = exponential().run(None, {"x": x})
     np.testing.assert_array_equal(again, wanted)
     assert webgpu.open_device() is not device
+
+
+@pytest.mark.parametrize("what", ["a timed run", "a wait", "a write", "memory", "a loop"])
+def test_a_lost_device_is_told_wherever_it_is_noticed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is submitted to it: wgpu would end the process."""
+    from intarsia.device import webgpu
+    from intarsia.device.gpu import GpuTransfer, Launch
+
+    monkeypatch.setattr(webgpu, "_opened", {})
+    x, device = np.ones((3, 4), np.float32), webgpu.open_device()
+    tensor = GpuTransfer(device).copy_in(x, device.device)
+    text = "@group(0) @binding(0) var<storage, read_write> x: array<f32>;\n"
+    text += "@compute @workgroup_size(1) fn main_kernel() { x[0] = x[0] + 1.0; }"
+    kernel = Kernel(text, (), 1, (), (1, 1, 1), 1, False, (1,), 0)
+    bound = [device.bind(Launch(kernel, device.program(kernel), (tensor.handle,)))]
+    device.run(bound)
+    device._device.destroy()
+    asked = {
+        "a timed run": lambda: device.timed(bound), "a wait": device.finish, "a write": lambda: device.fill(tensor.handle, x),
+        "memory": lambda: device.allocate(1 << 20), "a loop": lambda: device.run(bound * 600),
+    }  # fmt: skip
+    with pytest.raises(intarsia.DeviceLost, match="make the session again"):
+        asked[what]()
+    assert device.lost
+
+
+def test_a_wait_that_fails_since_the_device_was_lost_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """wgpu's own thread has stopped then, which is all that its error tells."""
+    from intarsia.device import webgpu
+
+    monkeypatch.setattr(webgpu, "_opened", {})
+    device = webgpu.open_device()
+    memory = device.allocate(256)
+
+    def stopped(*_: object) -> None:
+        device._device.destroy()
+        raise RuntimeError("Cannot use PollThread because it has stopped.")
+
+    monkeypatch.setattr(device._device.queue, "read_buffer", stopped)
+    with pytest.raises(intarsia.DeviceLost, match="PollThread"):
+        device._read(memory.buffer, 0, 256)
 
 
 def exponential(op: str = "Exp") -> intarsia.InferenceSession:
