@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PROVIDER = "CUDAExecutionProvider"
+GROUPS = os.name == "posix"
 MODELS = ("resnet50", "bert_base", "gpt2", "mobilenet_v2", "vit_base", "unet", "efficientnet", "convnext")
 MACHINE = """
 import importlib.metadata as m, shutil, subprocess, sys
@@ -46,6 +48,14 @@ for wanted in (cublaslt.WANTED, cudnn.WANTED):
     print(f"{wanted.title}:", nvidia_libraries.located(wanted, 13) or "not found")
 sys.exit(bool(nvrtc.missing() or cuda.missing()))
 """
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """With all that it started, which would hold the GPU, and the pipe that is read until nobody has it any more."""
+    if GROUPS:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
 
 
 class Steps:
@@ -68,20 +78,24 @@ class Steps:
 
     def run(self, step: str, command: Sequence[str], most: float) -> bool:
         """Whether the command ended well in so many seconds."""
-        limit = min(most, self.left)
+        limit = max(min(most, self.left), 1.0)
         print(f"\n## {step} ({limit:.0f} s at most)\n", flush=True)
         begin = time.monotonic()
         with self._log(step) as log:
             process = subprocess.Popen(
-                [sys.executable, *command], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-            )
+                [sys.executable, *command], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                process_group=0 if GROUPS else None,
+            )  # fmt: skip
             try:
-                text, _ = process.communicate(timeout=max(limit, 1.0))
+                text, _ = process.communicate(timeout=limit)
                 status = f"ended with {process.returncode}" if process.returncode else ""
             except subprocess.TimeoutExpired:
-                process.kill()
+                end(process)
                 text, _ = process.communicate()
                 status = f"did not end within {limit:.0f} s"
+            except BaseException:
+                end(process)
+                raise
             log.write(text)
         print(text, flush=True)
         print(f"[{step}: {time.monotonic() - begin:.0f} s{', ' + status if status else ''}]", flush=True)

@@ -213,6 +213,17 @@ def test_one_command_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
     assert "unknown speed; there are machine, suite, conformance, kernels, models" in done.stderr
 
 
+def test_a_step_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of its own that held the pipe would be waited for."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    on_gpu = importlib.import_module("on_gpu")
+    sleeps = "import time; time.sleep(3600)"
+    steps = on_gpu.Steps(3600, None)
+    assert not steps.run("slow", ["-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sleeps!r}])"], 3)
+    assert steps.wrong == {"slow": "did not end within 3 s"}
+    assert steps.run("quick", ["-c", "print('done')"], 300)
+
+
 @pytest.mark.parametrize("device", ["webgpu", "opencl"])
 def test_kernels_of_a_device(device: str) -> None:
     """By ratios; products of this size are split along K, so that a kernel hands partial sums to the next."""
