@@ -26,11 +26,12 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from intarsia import kept_weights
+from intarsia.codegen import target  # noqa: F401 # what a start from the cache needs is imported before it
 from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
-from intarsia.providers.cpu import program, saved  # noqa: F401 # what a start from the cache needs is imported before it
+from intarsia.providers.cpu import program, saved  # noqa: F401 # the same
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
