@@ -2,7 +2,8 @@
 
 Runs of models whose arithmetic is nothing, and of models that meet new input sizes in every run. Both runtimes in one
 process, in turn; the table has microseconds of one run, at best and in the median. `--what binding` says what a new size costs:
-Intarsia's runs at sizes that a session meets for the first time beside those of a session that knows them.
+Intarsia's runs at sizes that a session meets for the first time beside those that know them, in processor time outside of
+kernels, and by the clock.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from growing_cases import decoders
 
 from intarsia.cli.timing import settle
 
@@ -183,6 +185,7 @@ def cases() -> list[Case]:
         sound_encoder(6, 128),
         decoder(12, 8, 64, grows=False),
         decoder(12, 8, 64, grows=True),
+        *(Case(name, data, feeds, endless=True) for name, data, feeds in decoders()),
     ]
 
 
@@ -227,50 +230,130 @@ FIRST = 20  # sizes of a session, whose notes cost more than those of later ones
 
 
 @dataclass(frozen=True)
+class Timed:
+    """Of one run, in microseconds: its time, and the processor time of the calling thread outside of native runs."""
+
+    whole: float
+    outside: float
+
+
+@dataclass(frozen=True)
+class Size:
+    """Runs of one size: the first one of a session; one of another session that has met the size, behind it; then the first
+    session's again."""
+
+    new: Timed
+    known: Timed
+    again: Timed
+
+    @property
+    def binding(self) -> float:
+        """What the first run had more to do outside of native runs than those of a size that was met."""
+        return self.new.outside - (self.known.outside + self.again.outside) / 2
+
+
+@dataclass(frozen=True)
 class Binding:
-    """Microseconds of runs at a new size and at a known one, of the first sizes of a session and of later ones."""
+    """Runs of the first sizes of a session and of later ones."""
 
     nodes: int
-    first: list[tuple[float, float]]
-    later: list[tuple[float, float]]
+    first: list[Size]
+    later: list[Size]
 
     def row(self, name: str) -> str:
-        new, known = (statistics.median(times) for times in zip(*self.later, strict=True))
-        begun = [n - k for n, k in self.first[1:]]  # the very first size is bound whole
-        parts = (new, known, new - known, (new - known) / self.nodes * 500, begun[0], max(begun[1:]))
-        return f"| {name} | {self.nodes} | {' | '.join(f'{p:.0f}' for p in parts)} | {(new - known) / known:.1%} |"
+        known = [(size.known.whole + size.again.whole) / 2 for size in self.later]
+        run, each = statistics.median(known), [size.binding for size in self.later]
+        more = statistics.median(s.new.whole - k for s, k in zip(self.later, known, strict=True))
+        median, mean = statistics.median(each), statistics.fmean(each)
+        begun = [s.new.whole - s.again.whole for s in self.first[1:]]  # the very first size is bound whole
+        parts = (run, statistics.median(s.known.outside for s in self.later), median, mean, mean / self.nodes * 500, begun[0])
+        cells = " | ".join(f"{p:.0f}" for p in (*parts, max(begun[1:])))
+        return f"| {name} | {self.nodes} | {cells} | {median / run:.1%} | {mean / run:.1%} | {more / run:.1%} |"
 
 
-def binding(case: Case, threads: int, seconds: float) -> Binding:
-    """The first sizes twice each; then each size in a session that has not met it, and in another, where it ran before.
+class Watched:
+    """A session whose runs are timed, by `run`, `run_with_ort_values` or an IO binding."""
 
-    Both take turns, twice at each size, so that both are as long away from the caches when they are timed: the knowing one
-    meets the size, the other is timed, then the knowing one, and the other runs again.
+    def __init__(self, case: Case, threads: int, by: str) -> None:
+        import intarsia
+
+        options = intarsia.SessionOptions()
+        options.intra_op_num_threads = threads
+        self.session = intarsia.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
+        self._by, self._value = by, intarsia.OrtValue.ortvalue_from_numpy
+        self._names = [a.name for a in self.session.get_outputs()]
+
+    def timed(self, feed: dict[str, np.ndarray]) -> Timed:
+        """The time of a run with what the caller has to say before it; values are made before the clock starts."""
+        given: Any = feed if self._by == "run" else {name: self._value(array) for name, array in feed.items()}
+        run = {"run": self._run, "ort_values": self._run_values, "iobinding": self._run_bound}[self._by]
+        NATIVE[0] = 0
+        begun, start = time.thread_time_ns(), time.perf_counter_ns()
+        result = run(given)
+        whole, busy = time.perf_counter_ns() - start, time.thread_time_ns() - begun
+        del result
+        return Timed(whole / 1e3, (busy - NATIVE[0]) / 1e3)
+
+    def _run(self, feed: dict[str, np.ndarray]) -> object:
+        return self.session.run(None, feed)
+
+    def _run_values(self, values: dict[str, Any]) -> object:
+        return self.session.run_with_ort_values(self._names, values)
+
+    def _run_bound(self, values: dict[str, Any]) -> object:
+        binding = self.session.io_binding()
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in self._names:
+            binding.bind_output(name)
+        self.session.run_with_iobinding(binding)
+        return binding.get_outputs()
+
+
+NATIVE = [0]  # nanoseconds of processor time that this thread spent in native runs
+
+
+def watch_native_runs() -> None:
+    from intarsia.runtime.executor import Pool
+
+    real = Pool.run_block
+
+    def run_block(self: Pool, block: int) -> int:
+        start = time.thread_time_ns()
+        status = real(self, block)
+        NATIVE[0] += time.thread_time_ns() - start
+        return status
+
+    Pool.run_block = run_block  # type: ignore[method-assign]
+
+
+def binding(case: Case, threads: int, seconds: float, by: str = "run") -> Binding:
+    """Each size in a session that has not met it, in another that has, and in the first one again.
+
+    The sessions change their parts from size to size, so that it does not matter where the memory of either lies; and the
+    other one meets the size before, so that all are as long away from the caches when they are timed. What is compared is
+    processor time outside of native runs: that of the kernels differs by more than a binding takes, from run to run and with
+    what else the machine does.
     """
     import onnx
 
-    import intarsia
+    one, other, found = Watched(case, threads, by), Watched(case, threads, by), list[Size]()
+    end = None
+    for feed in case.feeds():
+        other.timed(feed)
+        found.append(Size(one.timed(feed), other.timed(feed), one.timed(feed)))
+        one, other = other, one
+        if len(found) == FIRST:
+            end = time.perf_counter() + seconds
+        if end is not None and time.perf_counter() > end:
+            break
+    return Binding(len(onnx.load_from_string(case.model).graph.node), found[:FIRST], found[FIRST:])
 
-    def made() -> Any:
-        options = intarsia.SessionOptions()
-        options.intra_op_num_threads = threads
-        return intarsia.InferenceSession(case.model, options, providers=["CPUExecutionProvider"])
 
-    def timed(session: Any, feed: dict[str, np.ndarray]) -> float:
-        start = time.perf_counter()
-        session.run(None, feed)
-        return (time.perf_counter() - start) * 1e6
-
-    fresh, feeds = made(), case.feeds()
-    first = [(timed(fresh, feed), timed(fresh, feed)) for feed in itertools.islice(feeds, FIRST)]
-    knowing, later = made(), []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        feed = next(feeds)
-        knowing.run(None, feed)
-        later.append((timed(fresh, feed), timed(knowing, feed)))
-        fresh.run(None, feed)
-    return Binding(len(onnx.load_from_string(case.model).graph.node), first, later[FIRST:])
+BINDING_HEAD = (
+    "case | nodes | a run, µs | outside its kernels | binding, median | mean | per 500 nodes | second size | dearest of 20 "
+    "| of a run, median | mean | by the clock"
+)
 
 
 def main() -> None:
@@ -279,14 +362,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
     parser.add_argument("--what", choices=("run", "binding"), default="run")
+    parser.add_argument("--by", choices=("run", "ort_values", "iobinding"), default="run", help="how to run, for bindings")
     options = parser.parse_args()
     chosen = [c for c in cases() if not options.names or any(n in c.name for n in options.names)]
     if options.what == "binding":
-        print("| case | nodes | new size, µs | known | binding | per 500 nodes | second size | dearest of 20 | of a run |")
-        print("| --- |" + " ---: |" * 8)
+        watch_native_runs()
+        print(f"| {BINDING_HEAD} |\n| --- |{' ---: |' * BINDING_HEAD.count('|')}")
         for case in chosen:
             if case.endless:
-                print(binding(case, options.threads, options.seconds).row(case.name), flush=True)
+                print(binding(case, options.threads, options.seconds, options.by).row(case.name), flush=True)
         return
     print("| case | intarsia µs at best | median | onnxruntime µs at best | median | ratio of medians |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")

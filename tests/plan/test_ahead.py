@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -13,6 +14,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 from intarsia import InferenceSession, SessionOptions
 from intarsia.errors import InvalidArgument
+from intarsia.plan import parts
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.frame import Frame
 from intarsia.plan.segment import Segment
@@ -57,6 +59,7 @@ MODELS: dict[str, tuple[str, Callable[[int], dict[str, tuple[int, ...]]]]] = {
 CONSTANTS = {
     "flat": np.array([-1]), "heads": np.array([1, 1, 2, 8]), "whole": np.array([1, 1, 16]), "one": np.array([1]),
     "zero": np.array([0]), "table": np.arange(20, dtype="f4"),
+    "w64": np.random.default_rng(2).standard_normal((64, 64)).astype("f4") / 8,
     "w": np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("f4"),
     "dw": np.random.default_rng(3).standard_normal((64, 640)).astype("f4"),
     "dv": np.random.default_rng(4).standard_normal((640, 640)).astype("f4"),
@@ -179,6 +182,27 @@ def test_words_are_those_of_a_binding_by_itself(name: str, monkeypatch: pytest.M
     assert len(ahead[0]._states) == 1  # it went from one to the next
 
 
+def test_a_series_ends_before_sizes_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: list[CpuProgram] = []
+    run = CpuProgram.run
+    monkeypatch.setattr(CpuProgram, "run", lambda self, *given: programs.append(self) or run(self, *given))
+    text, shapes = MODELS["products"]
+    found = session(text)
+    for n in (3, 5):
+        found.run(None, feed(shapes(n)))
+    (segment,) = programs[-1].executable.segments()
+    frame = Frame(segment, 2, {"n": 5, "m": 7})
+    sizes = [5, 6, 900, 7, 1 << 40, 8]
+    series = frame.bind_series([{"n": n, "m": 7} for n in sizes])
+    assert len(series) == 4
+    for n, ours in zip(sizes, series, strict=False):
+        alone = frame.bind({"n": n, "m": 7})
+        assert alone is not None
+        assert (ours.outputs, ours.used, ours.sized_nbytes) == (alone.outputs, alone.used, alone.sized_nbytes)
+        assert ours.serial.tolist() == alone.serial.tolist()
+    assert frame.bind_series([{"n": 1 << 70, "m": 7}]) == []
+
+
 def test_sizes_that_do_not_fit_are_said_when_they_come(bindings: dict[str, int]) -> None:
     found = session("g (float[n] x) => (float[n] y) { s = Shape(x)  t = Slice(table, zero, s)  y = Add(x, t) }")
     for n in range(2, 21):
@@ -228,6 +252,27 @@ def test_threads_that_grow_each_on_its_own(bindings: dict[str, int]) -> None:
         thread.join()
     assert not wrong
     assert exact
+
+
+def test_a_batch_that_grows_is_seldom_looked_at_for_parts(bindings: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def bound_parts(bound: BoundSegment, rows: Any, env: dict[str, int], *threads: int) -> None:
+        looked.append(env["n"])
+
+    monkeypatch.setattr(parts, "bound_parts", bound_parts)
+    found = session(
+        "g (float[b, n, 64] x) => (float[b, n, 64] y) { a = MatMul(x, w64)  p = Softmax<axis=-1>(a)  y = MatMul(p, w64) }", 1
+    )
+    lengths = range(20_000, 20_020)
+    x = np.random.default_rng(1).standard_normal((2, lengths[-1], 64)).astype("f4")
+    results = [found.run(None, {"x": np.ascontiguousarray(x[:, :n])})[0] for n in lengths]
+    assert len(looked) == 1
+    assert bindings["ahead"]
+    for n, y in zip(lengths, results, strict=True):
+        np.testing.assert_allclose(y, results[-1][:, :n], rtol=1e-4, atol=1e-5)
+    found.run(None, {"x": np.tile(x, (1, 2, 1))})
+    assert looked == [lengths[0], 2 * lengths[-1]]
 
 
 def test_memory_is_that_of_one_state(monkeypatch: pytest.MonkeyPatch) -> None:

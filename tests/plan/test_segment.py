@@ -65,7 +65,7 @@ table = np.arange(4)
 def test_arguments_are_addresses_and_sizes() -> None:
     segment = two_steps()
     bound = segment.bind({"n": 20, "m": 3}, threads=2)
-    assert bound.outputs == [((3,), np.dtype(np.float64))]
+    assert bound.outputs == (((3,), np.dtype(np.float64)),)
     assert (bound.serial, bound.checked) == ([False, False], True)
     assert bound.arena_nbytes >= 240 + 200
     state = bound.acquire()

@@ -31,7 +31,8 @@ class BoundSegment:
     checked: bool
     unset: bytes
     windows: tuple[Window, ...]  # where branches go side by side
-    shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are asked for
+    shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are asked for, as of a frame's
+    serial: Sequence[bool] | np.ndarray  # which steps one thread runs
     whole = False  # whether it was looked at, and is not worth parts
     is_first = False  # whether it may be kept for later processes
     count: int  # steps
@@ -52,8 +53,8 @@ class BoundSegment:
         self.workspace_nbytes = workspace_nbytes
         self.shapes, self.offsets, self.arena_nbytes = shapes, offsets, arena_nbytes
         self.external, self.arguments = external, arguments
-        self.outputs = [(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs]
-        self.serial: Sequence[bool] | np.ndarray = serial
+        self.outputs = tuple([(shapes[n], segment.buffers[n].dtype.numpy) for n in segment.outputs])
+        self.serial = serial
         self._begin(segment)
         self.windows = found
 
@@ -65,7 +66,7 @@ class BoundSegment:
         self.checked, self.unset, self.count = segment.common  # no dict is made of attributes that are set one by one
         self.segment = segment
         self._found, self._env, self._keep = found, env, segment.arena.keep
-        self.outputs, self.serial, self.arena_nbytes = found.outputs, found.serial, found.arena_nbytes
+        self.outputs, self.arena_nbytes = found.outputs, found.arena_nbytes
         self.workspace_nbytes, self.long, self.sliced = found.workspace_nbytes, found.long, found.sliced
         self.sized_nbytes, self._threads = found.sized_nbytes, frame.threads
         self._free, self._states = shared.free, shared.states
@@ -80,7 +81,7 @@ class BoundSegment:
         self._found, self._kept, self._env, self._threads = None, kept, dict(env), threads
         self.count, self.checked, self.unset = len(kept.words.functions), kept.checked, bytes(8 * len(kept.words.functions))
         dtypes = [segment.buffers[name].dtype.numpy for name in segment.outputs]
-        self.outputs = list(zip(kept.shapes, dtypes, strict=True))
+        self.outputs = tuple(zip(kept.shapes, dtypes, strict=True))
         self.serial, self.windows, self.whole = kept.serial, kept.windows, kept.whole
         self.arena_nbytes, self.workspace_nbytes = kept.arena_nbytes, kept.workspace_nbytes
         self.sized_nbytes = kept.sized_nbytes
@@ -121,6 +122,9 @@ class BoundSegment:
             exact = self.segment.bind_exactly(self._env, self._threads)
             self.arguments, self.offsets, self.external = exact.arguments, exact.offsets, exact.external
             return vars(self)[name]
+        if name == "serial" and self._found is not None:
+            self.serial = self._found.serial
+            return self.serial
         if name != "shapes":
             raise AttributeError(name)
         buffers = self.segment.buffers

@@ -19,13 +19,15 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.codegen import binder
 from intarsia.codegen.binder import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SERIAL, SETTLE_FIELDS, SETTLING
+from intarsia.errors import InvalidArgument
 from intarsia.graph.tape import ELSEWHERE, MISSED, MOST_WAYS
 from intarsia.plan import call
 from intarsia.plan.address import address_of
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
 _LAYOUTS = 4  # that a frame keeps, and as many for branches side by side
+_NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
 _WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
     FIELDS.index(name) for name in "words block serial capacity status used side_by_side".split()
@@ -52,27 +55,33 @@ class Rebinding:
     """What a frame found for given sizes: all that words follow from, and what `BoundSegment` has.
 
     Attributes:
-        block: what native code says of it (see `codegen.binder`), at `address`.
+        address: of what native code says of it (see `codegen.binder`), which lies in `memory`.
         used: words, tables included.
         kept: tables that words are addresses of.
         layouts: one of which it lies in.
     """
 
     __slots__ = (
-        "address", "arena_nbytes", "block", "frame", "kept", "layouts", "long", "outputs", "serial", "side_by_side",
-        "sized_nbytes", "sliced", "used", "workspace_nbytes",
+        "address", "arena_nbytes", "frame", "kept", "layouts", "long", "memory", "outputs", "side_by_side", "sized_nbytes",
+        "sliced", "used", "workspace_nbytes",
     )  # fmt: skip
 
     def __init__(
-        self, frame: Frame, block: np.ndarray, used: int, outputs: list[tuple[tuple[int, ...], np.dtype]], serial: np.ndarray,
+        self, frame: Frame, memory: np.ndarray, address: int, used: int, outputs: tuple[tuple[tuple[int, ...], np.dtype], ...],
         arena_nbytes: int, workspace_nbytes: int, long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]],
         kept: Sequence[np.ndarray], layouts: Sequence[_Layout], sized_nbytes: tuple[int, ...],
     ) -> None:  # fmt: skip
-        self.frame, self.block, self.address = frame, block, address_of(block)
-        self.used, self.outputs, self.serial = used, outputs, serial
+        self.frame, self.memory, self.address = frame, memory, address
+        self.used, self.outputs = used, outputs
         self.arena_nbytes, self.workspace_nbytes, self.long = arena_nbytes, workspace_nbytes, long
         self.side_by_side, self.sliced = side_by_side, sliced
         self.kept, self.layouts, self.sized_nbytes = kept, layouts, sized_nbytes
+
+    @property
+    def serial(self) -> np.ndarray:
+        """int64 for each step, whether one thread runs it."""
+        start = (self.address - address_of(self.memory)) // 8 + SERIAL
+        return self.memory[start : start + self.frame.steps]
 
 
 @dataclass(frozen=True)
@@ -129,9 +138,9 @@ class Frame:
         self._native = _native()
         self._io, self._address = self.outline.io, ctypes.addressof(self.outline.io)
         self._all_work = ctypes.c_double.from_buffer(self._io, 8 * FIELDS.index("work"))
-        self._steps, self._capacity = len(segment.steps), self.outline.count
-        self._head = SERIAL + self._steps + self.outline.registers  # of a block, before its tables
-        self._slowest = np.zeros(max(1, self._steps), np.int64)
+        self.steps, self._capacity = len(segment.steps), self.outline.count
+        self._head = SERIAL + self.steps + self.outline.registers  # of a block, before its tables
+        self._slowest = np.zeros(max(1, self.steps), np.int64)
         self.outline.set(slowest=self._slowest.ctypes.data)
         self._loops = bool(segment.loops())
         self._layouts: dict[str, list[_Layout]] = {"layouts": [], "apart": []}
@@ -139,6 +148,8 @@ class Frame:
         count = len(self.outline.slots)
         self._everything = _Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
         self._anywhere = np.array([[0, *self._everything.row[1:]]], np.int64)
+        self._kinds = [(_picker(places), dtype) for places, dtype in self.outline.output_kinds]
+        self._outputs, self._sized_nbytes = _picker(self.outline.outputs), _picker(self.outline.sized_nbytes)
         self._asked = [a for a in self.outline.asked.values() if not a.section.noted]  # of Python, for all sizes
         self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
         self._find_windows(env)
@@ -154,12 +165,39 @@ class Frame:
                 if kept is None:
                     return None
                 if self._io[_STATUS] == OK:
-                    return self._found(block, kept)
+                    return self._found(block, address_of(block), kept)
+
+    def bind_series(self, envs: Sequence[Mapping[str, int]]) -> list[Rebinding]:
+        """As `bind` for sizes one after the other, up to the first that it cannot bind. Their words lie side by side."""
+        io, registers, symbols = self._io, self.outline.tape.registers, tuple(self.outline.tape.symbols.items())
+        found: list[Rebinding] = []
+        with self._lock, suppress(InvalidArgument, OverflowError):  # of sizes further on, which nobody may ever ask for
+            words = self._head + self._capacity - self.outline.count  # of each
+            memory = np.empty(words * len(envs), np.int64)
+            address = address_of(memory)
+            for env in envs:
+                status = NO_LAYOUT
+                if not self._asked:
+                    for name, register in symbols:
+                        registers[register] = env[name]
+                    io[_BLOCK], io[_SERIAL] = address, address + 8 * SERIAL
+                    io[_WORDS], io[_CAPACITY] = address + 8 * (self._head - self.outline.count), self._capacity
+                    self._native(self._address, BINDING, 1)
+                    status = io[_STATUS]
+                kept: list[np.ndarray] | None = _NOTHING
+                if status != OK:
+                    start = words * len(found)
+                    kept = self._run(env, memory[start : start + words])
+                if kept is None or io[_STATUS] != OK:
+                    break
+                found.append(self._found(memory, address, kept))
+                address += 8 * words
+        return found
 
     def _run(self, env: Mapping[str, int], block: np.ndarray, words: bool = False) -> list[np.ndarray] | None:
         """Run native code for these sizes, until it has written into `block` or has no room there; returns arrays that words
         are addresses of, None where these sizes are not the frame's. `words`: it has those behind what is said of steps."""
-        io, registers, steps = self._io, self.outline.tape.registers, self._steps
+        io, registers, steps = self._io, self.outline.tape.registers, self.steps
         kept: list[np.ndarray] = []
         self.other_addresses = False
         try:
@@ -194,16 +232,14 @@ class Frame:
                 return None
         return None
 
-    def _found(self, block: np.ndarray, kept: list[np.ndarray]) -> Rebinding:
-        io, outline = self._io, self.outline
-        registers = outline.tape.registers
-        kinds = [(tuple([registers[p] for p in places]), dtype) for places, dtype in outline.output_kinds]
-        outputs = [kinds[which] for which in outline.outputs]
-        arena_nbytes, workspace_nbytes, used, side_by_side, _, slow = io[_FOUND]
+    def _found(self, memory: np.ndarray, address: int, kept: list[np.ndarray]) -> Rebinding:
+        registers = self.outline.tape.registers
+        kinds = [(shape(registers), dtype) for shape, dtype in self._kinds]
+        arena_nbytes, workspace_nbytes, used, side_by_side, _, slow = self._io[_FOUND]
         return Rebinding(
-            self, block, used, outputs, block[SERIAL : SERIAL + self._steps], arena_nbytes, workspace_nbytes,
+            self, memory, address, used, self._outputs(kinds), arena_nbytes, workspace_nbytes,
             call.is_long(self._all_work.value) or self._loops, bool(side_by_side), self._sliced(slow) if slow else {}, kept,
-            self._layouts["apart" if side_by_side else "layouts"], tuple([registers[p] for p in outline.sized_nbytes]),
+            self._layouts["apart" if side_by_side else "layouts"], self._sized_nbytes(registers),
         )  # fmt: skip
 
     def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
@@ -299,7 +335,7 @@ class Frame:
         with self._without_layout():
             found = self.bind(env)
         if found is not None:
-            work = [self._work_of(i) for i in range(self._steps)]
+            work = [self._work_of(i) for i in range(self.steps)]
             self.windows = self.segment.windows(found.serial.tolist(), work, self.threads)
             self.outline.fill("windows", [(w.first, w.end) for w in self.windows])
 
@@ -317,9 +353,9 @@ class Frame:
             return None
         blocks, rooms, outputs, kept = found
         layout = self._layout_for(rooms.max(0))
-        words, outline = blocks[:, self._steps :], self.outline
+        words, outline = blocks[:, self.steps :], self.outline
         words[:, outline.arena] += layout.offsets[outline.arena_slots]
-        serial = blocks[:, : self._steps].astype(bool)
+        serial = blocks[:, : self.steps].astype(bool)
         serial[:, outline.functions == 0] = True
         return Repeated(self, words, serial, layout.row[1], outputs, kept)
 
@@ -331,7 +367,7 @@ class Frame:
         names = list(columns if self._asked else outline.tape.symbols)  # on which the rows depend
         keys: list[tuple[int, ...]] = list(zip(*(columns[n] for n in names), strict=True)) if names else [()] * count
         first = {key: i for i, key in reversed([*enumerate(keys)])}
-        blocks = np.empty((len(first), self._steps + self._capacity), np.int64)
+        blocks = np.empty((len(first), self.steps + self._capacity), np.int64)
         rooms = np.empty((len(first), len(outline.slots)), np.int64)
         outputs = np.empty((len(first), len(outline.output_nbytes)), np.int64)
         for row, i in enumerate(first.values()):
@@ -385,6 +421,11 @@ class Frame:
         """Write the words of a binding, and which steps one thread runs. `settling`: the address of what is told, the first of
         which is the binding's. The binding has to live until the next time, when it is looked at what is other then."""
         self._native(settling, SETTLING, 1)
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """What makes a tuple of the elements at these places."""
+    return itemgetter(*places) if len(places) > 1 else lambda sequence: tuple([sequence[p] for p in places])
 
 
 @functools.cache

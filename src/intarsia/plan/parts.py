@@ -79,7 +79,7 @@ class BoundParts(BoundSegment):
 
     def __init__(
         self, segment: Segment, rows: Rows, stretches: Sequence[Stretch], env: Mapping[str, int], threads: int,
-        nbytes: Mapping[str, int], outputs: list[tuple[tuple[int, ...], np.dtype]],
+        nbytes: Mapping[str, int], outputs: tuple[tuple[tuple[int, ...], np.dtype], ...],
     ) -> None:  # fmt: skip
         """`env`: sizes of the whole; `nbytes`: of its buffers."""
         self._begin(segment)

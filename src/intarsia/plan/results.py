@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from itertools import count
 
 import numpy as np
@@ -31,6 +30,8 @@ class _Block(np.ndarray):
     that has the view's type, and a result must refer to its lease."""
 
     written_nbytes = 0  # at most, by the results that it held
+    number: int  # of all blocks that came back, which it was
+    free: list[_Block]  # blocks of its size that nobody has
 
 
 class _Lease(np.ndarray):
@@ -48,8 +49,7 @@ class ResultMemory:
     def __init__(self, most_kept: int = MOST_KEPT) -> None:
         self.most_kept = most_kept
         self.kept_nbytes = 0
-        self._kept: OrderedDict[int, _Block] = OrderedDict()  # by their number, the one that came first is first
-        self._free: dict[int, list[int]] = {}  # numbers of the kept blocks of each size, in order
+        self._free: dict[int, list[_Block]] = {}  # by size; those that came first are first
         self._numbers = count()
         self._lock = threading.RLock()  # a block may come back while the lock is held: the collector runs anywhere
 
@@ -60,48 +60,49 @@ class ResultMemory:
         if nbytes < LEAST or dtype.hasobject:
             return np.empty(shape, dtype)[...]
         size = block_nbytes(nbytes)
-        block = self._take(size)
+        block = None
+        with self._lock:
+            free = self._free.get(size)
+            if free is None:
+                free = self._free[size] = []
+            elif free:
+                block = free.pop()
+                self.kept_nbytes -= block.written_nbytes
         if block is None:
-            try:
-                block = _new_block(size)
-            except MemoryError:
-                if not self.clear():
-                    raise
-                block = _new_block(size)
+            block = self._made(size)
+            block.free = free
         block.written_nbytes = max(block.written_nbytes, nbytes)
-        result: np.ndarray = np.ndarray(shape, dtype, buffer=block.view(_Lease))
+        result: np.ndarray = np.ndarray(shape, dtype, block.view(_Lease))
         return result
 
     def clear(self) -> int:
         """Free what is kept; returns its bytes."""
         with self._lock:
             freed, self.kept_nbytes = self.kept_nbytes, 0
-            self._free.clear()
-            self._kept.clear()
+            for free in self._free.values():
+                free.clear()
         return freed
 
     def give_back(self, block: _Block) -> None:
         """Keep a block for later, instead of those that came first where they are too many."""
-        if block.written_nbytes > self.most_kept:
+        nbytes = block.written_nbytes
+        if nbytes > self.most_kept:
             return
         with self._lock:
-            number = next(self._numbers)
-            self._kept[number] = block
-            self._free.setdefault(block.nbytes, []).append(number)
-            self.kept_nbytes += block.written_nbytes
+            block.number = next(self._numbers)
+            block.free.append(block)
+            self.kept_nbytes += nbytes
             while self.kept_nbytes > self.most_kept:
-                _, oldest = self._kept.popitem(last=False)
-                del self._free[oldest.nbytes][0]
-                self.kept_nbytes -= oldest.written_nbytes
+                oldest = min((free for free in self._free.values() if free), key=lambda free: free[0].number)
+                self.kept_nbytes -= oldest.pop(0).written_nbytes
 
-    def _take(self, size: int) -> _Block | None:
-        with self._lock:
-            numbers = self._free.get(size)
-            if not numbers:
-                return None
-            block = self._kept.pop(numbers.pop())
-            self.kept_nbytes -= block.written_nbytes
-            return block
+    def _made(self, size: int) -> _Block:
+        try:
+            return _new_block(size)
+        except MemoryError:
+            if not self.clear():
+                raise
+            return _new_block(size)
 
 
 def _new_block(nbytes: int) -> _Block:

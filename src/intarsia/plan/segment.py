@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, NodeFailed
+from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Atom, Dim, Expr, evaluate, product
 from intarsia.graph.dtypes import DType
 from intarsia.partition.arena import Arena
@@ -285,12 +285,10 @@ class Segment:
         frames = self._frames.get(threads)
         if self.arena.limit or not frames:
             return bound
-        with suppress(InvalidArgument):  # of a size further on, which nobody may ever ask for
-            for env in envs:
-                found = frames[0].bind(env)
-                if found is None or found.sliced or self._too_large(found.sized_nbytes):
-                    break
-                bound.append(BoundSegment.of(self, found, env))
+        for env, found in zip(envs, frames[0].bind_series(envs), strict=False):
+            if found.sliced or (found.sized_nbytes and self._too_large(found.sized_nbytes)):
+                break
+            bound.append(BoundSegment.of(self, found, env))
         return bound
 
     @cached_property

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.model import TensorType
-from intarsia.plan.rows import is_large
 from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Executable
 
@@ -41,6 +40,7 @@ class Ahead:
         self._last: Plan | None = None
         self._step: dict[str, int] | None = None
         self._count, self._pause, self._waiting = FIRST, _PAUSE, 0
+        self._given: _Given | None = None
         self._lock = threading.Lock()
 
     def note(self, plan: Plan) -> None:
@@ -66,8 +66,11 @@ class Ahead:
         if self._waiting:
             self._waiting -= 1
             return None
+        if self._given is None:
+            self._given = _Given(program.executable)
         count = min(self._count, max(FIRST, _MOST_NBYTES // (_STEP_NBYTES * len(_segment(program).steps) + 1)))
-        found = _bound(program, last, _fitting(program.executable, [_moved(env, step, i) for i in range(count)]))
+        envs = _fitting(program.executable, [_moved(env, step, i) for i in range(count)])
+        found = _bound(program, last, envs, self._given)
         if key not in found:
             self._waiting, self._pause, self._count = self._pause, 2 * self._pause, FIRST
             return None
@@ -83,12 +86,12 @@ def _segment(program: CpuProgram) -> Segment:
     return segment
 
 
-def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]]) -> Plans:
-    executable, threads = program.executable, program.pool.num_threads
-    bound = _segment(program).bind_ahead(envs, threads)
-    if not bound or is_large(bound[-1], envs[len(bound) - 1], threads):
-        return {}  # they may be worth parts
-    plans, given = Plans(), _Given(executable)
+def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]], given: _Given) -> Plans:
+    executable = program.executable
+    bound = _segment(program).bind_ahead(envs, program.pool.num_threads)
+    if not bound or program.may_be_parted(bound[-1], envs[len(bound) - 1]):
+        return {}
+    plans = Plans()
     for b, env in zip(bound, envs, strict=False):
         shapes = given.shapes(env)
         if shapes is None:
@@ -139,7 +142,9 @@ class _Given:
             if dims is None:
                 return None
             try:
-                found.append(tuple([env[d] if isinstance(d, str) else evaluate(d, env) for d in dims]))
+                found.append(
+                    tuple([d if isinstance(d, int) else env[d] if isinstance(d, str) else evaluate(d, env) for d in dims])
+                )
             except KeyError:
                 return None
         return tuple([found[which] for which in self._which])

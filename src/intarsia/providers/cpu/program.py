@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.mapping import MappedBody
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
+_LARGER = 4  # of a batch that was looked at: by which part of it others may be larger to go like it
 ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must not depend on the number of threads
 
 
@@ -87,6 +88,9 @@ class CpuProgram(Program):
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._first: Plan | None = None  # of plans whose inputs are all arrays
         self._ahead = Ahead()
+        self._whole: dict[
+            tuple[int, int], int
+        ] = {}  # by segment and rows, bytes of the arena of the last one that has no parts
         self._lock = threading.Lock()
         self._loops = self._loop_programs()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
@@ -418,7 +422,7 @@ class CpuProgram(Program):
     def in_parts(self, bound: BoundSegment, env: Mapping[str, int]) -> BoundSegment:
         """The same in parts of its batch, where these stay in the caches and all of it does not."""
         rows, threads = bound.segment.rows, self.pool.num_threads
-        if rows is None or bound.whole or not is_large(bound, env, threads):
+        if rows is None or not self.may_be_parted(bound, env):
             return bound
         from intarsia.plan.parts import bound_parts
 
@@ -426,8 +430,18 @@ class CpuProgram(Program):
         if parts is not None:
             return parts
         bound.whole = True
+        self._whole[id(bound.segment), env[rows.symbol]] = bound.arena_nbytes
         bound.segment.keep(bound, env, threads)
         return bound
+
+    def may_be_parted(self, bound: BoundSegment, env: Mapping[str, int]) -> bool:
+        """Whether it has to be looked at if parts of the batch were faster. To look takes longer than to bind, so a batch that
+        goes as a whole does so too when it is a little larger, as where a decoder's cache grows."""
+        rows = bound.segment.rows
+        if rows is None or bound.whole or not is_large(bound, env, self.pool.num_threads):
+            return False
+        looked_at = 0 if self.context.deterministic else self._whole.get((id(bound.segment), env[rows.symbol]), 0)
+        return bound.arena_nbytes > looked_at + looked_at // _LARGER
 
     def _touch(self, key: tuple[object, ...]) -> None:
         """Note that a plan was used, once plans are so many that one may soon be dropped."""
