@@ -66,9 +66,10 @@ def test_against_float64(k: int, n: int, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
-@pytest.mark.parametrize(("k", "n"), [(768, 768), (1030, 330)])
+@pytest.mark.parametrize(("k", "n"), [(384, 768), (768, 768), (1030, 330)])
 def test_weights_in_16_bits(k: int, n: int, kind: type, threads: int) -> None:
-    """They stay as they are stored for any number of rows, and are widened by the micro-kernels."""
+    """They stay as they are stored for any number of rows, and are widened by the micro-kernels: where half of a block's steps
+    are many (768 and 1030 of K, not 384), for the first of several tiles alone."""
     rng = np.random.default_rng(k + n)
     w, b = rng.standard_normal((k, n)).astype(kind).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     entries = {

@@ -12,8 +12,9 @@ and B21 are the halves of the first panel's rows, B12 and B22 of the second's.
     M7 = (A12 - A22) (B21 + B22)
 
 Only sums are stored, in a thread's scratch: those of A once for each tile of rows and chunk, those of B by the micro-kernel
-that reads them first, one panel, which the product's other tiles read. Products of tiles wait there until those of a quarter
-are complete. The first two products need no sums of A, so they are the ones that bring A from where it was written.
+that reads them first, one panel, which the product's other tiles read. Parts of B in fewer bits are widened there in the same
+way. Products of tiles wait there until those of a quarter are complete. The first two products need no sums of A, so they are
+the ones that bring A from where it was written.
 K goes in blocks, so that what a block's products read stays in the second-level cache, and sums are short.
 
 What is added must be alike (`strassen_parts.emit_sums`, `alike_panels`): where it is not, tiles are computed as the definition
@@ -40,6 +41,7 @@ from intarsia.codegen.target import Target
 
 _K_BLOCK = 768
 _CHUNK_NBYTES = 9 << 17  # of sums of A and of products
+_NEAR_NBYTES = 24 << 10  # of a part of B in fewer bits that stays in the first-level cache, which it would not if widened
 _MOST_TILES = 62  # of a chunk: each has a bit of a word
 THREAD_NBYTES = 3 << 19  # of a thread's sums
 _MORE = "summing summed plain chunk block alike tail piece seven tiles".split()  # behind the arguments of `gemm`
@@ -352,13 +354,16 @@ class Strassen(Gemm):
             each = body.mul(pace, steps)
             before = body.mul(body.sub(product, body.select(early, 0, 4)), count)
             ahead = body.at(body.b.select(early, one, other), to_next, body.mul(before, each))
-            plain = body.equal(sign, 0)
-            b = (part_of(b0), part_of(b1), body.b.select(plain, part_of(b0), self.b_sums))
+            made = body.b.not_(body.equal(sign, 0))
+            if self.spec.stored is not None:
+                widened = body.b.and_(body.less(1, count), body.less(_NEAR_NBYTES, part))  # once, for all tiles
+                made = body.b.or_(made, widened)
+            b = (part_of(b0), part_of(b1), body.b.select(made, self.b_sums, part_of(b0)))
             with body.loop(0, count) as number:
                 row, rows = self._rows_of(body.add(first, number))
                 slot = body.add(start, number)
                 a = self._factor(which, block, at, steps, row, slot)
-                makes = body.b.and_(body.equal(number, 0), body.b.not_(plain))
+                makes = body.b.and_(body.equal(number, 0), made)
                 fetch = (body.at(ahead, body.mul(number, each)), pace)
                 if fresh:
                     line = body.mul(body.add(row, body.select(body.equal(product, 0), 0, self.second)), v["lda"])
@@ -366,7 +371,7 @@ class Strassen(Gemm):
                 finishes = body.b.and_(ends, body.less(-1, quarter))
                 with body.when(finishes):
                     self._fetch(*self._end(pair, quarter, row, rows)[:3])
-                self._multiply(a, b, steps, fetch, (makes, sign), rows, (self._tile_of(slot, product), onto))
+                self._multiply(a, b, steps, fetch, (made, makes, sign), rows, (self._tile_of(slot, product), onto))
                 if not fresh:
                     with body.when(finishes):
                         self._finish_quarter(pair, quarter, row, rows, slot)
@@ -388,20 +393,20 @@ class Strassen(Gemm):
 
     def _multiply(
         self, a: tuple[Value, Value], b: tuple[Value, Value, Value], steps: Value, fetch: tuple[Value, Value],
-        sums: tuple[Value, Value], rows: Value, out: tuple[Value, Value],
+        sums: tuple[Value, Value, Value], rows: Value, out: tuple[Value, Value],
     ) -> None:  # fmt: skip
-        """One product of a tile; `out`: where it goes, and whether it is added there."""
+        """One product of a tile; `sums`: whether B is a sum, or was widened, whether that is to be made, and its sign; `out`:
+        where the product goes, and whether it is added there."""
         body, v = self.body, self.v
-        makes, sign = sums
+        made, makes, sign = sums
         with body.either(makes) as (summing, plain):
             with summing:
                 call = [*a, b[0], b[1], self.b_sums, self.b_row_nbytes, steps, *out, *fetch, rows, sign]
                 body.call_pointer(v["summing"], SUMMING, call)
             with plain:
-                is_part = body.equal(sign, 0)
-                ldb = body.select(is_part, self.b_row_nbytes, self.row_nbytes)
+                ldb = body.select(made, self.row_nbytes, self.b_row_nbytes)
                 call = [*a, b[2], ldb, steps, v["taps"], 1, *out, *fetch, rows, self.tile.vectors]
-                body.call_pointer(body.b.select(is_part, v["micro"], v["summed"]), PARAMETERS, call)
+                body.call_pointer(body.b.select(made, v["summed"], v["micro"]), PARAMETERS, call)
 
     def _end(self, pair: Value, quarter: Value, row: Value, rows: Value) -> tuple[Value, list[Value], Value, Value]:
         """`_place` of a quarter of a pair of tiles by a pair of panels."""

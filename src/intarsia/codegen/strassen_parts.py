@@ -17,6 +17,7 @@ from intarsia.graph.mapped import release_pages
 
 SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
 SUMS = 5  # of A
+_SIGNS = 3
 _STORED_AHEAD = 8  # rows of a panel: how far before its use a line for sums of B is fetched
 _ROW_RATIO = 3.0  # of the norms of two rows of A that are added
 _COLUMN_RATIO = 8.0  # of two columns of B
@@ -34,19 +35,20 @@ def summing_micro_text(target: Target, tile: Tile, stored: DType | None = None) 
     As `micro_text` for b + other (sign 1) or b - other (-1), which it also writes to `sums`, in rows as they are multiplied.
 
     Args:
-        stored: the type of the parts' elements (`microkernel.STORED`) where these are widened when they are read.
+        stored: the type of the parts' elements (`microkernel.STORED`) where these are widened when they are read; there is a
+            sign 0, too, for b alone.
     """
     module = Module(target)
     variants = {}
-    for sign, name in ((1, "plus"), (-1, "minus")):
+    for sign, name in ((1, "plus"), (-1, "minus"), (0, "wide"))[: 2 if stored is None else 3]:
         for rows in range(tiled_rows(tile), tile.rows + 1):
             body = module.function(f"{name}_{rows}", SUMMING[:-2])
             _SummingMicro(body, DType.FLOAT, tile.lanes, rows, tile.vectors, stored).emit_summing(sign)
-            variants[rows * sign] = body.function
+            variants[_SIGNS * rows + sign] = body.function
     entry = module.function("__SYMBOL__", SUMMING, internal=False)
     b = entry.b
     done = b.append_basic_block("done")
-    switch = b.switch(entry.mul(entry.args[-2], entry.args[-1]), done)
+    switch = b.switch(entry.add(entry.mul(entry.args[-2], _SIGNS), entry.args[-1]), done)
     for index, (case, function) in enumerate(variants.items()):
         block = b.append_basic_block(f"case_{index}")
         switch.add_case(case, block)
@@ -72,8 +74,10 @@ class _SummingMicro(Micro):
         state += [ahead, pb, other, sums, a]
         with body.carry(0, k, 1, state):
             ahead, pb, other, sums, a = state[cells:]
-            add = b.fadd if sign > 0 else b.fsub
-            columns = [add(x, y) for x, y in zip(self._columns(pb), self._columns(other), strict=True)]
+            columns = self._columns(pb)
+            if sign:
+                add = b.fadd if sign > 0 else b.fsub
+                columns = [add(x, y) for x, y in zip(columns, self._columns(other), strict=True)]
             for j, column in enumerate(columns):
                 body.store(column, body.at(sums, j * sum_nbytes), self.dtype)
                 body.prefetch(body.at(sums, row_nbytes * _STORED_AHEAD + j * sum_nbytes), write=True)
