@@ -202,12 +202,72 @@ out:
   ret i64 %status
 }
 
+; the words that the function %self was made with
+define internal ptr @words_of(ptr %self) alwaysinline nounwind {
+  %p = getelementptr i8, ptr %self, i64 $ARRAY_DATA$
+  %words = load ptr, ptr %p
+  ret ptr %words
+}
+
+define internal void @keep(ptr %words, ptr %object) alwaysinline nounwind {
+  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
+  call void %incref(ptr %object)
+  ret void
+}
+
+define internal void @drop(ptr %words, ptr %object) alwaysinline nounwind {
+  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
+  call void %decref(ptr %object)
+  ret void
+}
+
+; forgets the exception that a function of the interpreter raised
+define internal void @forget(ptr %words) alwaysinline nounwind {
+  %clear = call ptr @api(ptr %words, i64 $API_CLEAR$)
+  call void %clear()
+  ret void
+}
+
+; an answer of the interpreter that is not needed, or null after an exception
+define internal void @drop_answer(ptr %words, ptr %object) alwaysinline nounwind {
+entry:
+  %failed = icmp eq ptr %object, null
+  br i1 %failed, label %raised, label %answered
+raised:
+  call void @forget(ptr %words)
+  ret void
+answered:
+  call void @drop(ptr %words, ptr %object)
+  ret void
+}
+
+; what a function returns: %object, or None in the place of null
+define internal ptr @answer_of(ptr %words, ptr %object) alwaysinline nounwind {
+entry:
+  %nothing = icmp eq ptr %object, null
+  br i1 %nothing, label %decline, label %out
+decline:
+  %p = getelementptr i64, ptr %words, i64 $FEED_NONE$
+  %none = load ptr, ptr %p
+  call void @keep(ptr %words, ptr %none)
+  br label %out
+out:
+  %r = phi ptr [ %object, %entry ], [ %none, %decline ]
+  ret ptr %r
+}
+
+; runs the call; whether that went wrong
+define internal i1 @fails(ptr %words) alwaysinline nounwind {
+  %status = call i64 @briefly(ptr %words)
+  %stopped = icmp ne i64 %status, 0
+  %fault = call i1 @faulty(ptr %words)
+  %bad = or i1 %stopped, %fault
+  ret i1 %bad
+}
+
 define internal ptr @feed(ptr %self, ptr %given) nounwind {
 entry:
-  %self_p = getelementptr i8, ptr %self, i64 $ARRAY_DATA$
-  %words = load ptr, ptr %self_p
-  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
-  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
+  %words = call ptr @words_of(ptr %self)
   %kp = getelementptr i8, ptr %given, i64 $OBJECT_TYPE$
   %kind = load ptr, ptr %kp
   %dict_p = getelementptr i64, ptr %words, i64 $FEED_DICT_TYPE$
@@ -244,8 +304,7 @@ find:
   %missing = icmp eq ptr %it, null
   br i1 %missing, label %unknown, label %found
 unknown:
-  %clear = call ptr @api(ptr %words, i64 $API_CLEAR$)
-  call void %clear()
+  call void @forget(ptr %words)
   br label %give_up
 found:
   %holder_p = getelementptr i64, ptr %words, i64 $FEED_HOLDER$
@@ -264,7 +323,7 @@ look_inside:
   br i1 %empty, label %unknown, label %hold
 hold:
   %x = phi ptr [ %it, %found ], [ %value, %look_inside ]
-  call void %incref(ptr %x)
+  call void @keep(ptr %words, ptr %x)
   %at = getelementptr ptr, ptr %held, i64 %i
   store ptr %x, ptr %at
   %i1 = add i64 %i, 1
@@ -299,21 +358,16 @@ listed:
   %result_row1 = getelementptr i64, ptr %result_row, i64 $ROW_WORDS$
   br label %output
 go:
-  %status = call i64 @briefly(ptr %words)
-  %stopped = icmp ne i64 %status, 0
-  %fault = call i1 @faulty(ptr %words)
-  %bad = or i1 %stopped, %fault
+  %bad = call i1 @fails(ptr %words)
   br i1 %bad, label %discard, label %finish
 drop:
-  %clear1 = call ptr @api(ptr %words, i64 $API_CLEAR$)
-  call void %clear1()
+  call void @forget(ptr %words)
   br label %discard
 discard:
-  call void %decref(ptr %list)
+  call void @drop(ptr %words, ptr %list)
   br label %finish
 no_memory:
-  %clear2 = call ptr @api(ptr %words, i64 $API_CLEAR$)
-  call void %clear2()
+  call void @forget(ptr %words)
   br label %finish
 give_up:
   %so_far = phi i64 [ %i, %unknown ], [ %i1, %hold ]
@@ -329,30 +383,22 @@ let_go:
 letting:
   %kp1 = getelementptr ptr, ptr %held, i64 %k
   %input_k = load ptr, ptr %kp1
-  call void %decref(ptr %input_k)
+  call void @drop(ptr %words, ptr %input_k)
   %k1 = add i64 %k, 1
   br label %let_go
 done:
   store i64 0, ptr %words
-  %nothing = icmp eq ptr %result, null
-  br i1 %nothing, label %decline, label %deliver
-deliver:
-  ret ptr %result
+  br label %decline
 decline:
-  %none_p = getelementptr i64, ptr %words, i64 $FEED_NONE$
-  %none = load ptr, ptr %none_p
-  call void %incref(ptr %none)
-  ret ptr %none
+  %found_result = phi ptr [ null, %entry ], [ null, %count ], [ %result, %done ]
+  %answer = call ptr @answer_of(ptr %words, ptr %found_result)
+  ret ptr %answer
 }
 
 ; The same run on the same memory again, where nobody else is at it: True, or None where it did nothing or something went wrong.
 define internal ptr @again(ptr %self, ptr %unused) nounwind {
 entry:
-  %self_p = getelementptr i8, ptr %self, i64 $ARRAY_DATA$
-  %words = load ptr, ptr %self_p
-  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
-  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
-  %clear = call ptr @api(ptr %words, i64 $API_CLEAR$)
+  %words = call ptr @words_of(ptr %self)
   %ask = call ptr @api(ptr %words, i64 $API_CALL$)
   %true_p = getelementptr i64, ptr %words, i64 $AGAIN_TRUE$
   %true = load ptr, ptr %true_p
@@ -360,40 +406,22 @@ entry:
   %take = load ptr, ptr %take_p
   %arguments_p = getelementptr i64, ptr %words, i64 $AGAIN_ARGUMENTS$
   %arguments = load ptr, ptr %arguments_p
-  %answer = call ptr %ask(ptr %take, ptr %arguments)
-  %failed = icmp eq ptr %answer, null
-  br i1 %failed, label %wrong, label %answered
-wrong:
-  call void %clear()
-  br label %decline
-answered:
-  call void %decref(ptr %answer)
-  %ours = icmp eq ptr %answer, %true
-  br i1 %ours, label %go, label %decline
+  %taken = call ptr %ask(ptr %take, ptr %arguments)
+  call void @drop_answer(ptr %words, ptr %taken)
+  %ours = icmp eq ptr %taken, %true
+  br i1 %ours, label %go, label %deliver
 go:
-  %status = call i64 @briefly(ptr %words)
-  %stopped = icmp ne i64 %status, 0
-  %fault = call i1 @faulty(ptr %words)
-  %bad = or i1 %stopped, %fault
+  %bad = call i1 @fails(ptr %words)
   %give_p = getelementptr i64, ptr %words, i64 $AGAIN_GIVE_BACK$
   %give = load ptr, ptr %give_p
   %given = call ptr %ask(ptr %give, ptr null)
-  %kept = icmp eq ptr %given, null
-  br i1 %kept, label %not_given, label %drop
-not_given:
-  call void %clear()
-  br label %finish
-drop:
-  call void %decref(ptr %given)
-  br label %finish
-finish:
-  br i1 %bad, label %decline, label %deliver
+  call void @drop_answer(ptr %words, ptr %given)
+  br i1 %bad, label %deliver, label %well
+well:
+  call void @keep(ptr %words, ptr %true)
+  br label %deliver
 deliver:
-  call void %incref(ptr %true)
-  ret ptr %true
-decline:
-  %none_p = getelementptr i64, ptr %words, i64 $FEED_NONE$
-  %none = load ptr, ptr %none_p
-  call void %incref(ptr %none)
-  ret ptr %none
+  %r = phi ptr [ null, %entry ], [ null, %go ], [ %true, %well ]
+  %answer = call ptr @answer_of(ptr %words, ptr %r)
+  ret ptr %answer
 }"""
