@@ -20,7 +20,7 @@ from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.providers.cpu.byte_convolution import is_byte_convolution
 from intarsia.providers.cpu.layout_blocks import Blocks, has_computed_filters
-from intarsia.providers.cpu.transposed import as_convolution, is_transposed_convolution
+from intarsia.providers.cpu.transposed import as_convolution, as_phases, is_transposed_convolution
 
 _ELEMENTWISE = frozenset(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift Cast Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu "
@@ -128,19 +128,36 @@ class _Rewrite(Blocks):
         return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
 
     def _transposed_convolution(self, node: Node) -> bool:
-        """A convolution with stride 1 that computes all pixels of a stride's block as channels, and their interleaving."""
-        bias = self.graph.constants[node.inputs[2]].numpy() if len(node.inputs) > 2 and node.inputs[2] else None
-        weights = self.graph.constants[node.inputs[1]]
-        parts = as_convolution(node, weights.numpy(), bias)
+        """A convolution with stride 1 that computes all pixels of a stride's block as channels, or one for each of them beside
+        each other, and their interleaving.
+        """
         (output,) = [o for o in node.outputs if o]
-        arranged = self._arranged(weights, parts.weights.shape, lambda w: as_convolution(node, w, None).weights)
-        inputs = [self._last(node.inputs[0]), arranged]
-        if parts.bias is not None:
-            inputs.append(self._constant(node.inputs[2], parts.bias))
+        bias = node.inputs[2] if len(node.inputs) > 2 else ""
+        weights = self.graph.constants[node.inputs[1]]
+        lengths = self._shape(node.inputs[0])[2:]
+        phases = as_phases(node, weights.shape, lengths)
         blocks, twin = self._name(output), self._name(output)
         common = {"name": node.name, "domain": DOMAIN, "origin": node.origin}
-        self.nodes.append(Node("Conv", inputs, [blocks], parts.convolution, version=11, **common))  # type: ignore[arg-type]
-        self.nodes.append(Node("Interleave", [blocks], [twin], parts.interleave, version=1, **common))  # type: ignore[arg-type]
+        image = self._last(node.inputs[0])
+        if phases is not None:
+            made = [self._name(output) for _ in phases]
+            for phase, name in zip(phases, made, strict=True):
+                shape = (*weights.shape[1::-1], *phase.convolution["kernel_shape"])
+                inputs = [image, self._arranged(weights, shape, phase.weights), *([bias] if bias else [])]
+                self.nodes.append(Node("Conv", inputs, [name], phase.convolution, version=11, **common))  # type: ignore[arg-type]
+            rank = len(lengths)
+            joined = {"axis": rank + 1}
+            self.nodes.append(Node("Concat", made, [blocks], joined, version=13, name=node.name, origin=node.origin))
+            strides = list(node.attributes["strides"])
+            interleave = {"blocks": strides, "begins": [0] * rank, "ends": [0] * rank, "group": 1}
+        else:
+            given = self.graph.constants[bias].numpy() if bias else None
+            parts = as_convolution(node, weights.numpy(), given, lengths)
+            arranged = self._arranged(weights, parts.weights.shape, lambda w: as_convolution(node, w, None, lengths).weights)
+            inputs = [image, arranged, *([self._constant(bias, parts.bias)] if parts.bias is not None else [])]
+            self.nodes.append(Node("Conv", inputs, [blocks], parts.convolution, version=11, **common))  # type: ignore[arg-type]
+            interleave = parts.interleave
+        self.nodes.append(Node("Interleave", [blocks], [twin], interleave, version=1, **common))  # type: ignore[arg-type]
         self.twin[output] = twin
         self.missing.add(output)
         return True
