@@ -10,7 +10,9 @@ IntarsiaError (RuntimeError)
 ├── Fail                  a model could not be loaded; a run was stopped or could not be finished
 │   ├── InvalidModelError     the model itself is wrong
 │   │   ├── InvalidProtobuf       not an ONNX file, cut short, or corrupt
+│   │   │   └── NoGraph               nothing in it: no bytes, or no graph (also InvalidArgument)
 │   │   ├── InvalidGraph          readable, but not a valid graph (cycle, name written twice, unknown input)
+│   │   │   ├── UndefinedValue        a node reads a value that nothing computes (also InvalidArgument)
 │   │   │   └── NodeFailed            a node has no result for the sizes and values of this run (also InvalidArgument)
 │   │   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
 │   ├── OutOfMemory           memory could not be had (also MemoryError)
@@ -76,6 +78,14 @@ class UnknownOperator(NotImplemented, InvalidGraph):
 
 class NodeFailed(InvalidGraph, InvalidArgument):
     """A node has no result for what a run gives it: sizes do not fit together, a position or number is out of range."""
+
+
+class NoGraph(InvalidProtobuf, InvalidArgument):
+    """What was given as a model has no bytes, or no graph in it."""
+
+
+class UndefinedValue(InvalidGraph, InvalidArgument):
+    """A node reads a value that no input, initializer or node of the graph gives."""
 
 
 class UnknownOption(InvalidArgument):

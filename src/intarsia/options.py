@@ -9,6 +9,8 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
+import numpy as np
+
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
 from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
@@ -38,6 +40,8 @@ class Property:
             return value
         if type(value) is not expected and expected is int and hasattr(value, "__index__") and not isinstance(value, bool):
             return self.check(owner, name, int(value))
+        if expected is bool and isinstance(value, (int, np.bool_)) and value in (0, 1):
+            return bool(value)
         if type(value) is not expected:
             wanted = expected.__name__
             if issubclass(expected, enum.Enum):

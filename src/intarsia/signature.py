@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from intarsia.graph.dims import Dim, written_name
-from intarsia.graph.model import Metadata, TensorType, Value
+from intarsia.graph.model import Metadata, OptionalType, TensorType, Value
 from intarsia.records import dataclass
 
 
@@ -13,7 +13,8 @@ from intarsia.records import dataclass
 class NodeArg:
     """Name, type (such as 'tensor(float)') and shape of an input or output.
 
-    A dimension is an int, a symbol's name, or None where nothing is known. A shape of unknown rank is [].
+    A dimension is an int, a symbol's name, or None where nothing is known. A shape of unknown rank is [], and so is that of
+    a sequence or map; an optional tensor has that of the tensor.
     """
 
     name: str
@@ -23,7 +24,8 @@ class NodeArg:
     @classmethod
     def of(cls, value: Value) -> NodeArg:
         kind = value.type
-        shape = list(map(_dim, kind.shape)) if isinstance(kind, TensorType) and kind.shape is not None else []
+        held = kind.element if isinstance(kind, OptionalType) else kind
+        shape = list(map(_dim, held.shape)) if isinstance(held, TensorType) and held.shape is not None else []
         return cls(value.name, kind.onnx_name if kind is not None else "", shape)
 
     def __str__(self) -> str:

@@ -252,3 +252,9 @@ def test_strings_of_every_kind(make_session) -> None:
 def test_a_single_value_is_no_feed(make_session) -> None:
     with pytest.raises(WrongType, match=r"input_feed: expected a dict of input name to value, .* got str"):
         make_session().run(None, "x")
+
+
+def test_an_optional_tensor_has_the_shape_of_the_tensor(make_session) -> None:
+    session = make_session("g (optional(float[N,3]) x) => (bool y) { y = OptionalHasElement(x) }")
+    (argument,) = session.get_inputs()
+    assert (argument.type, argument.shape) == ("optional(tensor(float))", ["N", 3])

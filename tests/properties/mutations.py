@@ -371,7 +371,8 @@ def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:200]} at {Path(place.filename).name}:{place.lineno}"
 
 
-def main() -> None:
+def answer_cases(made: Callable[[str, int], Case]) -> None:
+    """Reads a line `NAME SEED` for each case, runs it, and writes a line of JSON."""
     with contextlib.suppress(ImportError):
         import resource
 
@@ -380,13 +381,13 @@ def main() -> None:
     answers: Callable[[str], Any] = os.fdopen(os.dup(1), "w").write
     os.dup2(2, 1)
     for line in sys.stdin:
-        operator, seed = line.split()
-        made = case_of(operator, int(seed))
+        name, seed = line.split()
+        case = made(name, int(seed))
         ran: list[str] = []
-        found = [f"{provider}: {what}" for provider, what in run(made, ran)]
-        answers(json.dumps({"operator": operator, "seed": int(seed), "told": made.told, "found": found, "ran": ran}) + "\n")
+        found = [f"{provider}: {what}" for provider, what in run(case, ran)]
+        answers(json.dumps({"told": case.told, "found": found, "ran": ran}) + "\n")
         answers.__self__.flush()  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
-    main()
+    answer_cases(case_of)

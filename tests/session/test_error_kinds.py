@@ -18,6 +18,7 @@ from intarsia.errors import (
     InvalidArgument,
     InvalidGraph,
     InvalidModelError,
+    InvalidProtobuf,
     NodeFailed,
     NotImplemented,
     UnknownOperator,
@@ -51,6 +52,31 @@ class TestModels:
     def test_unknown_operator(self, kind: type[Exception]) -> None:
         with pytest.raises(kind, match="needs an operator that does not exist here"):
             session(helper.make_node("Foo", ["X"], ["Y"]), X=X)
+
+    @pytest.mark.parametrize("kind", [InvalidArgument, InvalidGraph, Fail])
+    def test_a_value_that_nothing_computes(self, kind: type[Exception]) -> None:
+        with pytest.raises(kind, match=r"node 'Relu_0' \(Relu\): nothing computes its input 'Q'"):
+            session(helper.make_node("Relu", ["Q"], ["Y"]), X=X)
+
+    @pytest.mark.parametrize("kind", [InvalidArgument, InvalidProtobuf, Fail])
+    @pytest.mark.parametrize("data", [b"", onnx.ModelProto(ir_version=8).SerializeToString()])
+    def test_nothing_to_load(self, data: bytes, kind: type[Exception]) -> None:
+        with pytest.raises(kind, match=r"empty \(0 bytes\), expected an ONNX model|it has no graph"):
+            ort.InferenceSession(data)
+
+    @pytest.mark.parametrize("kind", [InvalidArgument, InvalidGraph, Fail])
+    def test_sizes_of_a_reshape(self, kind: type[Exception]) -> None:
+        found = session(helper.make_node("Reshape", ["X", "S"], ["Y"]), X=X, S=(INT64, [2]))
+        with pytest.raises(kind, match=r"\[3\] \(3 elements\) cannot be reshaped to \[2, 2\] \(4 elements\)"):
+            found.run(None, {"X": np.ones(3, np.float32), "S": np.int64([2, 2])})
+
+    def test_a_constant_of_a_function_without_a_value(self) -> None:
+        text = """<ir_version: 10, opset_import: ["" : 19, "own" : 1]>
+            g (float[2] x) => (float[2] y) { y = own.f<beta = 1.0>(x) }
+            <opset_import: ["" : 19], domain: "own"> f <alpha> (i) => (o) {
+                k = Constant<value_float: float = @alpha>()  o = Mul(i, k) }"""
+        with pytest.raises(InvalidGraph, match=r"\(Constant\) of a function has 0 attributes, expected one: its value"):
+            ort.InferenceSession(onnx.parser.parse_model(text))
 
     def test_unknown_version(self) -> None:
         with pytest.raises(Fail, match=r"version 99 of the operator set ai.onnx is not known here"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import intarsia as ort
@@ -38,13 +39,19 @@ class TestSessionOptions:
             ("intra_op_num_threads", True, "expected int, got True"),
             ("intra_op_num_threads", -1, "SessionOptions.intra_op_num_threads: expected an integer from 0, got -1"),
             ("log_severity_level", 5, "expected an integer from -1 to 4, got 5"),
-            ("enable_profiling", 1, "SessionOptions.enable_profiling: expected bool, got 1"),
+            ("enable_profiling", 2, "SessionOptions.enable_profiling: expected bool, got 2"),
             ("graph_optimization_level", 99, r"expected GraphOptimizationLevel.ORT_DISABLE_ALL, .*, got 99"),
         ],
     )
     def test_values_of_other_types(self, name: str, value: object, message: str) -> None:
         with pytest.raises(InvalidArgument, match=message):
             setattr(ort.SessionOptions(), name, value)
+
+    @pytest.mark.parametrize("value", [1, 0, np.True_, np.False_])
+    def test_true_and_false_as_numbers(self, value: object) -> None:
+        options, run = ort.SessionOptions(), ort.RunOptions()
+        options.enable_profiling = run.terminate = value  # type: ignore[assignment]
+        assert options.enable_profiling is run.terminate is bool(value)
 
     def test_unknown_property_names_the_nearest(self) -> None:
         options = ort.SessionOptions()

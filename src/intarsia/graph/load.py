@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf
+from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf, NoGraph
 from intarsia.graph.attribute import AttributeReader
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
@@ -221,7 +221,7 @@ class _Reader:
 
     def _check_versions(self, ir_version: int, opsets: dict[str, int], has_graph: bool) -> None:
         if not has_graph:
-            raise InvalidProtobuf("not an ONNX model: it has no graph")
+            raise NoGraph("not an ONNX model: it has no graph")
         if ir_version > MAX_IR_VERSION:
             raise InvalidModelError(
                 f"{self.label}: IR version {ir_version} is not supported, at most {MAX_IR_VERSION} is: "

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from intarsia.errors import InvalidArgument, InvalidProtobuf, NoSuchFile, WrongType
+from intarsia.errors import InvalidArgument, NoGraph, NoSuchFile, WrongType
 from intarsia.graph.wire import Buffer
 from intarsia.records import dataclass
 
@@ -62,7 +62,7 @@ def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = N
             f"not {type(source).__name__!r}"
         )
     if len(found.buffer) == 0:
-        raise InvalidProtobuf(f"{found.label}: empty (0 bytes), expected an ONNX model")
+        raise NoGraph(f"{found.label}: empty (0 bytes), expected an ONNX model")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from intarsia.errors import InvalidGraph
+from intarsia.errors import InvalidGraph, UndefinedValue
 from intarsia.graph.model import AttributeRef, Function, Graph, Node
 from intarsia.graph.order import sorted_nodes
 
@@ -68,7 +68,7 @@ def _verify_node(nodes: list[Node], node: Node, where: str, visible: set[str]) -
         if name and name not in visible:
             writer = next((n for n in nodes if name in n.outputs), None)
             if writer is None:
-                raise InvalidGraph(f"{at}: nothing computes its input {name!r}{_similar(name, visible)}")
+                raise UndefinedValue(f"{at}: nothing computes its input {name!r}{_similar(name, visible)}")
             sorted_nodes(nodes, where)  # raises where there is a cycle
             raise InvalidGraph(
                 f"{at}: its input {name!r} is computed later, by node {writer.name!r} ({writer.op_type}): "

@@ -214,7 +214,12 @@ def _resolved(attributes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
 
 
 def _constant(node: Node) -> Constant:
-    (key, value), name = next(iter(node.attributes.items())), node.outputs[0]
+    if len(node.attributes) != 1:
+        raise InvalidGraph(
+            f"node {node.name!r} (Constant) of a function has {len(node.attributes)} attributes, expected one: its value, or a "
+            "reference to an attribute that the call of the function gives or that has a default"
+        )
+    ((key, value),), name = node.attributes.items(), node.outputs[0]
     if key in _CONSTANT_KINDS:
         dtype = _CONSTANT_KINDS[key]
         return Constant.of(name, np.array(value, dtype.numpy))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument
+from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Shape, evaluate, format_shape
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import LEAST, copied
@@ -217,13 +217,13 @@ def _root(array: np.ndarray) -> Any:
 
 
 def view_shape(name: str, given: tuple[int, ...], dims: Shape, env: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape under which a value of shape `given` is known. Raises InvalidArgument where it cannot have that."""
+    """The shape under which a value of shape `given` is known. Raises NodeFailed where it cannot have that."""
     try:
         shape = tuple(evaluate(d, env) for d in dims)
     except (ValueError, ZeroDivisionError) as error:
-        raise InvalidArgument(f"value {name!r} cannot have the shape {format_shape(dims)}: {error}") from None
+        raise NodeFailed(f"value {name!r} cannot have the shape {format_shape(dims)}: {error}") from None
     size = math.prod(given)
     if math.prod(shape) != size or min(shape, default=0) < 0:
         described = f"{list(given)} ({size} elements)"
-        raise InvalidArgument(f"value {name!r}: {described} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
+        raise NodeFailed(f"value {name!r}: {described} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
     return shape
