@@ -81,7 +81,8 @@ def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -
     except InvalidProtobuf as error:
         meaning = recognise(source.buffer[:1024])
         detail = f"not an ONNX model: it is {meaning}" if meaning else str(error)
-        raise InvalidProtobuf(f"{source.label}: {detail}") from None
+        kind = InvalidProtobuf if meaning else type(error)
+        raise kind(f"{source.label}: {detail}") from None
     except UnicodeDecodeError as error:
         start = bytes(error.object[:40])
         raise InvalidProtobuf(f"{source.label}: the string {start!r} in the model is not UTF-8: {error.reason}") from None
