@@ -31,6 +31,10 @@ def driver() -> Any:
     return driver
 
 
+# Of machine code, be it that it is too new.
+_REFUSED = ("CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
+
+
 @functools.cache
 def missing() -> str:
     """What is missing for a device; "" where nothing is."""
@@ -40,15 +44,10 @@ def missing() -> str:
     try:
         _checked(driver().cuInit(0), "the driver does not start")
         count = _checked(driver().cuDeviceGetCount(), "devices could not be counted")
-        most = _checked(driver().cuDriverGetVersion(), "the driver does not tell its version") // 1000
     except EPFail as error:
         return str(error)
     except Exception as error:  # noqa: BLE001 - the package raises errors of its own where the library is not found
         return f"NVIDIA's driver is not found: {error}".rstrip(".")
-    major = int(nvrtc.version().partition(".")[0])
-    if most < major:  # drivers take machine code of their own major version of CUDA and of those before it
-        what = f"install a driver of CUDA {major} or later, or an NVRTC of CUDA {most}"
-        return f"NVIDIA's driver is one of CUDA {most} and NVRTC is {nvrtc.version()}: {what}"
     return "" if count else "NVIDIA's driver finds no GPU"
 
 
@@ -171,6 +170,16 @@ class CudaDriver(Driver):
     def function(self, code: bytes) -> Answer:
         error, module = self._cu.cuModuleLoadData(code)
         return (error, None) if int(error) else self._cu.cuModuleGetFunction(module, b"main_kernel")
+
+    def advice(self, name: str) -> str:
+        if name not in _REFUSED:
+            return ""
+        version = _checked(self._cu.cuDriverGetVersion(), "the driver does not tell its version")
+        most, made = f"{version // 1000}.{version % 1000 // 10}", nvrtc.version()
+        return (
+            f": the driver is one of CUDA {most}, and the kernel was compiled by NVRTC {made}; "
+            f"install a driver of CUDA {made} or later, or an NVRTC of CUDA {most} or earlier"
+        )
 
     def allow_shared(self, function: Any, nbytes: int) -> Answer:
         most = self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

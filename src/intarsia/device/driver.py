@@ -28,6 +28,10 @@ class Driver:
     def name_of(self, error: Any) -> str:
         raise NotImplementedError
 
+    def advice(self, name: str) -> str:
+        """What to say behind the name of an error about its cause and cure; "" where that is nothing."""
+        return ""
+
     # --- devices ---
 
     def context(self, index: int) -> Answer:

@@ -132,7 +132,7 @@ class StreamDevice(Gpu):
             final = name in self._driver.final
             what = "start the process again, since its driver runs nothing more" if final else "make the session again"
             return DeviceLost(f"{text}; what was in its memory is gone: {what}")
-        return EPFail(text)
+        return EPFail(text + self._driver.advice(name))
 
     @contextlib.contextmanager
     def _current(self) -> Iterator[None]:
