@@ -10,7 +10,7 @@ from contrib_cases import fused, narrow, tiny, weights_of_few_bits
 from control_cases import control_flow
 from model_cases import decoding, experts, few, large, more_quantized, pipelines
 from operator_case import LARGE, SMALL, Case, Weight, between, booleans, integers, ints, normal, number
-from shape_cases import axis_orders, axis_sets, thumbnails
+from shape_cases import axis_orders, axis_sets, large_windows, many_axes, thumbnails
 
 __all__ = ["Case", "cases"]
 
@@ -21,7 +21,7 @@ def cases() -> Iterator[Case]:
         elementwise, doubles, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts,
         gathers, scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow, fused,
         weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
-        axis_sets, axis_orders, thumbnails,
+        axis_sets, axis_orders, thumbnails, many_axes, large_windows,
     ):  # fmt: skip
         yield from family()
 

@@ -476,3 +476,17 @@ def test_indices_into_reshaped_empty_operands_divide_by_no_zero() -> None:
     root = k.pad(k.reshape(x, (A, B)), (1, 0), (0, 1), 2.0)
     for a, b in ((0, 0), (0, 3), (3, 0), (2, 3)):
         check_loops([root], [normal(a, b)], {"a": a, "b": b})
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 4, 5, 3), (1, 3, 1, 5, 2), (4, 1, 1, 1, 9), (0, 3, 2, 2, 2), (2, 3, 0, 5, 1)])
+def test_places_along_many_axes_are_counted(sizes: tuple[int, ...]) -> None:
+    """Axes that cannot be merged, from any place on that a thread begins at, at known sizes and at open ones."""
+    names = [symbol(f"s{n}") for n in range(5)]
+    x, y = normal(*sizes), normal(sizes[0], 1, sizes[2], 1, sizes[4])
+    env = {f"s{n}": d for n, d in enumerate(sizes)}
+    for shape in (sizes, tuple(names)):
+        other = (shape[0], 1, shape[2], 1, shape[4])
+        root = k.input(0, F, shape) + k.broadcast(k.input(1, F, other), shape)
+        for threads in (1, 2, 3, 7):
+            (got,) = run_loops([root], x, y, nthreads=threads, **({} if shape is sizes else env))
+            np.testing.assert_array_equal(got, x + y)

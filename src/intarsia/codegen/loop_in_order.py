@@ -31,19 +31,16 @@ class InOrder(ValueEmitter):
         chunks: Dim = 1 if inner is None else (root.shape[inner] + (ROW_CHUNK - 1)) // ROW_CHUNK
         names = [f"i{n}" for n in range(root.rank)]
         outer = [n for n in range(root.rank) if n not in (axis, inner)]
-        total = self._multiply(top, [self._dim(top, chunks), *(self._dim(top, root.shape[n]) for n in outer)])
+        sizes = [*(root.shape[n] for n in outer), chunks]
+        total = self._multiply(top, [self._dim(top, d) for d in sizes])
         b = top.builder
         low = b.udiv(b.mul(total, self.tid), self.nthreads)
         high = b.udiv(b.mul(total, b.add(self.tid, I64(1))), self.nthreads)
 
-        def line(scope: Scope) -> None:
-            position, b = self.loop_variable, scope.builder
-            start = b.mul(b.urem(position, self._dim(top, chunks)), I64(ROW_CHUNK))
-            position = b.udiv(position, self._dim(top, chunks))
-            for n in reversed(outer):
-                size = self._dim(top, root.shape[n])
-                scope.variables[names[n]] = b.urem(position, size)
-                position = b.udiv(position, size)
+        def line(scope: Scope, places: list[ir.Value]) -> None:
+            b = scope.builder
+            scope.variables.update(zip([names[n] for n in outer], places, strict=False))
+            start = b.mul(places[-1], I64(ROW_CHUNK))
             if inner is None:
                 self._scan_line(scope, root, names)
             else:
@@ -51,7 +48,7 @@ class InOrder(ValueEmitter):
                 end = b.select(b.icmp_unsigned("<", end, extent), end, extent)
                 self._scan_rows(scope, root, names, inner, start, end)
 
-        self._loop(top, low, high, line, "outer")
+        self._places(top, sizes, low, high, line, "outer")
 
     def _scan_line(self, scope: Scope, root: Tensor, names: list[str]) -> None:
         """Along the innermost axis: the running value stays in a register."""
@@ -136,14 +133,8 @@ class InOrder(ValueEmitter):
             else:
                 rows = b.select(mine, rows, I64(0))
 
-            def row(scope: Scope) -> None:
-                position = self.loop_variable
-                for n in reversed(range(1, len(shape) - 1)):
-                    size = self._dim(top, shape[n])
-                    scope.variables[f"{prefix}{n}"] = scope.builder.urem(position, size)
-                    position = scope.builder.udiv(position, size)
-                if len(shape) > 1:
-                    scope.variables[f"{prefix}0"] = position
+            def row(scope: Scope, places: list[ir.Value]) -> None:
+                scope.variables.update({f"{prefix}{n}": place for n, place in enumerate(places)})
                 self._loop(scope, low, high, inner, "scatter")
 
             def inner(scope: Scope) -> None:
@@ -151,7 +142,7 @@ class InOrder(ValueEmitter):
                     scope.variables[f"{prefix}{len(shape) - 1}"] = self.loop_variable
                 element(scope)
 
-            self._loop(top, I64(0), rows, row, "rows")
+            self._places(top, shape[:-1], I64(0), rows, row, "rows")
 
         def copy(scope: Scope) -> None:
             self._store(scope, [x], [("v", f"c{n}") for n in range(root.rank)], [0] * root.rank, root.shape)

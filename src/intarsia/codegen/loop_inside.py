@@ -13,7 +13,7 @@ from intarsia.graph.dims import Dim, Expr, product
 from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
 
-_WRITTEN_OUT = 32  # elements of a window
+_WRITTEN_OUT = 64  # elements of a window
 
 
 def is_written_out(t: Tensor) -> bool:

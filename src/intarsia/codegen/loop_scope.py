@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from intarsia.codegen import ir
@@ -104,6 +104,40 @@ class LoopBuilder:
         outer.branch(head)
         outer.position_at_end(after)
         return list(carried)
+
+    def _places(
+        self, scope: Scope, sizes: Sequence[Dim], low: ir.Value, high: ir.Value, body: Callable[[Scope, list[ir.Value]], None],
+        name: str,
+    ) -> None:  # fmt: skip
+        """A loop over positions low to high - 1, in row-major order, of axes of these sizes; the body is given the place along
+        each. The first places are found by division, those that follow are counted."""
+        moving = [n for n, d in enumerate(sizes) if d != 1]
+        if len(moving) < 2:
+
+            def only(inner: Scope) -> None:
+                body(inner, [self.loop_variable if n in moving else I64(0) for n in range(len(sizes))])
+
+            self._loop(scope, low, high, only, name)
+            return
+        extents = {n: self._divisor(scope, sizes[n]) for n in moving}
+        b, position = scope.builder, low
+        first: dict[int, ir.Value] = {}
+        for n in reversed(moving[1:]):
+            first[n], position = b.urem(position, extents[n]), b.udiv(position, extents[n])
+        first[moving[0]] = position
+
+        def step(inner: Scope, values: list[ir.Value]) -> list[ir.Value]:
+            here = dict(zip(moving, values, strict=True))
+            body(inner, [here.get(n, I64(0)) for n in range(len(sizes))])
+            b, following, carry = inner.builder, dict(here), I64(1)
+            for n in reversed(moving[1:]):
+                beyond = b.add(here[n], carry)
+                is_over = b.icmp_unsigned("==", beyond, extents[n])
+                following[n], carry = b.select(is_over, I64(0), beyond), b.zext(is_over, I64)
+            following[moving[0]] = b.add(here[moving[0]], carry)
+            return [following[n] for n in moving]
+
+        self._fold(scope, low, high, [first[n] for n in moving], step, name)
 
     # --- index arithmetic ---
 

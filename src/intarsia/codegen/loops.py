@@ -25,7 +25,7 @@ from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, U
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_in_order import ROW_CHUNK, InOrder
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
-from intarsia.codegen.loop_inside import bordered, emptiable, is_written_out, window_elements
+from intarsia.codegen.loop_inside import Bordered, bordered, emptiable, is_written_out, window_elements
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loop_scope import MASKED, ROLLED, Scope
@@ -33,7 +33,7 @@ from intarsia.codegen.loop_sizes import with_open_sizes
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.narrow import NARROW
 from intarsia.codegen.target import Target
-from intarsia.graph.dims import Dim, evaluate, product
+from intarsia.graph.dims import Dim, Expr, evaluate, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.lang import Tensor, walk
@@ -263,44 +263,29 @@ class _Lowering(InOrder):
             chunks = (shape[plan.inner] + (plan.chunk - 1)) // plan.chunk
         many: Dim = product([shape[n] for n in rows.axes]) if rows is not None else 1
         blocks: Dim = (many + (BLOCK - 1)) // BLOCK
-        parts = [chunks] if rows is None else [chunks, blocks]
-        total = self._multiply(top, [self._dim(top, d) for d in (*(shape[n] for n in outer), *parts)])
-        leading = next((n for n in outer if shape[n] != 1), None)
+        sizes: list[Dim] = [*(shape[n] for n in outer), blocks, chunks]
+        total = self._multiply(top, [self._dim(top, d) for d in sizes])
         self.rows = rows
         b = top.builder
         low = b.udiv(b.mul(total, self.tid), self.nthreads)
         high = b.udiv(b.mul(total, b.add(self.tid, I64(1))), self.nthreads)
 
-        def iteration(scope: Scope) -> None:
-            scope.variables = {}
+        def iteration(scope: Scope, places: list[ir.Value]) -> None:
+            scope.variables = {names[n]: place for n, place in zip(outer, places, strict=False)}
             if self.kept is not None and self.kept.single_row:
                 self.outermost = scope
-            b = scope.builder
-            position = self.loop_variable
-            if chunks != 1:
-                start = b.mul(b.urem(position, self._dim(top, chunks)), I64(plan.chunk))
-                position = b.udiv(position, self._dim(top, chunks))
-            else:
-                start = I64(0)
+            b, (block, part) = scope.builder, places[-2:]
+            start = I64(0) if chunks == 1 else b.mul(part, I64(plan.chunk))
             if rows is not None:
-                first = b.mul(b.urem(position, self._dim(top, blocks)), I64(BLOCK))
-                position = b.udiv(position, self._dim(top, blocks))
+                first = b.mul(block, I64(BLOCK))
                 scope.variables["first"], scope.variables["last"] = first, self._end(scope, first, BLOCK, many)
-            for n in reversed(outer):
-                if shape[n] == 1:
-                    scope.variables[names[n]] = I64(0)
-                elif n == leading:
-                    scope.variables[names[n]] = position
-                else:
-                    scope.variables[names[n]] = b.urem(position, self._dim(top, shape[n]))
-                    position = b.udiv(position, self._dim(top, shape[n]))
             scope.variables["start"] = start
             if plan.inner is not None:
                 extent = shape[plan.inner]
                 scope.variables["end"] = self._dim(top, extent) if chunks == 1 else self._end(scope, start, plan.chunk, extent)
             self._middle(scope, plan, roots, shape, names, offsets, full)
 
-        self._loop(top, low, high, iteration, "outer")
+        self._places(top, sizes, low, high, iteration, "outer")
         self.kept = self.outermost = self.rows = None
 
     def _end(self, scope: Scope, start: ir.Value, count: int, extent: Dim) -> ir.Value:
@@ -314,18 +299,14 @@ class _Lowering(InOrder):
         full: Sequence[Dim], level: int = 0,
     ) -> None:  # fmt: skip
         if plan.rows is not None and not level:
+            axes = plan.rows.axes
 
-            def block(inner: Scope) -> None:
-                assert plan.rows is not None
-                b, position = inner.builder, self.loop_variable
-                for n in reversed(plan.rows.axes[1:]):
-                    inner.variables[names[n]] = b.urem(position, self._dim(inner, shape[n]))
-                    position = b.udiv(position, self._dim(inner, shape[n]))
-                inner.variables[names[plan.rows.axes[0]]] = position
+            def block(inner: Scope, places: list[ir.Value]) -> None:
+                inner.variables.update(zip([names[n] for n in axes], places, strict=True))
                 self._middle(inner, plan, roots, shape, names, offsets, full, level + 1)
 
             first, last = (scope.binding(v).variables[v] for v in ("first", "last"))
-            self._loop(scope, first, last, block, "block")
+            self._places(scope, [shape[n] for n in axes], first, last, block, "block")
             return
         if level < len(plan.middle):
             n = plan.middle[level]
@@ -352,10 +333,14 @@ class _Lowering(InOrder):
             borders = [border for r in plain for border in bordered(r, at, names[plan.inner])]
             filled = [n for r in plain if plan.rows is None for n in emptiable(r, at, names[plan.inner])]
             start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
-            self._row(scope, borders, start, end, store, "inner", self._row_properties(shape[plan.inner]), filled)
+            self._row(scope, borders, start, end, store, "inner", self._row_properties(shape[plan.inner], borders), filled)
 
-    def _row_properties(self, extent: Dim) -> tuple[str, ...]:
-        """For rows that LLVM would write out element by element before it makes vectors of them."""
+    def _row_properties(self, extent: Dim, borders: Sequence[Bordered]) -> tuple[str, ...]:
+        """For rows that LLVM would write out element by element before it makes vectors of them, and rows of windows side by
+        side, which are short, so that their last elements would cost as much as the others."""
+        beside = borders and all(border.step == 1 for border in borders)
+        if beside and isinstance(extent, Expr) and self.target.has("avx512vl"):
+            return (MASKED,)
         if not isinstance(extent, int) or not _TAIL < extent <= _WRITTEN_ROW:
             return ()
         return (ROLLED, MASKED) if self.target.has("avx512vl") else (ROLLED,)

@@ -32,6 +32,7 @@ from intarsia.passes import (
     sequences,
     shapes,
     unchanged,
+    windows,
 )
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.loop_types import body_inference, taken_types
@@ -61,7 +62,7 @@ PHASES: tuple[tuple[RuleSet, ...], ...] = (
         linear.RULES,
         borders.RULES,
     ),
-    (activations.RULES, norms.RULES, concat.EXTENDED_RULES, linear.EXTENDED_RULES, branches.RULES),
+    (activations.RULES, norms.RULES, concat.EXTENDED_RULES, linear.EXTENDED_RULES, branches.RULES, windows.RULES),
     (rotary.RULES, attention.RULES),
     (attention.HEAD_RULES,),
     (shapes.LATE_RULES,),

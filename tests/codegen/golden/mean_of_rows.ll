@@ -7,52 +7,53 @@ define internal void @"body"(i64 %a0, i64 %a1, ptr %a2, ptr noalias %a3, ptr noa
   br label %"work"
 "work":
   %.3 = mul i64 %.2, 1
-  %.4 = mul i64 %.3, %a0
-  %.5 = udiv i64 %.4, %a1
-  %.6 = add i64 %a0, 1
-  %.7 = mul i64 %.3, %.6
-  %.8 = udiv i64 %.7, %a1
-  %.25 = sitofp i64 6 to float
+  %.4 = mul i64 %.3, 1
+  %.5 = mul i64 %.4, %a0
+  %.6 = udiv i64 %.5, %a1
+  %.7 = add i64 %a0, 1
+  %.8 = mul i64 %.4, %.7
+  %.9 = udiv i64 %.8, %a1
+  %.26 = sitofp i64 6 to float
   br label %"outer.head"
 "outer.head":
-  %.9 = phi i64 [%.30, %"inner.exit"], [%.5, %"work"]
-  %.10 = icmp ult i64 %.9, %.8
-  br i1 %.10, label %"outer.body", label %"outer.exit"
+  %.10 = phi i64 [%.31, %"inner.exit"], [%.6, %"work"]
+  %.11 = icmp ult i64 %.10, %.9
+  br i1 %.11, label %"outer.body", label %"outer.exit"
 "outer.body":
-  %.13 = mul nsw i64 %.9, 6
+  %.14 = mul nsw i64 %.10, 6
   br label %"k1.head"
 "outer.exit":
   ret void
 "inner.head":
-  %.11 = phi i64 [%.29, %"inner.body"], [0, %"k1.exit"]
-  %.12 = icmp ult i64 %.11, 6
-  br i1 %.12, label %"inner.body", label %"inner.exit"
+  %.12 = phi i64 [%.30, %"inner.body"], [0, %"k1.exit"]
+  %.13 = icmp ult i64 %.12, 6
+  br i1 %.13, label %"inner.body", label %"inner.exit"
 "inner.body":
-  %.14 = add nsw i64 %.13, %.11
-  %.15 = getelementptr float, ptr %a3, i64 %.14
-  %.16 = load float, ptr %.15, align 4
-  %.27 = fsub contract nsz float %.16, %.26
-  %.28 = getelementptr float, ptr %a4, i64 %.14
-  store float %.27, ptr %.28, align 4
-  %.29 = add nuw nsw i64 %.11, 1
+  %.15 = add nsw i64 %.14, %.12
+  %.16 = getelementptr float, ptr %a3, i64 %.15
+  %.17 = load float, ptr %.16, align 4
+  %.28 = fsub contract nsz float %.17, %.27
+  %.29 = getelementptr float, ptr %a4, i64 %.15
+  store float %.28, ptr %.29, align 4
+  %.30 = add nuw nsw i64 %.12, 1
   br label %"inner.head"
 "inner.exit":
-  %.30 = add nuw nsw i64 %.9, 1
+  %.31 = add nuw nsw i64 %.10, 1
   br label %"outer.head"
 "k1.head":
-  %.17 = phi i64 [%.24, %"k1.body"], [0, %"outer.body"]
-  %.18 = phi float [%.23, %"k1.body"], [0x0000000000000000, %"outer.body"]
-  %.19 = icmp ult i64 %.17, 6
-  br i1 %.19, label %"k1.body", label %"k1.exit"
+  %.18 = phi i64 [%.25, %"k1.body"], [0, %"outer.body"]
+  %.19 = phi float [%.24, %"k1.body"], [0x0000000000000000, %"outer.body"]
+  %.20 = icmp ult i64 %.18, 6
+  br i1 %.20, label %"k1.body", label %"k1.exit"
 "k1.body":
-  %.20 = add nsw i64 %.13, %.17
-  %.21 = getelementptr float, ptr %a3, i64 %.20
-  %.22 = load float, ptr %.21, align 4
-  %.23 = fadd reassoc contract nsz float %.18, %.22
-  %.24 = add nuw nsw i64 %.17, 1
+  %.21 = add nsw i64 %.14, %.18
+  %.22 = getelementptr float, ptr %a3, i64 %.21
+  %.23 = load float, ptr %.22, align 4
+  %.24 = fadd reassoc contract nsz float %.19, %.23
+  %.25 = add nuw nsw i64 %.18, 1
   br label %"k1.head"
 "k1.exit":
-  %.26 = fdiv nsz float %.18, %.25
+  %.27 = fdiv nsz float %.19, %.26
   br label %"inner.head"
 }
 define void @"mean"(ptr %a0, i64 %a1, i64 %a2) nounwind "prefer-vector-width"="128"
