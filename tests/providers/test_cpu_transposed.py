@@ -25,6 +25,7 @@ KINDS = {
     "sound": ((2, 8, 11), (8, 16, 3), {"strides": [2], "pads": [1, 1], "output_padding": [1]}),
     "thirds": ((2, 8, 4), (8, 16, 5), {"strides": [3], "pads": [1, 1]}),
     "volume": ((1, 4, 3, 4, 5), (4, 16, 3, 3, 3), {"strides": [2] * 3, "pads": [1] * 6, "output_padding": [1] * 3}),
+    "one after the other": ((2, 5, 6, 7), (5, 16, 3, 2), {"strides": [1, 1], "pads": [1, 0, 1, 1]}),
     "few taps": ((1, 4, 5, 5), (4, 16, 1, 1), {"strides": [2, 2], "output_padding": [1, 1]}),
 }
 

@@ -125,7 +125,8 @@ def as_convolution(node: Node, weights: np.ndarray, bias: np.ndarray | None, len
     """The node's weights [C, M / group, k...] for the convolution; see the module's text. `lengths`: the map's, where known."""
     rank = weights.ndim - 2
     kernel, (strides, pads, extra) = weights.shape[2:], _spacing(node, rank)
-    strides = tuple(k + e if d == 1 else s for k, e, s, d in zip(kernel, extra, strides, lengths or strides, strict=True))
+    if lengths:  # along an axis of one element there are no neighbours: all of the window is its block
+        strides = tuple(k + e if d == 1 else s for k, e, s, d in zip(kernel, extra, strides, lengths, strict=True))
     group = int(node.attributes.get("group", 1))
     taps = tuple(-(-(k + e) // s) for k, e, s in zip(kernel, extra, strides, strict=True))
     channels, filters = weights.shape[0] // group, weights.shape[1]
