@@ -8,6 +8,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,23 @@ class Worker:
             assert stream is not None
             with contextlib.suppress(OSError):  # what is still to be written to a process that ended
                 stream.close()
+
+
+def answers(
+    program: Path, cases: Iterable[tuple[str, int]], told: Callable[[str, int], str], wrong: list[str]
+) -> Iterator[tuple[str, int, dict[str, Any]]]:
+    """What `program` answers to each case. What it found wrong goes to `wrong`, and so does a case that it does not
+    answer, after which another process takes the next; `told`: what such a case is."""
+    worker = Worker(program)
+    try:
+        for name, seed in cases:
+            answer = worker.ask(name, seed)
+            if isinstance(answer, str):
+                wrong.append(f"{name} {seed} ({told(name, seed)}): {answer}")
+                worker.close()
+                worker = Worker(program)
+                continue
+            wrong += [f"{name} {seed} ({answer['told']}): {what}" for what in answer["found"]]
+            yield name, seed, answer
+    finally:
+        worker.close()

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("hypothesis", reason="its folder's tests need hypothesis")
 
-from case_worker import Worker
+from case_worker import answers
 from damaged import TEXTS, case_of
 from mutations import PROVIDERS
 
@@ -23,17 +23,9 @@ COUNT = int(os.environ.get("INTARSIA_PROPERTY_EXAMPLES", "0")) or 6
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_damaged_models(name: str) -> None:
-    wrong, worker = [], Worker(PROGRAM)
-    try:
-        for seed in range(COUNT + 1):
-            answer = worker.ask(name, seed)
-            if isinstance(answer, str):
-                wrong.append(f"{name} {seed} ({case_of(name, seed).told}): {answer}")
-                worker.close()
-                worker = Worker(PROGRAM)
-                continue
-            wrong += [f"{name} {seed} ({answer['told']}): {what}" for what in answer["found"]]
-            assert seed or answer["ran"] == list(PROVIDERS), "the model itself gives no result"
-    finally:
-        worker.close()
+    wrong: list[str] = []
+    for _, seed, answer in answers(
+        PROGRAM, ((name, seed) for seed in range(COUNT + 1)), lambda *case: case_of(*case).told, wrong
+    ):
+        assert seed or answer["ran"] == list(PROVIDERS), "the model itself gives no result"
     assert not wrong, "\n".join(wrong)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("hypothesis", reason="its folder's tests need hypothesis")
 
-from case_worker import Worker
+from case_worker import answers
 from mutations import PROVIDERS, case_of, examples, operators
 
 PROGRAM = Path(__file__).with_name("mutations.py")
@@ -27,21 +27,11 @@ WRITTEN = {line.partition("|")[0].strip() for line in examples().values() if "fl
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_changed_examples(shard: int) -> None:
-    wrong, worker = [], Worker(PROGRAM)
-    try:
-        for operator in operators()[shard::SHARDS]:
-            for seed in range(COUNT + 1):
-                answer = worker.ask(operator, seed)
-                if isinstance(answer, str):
-                    wrong.append(f"{operator} {seed} ({case_of(operator, seed).told}): {answer}")
-                    worker.close()
-                    worker = Worker(PROGRAM)
-                    continue
-                wrong += [f"{operator} {seed} ({answer['told']}): {what}" for what in answer["found"]]
-                if not seed and operator in WRITTEN and operator not in NO_RESULT and set(answer["ran"]) != set(PROVIDERS):
-                    wrong.append(f"{operator}: its example gives results only on {answer['ran']}")
-    finally:
-        worker.close()
+    wrong: list[str] = []
+    cases = ((operator, seed) for operator in operators()[shard::SHARDS] for seed in range(COUNT + 1))
+    for operator, seed, answer in answers(PROGRAM, cases, lambda *case: case_of(*case).told, wrong):
+        if not seed and operator in WRITTEN and operator not in NO_RESULT and set(answer["ran"]) != set(PROVIDERS):
+            wrong.append(f"{operator}: its example gives results only on {answer['ran']}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-import intarsia as ort
-from intarsia.codegen.target import Target
-from intarsia.providers.cpu.pair_rows import reads_rows
+from pair_models import needs_pairs, plan, rounded, session
 
-CONFIG = {"session.arithmetic": "bfloat16", "session.matrix_unit": "avx512_bf16"}
-pytestmark = pytest.mark.skipif(
-    not (Target.host().has_pairs and reads_rows(CONFIG, Target.host())),
-    reason="this CPU does not multiply pairs of bfloat16 where they lie",
-)
+import intarsia as ort
+
+pytestmark = needs_pairs
 RNG = np.random.default_rng(11)
 
 
@@ -25,29 +20,9 @@ def numbers(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
-def rounded(x: np.ndarray) -> np.ndarray:
-    return x.astype(np.float32).astype(ml_dtypes.bfloat16).astype(np.float64)
-
-
-def session(
-    nodes: list, inputs: dict[str, list], constants: dict[str, np.ndarray], outputs: tuple[str, ...] = ("y",)
-) -> ort.InferenceSession:
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
-        [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
-    options = ort.SessionOptions()
-    for key, value in CONFIG.items():
-        options.add_session_config_entry(key, value)
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
 def roundings(made: ort.InferenceSession) -> int:
     """How many steps round what a product reads."""
-    text = "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
-    return sum("round " in line for line in text.splitlines())
+    return sum("round " in line for line in plan(made).splitlines())
 
 
 def assert_close(found: np.ndarray, exact: np.ndarray) -> None:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-import intarsia as ort
-from intarsia.codegen.target import Target
-from intarsia.providers.cpu.pair_rows import reads_rows
+from pair_models import needs_pairs, plan, rounded, session
 
 torch = pytest.importorskip("torch", reason="results are compared with torch's in float64")
 
-CONFIG = {"session.arithmetic": "bfloat16", "session.matrix_unit": "avx512_bf16"}
-pytestmark = pytest.mark.skipif(
-    not (Target.host().has_pairs and reads_rows(CONFIG, Target.host())),
-    reason="this CPU does not multiply pairs of bfloat16 where they lie",
-)
+pytestmark = needs_pairs
 BY_PAIRS = "(bfloat16 by AVX512-BF16)"
 CASES: dict[str, tuple[list, list[int], dict[str, Any]]] = {
     "stem": (["N", 3, "H", "W"], [64, 3, 7, 7], {"strides": [2, 2], "pads": [3, 3, 3, 3]}),
@@ -35,10 +28,6 @@ CASES: dict[str, tuple[list, list[int], dict[str, Any]]] = {
     "groups of 6 to 40": ([2, 12, 13, 15], [80, 6, 3, 3], {"group": 2, "dilations": [1, 2]}),
     "pointwise groups": ([2, 128, 9, 10], [128, 64, 1, 1], {"group": 2}),
 }
-
-
-def rounded(x: np.ndarray) -> np.ndarray:
-    return x.astype(ml_dtypes.bfloat16).astype(np.float64)
 
 
 def reference(x: np.ndarray, w: np.ndarray, given: dict[str, Any]) -> np.ndarray:
@@ -55,29 +44,12 @@ def reference(x: np.ndarray, w: np.ndarray, given: dict[str, Any]) -> np.ndarray
     return found
 
 
-def session(nodes: list, shape: list, constants: dict[str, np.ndarray]) -> ort.InferenceSession:
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(v, n) for n, v in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
-    options = ort.SessionOptions()
-    for key, value in CONFIG.items():
-        options.add_session_config_entry(key, value)
-    return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
-def plan(made: ort.InferenceSession) -> str:
-    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_windows(name: str) -> None:
     shape, filters, given = CASES[name]
     rng = np.random.default_rng(5)
     w = rng.standard_normal(filters).astype(np.float32)
-    made = session([helper.make_node("Conv", ["x", "w"], ["y"], **given)], shape, {"w": w})
+    made = session([helper.make_node("Conv", ["x", "w"], ["y"], **given)], {"x": shape}, {"w": w})
     x = rng.standard_normal([{"N": 2, "H": 21, "W": 26, "L": 40}.get(d, d) for d in shape]).astype(np.float32)
     exact, terms = (reference(f(rounded(x)), f(rounded(w)), given) for f in (np.asarray, np.abs))
     found = made.run(None, {"x": x})[0]
@@ -90,7 +62,7 @@ def test_nan_stays_in_its_windows() -> None:
     given = {"strides": [2, 2], "pads": [3, 3, 3, 3]}
     rng = np.random.default_rng(6)
     w = rng.standard_normal((64, 3, 7, 7)).astype(np.float32)
-    made = session([helper.make_node("Conv", ["x", "w"], ["y"], **given)], [1, 3, 24, 24], {"w": w})
+    made = session([helper.make_node("Conv", ["x", "w"], ["y"], **given)], {"x": [1, 3, 24, 24]}, {"w": w})
     x = rng.standard_normal((1, 3, 24, 24)).astype(np.float32)
     x[0, 1, 10, 11] = np.nan
     np.testing.assert_array_equal(np.isnan(made.run(None, {"x": x})[0]), np.isnan(reference(rounded(x), rounded(w), given)))
@@ -102,7 +74,7 @@ def test_odd_channels_of_a_rounded_tensor() -> None:
     w, v = (rng.standard_normal(s).astype(np.float32) for s in ((67, 64, 1, 1), (64, 67, 3, 3)))
     given = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("Conv", ["a", "v"], ["y"], **given)]
-    made = session(nodes, ["N", 64, 11, 12], {"w": w, "v": v})
+    made = session(nodes, {"x": ["N", 64, 11, 12]}, {"w": w, "v": v})
     x = rng.standard_normal((2, 64, 11, 12)).astype(np.float32)
     exact = reference(rounded(reference(rounded(x), rounded(w), {}).astype(np.float32)), rounded(v), given)
     found = made.run(None, {"x": x})[0]

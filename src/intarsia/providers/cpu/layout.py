@@ -9,6 +9,7 @@ itself has from or to channels-last cost nothing: the value behind is the twin, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -133,31 +134,32 @@ class _Rewrite(Blocks):
         """
         (output,) = [o for o in node.outputs if o]
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
-        weights = self.graph.constants[node.inputs[1]]
-        lengths = self._shape(node.inputs[0])[2:]
+        weights, lengths = self.graph.constants[node.inputs[1]], self._shape(node.inputs[0])[2:]
+        image, blocks, twin = self._last(node.inputs[0]), self._name(output), self._name(output)
+
+        def add(
+            op: str, inputs: list[str], name: str, attributes: dict[str, Any], version: int = 1, domain: str = DOMAIN
+        ) -> None:
+            self.nodes.append(Node(op, inputs, [name], attributes, domain, node.name, version, origin=node.origin))
+
         phases = as_phases(node, weights.shape, lengths)
-        blocks, twin = self._name(output), self._name(output)
-        common = {"name": node.name, "domain": DOMAIN, "origin": node.origin}
-        image = self._last(node.inputs[0])
-        if phases is not None:
-            made = [self._name(output) for _ in phases]
-            for phase, name in zip(phases, made, strict=True):
-                shape = (*weights.shape[1::-1], *phase.convolution["kernel_shape"])
-                inputs = [image, self._arranged(weights, shape, phase.weights), *([bias] if bias else [])]
-                self.nodes.append(Node("Conv", inputs, [name], phase.convolution, version=11, **common))  # type: ignore[arg-type]
-            rank = len(lengths)
-            joined = {"axis": rank + 1}
-            self.nodes.append(Node("Concat", made, [blocks], joined, version=13, name=node.name, origin=node.origin))
-            strides = list(node.attributes["strides"])
-            interleave = {"blocks": strides, "begins": [0] * rank, "ends": [0] * rank, "group": 1}
-        else:
+        if phases is None:
             given = self.graph.constants[bias].numpy() if bias else None
             parts = as_convolution(node, weights.numpy(), given, lengths)
             arranged = self._arranged(weights, parts.weights.shape, lambda w: as_convolution(node, w, None, lengths).weights)
             inputs = [image, arranged, *([self._constant(bias, parts.bias)] if parts.bias is not None else [])]
-            self.nodes.append(Node("Conv", inputs, [blocks], parts.convolution, version=11, **common))  # type: ignore[arg-type]
+            add("Conv", inputs, blocks, parts.convolution, 11)
             interleave = parts.interleave
-        self.nodes.append(Node("Interleave", [blocks], [twin], interleave, version=1, **common))  # type: ignore[arg-type]
+        else:
+            rank, made = len(lengths), [self._name(output) for _ in phases]
+            for phase, name in zip(phases, made, strict=True):
+                shape = (*weights.shape[1::-1], *phase.convolution["kernel_shape"])
+                inputs = [image, self._arranged(weights, shape, phase.weights), *([bias] if bias else [])]
+                add("Conv", inputs, name, phase.convolution, 11)
+            add("Concat", made, blocks, {"axis": rank + 1}, 13, "")
+            strides = list(node.attributes["strides"])
+            interleave = {"blocks": strides, "begins": [0] * rank, "ends": [0] * rank, "group": 1}
+        add("Interleave", [blocks], twin, interleave)
         self.twin[output] = twin
         self.missing.add(output)
         return True

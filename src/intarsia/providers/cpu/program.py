@@ -88,9 +88,8 @@ class CpuProgram(Program):
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._first: Plan | None = None  # of plans whose inputs are all arrays
         self._ahead = Ahead()
-        self._whole: dict[
-            tuple[int, int], int
-        ] = {}  # by segment and rows, bytes of the arena of the last one that has no parts
+        # By segment and rows, bytes of the arena of the last one that has no parts.
+        self._whole: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
         self._loops = self._loop_programs()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
