@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.device.memory import taken_from_device
-from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, ModelRequiresCompilation, nearest
+from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, check_outputs
 from intarsia.graph import progress
 from intarsia.graph.model import Graph
 from intarsia.ops.layers import using
@@ -174,9 +174,7 @@ class CompiledModel:
             InvalidArgument: a name is not an output.
             Fail: the caller asked to stop.
         """
-        for name in wanted:
-            if name not in self.outputs:
-                raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, self.outputs)}")
+        check_outputs(wanted, self.outputs)
         values: list[Any] = [*inputs, *([None] * (len(self._slots) - len(inputs)))]
         for slot, value in enumerate(inputs):
             if isinstance(value, DeviceTensor) and slot in self._on_host:

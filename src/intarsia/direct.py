@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.device.memory import taken_from_device
-from intarsia.errors import InvalidArgument, nearest
+from intarsia.errors import check_outputs
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import BoundCall, FeedCall, Program, RunContext
 
@@ -42,9 +42,7 @@ class DirectModel:
             InvalidArgument: a name is not an output.
             Fail: the caller asked to stop.
         """
-        for name in wanted:
-            if name not in self.outputs:
-                raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, self.outputs)}")
+        check_outputs(wanted, self.outputs)
         inputs = [taken_from_device(x) if isinstance(x, DeviceTensor) else x for x in inputs]
         results = dict(zip(self.outputs, self.program.run(inputs, run), strict=True))
         chosen: list[Any] = []

@@ -33,7 +33,7 @@ Every message says what was expected, what was given, where (provider, node, val
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class IntarsiaError(RuntimeError):
@@ -153,3 +153,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
         close = close or [n for low, n in folded.items() if len(name) > 1 and low.startswith(name.lower())]
     listed = ", ".join(repr(n) for n in names) or "none"
     return f"did you mean {close[0]!r}? (valid: {listed})" if close else f"valid: {listed}"
+
+
+def check_outputs(wanted: Iterable[str], outputs: Collection[str]) -> None:
+    """Raise InvalidArgument where one of the names is not an output."""
+    for name in wanted:
+        if name not in outputs:
+            raise InvalidArgument(f"Invalid output name:{name}; {nearest(name, outputs)}")

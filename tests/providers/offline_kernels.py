@@ -41,7 +41,7 @@ def imitated(kind: str, computes: bool = False) -> Iterator[dict[str, None]]:
             machine.compute = cuda_emulation.run
         module, compiler = (cuda, nvrtc) if kind == "cuda" else (hip, hiprtc)
         patch.setattr(module, "driver" if kind == "cuda" else "runtime", lambda: machine)
-        patch.setattr(module, "_opened", {})
+        patch.setattr(module._opened, "_devices", {})
         patch.setattr(compiler, "missing", lambda: "")
         patch.setattr(compiler, "version", lambda: "13.0")
         patch.setattr(compiler, "compiled", compiled)

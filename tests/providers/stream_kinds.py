@@ -84,7 +84,7 @@ def stream_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             ("hipEventSynchronize", ILLEGAL_ADDRESS, "hipErrorIllegalAddress"),
             ("hipMalloc", OUT_OF_MEMORY, "hipErrorOutOfMemory"), "hipModuleLaunchKernel", 1,
         )  # fmt: skip
-    monkeypatch.setattr(made.module, "_opened", {})
+    monkeypatch.setattr(made.module._opened, "_devices", {})
     made.forget()
     yield made
     made.forget()

@@ -26,7 +26,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     """The driver, and no device that is open from before."""
     made = FakeCuda()
     monkeypatch.setattr(cuda, "driver", lambda: made)
-    monkeypatch.setattr(cuda, "_opened", {})
+    monkeypatch.setattr(cuda._opened, "_devices", {})
     cuda.missing.cache_clear()
     yield made
     cuda.missing.cache_clear()

@@ -86,7 +86,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     machine = FakeCuda()
     made = Gpu(machine, FakeCublasLt(machine), FakeCudnn(machine))
     monkeypatch.setattr(cuda, "driver", lambda: machine)
-    monkeypatch.setattr(cuda, "_opened", {})
+    monkeypatch.setattr(cuda._opened, "_devices", {})
     for name, answer in (("missing", ""), ("architectures", (80, 90)), ("version", "13.0")):
         monkeypatch.setattr(nvrtc, name, lambda answer=answer: answer)
     monkeypatch.setattr(nvrtc, "compiled", lambda source, architecture: CODE)

@@ -200,7 +200,7 @@ class TestOpenCl:
     def test_programs_come_from_the_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
         built: list[int] = []
-        monkeypatch.setattr(opencl, "_opened", {})
+        monkeypatch.setattr(opencl._opened, "_devices", {})
         kind = KINDS["opencl"]
         (wanted,) = kind.session().run(None, {"x": X})
         entries = list(tmp_path.rglob("opencl-*"))
@@ -213,19 +213,19 @@ class TestOpenCl:
                 super().__init__(*given)
 
         monkeypatch.setattr(cl, "Program", Counted)
-        monkeypatch.setattr(opencl, "_opened", {})
+        monkeypatch.setattr(opencl._opened, "_devices", {})
         np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
         assert built == [3, 3]
         for entry in entries:  # machine code that this driver does not take
             intarsia.codegen.cache.get_cache().put(entry.name, b"nothing that a driver knows")
-        monkeypatch.setattr(opencl, "_opened", {})
+        monkeypatch.setattr(opencl._opened, "_devices", {})
         np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
         assert built[2:] == [3, 2, 3, 2]
 
     def test_a_lost_device_ends_the_run_and_a_new_session_has_a_new_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         import pyopencl as cl
 
-        monkeypatch.setattr(opencl, "_opened", {})
+        monkeypatch.setattr(opencl._opened, "_devices", {})
         kind = KINDS["opencl"]
         session = kind.session()
         (wanted,) = session.run(None, {"x": X})

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen import elementary, inverse, ir, narrow
+from intarsia.codegen import elementary, integers, inverse, ir, narrow
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 from intarsia.kernel.rewrite import quantized, rounded_steps
@@ -339,84 +339,12 @@ class Emitter:
             shifted = (b.shl if op == "shl" else b.ashr if signed else b.lshr)(args[0], amount)
             return b.select(inside, shifted, self.constant(0, kind))
         if op in ("div", "mod", "fmod"):
-            return self._integer_division(op, args[0], args[1], dtype)
+            return integers.division(self, op, args[0], args[1], dtype.is_signed_integer)
         if op in ("isnan", "isinf"):
             return self.constant(False, I1)
         if op == "pow":
-            return self._integer_power(args[0], args[1], dtype)
+            return integers.power(self, args[0], args[1], dtype.is_signed_integer)
         raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name}")
-
-    def _integer_power(self, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
-        """x^y by squaring, wrapping around; for y < 0 the truncated quotient 1 / x^-y."""
-        b, kind = self.builder, compute_type(dtype)
-        zero, one = self.constant(0, kind), self.constant(1, kind)
-        out, square, left = one, x, y
-        for _ in range(kind.width):
-            odd = b.icmp_unsigned("!=", b.and_(left, one), zero)
-            out = b.select(odd, b.mul(out, square), out)
-            square, left = b.mul(square, square), b.lshr(left, one)
-        if dtype.is_signed_integer:
-            minus_one = self.constant(-1, kind)
-            is_unit = b.or_(b.icmp_signed("==", x, one), b.icmp_signed("==", x, minus_one))
-            sign = b.select(b.icmp_unsigned("!=", b.and_(y, one), zero), x, one)
-            out = b.select(b.icmp_signed("<", y, zero), b.select(is_unit, sign, zero), out)
-        return out
-
-    def _integer_division(self, op: str, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
-        """Division truncates; by zero quotient and remainder are 0 instead of a trap; MIN / -1 wraps.
-
-        Up to 32 bits the quotient of floats with twice the digits, cut off, is exact; floats are divided in vectors. int64
-        takes two such quotients (`_long_division`).
-        """
-        b, signed, kind = self.builder, dtype.is_signed_integer, compute_type(dtype)
-        zero, one = self.constant(0, kind), self.constant(1, kind)
-        by_zero = b.icmp_unsigned("==", y, zero)
-        unsafe = by_zero
-        if signed:
-            minus_one = b.icmp_signed("==", y, self.constant(-1, kind))
-            unsafe = b.or_(by_zero, minus_one)
-        divisor = b.select(unsafe, one, y)
-        remainder = None
-        if isinstance(y, ir.Constant) or (kind.width > 32 and not signed):
-            quotient = b.sdiv(x, divisor) if signed else b.udiv(x, divisor)
-        elif kind.width > 32:
-            quotient, remainder = self._long_division(x, divisor)
-        else:
-            wide = self.shaped(F64 if kind.width == 32 else F32)
-            there, back = (b.sitofp, b.fptosi) if signed else (b.uitofp, b.fptoui)
-            quotient = back(b.fdiv(there(x, wide), there(divisor, wide)), self.shaped(kind))
-        if op == "div":
-            if signed:
-                quotient = b.select(minus_one, b.neg(x), quotient)
-            return b.select(by_zero, zero, quotient)
-        if remainder is None:
-            remainder = b.sub(x, b.mul(quotient, divisor))
-        if signed and op == "mod":
-            wrong = b.and_(b.icmp_signed("!=", remainder, zero), b.icmp_signed("<", b.xor(remainder, y), zero))
-            remainder = b.select(wrong, b.add(remainder, y), remainder)
-        return b.select(by_zero, zero, remainder)
-
-    def _long_division(self, x: ir.Value, y: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Quotient, cut off, and remainder of int64 by a divisor that is neither 0 nor -1, without an integer division.
-
-        float64's quotient q is off by less than 1 + 2^-52 |q|. What remains, x - q y, is below |y| + 2^12, so its quotient is
-        off by one at most, towards the side where the remainder has another sign than x.
-        """
-        b, wide = self.builder, self.shaped(F64)
-        divisor = b.sitofp(y, wide)
-        first = b.fdiv(b.sitofp(x, wide), divisor)
-        most = self.constant(9223372036854774784.0, F64)  # the last float64 before 2^63
-        quotient = b.fptosi(b.select(b.fcmp_ordered("<", first, most), first, most), x.type)
-        remainder = b.sub(x, b.mul(quotient, y))
-        more = b.fptosi(b.fdiv(b.sitofp(remainder, wide), divisor), x.type)
-        quotient, remainder = b.add(quotient, more), b.sub(remainder, b.mul(more, y))
-        zero = self.constant(0, I64)
-        beyond = b.and_(b.icmp_signed("<", b.xor(remainder, x), zero), b.icmp_signed("!=", remainder, zero))
-        apart = b.icmp_signed("<", b.xor(x, y), zero)  # then the quotient is negative
-        step = b.select(apart, self.constant(1, I64), self.constant(-1, I64))
-        back = b.select(apart, b.neg(y), y)
-        quotient = b.select(beyond, b.add(quotient, step), quotient)
-        return quotient, b.select(beyond, b.add(remainder, back), remainder)
 
     def _float(self, op: str, args: Sequence[ir.Value], dtype: DType) -> ir.Value:
         b, kind = self.builder, compute_type(dtype)

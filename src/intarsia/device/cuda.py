@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Cuda, Limits
@@ -16,6 +15,7 @@ from intarsia.device import forking, nvrtc
 from intarsia.device.cuda_libraries import CudaLibraries, LibraryOptions
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
+from intarsia.device.opened import OpenDevices
 from intarsia.device.streams import Setup, StreamDevice
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
@@ -66,8 +66,7 @@ def devices() -> list[Device]:
     return [] if missing() else [described(i) for i in range(count())]
 
 
-_opened: dict[Setup, CudaDevice] = {}
-_lock = threading.Lock()
+_opened: OpenDevices[Setup, CudaDevice] = OpenDevices("cuda", "CUDA")
 
 
 def open_device(setup: Setup | int = 0) -> CudaDevice:
@@ -77,14 +76,7 @@ def open_device(setup: Setup | int = 0) -> CudaDevice:
         EPFail: there is no such device, or it gives no context.
     """
     setup = Setup(setup) if isinstance(setup, int) else setup
-    forking.require("cuda", "CUDA")
-    with _lock:
-        found = _opened.get(setup)
-        if found is None or found.lost:
-            if why := missing() or no_such_device(setup.index, devices()):
-                raise EPFail(f"CUDA: no device: {why}")
-            found = _opened[setup] = CudaDevice(setup)
-        return found
+    return _opened.get(setup, lambda: missing() or no_such_device(setup.index, devices()), lambda: CudaDevice(setup))
 
 
 class CudaDriver(Driver):

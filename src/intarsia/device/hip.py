@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import threading
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from intarsia.codegen.clike import Hip, Limits
 from intarsia.device import forking, hiprtc, rocm_libraries
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
+from intarsia.device.opened import OpenDevices
 from intarsia.device.streams import Setup, StreamDevice
 from intarsia.errors import EPFail
 from intarsia.partition.device import Device
@@ -91,8 +91,7 @@ def runtime_version() -> str:
     return f"{found.value // 10_000_000}.{found.value // 100_000 % 100}"
 
 
-_opened: dict[Setup, HipDevice] = {}
-_lock = threading.Lock()
+_opened: OpenDevices[Setup, HipDevice] = OpenDevices("rocm", "ROCm")
 
 
 def open_device(setup: Setup | int = 0) -> HipDevice:
@@ -102,14 +101,7 @@ def open_device(setup: Setup | int = 0) -> HipDevice:
         EPFail: there is no such device, or it cannot be used.
     """
     setup = Setup(setup) if isinstance(setup, int) else setup
-    forking.require("rocm", "ROCm")
-    with _lock:
-        found = _opened.get(setup)
-        if found is None or found.lost:
-            if why := missing() or no_such_device(setup.index, devices()):
-                raise EPFail(f"ROCm: no device: {why}")
-            found = _opened[setup] = HipDevice(setup)
-        return found
+    return _opened.get(setup, lambda: missing() or no_such_device(setup.index, devices()), lambda: HipDevice(setup))
 
 
 class HipDriver(Driver):

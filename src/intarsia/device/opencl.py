@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import logging
 import os
-import threading
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
 from intarsia.device import forking
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
+from intarsia.device.opened import OpenDevices
 from intarsia.errors import DeviceLost, EPFail, InvalidArgument, OutOfMemory
 from intarsia.partition.device import Device
 from intarsia.records import dataclass
@@ -80,8 +80,7 @@ def described(index: int, device: Any) -> Device:
     return Device("opencl", index, vendor=device.vendor.strip(), description=name, software=software)
 
 
-_opened: dict[tuple[int, int], OpenClDevice] = {}
-_lock = threading.Lock()
+_opened: OpenDevices[tuple[int, int], OpenClDevice] = OpenDevices("opencl", "OpenCL")
 
 
 def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
@@ -90,15 +89,11 @@ def open_device(index: int = 0, memory_limit: int = 0) -> OpenClDevice:
     Raises:
         EPFail: there is no such device, or it gives no context.
     """
-    forking.require("opencl", "OpenCL")
-    with _lock:
-        found = _opened.get((index, memory_limit))
-        if found is None or found.lost:
-            devices = known()
-            if why := missing() or no_such_device(index, [described(i, d) for i, d in enumerate(devices)]):
-                raise EPFail(f"OpenCL: no device: {why}")
-            found = _opened[index, memory_limit] = OpenClDevice(index, devices[index], memory_limit)
-        return found
+    return _opened.get(
+        (index, memory_limit),
+        lambda: missing() or no_such_device(index, [described(i, d) for i, d in enumerate(known())]),
+        lambda: OpenClDevice(index, known()[index], memory_limit),
+    )
 
 
 class Bound(NamedTuple):

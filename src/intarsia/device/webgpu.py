@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ import numpy as np
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, Wgsl
 from intarsia.device import forking
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
+from intarsia.device.opened import OpenDevices
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
 
@@ -66,8 +66,7 @@ def described(index: int, adapter: Any) -> Device:
     return Device("webgpu", index, vendor=info["vendor"] or "", description=name, software=software)
 
 
-_opened: dict[tuple[str, int, int], WebGpu] = {}
-_lock = threading.Lock()
+_opened: OpenDevices[tuple[str, int, int], WebGpu] = OpenDevices("webgpu", "WebGPU", lambda device: not device.answers())
 
 
 def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> WebGpu:
@@ -76,17 +75,12 @@ def open_device(index: int = 0, backend: str = "", memory_limit: int = 0) -> Web
     Raises:
         EPFail: there is no such adapter, or it gives no device.
     """
-    forking.require("webgpu", "WebGPU")
     forking.use("webgpu")
-    key = (backend, index, memory_limit)
-    with _lock:
-        found = _opened.get(key)
-        if found is None or not found.answers():
-            known = adapters(backend)
-            if why := missing(backend) or no_such_device(index, [described(i, a) for i, a in enumerate(known)]):
-                raise EPFail(f"WebGPU: no device: {why}")
-            found = _opened[key] = WebGpu(index, known[index], memory_limit)
-        return found
+    return _opened.get(
+        (backend, index, memory_limit),
+        lambda: missing(backend) or no_such_device(index, [described(i, a) for i, a in enumerate(adapters(backend))]),
+        lambda: WebGpu(index, adapters(backend)[index], memory_limit),
+    )
 
 
 class Bound(NamedTuple):

@@ -12,11 +12,12 @@ from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_feed import FEED_TEXT
-from intarsia.runtime.spmd_phases import PHASE, SHARES, TEAM
+from intarsia.runtime.spmd_phases import PHASE, SHARES
 from intarsia.runtime.spmd_places import PLACES, WAKING
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT, WHOLE_TEXT
 from intarsia.runtime.spmd_system import denormals_text, pause_text, system_text
 from intarsia.runtime.spmd_waiting import AWAIT, WAITING
+from intarsia.runtime.spmd_walk import WALKS
 
 
 def executor_text(target: Target) -> KernelText:
@@ -26,7 +27,7 @@ def executor_text(target: Target) -> KernelText:
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
     waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, WAKING, AWAIT, SHARES, PHASE]
-    text = "\n".join([*waiting, _JUMP, _SOLO, TEAM, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, FEED_TEXT, declaration])
+    text = "\n".join([*waiting, WALKS, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, FEED_TEXT, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause), final=True)
@@ -68,75 +69,6 @@ define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
   store ptr @again, ptr %p8
   ret void
 }"""
-
-# jump(row, i): where the walk goes on after row %i, whose function is null: its argument is a pair (address of a byte or null,
-# value); if the byte is that value, or there is none, at the row's fourth word, else at the next row.
-_JUMP = """
-define internal i64 @jump(ptr %row, i64 %i) alwaysinline nounwind {
-entry:
-  %ap = getelementptr i64, ptr %row, i64 1
-  %a = load ptr, ptr %ap
-  %byte = load ptr, ptr %a
-  %tp = getelementptr i64, ptr %row, i64 3
-  %target = load i64, ptr %tp
-  %always = icmp eq ptr %byte, null
-  br i1 %always, label %out, label %look
-look:
-  %v8 = load i8, ptr %byte
-  %v = zext i8 %v8 to i64
-  %wp = getelementptr i64, ptr %a, i64 1
-  %want = load i64, ptr %wp
-  %same = icmp eq i64 %v, %want
-  %next = add i64 %i, 1
-  %chosen = select i1 %same, i64 %target, i64 %next
-  br label %out
-out:
-  %to = phi i64 [ %target, %entry ], [ %chosen, %look ]
-  ret i64 %to
-}"""
-
-# solo(state, table, from, to, call, times): one thread runs the rows with tid 0 of 1; returns 1 if stopped.
-_SOLO = """
-define internal i64 @solo(ptr %state, ptr %table, i64 %from, i64 %to, ptr %call, ptr %times) noinline nounwind {
-entry:
-  %timed = icmp ne ptr %times, null
-  br label %test
-test:
-  %i = phi i64 [ %from, %entry ], [ %onward, %after ]
-  %left = icmp slt i64 %i, %to
-  br i1 %left, label %check, label %done
-check:
-  %stop = call i1 @flagged(ptr %call)
-  br i1 %stop, label %stopped, label %step
-step:
-  %i4 = shl i64 %i, 2
-  %row = getelementptr i64, ptr %table, i64 %i4
-  %f = load ptr, ptr %row
-  %i1 = add i64 %i, 1
-  %branch = icmp eq ptr %f, null
-  br i1 %branch, label %jumping, label %perform, !prof !1
-jumping:
-  %to1 = call i64 @jump(ptr %row, i64 %i)
-  br label %ran
-perform:
-  %ap = getelementptr i64, ptr %row, i64 1
-  %a = load ptr, ptr %ap
-  call void %f(ptr %a, i64 0, i64 1)
-  br label %ran
-ran:
-  %onward = phi i64 [ %to1, %jumping ], [ %i1, %perform ]
-  br i1 %timed, label %clock, label %after
-clock:
-  call void @stamp(ptr %state, ptr %times, i64 %i1)
-  br label %after
-after:
-  br label %test
-done:
-  ret i64 0
-stopped:
-  ret i64 1
-}
-!1 = !{!"branch_weights", i32 1, i32 1000}"""
 
 _LOCK = """
 ; 1 if the lock was free and is now held, else 0

@@ -387,7 +387,7 @@ def test_a_device_that_is_lost_is_opened_again(where: str, monkeypatch: pytest.M
     """Whoever notices first: the next session has a device of its own."""
     from intarsia.device import webgpu
 
-    monkeypatch.setattr(webgpu, "_opened", {})
+    monkeypatch.setattr(webgpu._opened, "_devices", {})
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     session = exponential()
     (wanted,) = session.run(None, {"x": x})
@@ -423,7 +423,7 @@ def test_a_lost_device_is_told_wherever_it_is_noticed(what: str, monkeypatch: py
     from intarsia.device import webgpu
     from intarsia.device.gpu import GpuTransfer, Launch
 
-    monkeypatch.setattr(webgpu, "_opened", {})
+    monkeypatch.setattr(webgpu._opened, "_devices", {})
     x, device = np.ones((3, 4), np.float32), webgpu.open_device()
     tensor = GpuTransfer(device).copy_in(x, device.device)
     text = "@group(0) @binding(0) var<storage, read_write> x: array<f32>;\n"
@@ -445,7 +445,7 @@ def test_a_wait_that_fails_since_the_device_was_lost_says_so(monkeypatch: pytest
     """wgpu's own thread has stopped then, which is all that its error tells."""
     from intarsia.device import webgpu
 
-    monkeypatch.setattr(webgpu, "_opened", {})
+    monkeypatch.setattr(webgpu._opened, "_devices", {})
     device = webgpu.open_device()
     memory = device.allocate(256)
 
