@@ -194,7 +194,8 @@ _NAMES: dict[str, str] = {
 
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-_SUBMODULES = ("backend", "capi", "datasets", "quantization", "tools", "transformers")
+_IMPORTABLE = ("backend", "capi", "datasets", "tools")
+_SUBMODULES = (*_IMPORTABLE, "quantization", "transformers")  # the last two: whose import says what to do instead
 
 __all__ = [*_WHERE, "InferenceSession", "__version__"]  # noqa: PLE0604 # names are listed once, in _NAMES
 
@@ -227,7 +228,7 @@ def _missing(name: str) -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_WHERE, *_SUBMODULES, "SessionIOBinding"})
+    return sorted({*globals(), *_WHERE, *_IMPORTABLE, "SessionIOBinding"})
 
 
 def get_version_string() -> str:

@@ -168,6 +168,7 @@ class IOBinding:
         return [OrtValue(v) for v in self._results]
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        """The outputs of the last run, in one vector."""
         return OrtValueVector(self.get_outputs())
 
     def copy_outputs_to_cpu(self) -> list[Any]:
@@ -178,10 +179,12 @@ class IOBinding:
         ]
 
     def clear_binding_inputs(self) -> None:
+        """Forget all inputs that were bound."""
         self._inputs.clear()
         self._forget()
 
     def clear_binding_outputs(self) -> None:
+        """Forget all outputs that were bound, and the last results."""
         self._outputs.clear()
         self._stay.clear()
         self._results = []

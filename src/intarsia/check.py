@@ -89,12 +89,14 @@ class ModelCheck:
         return "\n".join([self.summary, *(f"  {p.severity} ({p.code}): {p.message}" for p in self.problems)])
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it in dicts, lists, strings and numbers."""
         return {
             "path": self.path, "ok": self.ok, "nodes": self.nodes, "operators": dict(self.operators),
             "opsets": dict(self.opsets), "problems": [asdict(p) for p in self.problems],
         }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text, indented by so many spaces (None: in one line)."""
         return json.dumps(self.to_dict(), indent=indent)
 
 

@@ -17,6 +17,7 @@ class OrtEpContextData:
 
     @property
     def size(self) -> int:
+        """Bytes of all pieces together."""
         return sum(piece.nbytes for piece in self._pieces)
 
     def read(self, offset: int = 0, length: int | None = None) -> bytes:
@@ -40,10 +41,12 @@ class OrtEpContextDataBuffer:
 
     @property
     def is_allocated(self) -> bool:
+        """Whether there is memory behind it."""
         return self._data is not None
 
     @property
     def size(self) -> int:
+        """Its bytes; 0 where there is no memory behind it."""
         return len(self._data) if self._data is not None else 0
 
     def allocate(self, size: int) -> None:

@@ -99,6 +99,7 @@ class Diagnosis:
 
     @property
     def ok(self) -> bool:
+        """Whether nothing found is an error."""
         return not any(problem.severity == ERROR for problem in self.problems)
 
     def __str__(self) -> str:
@@ -116,9 +117,11 @@ class Diagnosis:
         return "\n".join([*lines, *([] if self.problems else ["nothing is wrong"])])
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it in dicts, lists, strings and numbers."""
         return {**asdict(self), "ok": self.ok}
 
     def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text, indented by so many spaces (None: in one line)."""
         return json.dumps(self.to_dict(), indent=indent)
 
 

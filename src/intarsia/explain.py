@@ -155,6 +155,7 @@ class Explanation:
         return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *self.remarks, *chosen])
 
     def to_dict(self) -> dict[str, Any]:
+        """All of it in dicts, lists, strings and numbers."""
         return {
             "providers": list(self.providers), "copies": self.copies, "copied_nbytes": self.copied_nbytes,
             "choice": self.choice, "remarks": list(self.remarks), "steps": list(self.steps),
@@ -162,6 +163,7 @@ class Explanation:
         }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text, indented by so many spaces (None: in one line)."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_html(self, profile: ProfileReport | None = None, *, title: str = "") -> str:

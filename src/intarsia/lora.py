@@ -71,18 +71,23 @@ class AdapterFormat:
         Path(file_path).write_bytes(_written(self))
 
     def set_adapter_version(self, adapter_version: int) -> None:
+        """Set the version of the adapter, as its author counts it."""
         self.adapter_version = int(adapter_version)
 
     def get_adapter_version(self) -> int:
+        """The version of the adapter, as its author counts it."""
         return self.adapter_version
 
     def set_model_version(self, model_version: int) -> None:
+        """Set the version of the model that the adapter belongs to."""
         self.model_version = int(model_version)
 
     def get_model_version(self) -> int:
+        """The version of the model that the adapter belongs to."""
         return self.model_version
 
     def get_format_version(self) -> int:
+        """The version of the file format."""
         return self.format_version
 
     def set_parameters(self, params: Mapping[str, OrtValue]) -> None:
@@ -93,6 +98,7 @@ class AdapterFormat:
         self._parameters = dict(params)
 
     def get_parameters(self) -> dict[str, OrtValue]:
+        """The adapter's tensors, by the names of the model's inputs that they are given to."""
         return dict(self._parameters)
 
 
@@ -108,6 +114,7 @@ class LoraAdapter:
 
     @property
     def parameters(self) -> dict[str, OrtValue]:
+        """The adapter's tensors, by the names of the model's inputs that they are given to."""
         return dict(self._parameters)
 
 

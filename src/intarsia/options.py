@@ -447,6 +447,7 @@ class RunOptions(Settings):
             flag[0] = 1
 
     def unfollow(self, flag: array[int]) -> None:
+        """Let a flag that followed `terminate` go its own way again."""
         kept = [other for other in self.__dict__["_followers"] if other is not flag]
         self.__dict__["_followers"][:] = kept
 

@@ -81,18 +81,22 @@ class OrtDevice:
 
     @staticmethod
     def cpu() -> int:
+        """The number of the device type CPU."""
         return CPU
 
     @staticmethod
     def gpu() -> int:
+        """The number of the device type GPU."""
         return GPU
 
     @staticmethod
     def fpga() -> int:
+        """The number of the device type FPGA."""
         return FPGA
 
     @staticmethod
     def npu() -> int:
+        """The number of the device type NPU."""
         return NPU
 
     cuda = dml = webgpu = gpu
@@ -100,9 +104,11 @@ class OrtDevice:
 
     @staticmethod
     def default_memory() -> int:
+        """The number of the default kind of memory."""
         return 0
 
     def device_id(self) -> int:
+        """Which of the devices of its type, from 0."""
         return self._id
 
     def device_type(self) -> int:
@@ -110,15 +116,19 @@ class OrtDevice:
         return self._type
 
     def device_vendor_id(self) -> int:
+        """The PCI number of the vendor; 0 where there is none."""
         return self._vendor
 
     def vendor_id(self) -> int:
+        """The PCI number of the vendor; 0 where there is none."""
         return self._vendor
 
     def device_mem_type(self) -> int:
+        """The kind of memory; 0 is the default one."""
         return self._memory
 
     def mem_type(self) -> int:
+        """The kind of memory; 0 is the default one."""
         return self._memory
 
     def _get_c_device(self) -> OrtDevice:
@@ -190,6 +200,7 @@ class OrtMemoryInfo:
 
     @property
     def device(self) -> OrtDevice:
+        """The device whose memory it is."""
         return OrtDevice(int(self.device_type), int(self.device_mem_type), self.device_vendor_id, self.device_id)
 
     def __repr__(self) -> str:
@@ -342,4 +353,5 @@ class OrtSyncStream:
         raise EPFail("no provider here has streams that a program can hold; runs return when their results are complete")
 
     def get_handle(self) -> int:
+        """Raises EPFail: no provider gives out its streams."""
         raise EPFail("no provider here has streams that a program can hold")

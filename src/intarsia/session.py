@@ -566,6 +566,7 @@ class InferenceSession(SessionApi, SessionDebug):
         return list(self._inputs_meta)
 
     def get_outputs(self) -> list[NodeArg]:
+        """Name, type and shape of each output, in the model's order; sizes that are not fixed are names or None."""
         return list(self._outputs_meta)
 
     def get_overridable_initializers(self) -> list[NodeArg]:
@@ -573,6 +574,7 @@ class InferenceSession(SessionApi, SessionDebug):
         return [NodeArg.of(v) for v in self._signature.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
+        """What the file says of itself: producer, graph, domain, descriptions, version, its own properties."""
         return ModelMetadata.of(self._signature.metadata, self._signature.name)
 
     def get_providers(self) -> list[str]:

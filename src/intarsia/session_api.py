@@ -85,6 +85,7 @@ class OrtEpAssignedSubgraph:
     nodes: tuple[OrtEpAssignedNode, ...]
 
     def get_nodes(self) -> list[OrtEpAssignedNode]:
+        """The nodes of the part, as they were assigned."""
         return list(self.nodes)
 
 
@@ -453,6 +454,7 @@ class SessionApi(SessionReports):
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called: then nothing can be run any more."""
         return isinstance(self._model, _Closed)
 
     def __repr__(self) -> str:

@@ -23,6 +23,7 @@ class NodeArg:
 
     @classmethod
     def of(cls, value: Value) -> NodeArg:
+        """That of a value of a graph."""
         kind = value.type
         held = kind.element if isinstance(kind, OptionalType) else kind
         shape = list(map(_dim, held.shape)) if isinstance(held, TensorType) and held.shape is not None else []
@@ -54,6 +55,7 @@ class ModelMetadata:
 
     @classmethod
     def of(cls, metadata: Metadata, graph_name: str) -> ModelMetadata:
+        """That of a loaded model."""
         return cls(
             metadata.producer_name, graph_name, metadata.domain, metadata.doc, metadata.graph_doc, metadata.model_version,
             dict(metadata.properties),

@@ -156,6 +156,7 @@ class SparseTensor:
         return cls(shape, values, (places,), _BLOCKS)
 
     def format(self) -> OrtSparseFormat:
+        """How its indices are laid out."""
         return self._format
 
     def values(self) -> np.ndarray:
@@ -163,12 +164,15 @@ class SparseTensor:
         return self._values.copy() if self._values.dtype == object else _view(self._values)
 
     def as_coo_view(self) -> SparseCooView:
+        """Its indices, of a tensor in COO format. Raises InvalidArgument for others."""
         return SparseCooView(*self._indices_of(_COO))
 
     def as_csrc_view(self) -> SparseCsrView:
+        """Its indices, of a tensor in CSR format. Raises InvalidArgument for others."""
         return SparseCsrView(*self._indices_of(_CSR))
 
     def as_blocksparse_view(self) -> SparseBlockSparseView:
+        """Its indices, of a tensor in blocks. Raises InvalidArgument for others."""
         return SparseBlockSparseView(*self._indices_of(_BLOCKS))
 
     get_coo_data, get_csrc_data, get_blocksparse_data = as_coo_view, as_csrc_view, as_blocksparse_view
@@ -179,9 +183,11 @@ class SparseTensor:
         return self._indices
 
     def to_cuda(self, ort_device: OrtDevice) -> NoReturn:
+        """Raises NotImplemented: sparse tensors stay in host memory."""
         raise NotImplemented(f"sparse tensors stay in host memory: no provider takes them to {ort_device!r}")
 
     def dense_shape(self) -> list[int]:
+        """The sizes of the tensor with its zeros."""
         return list(self._shape)
 
     def data_type(self) -> str:
@@ -189,6 +195,7 @@ class SparseTensor:
         return f"sparse_tensor({DType.of(self._values.dtype if self._values.dtype != object else 'U').onnx_name})"
 
     def device_name(self) -> str:
+        """ "cpu": sparse tensors stay in host memory."""
         return "cpu"
 
     def _host_value(self) -> np.ndarray:

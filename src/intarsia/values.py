@@ -160,6 +160,7 @@ class OrtValue:
         return cls(sparse_tensor)
 
     def as_sparse_tensor(self) -> SparseTensor:
+        """The sparse tensor that this value is. Raises InvalidArgument where it is something else."""
         if not isinstance(self._value, SparseTensor):
             raise InvalidArgument(f"OrtValue.as_sparse_tensor: expected a sparse tensor, this value is {self._kind()}")
         return self._value
@@ -196,6 +197,7 @@ class OrtValue:
         return dlpack.capsule_of(array)
 
     def to_dlpack(self) -> Any:
+        """A DLPack capsule of the tensor, without a copy, for other libraries to take."""
         return self.__dlpack__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -255,9 +257,11 @@ class OrtValue:
         return int(self._array("data_ptr").ctypes.data)
 
     def device_name(self) -> str:
+        """The kind of device whose memory holds the value: "cpu", "cuda", "webgpu", ..."""
         return str(self._value.device.kind) if isinstance(self._value, DeviceTensor) else "cpu"
 
     def shape(self) -> list[int]:
+        """The sizes of the tensor. Raises InvalidArgument where the value is no tensor."""
         if isinstance(self._value, SparseTensor):
             return self._value.dense_shape()
         if not isinstance(self._value, (np.ndarray, DeviceTensor)):
@@ -290,18 +294,23 @@ class OrtValue:
         return f"tensor({self._dtype().onnx_name})"
 
     def tensor_size_in_bytes(self) -> int:
+        """The bytes of the tensor's elements. Raises InvalidArgument where the value is no tensor."""
         return self._value.nbytes if isinstance(self._value, DeviceTensor) else self._array("tensor_size_in_bytes").nbytes
 
     def has_value(self) -> bool:
+        """Whether there is a value: false for an optional without one."""
         return self._value is not None
 
     def is_tensor(self) -> bool:
+        """Whether the value is a dense tensor."""
         return isinstance(self._value, (np.ndarray, DeviceTensor))
 
     def is_sparse_tensor(self) -> bool:
+        """Whether the value is a sparse tensor."""
         return isinstance(self._value, SparseTensor)
 
     def is_tensor_sequence(self) -> bool:
+        """Whether the value is a sequence of tensors."""
         return isinstance(self._value, list)
 
     def update_inplace(self, source: Any) -> None:
@@ -364,12 +373,15 @@ class OrtValueVector(Sequence[OrtValue]):
         """Accepted: a list shrinks by itself."""
 
     def dlpack_at(self, index: int) -> Any:
+        """A DLPack capsule of the value at `index`, without a copy."""
         return self._values[index].to_dlpack()
 
     def element_type_at(self, index: int) -> int:
+        """The number of the element type (onnx.TensorProto) of the value at `index`."""
         return self._values[index].element_type()
 
     def bool_tensor_indices(self) -> list[int]:
+        """Where in the vector tensors of booleans are, which DLPack gives as uint8."""
         return [i for i, v in enumerate(self._values) if v.element_type() == DType.BOOL]
 
     def to_dlpacks(self, to_tensor: Any = None) -> list[Any]:

@@ -101,6 +101,7 @@ class ModelPackageContext:
         return schema.version_of(self._package.manifest)[0]
 
     def get_component_count(self) -> int:
+        """How many components the package has."""
         return len(self._package.components)
 
     def get_component_names(self) -> list[str]:
@@ -183,6 +184,7 @@ class ModelPackageComponentContext:
         return made
 
     def get_selected_variant_name(self) -> str:
+        """The name of the variant that was selected."""
         return self._variant
 
     def get_selected_variant_folder_path(self) -> str:

@@ -29,6 +29,7 @@ class Support:
 
     @classmethod
     def yes(cls) -> Support:
+        """A node that the provider takes."""
         return _YES
 
     @classmethod

@@ -43,21 +43,26 @@ class NodeView:
 
     @property
     def node(self) -> Node:
+        """The node as Intarsia's own passes see it."""
         return self.graph.nodes[self.index]
 
     def __index__(self) -> int:
         return self.index
 
     def Index(self) -> int:
+        """Its place among the nodes of the graph."""
         return self.index
 
     def Name(self) -> str:
+        """The name of the node; "" where it has none."""
         return self.node.name
 
     def OpType(self) -> str:
+        """The name of the operator."""
         return self.node.op_type
 
     def Domain(self) -> str:
+        """The domain of the operator; "" is ai.onnx."""
         return self.node.domain
 
     def SinceVersion(self) -> int:
@@ -69,9 +74,11 @@ class NodeView:
         return list(self.node.inputs)
 
     def OutputDefs(self) -> list[str]:
+        """Names of the outputs; "" for one that is left out."""
         return list(self.node.outputs)
 
     def GetAttributes(self) -> dict[str, Any]:
+        """The attributes that are written at the node, by name."""
         return dict(self.node.attributes)
 
 
@@ -82,36 +89,47 @@ class GraphViewer:
     graph: Graph
 
     def Name(self) -> str:
+        """The name of the graph; "" where it has none."""
         return self.graph.name
 
     def Nodes(self) -> Iterator[NodeView]:
+        """The nodes, each after those whose results it reads."""
         return (NodeView(self.graph, i) for i in range(len(self.graph.nodes)))
 
     def NumberOfNodes(self) -> int:
+        """How many nodes there are."""
         return len(self.graph.nodes)
 
     def GetNode(self, index: int) -> NodeView:
+        """The node with an index; negative ones count from the end. Raises IndexError where there is none."""
         return NodeView(self.graph, range(len(self.graph.nodes))[index])
 
     def GetNodesInTopologicalOrder(self) -> list[int]:
+        """The indices of the nodes, each after those whose results it reads."""
         return list(range(len(self.graph.nodes)))
 
     def GetInputs(self) -> list[str]:
+        """Names of the inputs, in the graph's order."""
         return self.graph.input_names()
 
     def GetOutputs(self) -> list[str]:
+        """Names of the outputs, in the graph's order."""
         return self.graph.output_names()
 
     def GetInitializedTensor(self, name: str) -> Constant | None:
+        """The constant with a name; None where the name is no constant's."""
         return self.graph.constants.get(name)
 
     def IsConstantInitializer(self, name: str) -> bool:
+        """Whether a name is a constant's."""
         return name in self.graph.constants
 
     def GetProducerNode(self, name: str) -> NodeView | None:
+        """The node that computes a value; None for inputs, constants and unknown names."""
         return next((n for n in self.Nodes() if name in n.node.outputs), None)
 
     def GetConsumerNodes(self, name: str) -> list[NodeView]:
+        """The nodes that read a value, also in their bodies."""
         return [n for n in self.Nodes() if name in n.node.used_names()]
 
     def TypeOf(self, name: str) -> ValueType | None:
@@ -119,6 +137,7 @@ class GraphViewer:
         return self.graph.type_of(name)
 
     def DomainToVersionMap(self) -> dict[str, int]:
+        """The version of each operator set that the model imports, by domain ("" is ai.onnx)."""
         return dict(self.graph.opset_imports)
 
 
@@ -129,6 +148,7 @@ class IKernelLookup:
     lookup: KernelLookup
 
     def LookUpKernel(self, node: NodeView) -> Kernel | None:
+        """The kernel for a node; None where the provider has none."""
         return self.lookup.find(node.node)
 
     def IsFree(self, node: NodeView) -> bool:
@@ -149,12 +169,15 @@ class IAllocator:
         raise NotImplementedError(f"{type(self).__name__}.Alloc")
 
     def Free(self, handle: Any) -> None:
+        """Give back what `Alloc` returned."""
         raise NotImplementedError(f"{type(self).__name__}.Free")
 
     def allocate(self, nbytes: int) -> Any:
+        """`Alloc`, as the runtime calls it."""
         return self.Alloc(nbytes)
 
     def free(self, buffer: Any) -> None:
+        """`Free`, as the runtime calls it."""
         self.Free(buffer)
 
 
@@ -229,12 +252,15 @@ class IExecutionProvider(ExecutionProvider):
 
     @property
     def device(self) -> Device:
+        """Where the provider's results lie."""
         return self._device
 
     def Type(self) -> str:
+        """The name under which sessions ask for the provider."""
         return self.name
 
     def GetDevice(self) -> Device:
+        """Where the provider's results lie."""
         return self._device
 
     def GetCapability(self, graph_viewer: GraphViewer, kernel_lookup: IKernelLookup) -> list[ComputeCapability]:
@@ -246,12 +272,15 @@ class IExecutionProvider(ExecutionProvider):
         ]
 
     def GetKernelRegistry(self) -> KernelRegistry | None:
+        """The kernels for single nodes; None where the provider compiles all that it takes."""
         return None
 
     def GetDataTransfer(self) -> IDataTransfer | None:
+        """What copies between the host and the device; None where values stay in host memory."""
         return None
 
     def GetAllocator(self) -> IAllocator | None:
+        """What allocates on the device; None where values stay in host memory."""
         return None
 
     def Compile(self, fused_nodes: Sequence[GraphViewer]) -> list[NodeComputeInfo]:

@@ -24,4 +24,5 @@ class GraphOptimizationLevel(enum.Enum):
         return hash(self.value)
 
     def includes(self, other: GraphOptimizationLevel) -> bool:
+        """Whether passes of level `other` are applied at this level."""
         return self.value >= other.value
