@@ -227,7 +227,7 @@ class Program:
     outputs: tuple[str, ...]
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        """Compute the outputs from the inputs, both in the order of the part's names; `run` says what the caller asked of it."""
+        """Compute the outputs from the inputs, both in the order of their names; `run` says what the caller asked of it."""
         raise NotImplementedError(f"{type(self).__name__}.run")
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
