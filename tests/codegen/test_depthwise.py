@@ -57,35 +57,6 @@ def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthre
     return y
 
 
-@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
-@pytest.mark.parametrize("each", [2, 4, 8])
-@pytest.mark.parametrize("s", SHAPES[:4] + SHAPES[5:7], ids=str)
-def test_groups(s: ConvShape, each: int, dtype: DType) -> None:
-    rng, channels = np.random.default_rng(0), s.channels * each
-    grouped = replace(s, channels=channels, filters=channels, group=s.channels)
-    x = t.random(rng, s.batch, *s.spatial, channels, dtype=dtype.numpy)
-    w = t.random(rng, channels, each, *s.kernel, dtype=dtype.numpy)
-    expected = np.zeros((s.batch, *s.output, channels))
-    for inner in range(each):  # channel `inner` of a group, for every filter of the group
-        spread = x[..., [c // each * each + inner for c in range(channels)]]
-        expected += reference(spread, w[:, inner : inner + 1], replace(grouped, group=channels))
-    spec = replace(depthwise.depthwise_spec(replace(grouped, group=channels), dtype), each=each)
-    if t.host().vector_bytes // dtype.numpy.itemsize % each:
-        pytest.skip("groups are wider than this machine's vectors")
-    for nthreads in t.THREADS:
-        np.testing.assert_allclose(convolve(grouped, x, w, spec, nthreads), expected, atol=1e-4)
-
-
-def test_which_groups() -> None:
-    assert depthwise.takes_groups((32, 4, 3, 3), 8, 16)
-    assert not depthwise.takes_groups((64, 4, 3, 3), 8, 16), "more filters than channels"
-    assert not depthwise.takes_groups((32, 16, 3, 3), 2, 16), "wide groups"
-    assert not depthwise.takes_groups((64, 8, 3, 3), 8, 4), "wider than a vector"
-    assert not depthwise.takes_groups((64, 8, 31), 8, 16), "long windows"
-    with pytest.raises(ValueError, match="groups of 2\\^n channels go with multiply of one type; got 3 and multiply"):
-        WindowSpec("multiply", (3,), (1,), (1,), each=3)
-
-
 LONG = [
     depthwise_shape(1, (9, 200), 20, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2)),  # more pixels than a ring has room for
     depthwise_shape(2, (4, 6, 40), 33, (2, 3, 5), (1, 1, 2), (1, 2, 1), (1, 2, 2, 0, 0, 1)),

@@ -26,6 +26,10 @@ CASES: dict[str, tuple[list, list[int], dict[str, Any]]] = {
     "groups of 16": (["N", 64, "H", "W"], [64, 16, 3, 3], {"group": 4, "pads": [1, 1, 1, 1]}),
     "groups of 32, strides": ([2, 96, 13, 15], [96, 32, 3, 3], {"group": 3, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "groups of 6 to 40": ([2, 12, 13, 15], [80, 6, 3, 3], {"group": 2, "dilations": [1, 2]}),
+    "groups of 8": (["N", 72, "H", "W"], [72, 8, 3, 3], {"group": 9, "pads": [1, 1, 1, 1]}),
+    "groups of 4, strides": ([2, 64, 13, 15], [64, 4, 3, 3], {"group": 16, "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "groups of 2, one axis": (["N", 66, "L"], [66, 2, 9], {"group": 33, "pads": [4, 4], "dilations": [2]}),
+    "groups of 4, volume": ([1, 64, 5, 6, 7], [64, 4, 3, 3, 3], {"group": 16, "pads": [1] * 6}),
     "pointwise groups": ([2, 128, 9, 10], [128, 64, 1, 1], {"group": 2}),
 }
 
@@ -80,3 +84,22 @@ def test_odd_channels_of_a_rounded_tensor() -> None:
     found = made.run(None, {"x": x})[0]
     assert plan(made).count(BY_PAIRS) == 2
     assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 1e-3
+
+
+def test_small_groups_of_a_rounded_tensor() -> None:
+    """A convolution before them rounds what they read, and they round what one behind them reads."""
+    rng = np.random.default_rng(8)
+    u, v, w = (rng.standard_normal(s).astype(np.float32) for s in ((64, 64, 1, 1), (64, 4, 3, 3), (64, 64, 1, 1)))
+    given = {"pads": [1, 1, 1, 1], "group": 16}
+    nodes = [
+        helper.make_node("Conv", ["x", "u"], ["a"]), helper.make_node("Conv", ["a", "v"], ["b"], **given),
+        helper.make_node("Relu", ["b"], ["c"]), helper.make_node("Conv", ["c", "w"], ["y"]),
+    ]  # fmt: skip
+    made = session(nodes, {"x": ["N", 64, 11, 12]}, {"u": u, "v": v, "w": w})
+    x = rng.standard_normal((2, 64, 11, 12)).astype(np.float32)
+    a = rounded(reference(rounded(x), rounded(u), {}).astype(np.float32))
+    c = rounded(np.maximum(reference(a, rounded(v), given), 0).astype(np.float32))
+    exact = reference(c, rounded(w), {})
+    found = made.run(None, {"x": x})[0]
+    assert plan(made).count(BY_PAIRS) == 3 and plan(made).count("round") == 1
+    assert np.abs(found - exact).max() <= 4e-3 * np.abs(exact).max()

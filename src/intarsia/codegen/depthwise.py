@@ -1,5 +1,4 @@
-"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C == M), or every few
-neighbouring ones have one together."""
+"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C == M)."""
 
 from __future__ import annotations
 
@@ -43,15 +42,14 @@ def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
 
 
 def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
-    """ONNX weights [C, channels of a group, *kernel] as [vectors, positions * channels of a group, lanes], C padded to whole
-    cache lines (`kept_lines`)."""
-    channels, each, count = *weights.shape[:2], math.prod(weights.shape[2:])
+    """ONNX weights [C, 1, *kernel] as [vectors, positions, lanes], C padded to whole cache lines (`kept_lines`)."""
+    channels, count = weights.shape[0], math.prod(weights.shape[2:])
     lanes = target.vector_bytes // weights.dtype.itemsize
     vectors = -(-channels * weights.dtype.itemsize // LINE) * (LINE // target.vector_bytes)
-    flat = np.zeros((vectors * lanes, each, count), weights.dtype)
-    flat[:channels] = weights.reshape(channels, each, count)
-    out = aligned_zeros((vectors, count * each, lanes), weights.dtype)
-    out[:] = flat.reshape(vectors, lanes, each, count).transpose(0, 3, 2, 1).reshape(out.shape)
+    flat = np.zeros((vectors * lanes, count), weights.dtype)
+    flat[:channels] = weights.reshape(channels, count)
+    out = aligned_zeros((vectors, count, lanes), weights.dtype)
+    out[:] = flat.reshape(vectors, lanes, count).transpose(0, 2, 1)
     return out
 
 
@@ -68,8 +66,6 @@ def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target
     """How a window goes over an image of so many channels, of which a line of output has `width` pixels (None: not known): so
     many pixels at once that few are computed in vain, from lines that are kept where those of the image drive each other out
     of the cache."""
-    if spec.each > 1:
-        return spec
     if width is not None:
         spec = replace(spec, pixels=pixels_at_once(width, target))
     high = len(spec.kernel) > 1 and spec.kernel[-2] >= _HIGH and spec.strides[-2] == 1
@@ -82,18 +78,6 @@ def pixels_at_once(width: int, target: Target) -> int:
     times = {p: -(-width // p) * (p + _END) for p in (PIXELS, *_PIXELS)}
     few = [p for p in _PIXELS if times[p] < _WORTH * times[PIXELS] and (p < 8 or target.vector_bytes >= _REGISTERS_FOR_8)]
     return min(few, key=times.__getitem__, default=PIXELS)
-
-
-MOST_IN_GROUP = 8  # of wider groups the matrix product of their windows wastes nothing
-_UNROLLED = 64  # channels of a group times the window's pixels in a line, at most
-
-
-def takes_groups(weights: tuple[int, ...], group: int, lanes: int) -> bool:
-    """Whether a convolution by such weights is one of this kernel's: as many filters as channels, in small groups."""
-    each = weights[1]
-    return (
-        weights[0] == group * each and each in (2, 4, MOST_IN_GROUP) and lanes % each == 0 and each * weights[-1] <= _UNROLLED
-    )
 
 
 def depthwise_args(

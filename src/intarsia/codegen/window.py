@@ -45,10 +45,11 @@ class WindowSpec:
         dtype: FLOAT or DOUBLE; "max" of bytes, too.
         epilogue: operands "column" (by channel), "full" or "scalar".
         x_dtype: of the input where it is not `dtype`: UINT8 or INT8, of which "multiply" subtracts a zero point
-            in FLOAT (sums of such products are exact up to 2^24), or not in INT32 (`codegen.byte_depthwise`).
+            in FLOAT (sums of such products are exact up to 2^24), or not in INT32 (`codegen.byte_depthwise`); BFLOAT16, of
+            groups.
         filters: of "multiply", where every filter sees all channels (`codegen.few_filters`): how many there are.
         each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
-            a weight (grouped convolution; of bytes, `codegen.byte_groups`); a power of two that divides a vector.
+            a weight (`codegen.group_window`; of bytes, `codegen.byte_groups`); a power of two that divides a vector.
         pixels: how many neighbouring output pixels are accumulated at once.
         kept: of "multiply", whether lines of the input are kept beside the image (`codegen.kept_lines`).
     """
@@ -66,7 +67,7 @@ class WindowSpec:
     kept: bool = False
 
     def __post_init__(self) -> None:
-        mixed = self.x_dtype is not None and self.dtype.is_floating
+        mixed = self.x_dtype not in (None, DType.BFLOAT16) and self.dtype.is_floating
         if self.each != 1 and (self.operation != "multiply" or mixed or self.each & (self.each - 1)):
             raise ValueError(f"groups of 2^n channels go with multiply of one type; got {self.each} and {self.operation}")
         if self.operation not in OPERATIONS:
@@ -167,10 +168,7 @@ class Window:
         ]
         vector_bytes = self.lanes * self.size
         self.neutral, self.buffer = body.alloca(vector_bytes), body.alloca(self.pixels * vector_bytes)
-        outside = self._outside()
-        body.store(outside, self.neutral, self.x_dtype)
-        if self.spec.x_dtype is not None and self.spec.dtype.is_floating:
-            self.zero = Emitter(body.b, self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
+        body.store(self._outside(), self.neutral, self.x_dtype)
         first, last = body.share(body.mul(self._rows(), v["blocks"]), tid, nthreads)
         with body.loop(first, last) as unit:
             self._unit(unit)
@@ -189,7 +187,10 @@ class Window:
         """A vector of pixels outside the image."""
         if self.spec.x_dtype is None:
             return self._initial()
-        return self.body.broadcast(self.v["number"], self.x_dtype, self.lanes)
+        outside = self.body.broadcast(self.v["number"], self.x_dtype, self.lanes)
+        if self.spec.dtype.is_floating:
+            self.zero = Emitter(self.body.b, self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
+        return outside
 
     def _load(self, pointer: Value, mask: Value | None) -> Value:
         body, dtype = self.body, self.x_dtype
@@ -301,7 +302,7 @@ class Window:
         self, state: list[Value], row: Value, start: Value, position: Value, offset: Value, mask: Value | None, guarded: bool
     ) -> None:
         """One line of the window for all pixels: every input pixel is loaded once."""
-        body, v, dtype = self.body, self.v, self.spec.dtype
+        body, v = self.body, self.v
         loaded: dict[int, Value] = {}
 
         def pixel(at: int) -> Value:
@@ -313,10 +314,12 @@ class Window:
                 loaded[at] = self._load(pointer, mask)
             return loaded[at]
 
+        self._accumulate_line(state, pixel, position, offset)
+
+    def _accumulate_line(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
+        """One line of the window; `pixel` gives the input's pixels, `position` is the line's first, `offset` the channels'."""
+        body, dtype = self.body, self.spec.dtype
         taps = range(self.kernel[2])
-        if self.spec.each > 1:
-            self._accumulate_groups(state, pixel, position, offset)
-            return
         if self.spec.operation == "multiply":
             line = self._place_of_weights(offset, position)
             weights = [body.load(body.at(line, x * self.lanes * self.size), dtype, self.lanes) for x in taps]
@@ -332,27 +335,9 @@ class Window:
 
     def _place_of_weights(self, offset: Value, position: Value) -> Value:
         """Where the weights of the window's positions from `position` on lie, of the vector at `offset` in a pixel."""
-        body, each = self.body, self.spec.each
-        vector = body.mul(offset, math.prod(self.kernel) * each)
-        return body.at(self.v["weights"], vector, body.mul(position, each * self.lanes * self.size))
-
-    def _accumulate_groups(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
-        """One line of the window: channel `i` of every group, spread over its group's lanes, times its weights."""
-        body, each, dtype = self.body, self.spec.each, self.spec.dtype
-        line, width = self._place_of_weights(offset, position), self.lanes * self.size
-        taps, stride, dilation = range(self.kernel[2]), self.strides[2], self.dilations[2]
-        weights = {
-            (x, i): body.load(body.at(line, width * (x * each + i)), dtype, self.lanes) for x in taps for i in range(each)
-        }
-        uses: dict[int, list[tuple[int, int]]] = {}
-        for p in range(self.pixels):
-            for x in taps:
-                uses.setdefault(p * stride + x * dilation, []).append((p, x))
-        for at in sorted(uses):  # few values are alive at once: a pixel's channel serves all outputs that see it
-            for i in range(each):
-                spread = body.shuffle(pixel(at), pixel(at), [lane // each * each + i for lane in range(self.lanes)])
-                for p, x in uses[at]:
-                    state[p] = body.fma(spread, weights[x, i], state[p], dtype, self.lanes)
+        body = self.body
+        vector = body.mul(offset, math.prod(self.kernel))
+        return body.at(self.v["weights"], vector, body.mul(position, self.lanes * self.size))
 
     def _greater(self, x: Value, y: Value) -> Value:
         b, dtype = self.body.b, self.spec.dtype

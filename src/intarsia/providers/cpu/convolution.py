@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MethodType
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from intarsia.codegen import (
     depthwise,
     few_filters,
     gemm,
+    group_window,
     winograd,
     winograd_choice,
     winograd_kernel,
@@ -30,14 +32,23 @@ from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec
 from intarsia.graph.dims import Dim, is_static, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node
+from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.half_product import half_steps
-from intarsia.providers.cpu.pair_rows import SAID, convolution_steps, in_pairs, pays_in_rows, reads_rows, row_steps, windows_pay
+from intarsia.providers.cpu.pair_rows import (
+    SAID,
+    convolution_steps,
+    in_pairs,
+    pays_in_rows,
+    reads_rows,
+    rounded,
+    row_steps,
+    windows_pay,
+)
 from intarsia.providers.cpu.strassen_product import may_pay, pointwise_step
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace
 from intarsia.providers.cpu.windowed import Filtered, strides_and_dilations, windowed
@@ -52,6 +63,7 @@ _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
 _IN_PAIRS = (DType.FLOAT, DType.BFLOAT16)
 _UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
+_LEAST_TERMS = 16  # of a sum in a small group
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
@@ -77,8 +89,9 @@ class Convolution(Filtered):
         assert weights is not None
         kernel = tuple(weights.shape[2:])
         group = int(self.node.attributes.get("group", 1))
-        small = depthwise.takes_groups(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits)
-        if group > 1 and (small or weights.shape[1] == 1 and weights.shape[0] == group):
+        if self._in_small_groups(target, weights.shape):
+            return self._grouped(target, workspace, epilogue, operands, out, weights)
+        if group > 1 and weights.shape[1] == 1 and weights.shape[0] == group:
             return self._depthwise(target, workspace, epilogue, operands, out, weights.shape)
         if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
@@ -169,19 +182,57 @@ class Convolution(Filtered):
         filters: tuple[int, ...],
     ) -> list[Step]:  # fmt: skip
         kernel = filters[2:]
-        strides, each = strides_and_dilations(self.node, len(kernel)), filters[1]
-        plain, y = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, each=each), self.output.shape
+        strides = strides_and_dilations(self.node, len(kernel))
+        plain, y = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue), self.output.shape
         assert y is not None
         spec = depthwise.scheduled(plain, filters[0], y[-2] if isinstance(y[-2], int) else None, target)
         packed, packing = self._packed(workspace, "depthwise", None, target)
 
         call = ConvolutionCall(self.geometry(kernel), spec, target, self.reads[0], packed, out, tuple(operands))
-        kind = "grouped" if each > 1 else "depthwise"
         step = Step(
             depthwise.kernel_text(spec, target), (self.reads[0], packed, *(o.name for o in operands)), (out,), call.depthwise,
-            label=f"{kind} {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
+            label=f"depthwise {'x'.join(map(str, kernel))} {self.output}", work=call.geometry.shares,
         )  # fmt: skip
         return [*packing, step]
+
+    def _in_small_groups(self, target: Target, filters: tuple[int, ...]) -> bool:
+        group, dtype = int(self.node.attributes.get("group", 1)), self._sums_dtype
+        return group > 1 and group_window.takes(filters, group, target.vector_bytes * 8 // dtype.bits)
+
+    @property
+    def _sums_dtype(self) -> DType:
+        return DType.FLOAT if self.data.dtype is DType.BFLOAT16 else self.data.dtype
+
+    def _groups_by_pairs(self, target: Target, workspace: Workspace, filters: tuple[int, ...]) -> bool:
+        """Whether a convolution `_in_small_groups` multiplies pairs of bfloat16."""
+        many = filters[0] >= _UNIT_FILTERS and math.prod(filters[1:]) >= _LEAST_TERMS
+        return self.data.dtype in _IN_PAIRS and many and reads_rows(workspace.config, target)
+
+    def _grouped(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray,
+    ) -> list[Step]:  # fmt: skip
+        kernel, x, y = weights.shape[2:], self.data.shape, self.output.shape
+        assert x is not None and y is not None
+        steps, each = strides_and_dilations(self.node, len(kernel)), weights.shape[1]
+        plain = WindowSpec("multiply", kernel, *steps, self._sums_dtype, epilogue, each=each)
+        spec = group_window.scheduled(plain, y[-2] if isinstance(y[-2], int) else None, target)
+        pairs = self._groups_by_pairs(target, workspace, weights.shape)
+        before: list[Step] = []
+        source = self.reads[0]
+        if pairs:
+            spec = replace(spec, x_dtype=DType.BFLOAT16)
+            before, source = rounded(target, workspace, source, self.data.dtype, product(x))
+        form, pack = ("pair groups", in_pairs) if pairs else ("groups", None)
+        packed = workspace.add(self.reads[1], form, lambda: group_window.pack_weights(weights, target, pack))
+
+        call = ConvolutionCall(self.geometry(kernel), spec, target, source, packed, out, tuple(operands))
+        step = Step(
+            group_window.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call.depthwise,
+            label=f"grouped {'x'.join(map(str, kernel))} {TensorType(self._sums_dtype, y)}", work=call.geometry.shares,
+            arithmetic=SAID if pairs else "",
+        )  # fmt: skip
+        return [*before, step]
 
     def _few_filters(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -219,7 +270,11 @@ class Convolution(Filtered):
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
         weights = self.filters(workspace)
-        return self.reads[:1] if weights is not None and self._goes_by_pairs(target, workspace, weights.shape) else ()
+        if weights is None:
+            return ()
+        small = self._in_small_groups(target, weights.shape)
+        by_pairs = self._groups_by_pairs if small else self._goes_by_pairs
+        return self.reads[:1] if by_pairs(target, workspace, weights.shape) else ()
 
     @property
     def sums_rounded(self) -> bool:
