@@ -299,7 +299,7 @@ class Frame:
 
     def _laid_out(self, room: np.ndarray, lives: Sequence[tuple[int, int]]) -> _Layout:
         larger = room + np.maximum(room >> 3, LEAST_ROOM)
-        placed, total = place([(align(int(n)), *life) for n, life in zip(larger, lives, strict=True)])
+        placed, total = place([(align(int(n)), *life) for n, life in zip(larger, lives, strict=True)], self.threads)
         return _Layout(larger, np.array(placed, np.int64), total)
 
     def _keep(self, kind: str, layout: _Layout) -> None:

@@ -249,7 +249,7 @@ class Segment:
         touched = (sum(nbytes.get(name, 0) for name in (*step.reads, *step.writes)) for step in self.steps)
         work = [call.shares(step, size, total) for step, total in zip(self.steps, touched, strict=True)]
         found = self.windows(serial, work, threads)
-        offsets, arena_nbytes = self._layout(shapes, scratch, found)
+        offsets, arena_nbytes = self._layout(shapes, scratch, found, threads)
         arguments = [step.arguments(size, threads) for step in self.steps]
         bound = BoundSegment(self, shapes, offsets, arena_nbytes, external, arguments, serial, max(scratch, default=0), found)
         bound._env, bound._threads = dict(env), threads
@@ -354,14 +354,14 @@ class Segment:
         return windows(self.steps, self.constants, serial, work, threads, self.allowed) if WHOLE in self.addresses else ()
 
     def _layout(
-        self, shapes: Mapping[str, tuple[int, ...]], scratch: Sequence[int], found: Sequence[Window]
+        self, shapes: Mapping[str, tuple[int, ...]], scratch: Sequence[int], found: Sequence[Window], threads: int
     ) -> tuple[dict[str, int], int]:
         lives = extended(self.lifetimes(), found)
         names = list(lives)
         lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, *lives[n]) for n in names]
         lifetimes += [(nbytes, *scratch_life(i, found)) for i, nbytes in enumerate(scratch) if nbytes]
         names += [f"{SCRATCH}{i}" for i, nbytes in enumerate(scratch) if nbytes]
-        offsets, total = place(lifetimes)  # type: ignore[arg-type]
+        offsets, total = place(lifetimes, threads)  # type: ignore[arg-type]
         return dict(zip(names, offsets, strict=True)), total
 
 
