@@ -25,6 +25,7 @@ from intarsia.maker import Maker
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
+from intarsia.plan.constraints import SizesApart
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts, values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
@@ -32,7 +33,7 @@ from intarsia.session_api import SessionApi, context_of, reads_config
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
-from intarsia.size_branches import SizeBranches, hosted
+from intarsia.size_branches import SizeBranches, hosted, pinned
 from intarsia.warm import Signature, Start, WarmStart, warm_start
 
 if TYPE_CHECKING:
@@ -378,7 +379,7 @@ class InferenceSession(SessionApi, SessionDebug):
         model: AnyModel = self._model if inputs is None or self._by_size is None else self._for_sizes(inputs)
         try:
             if inputs is not None and usual:
-                results = model.run(inputs, None)
+                results = self._run_model(model, inputs)
                 if self._patience:
                     self._patience -= 1
                 elif model is self._model:
@@ -403,6 +404,17 @@ class InferenceSession(SessionApi, SessionDebug):
         except EPFail as error:
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework, taps=taps)
+
+    def _run_model(self, model: AnyModel, inputs: list[Any], run: RunContext | None = None) -> list[Any]:
+        """All outputs. Where the model is not made for such sizes, one is made in which they are numbers."""
+        try:
+            return model.run(inputs, run)
+        except SizesApart:
+            graph = pinned(self._graph(), inputs) if model is self._model else None
+            if graph is None:
+                raise
+        key = ("pinned", *(str(getattr(x, "shape", "")) for x in inputs))
+        return self._made(key, lambda: graph)[0].run(inputs, run)
 
     def _note_shapes(self, model: AnyModel, inputs: Sequence[Any]) -> None:
         """After a plain run: where the shapes are those of the one before, later ones go by a native function, if any."""
@@ -460,7 +472,7 @@ class InferenceSession(SessionApi, SessionDebug):
         token = CURRENT_RUN.set(run)
         try:
             if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):
-                results = model.run(inputs, run)
+                results = self._run_model(model, inputs, run)
             else:
                 results = model.run_some(wanted, inputs, run, stay)
         finally:

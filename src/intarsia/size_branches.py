@@ -88,6 +88,15 @@ def without(graph: Graph, choices: dict[str, bool]) -> Graph:
     return out
 
 
+def pinned(graph: Graph, inputs: Sequence[Any]) -> Graph | None:
+    """The graph with the sizes of these inputs in the place of symbols; None where it has no symbols of inputs."""
+    from intarsia.prepare import with_sizes
+
+    shapes = [(value, getattr(x, "shape", None)) for value, x in zip(graph.inputs, inputs, strict=True)]
+    sizes = {n: int(shape[axis]) for value, shape in shapes if shape is not None for n, axis in _symbols(value.type)}
+    return with_sizes(graph, sizes) if sizes else None
+
+
 class SizeBranches:
     """The model for the inputs of each run.
 

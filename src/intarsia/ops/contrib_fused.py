@@ -316,7 +316,7 @@ def maxpool_with_mask(
     The first element of an image counts whatever its mask is. The mask repeats over leading axes of size 1.
     """
     sizes = tuple(kernel_shape) if kernel_shape else X.shape[2:]
-    windows = place_windows(X.shape[2:], sizes, strides, pads, None, auto_pad)
+    windows = place_windows(X.shape[2:], sizes, strides, pads, None, auto_pad, clipped=True)
     first: Tensor | None = None
     for axis in range(2, X.rank):
         edge = k.equal(k.iota([d if i == axis else 1 for i, d in enumerate(X.shape)], axis), 0)

@@ -25,7 +25,7 @@ def max_pool(
     pads: Ints | None = None, storage_order: int = 0, strides: Ints | None = None, node: NodeContext,
 ) -> tuple[k.Tensor, k.Tensor | None]:  # fmt: skip
     _check_rank(X)
-    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode)
+    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
     view = slide(X, windows, lowest(X.dtype))
     axes = range(X.rank, view.rank)
     largest = k.reduce(view, "max", axes)
@@ -67,7 +67,7 @@ def average_pool(
 ) -> k.Tensor:  # fmt: skip
     _check_rank(X)
     wide = widened(X)
-    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode)
+    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
     total = k.reduce_sum(slide(wide, windows, 0), range(X.rank, 2 * X.rank - 2))
     if windows.unpadded or (count_include_pad and not windows.ceil):
         return k.cast(total / float(math.prod(kernel_shape)), X.dtype)
@@ -100,7 +100,7 @@ def lp_pool(
     p: float = 2, pads: Ints | None = None, strides: Ints | None = None,
 ) -> k.Tensor:  # fmt: skip
     _check_rank(X)
-    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode)
+    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
     return k.cast(_lp_norm(slide(widened(X), windows, 0), range(X.rank, 2 * X.rank - 2), p, False), X.dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
+from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape, is_nonnegative
 from intarsia.kernel import lang as k
 from intarsia.records import dataclass
 
@@ -15,7 +15,7 @@ AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 class Windows:
     """Windows over the spatial axes: per axis their size, step, and how far the input is padded on either side.
 
-    `out` is the number of windows; `ceil` says that the last one may reach over the padded input's end.
+    `out` is the number of windows; `ceil` says that the last one may reach over the padded input's end, or the only one.
     """
 
     sizes: tuple[Dim, ...]
@@ -44,8 +44,14 @@ def place_windows(
     dilations: Sequence[int] | None,
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
+    *,
+    clipped: bool = False,
 ) -> Windows:
     """Resolve padding for spatial sizes `extents` (ONNX Conv and MaxPool, attribute auto_pad).
+
+    `clipped`: of pools, where a window may be larger than the padded input. Their number is then a quotient towards 0 (ONNX's
+    shape inference and onnxruntime): one window of the elements there are if less than a stride is missing, none if less than
+    two are. Of sizes that are symbols it is a quotient downwards, so runs that `may_be_clipped` names need another graph.
 
     Raises:
         DefinitionError: a list has the wrong length, a pad is negative, or auto_pad is not one of its values.
@@ -62,6 +68,7 @@ def place_windows(
     low: list[Dim] = []
     high: list[Dim] = []
     out: list[Dim] = []
+    reaches = bool(ceil_mode) and not auto_pad.startswith("SAME")
     for i, extent in enumerate(extents):
         span = (sizes[i] - 1) * spread[i] + 1
         if auto_pad.startswith("SAME"):
@@ -72,18 +79,40 @@ def place_windows(
         else:
             before, after = explicit[i], explicit[rank + i]
             slack = extent + before + after - span
-            if isinstance(slack, int) and slack < 0 and not (ceil_mode and slack > -steps[i]):
+            if isinstance(slack, int) and slack <= -steps[i] * (2 if clipped else 1 if ceil_mode else 0) and slack < 0:
                 raise k.DefinitionError(
                     f"the kernel spans {span} elements of spatial axis {i}, which has {span + slack} with its pads"
                 )
-            count = (ceildiv(slack, steps[i]) if ceil_mode else floordiv(slack, steps[i])) + 1
+            is_clipped = isinstance(slack, int) and slack < 0
+            reaches = reaches or is_clipped
+            count = (ceildiv(slack, steps[i]) if ceil_mode or is_clipped else floordiv(slack, steps[i])) + 1
             if ceil_mode:  # a window that would start in the padding behind the input is dropped
                 count = dim_min(count, floordiv(extent + before - 1, steps[i]) + 1)
         low.append(before)
         high.append(after)
         out.append(count)
-    ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")
-    return Windows(tuple(sizes), steps, spread, tuple(low), tuple(high), tuple(out), ceil)
+    return Windows(tuple(sizes), steps, spread, tuple(low), tuple(high), tuple(out), reaches)
+
+
+def may_be_clipped(
+    extents: Sequence[Dim],
+    sizes: Sequence[int],
+    strides: Sequence[int] | None,
+    pads: Sequence[int] | None,
+    dilations: Sequence[int] | None,
+    auto_pad: str = "NOTSET",
+    ceil_mode: int = 0,
+) -> list[tuple[Dim, int]]:
+    """Padded sizes that only a run knows, and what a pool's window spans of each: where that is more, `Windows.out` is wrong."""
+    if ceil_mode or auto_pad.startswith("SAME"):
+        return []
+    rank = len(extents)
+    spread, explicit = (
+        per_axis("dilations", dilations, rank),
+        tuple(pads) if pads and auto_pad == "NOTSET" else (0,) * (2 * rank),
+    )
+    pairs = [(extent + explicit[i] + explicit[rank + i], (sizes[i] - 1) * spread[i] + 1) for i, extent in enumerate(extents)]
+    return [(d, span) for d, span in pairs if not isinstance(d, int) and not is_nonnegative(d - span)]
 
 
 def check_padding(pads: Sequence[int] | None, auto_pad: str, rank: int) -> None:

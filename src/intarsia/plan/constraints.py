@@ -14,18 +14,25 @@ from intarsia.records import dataclass
 _SHOWN = 60  # characters of a size that a message writes out
 
 
+class SizesApart(NodeFailed):
+    """Sizes for which a node computes something else than for most, which the kernels were made for: where they are those of
+    inputs, the session has a graph made in which they are numbers."""
+
+
 @dataclass(frozen=True)
 class Constraint:
     """What sizes must satisfy for the kernels to be right.
 
     `kind` is "equal", "broadcast" (the first may be 1), "least" (the first is at least as large as the second) or "divisor"
-    (the first, by which a node divides, is not 0; the second is how many quotients there are).
+    (the first, by which a node divides, is not 0; the second is how many quotients there are). `apart`: other sizes are no
+    error, but ask for kernels of their own.
     """
 
     kind: str
     left: Dim
     right: Dim
     where: str
+    apart: bool = False
 
     def check(self, env: Mapping[str, int]) -> None:
         try:
@@ -36,6 +43,8 @@ class Constraint:
             return
         if self.kind == "divisor":
             raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
+        if self.apart:
+            raise SizesApart(f"{self.where}: its window spans {right} elements of an axis that has {left} with its pads")
         if self.kind == "least":
             raise NodeFailed(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
         verb = "broadcast to" if self.kind == "broadcast" else "equal"

@@ -332,7 +332,7 @@ class _Splicer:
         """Raises where the body is not native throughout, where its sizes are not known before the run, or where it divides
         by sizes that may be 0: these need not be looked at where the body does not run."""
         asked = [*executable.constraints, *(c for segment in executable.segments() for c in segment.constraints)]
-        if any(c.kind == "divisor" for c in asked):
+        if any(c.kind == "divisor" or c.apart for c in asked):
             raise _NeedsPython
         if len(executable.units) > 1 or not all(isinstance(u, Segment) for u in executable.units) or executable.sizes:
             raise _NeedsPython

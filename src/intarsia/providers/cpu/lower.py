@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
+from intarsia.ops.spatial import may_be_clipped
 from intarsia.plan.constraints import Constraint
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Step
@@ -160,7 +162,7 @@ class _Lowerer:
         self.steps: list[Step | Jump] = []
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
-        self.divisors = list(_divisors(inference))  # not yet among a segment's constraints
+        self.of_sizes = [*_divisors(inference), *_windows(inference)]  # not yet among a segment's constraints
         self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
     def run(self) -> Lowered:
@@ -184,13 +186,13 @@ class _Lowerer:
             else:
                 self._append(self._steps(g))
                 self._constrain(g)
-                self._constrain_divisors()
+                self._constrain_sizes()
         self._close()
         self._cross()
         results = tuple(self._results())
         executable = Executable(
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
-            *self._learned(), tuple(self.divisors),
+            *self._learned(), tuple(self.of_sizes),
         )  # fmt: skip
         return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values)
 
@@ -482,11 +484,11 @@ class _Lowerer:
                 pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
                 self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
 
-    def _constrain_divisors(self) -> None:
-        """Sizes by which nodes divide that are not computed, since what they are is followed symbolically."""
-        ready = [c for c in self.divisors if symbols_of(c.left) | symbols_of(c.right) <= self.defined]
+    def _constrain_sizes(self) -> None:
+        """Sizes by which nodes divide that are not computed, since what they are is followed symbolically; sizes of pools."""
+        ready = [c for c in self.of_sizes if symbols_of(c.left) | symbols_of(c.right) <= self.defined]
         self.constraints += ready
-        self.divisors = [c for c in self.divisors if c not in ready]
+        self.of_sizes = [c for c in self.of_sizes if c not in ready]
 
     def _constrain_broadcast(self, have: Dim, want: Dim, where: str) -> None:
         if have not in (1, want):
@@ -505,6 +507,9 @@ class _Lowerer:
                 self.constraints.append(Constraint("equal", have, want, where))
 
 
+_POOLS = frozenset("MaxPool AveragePool LpPool NhwcMaxPool MaxpoolWithMask QLinearAveragePool".split())
+
+
 def _prefix(g: Group) -> str:
     names = [n.op_type for n in g.nodes]
     shown = names if len(names) <= 4 else [*names[:3], f"and{len(names) - 3}"]
@@ -521,6 +526,21 @@ def _divisors(inference: Inference) -> Iterator[Constraint]:
             continue
         for d in dict.fromkeys(v for v in divisor.flat if isinstance(v, Expr) and not is_nonnegative(v - 1)):
             yield Constraint("divisor", d, product(kind.shape or ()), _place(node))
+
+
+def _windows(inference: Inference) -> Iterator[Constraint]:
+    """That maps are at least as large as the windows of pools over them (`ops.spatial.place_windows`, clipped)."""
+    for node in inference.graph.nodes:
+        given: Any = node.attributes
+        kind = inference.types.get(node.inputs[0]) if node.op_type in _POOLS else None
+        if not isinstance(kind, TensorType) or kind.shape is None:
+            continue
+        inner = node.domain == "intarsia.channels_last" or node.op_type.startswith("Nhwc") or given.get("channels_last", 0)
+        extents = kind.shape[1:-1] if inner else kind.shape[2:]
+        kernel, strides, pads, dilations = (given.get(n) for n in ("kernel_shape", "strides", "pads", "dilations"))
+        mode, ceil = given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0)
+        for have, span in may_be_clipped(extents, kernel, strides, pads, dilations, mode, ceil):
+            yield Constraint("least", have, span, _place(node), apart=True)
 
 
 def _place(node: Node) -> str:

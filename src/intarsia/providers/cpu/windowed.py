@@ -125,7 +125,7 @@ def explicit_pads(node: Node, x: tuple[Dim, ...], types: Sequence[TensorType | N
     given = node.attributes
     windows = place_windows(
         x[1:-1], kernel_shape(node, types), strides, given.get("pads") or None, dilations,
-        given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0),
+        given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0), clipped=node.op_type.endswith("Pool"),
     )  # fmt: skip
     return (*windows.low, *windows.high)
 
