@@ -13,6 +13,7 @@ from cpu_models import check, normal, session_of
 
 import intarsia as ort
 from intarsia.errors import IntarsiaError, InvalidArgument, InvalidGraph
+from intarsia.graph.dims import evaluate
 
 
 def test_views_of_inputs_are_copies_of_another_shape() -> None:
@@ -197,3 +198,22 @@ def test_definitions_are_traced_for_each_combination_of_shapes() -> None:
         np.testing.assert_array_equal(session.run(None, feed)[0], words[i] == words[j])
     with pytest.raises(IntarsiaError, match="Equal"):
         session.run(None, {"s": words, "i": np.array(0), "j": np.array(5)})
+
+
+@pytest.mark.parametrize("expression", ["ReduceMax <axes = [1]> (x)", "ReduceMax <axes = [0]> (x)", "ArgMax <axis = 1> (x)"])
+def test_reductions_of_open_sizes_are_shared_by_what_they_read(expression: str) -> None:
+    """A reduction has few results, but many elements to take in: sizes decide whether threads share it."""
+    kind = "int64" if expression.startswith("ArgMax") else "float"
+    session = session_of(f"g (float[n, m] x) => ({kind}[a, b] y) {{ y = {expression} }}")
+    (program,) = session._model.programs  # type: ignore[union-attr]
+    (step,) = [step for segment in program.executable.segments() for step in segment.steps]
+
+    def is_serial(n: int, m: int) -> bool:
+        found: bool = step.serial(lambda d: evaluate(d, {"n": n, "m": m}))
+        return found
+
+    assert is_serial(8, 16)
+    assert not is_serial(512, 1024)
+    x = normal(300, 500)
+    numpy = {"ReduceMax <axes = [1]> (x)": x.max(1, keepdims=True), "ReduceMax <axes = [0]> (x)": x.max(0, keepdims=True)}
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], numpy.get(expression, x.argmax(1)[:, None]))

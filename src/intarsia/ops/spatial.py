@@ -103,7 +103,7 @@ def may_be_clipped(
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
 ) -> list[tuple[Dim, int]]:
-    """Padded sizes that only a run knows, and what a pool's window spans of each: where that is more, `Windows.out` is wrong."""
+    """Padded sizes that only a run knows, and what a pool's window spans of each: where that is more, `out` is wrong."""
     if ceil_mode or auto_pad.startswith("SAME"):
         return []
     rank = len(extents)

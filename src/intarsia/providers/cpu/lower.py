@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -22,12 +21,11 @@ from intarsia.graph import progress
 from intarsia.graph.dims import Dim, Expr, Shape, is_nonnegative, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
-from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
+from intarsia.graph.model import Constant, Graph, TensorType, ValueType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
 from intarsia.ops.infer import Inference, infer
 from intarsia.ops.registry import Registry
-from intarsia.ops.spatial import may_be_clipped
 from intarsia.plan.constraints import Constraint
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Step
@@ -55,6 +53,7 @@ from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
+from intarsia.providers.cpu.sizes_asked import place_of, sizes_asked
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
 from intarsia.records import dataclass
@@ -162,7 +161,7 @@ class _Lowerer:
         self.steps: list[Step | Jump] = []
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
-        self.of_sizes = [*_divisors(inference), *_windows(inference)]  # not yet among a segment's constraints
+        self.of_sizes = [*sizes_asked(inference)]  # not yet among a segment's constraints
         self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
     def run(self) -> Lowered:
@@ -398,7 +397,7 @@ class _Lowerer:
         for step in steps:
             step.label += f", {chosen} by time" if chosen else ""
             step.nodes = tuple(n.outputs[0] for n in g.nodes)
-            step.where = _place(g.nodes[0])
+            step.where = place_of(g.nodes[0])
             for name in step.reads:
                 self.constants.plain(name)
         return steps
@@ -438,8 +437,8 @@ class _Lowerer:
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
             kernel.text, tuple(names), (out,), moving(g.roots[out], buffers, tuple(kernel.sizes)).arguments,
-            serial=Below(elements, SERIAL_ELEMENTS) if work < SERIAL_ELEMENTS else None, label=_prefix(g),
-            checked=kernel.checked, divides=_place(g.divides) if g.divides is not None else "",
+            serial=Below(elements + _reduced(g.roots[out]), SERIAL_ELEMENTS) if work < SERIAL_ELEMENTS else None,
+            label=_prefix(g), checked=kernel.checked, divides=place_of(g.divides) if g.divides is not None else "",
             work=partial(loop_shares, elements, len(walk([g.roots[out]]))), chosen=_chosen_by_data(g.roots[out]),
         )  # fmt: skip
 
@@ -458,7 +457,7 @@ class _Lowerer:
         return g.template.steps(self.target, self.constants, epilogue, operands, out)
 
     def _constrain(self, g: Group) -> None:
-        where = _place(g.nodes[0])
+        where = place_of(g.nodes[0])
         for left, right in g.template.equal_sizes() if g.template is not None else ():
             if left != right:
                 self.constraints.append(Constraint("equal", left, right, where))
@@ -507,51 +506,23 @@ class _Lowerer:
                 self.constraints.append(Constraint("equal", have, want, where))
 
 
-_POOLS = frozenset("MaxPool AveragePool LpPool NhwcMaxPool MaxpoolWithMask QLinearAveragePool".split())
-
-
 def _prefix(g: Group) -> str:
     names = [n.op_type for n in g.nodes]
     shown = names if len(names) <= 4 else [*names[:3], f"and{len(names) - 3}"]
     return "_".join("".join(c if c.isalnum() else "_" for c in n) for n in shown)
 
 
-def _divisors(inference: Inference) -> Iterator[Constraint]:
-    """That the divisors of nodes are not 0, where they are sizes that may be."""
-    for node in inference.graph.nodes:
-        if node.op_type not in ("Div", "Mod") or node.domain or node.outputs[0] not in inference.values:
-            continue
-        kind, divisor = inference.types.get(node.outputs[0]), inference.values.get(node.inputs[1])
-        if divisor is None or not isinstance(kind, TensorType):
-            continue
-        for d in dict.fromkeys(v for v in divisor.flat if isinstance(v, Expr) and not is_nonnegative(v - 1)):
-            yield Constraint("divisor", d, product(kind.shape or ()), _place(node))
-
-
-def _windows(inference: Inference) -> Iterator[Constraint]:
-    """That maps are at least as large as the windows of pools over them (`ops.spatial.place_windows`, clipped)."""
-    for node in inference.graph.nodes:
-        given: Any = node.attributes
-        kind = inference.types.get(node.inputs[0]) if node.op_type in _POOLS else None
-        if not isinstance(kind, TensorType) or kind.shape is None:
-            continue
-        inner = node.domain == "intarsia.channels_last" or node.op_type.startswith("Nhwc") or given.get("channels_last", 0)
-        extents = kind.shape[1:-1] if inner else kind.shape[2:]
-        kernel, strides, pads, dilations = (given.get(n) for n in ("kernel_shape", "strides", "pads", "dilations"))
-        mode, ceil = given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0)
-        for have, span in may_be_clipped(extents, kernel, strides, pads, dilations, mode, ceil):
-            yield Constraint("least", have, span, _place(node), apart=True)
-
-
-def _place(node: Node) -> str:
-    """The node, in messages."""
-    return f"node {node.name!r} ({node.qualified_op})"
-
-
 def _chosen_by_data(root: Tensor) -> tuple[str, ...]:
     """Inputs of which data choose the elements that are read."""
     tables = [t.args[0] for t in walk([root]) if t.prim in ("take", "index")]
     return tuple(dict.fromkeys(leaf.attrs[0] for leaf in inputs_of(tables)))
+
+
+def _reduced(root: Tensor) -> Dim:
+    """How many elements the reductions of which only a run knows the sizes take."""
+    taken = [t.args[0] for t in walk([root]) if t.prim in ("reduce", "argreduce")]
+    sizes = [product((t.args[0] if t.prim == "windows" else t).shape) for t in taken]
+    return sum((d for d in sizes if isinstance(d, Expr)), start=0)
 
 
 def _constant_size(t: Tensor) -> int:
