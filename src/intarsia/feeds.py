@@ -248,6 +248,8 @@ def _take_strings(value: Any) -> Any:
         value = _in_ort_value(value)
     if type(value) is not np.ndarray or value.dtype is not _OBJECT or not value.flags.c_contiguous:
         return _NO
+    if value.size == 1:
+        return value if isinstance(value.item(), str) else _NO
     return value if _are_strings(value.ravel().tolist()) else _NO
 
 

@@ -97,6 +97,61 @@ def test_indicators_of_known_numbers_only() -> None:
         ours(model, {"X": np.array([5, 6])})
 
 
+def columns_of_words(zeros: int, categories: dict[str, list[str]]) -> Any:
+    """A one-hot encoder for each column, side by side."""
+    nodes = [
+        helper.make_node("OneHotEncoder", [n], [f"{n}!"], domain=ML, cats_strings=c, zeros=zeros) for n, c in categories.items()
+    ]
+    nodes.append(helper.make_node("Concat", [f"{n}!" for n in categories], ["Y"], axis=-1))
+    inputs = [helper.make_tensor_value_info(n, S, [None, 1]) for n in categories]
+    graph = helper.make_graph(nodes, "columns", inputs, [helper.make_tensor_value_info("Y", F, None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)], ir_version=9)
+
+
+@both
+@pytest.mark.parametrize("rows", [1, 7, 0])
+def test_words_indicated(rows: int, provider: str) -> None:
+    """One call numbers the words of all columns; of equal categories the last one counts, of other words none."""
+    categories = {"A": ["ash", "birch"], "B": ["one", "two", "one", ""], "C": ["é"]}
+    rng = np.random.default_rng(rows)
+    feeds = {n: rng.choice([*c, "other"], (rows, 1)).astype(object) for n, c in categories.items()}
+    if rows:
+        feeds["B"][0, 0] = np.str_("one")
+    parts = []
+    for name, words in categories.items():
+        last = {word: i for i, word in enumerate(words)}
+        parts.append(np.zeros((rows, 1, len(words)), np.float32))
+        for i, x in enumerate(feeds[name][:, 0]):
+            if x in last:
+                parts[-1][i, 0, last[x]] = 1
+    expected = np.concatenate(parts, -1)
+    model = columns_of_words(1, categories)
+    same(ours(model, feeds, provider), [expected])
+    assert not on_host(model)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_indicators_of_known_words_only(rows: int) -> None:
+    model = columns_of_words(0, {"A": ["ash", "birch"], "B": ["one"]})
+    feeds = {"A": np.full((rows, 1), "birch", object), "B": np.full((rows, 1), "one", object)}
+    same(ours(model, feeds), [np.float32([[[0, 1, 1]]] * rows)])
+    feeds["A"][-1] = "oak"
+    with pytest.raises(IntarsiaError, match="'oak' is none of the 2 categories, and zeros is 0"):
+        ours(model, feeds)
+
+
+def test_words_indicated_behind_others() -> None:
+    """Words that the model makes itself are numbered where they are."""
+    nodes = [
+        helper.make_node("LabelEncoder", ["X"], ["w"], domain=ML, keys_int64s=[1, 2], values_strings=["ash", "birch"]),
+        helper.make_node("OneHotEncoder", ["w"], ["Y"], domain=ML, cats_strings=["birch", "ash", "oak"]),
+    ]
+    ends = [helper.make_tensor_value_info("X", INT, [None])], [helper.make_tensor_value_info("Y", F, None)]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
+    model = helper.make_model(helper.make_graph(nodes, "behind", *ends), opset_imports=opsets, ir_version=9)
+    same(ours(model, {"X": np.array([2, 1, 3])}), [np.float32([[1, 0, 0], [0, 1, 0], [0, 0, 0]])])
+
+
 @both
 @pytest.mark.parametrize("shape", [(3,), (1, 3)])
 def test_words_picked_by_index(shape: tuple[int, ...], provider: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from intarsia.graph.dims import Dim, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import object_array
 from intarsia.ops.registry import host_op, op
 from intarsia.ops.text import expression
 
@@ -38,31 +40,35 @@ def tokenizer(
         raise k.DefinitionError(f"mincharnum is {mincharnum}; expected at least 1")
     if X.size == 0:
         return np.empty((0,) if X.ndim == 1 else (len(X), 0), object)
-    rows = [_tokens(str(s), separators, tokenexp, mincharnum) for s in X.reshape(-1)]
+    split = _splitter(separators, tokenexp, mincharnum)
+    rows = [split(str(s)) for s in X.ravel().tolist()]
     longest = max(map(len, rows))
     if not longest:
         return np.empty((*X.shape, 0), object)
     if mark:
         rows = [[_START, *row, _END] for row in rows]
     width = longest + 2 * bool(mark)
-    out = np.empty((len(rows), width), object)
-    for target, row in zip(out, rows, strict=True):
-        target[:] = [*row, *[pad_value] * (width - len(row))]
-    return out.reshape(*X.shape, width)
+    padded = [row if len(row) == width else row + [pad_value] * (width - len(row)) for row in rows]
+    return object_array(itertools.chain.from_iterable(padded), (*X.shape, width))
 
 
-def _tokens(text: str, separators: Sequence[str] | None, tokenexp: str | None, shortest: int) -> list[str]:
+def _splitter(separators: Sequence[str] | None, tokenexp: str | None, shortest: int) -> Callable[[str], list[str]]:
     if tokenexp is not None and tokenexp != ".":
-        return [m.group() for m in expression(tokenexp).finditer(text) if len(m.group()) >= shortest]
+        found = expression(tokenexp).findall  # it has no groups
+        return lambda text: [token for token in found(text) if len(token) >= shortest]
     if tokenexp == "." or list(separators or ()) == [""]:
         if shortest > 1:
             raise k.DefinitionError(f"mincharnum is {shortest}; tokens of single characters are never as long")
-        return list(text)
-    pieces = [text]
-    for separator in separators or ():
-        pattern = expression(separator)
-        pieces = [piece for whole in pieces for piece in pattern.split(whole)]
-    return [piece for piece in pieces if piece and len(piece) >= shortest]
+        return list
+    patterns = [expression(separator) for separator in separators or ()]
+
+    def split(text: str) -> list[str]:
+        pieces = [text]
+        for pattern in patterns:
+            pieces = [piece for whole in pieces for piece in pattern.split(whole)]
+        return [piece for piece in pieces if piece and len(piece) >= shortest]
+
+    return split
 
 
 @op("WordConvEmbedding", 1, domain=DOMAIN)

@@ -46,6 +46,7 @@ class PatternError(ValueError):
     """The pattern is none of RE2's, or one that is not supported."""
 
 
+@functools.lru_cache(256)
 def compiled(pattern: str) -> re.Pattern[str]:
     """RE2's `pattern` for Python. It has no numbered groups.
 

@@ -49,6 +49,21 @@ class _Words(dict[str, Any]):
         return found if len(shape) == 1 else found.reshape(shape)
 
 
+class _Known(_Words):
+    """Words of which there are no others."""
+
+    def __missing__(self, word: object) -> Any:
+        if not isinstance(word, str):
+            return self[str(word)]
+        raise k.DefinitionError(f"{word!r} is none of the {self.most - _OTHERS} categories, and zeros is 0")
+
+
+def word_places(words: Sequence[str], *, known: bool) -> dict[str, Any]:
+    """By word the bytes of its place among `words`, the last of equal ones, an int64; of others -1, or an error if `known`."""
+    places = ((word, np.int64(at).tobytes()) for at, word in enumerate(words))
+    return (_Known if known else _Words)(places, _NOWHERE)
+
+
 Elements = Sequence[Any] | np.ndarray
 
 

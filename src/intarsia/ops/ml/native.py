@@ -6,13 +6,14 @@ numbers looked up in tables, and labels that are words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
+from intarsia.ops.ml.categories import word_places
 from intarsia.ops.ml.linear import pair_probabilities, support_kernel
 from intarsia.ops.ml.packed import LANES, NODE_BYTES, keys
 from intarsia.ops.ml.scores import both_classes, checked_matrix, post_transform, rows
@@ -102,6 +103,29 @@ def label(index: np.ndarray, *, words: Sequence[str]) -> np.ndarray:
     table = np.empty(len(words), object)
     table[:] = words
     return np.asarray(table.take(index), object)  # of a scalar, `take` gives the word itself
+
+
+def _positions(*, words: Sequence[Sequence[str]], known: Sequence[int]) -> Callable[..., tuple[np.ndarray, ...]]:
+    tables = [word_places(own, known=bool(only)).__getitem__ for own, only in zip(words, known, strict=True)]
+
+    def find(*columns: np.ndarray) -> tuple[np.ndarray, ...]:
+        joined, spans, start = bytearray(), [], 0
+        for x, place in zip(columns, tables, strict=True):
+            joined += place(x.item()) if x.size == 1 else b"".join(map(place, x.ravel().tolist()))
+            spans.append((start, start := start + x.size, x.shape))
+        at = np.frombuffer(joined, np.int64, start)
+        return tuple([at[first:end].reshape(shape) for first, end, shape in spans])
+
+    return find
+
+
+@host_op(
+    "Positions", 1, domain=DOMAIN, bind=_positions, reason="words are on the host",
+    infer=lambda *columns, words, known: tuple(TensorType(DType.INT64, x.shape) for x in columns),
+)  # fmt: skip
+def positions(*columns: np.ndarray, words: Sequence[Sequence[str]], known: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Where each string of a column is among its `words`, the last of equal ones; -1 of others, which are errors if `known`."""
+    return _positions(words=words, known=known)(*columns)
 
 
 @op("Lookup", 1, domain=DOMAIN)

@@ -42,9 +42,20 @@ def taken_apart(inference: Inference, registry: Registry) -> Graph | None:
     nodes = [part for node in out.nodes for part in _parts(out, node, inference, registry)]
     if all(a is b for a, b in zip(nodes, out.nodes, strict=False)):
         return None
-    out.nodes = nodes
+    out.nodes = _words_first(nodes, {value.name for value in out.inputs})
     out.types = {}
     return out
+
+
+def _words_first(nodes: list[Node], given: set[str]) -> list[Node]:
+    """What numbers words of the model's inputs is one call, in front of everything that is compiled."""
+    chosen = [n for n in nodes if n.domain == NATIVE and n.op_type == "Positions" and n.inputs[0] in given]
+    if not chosen:
+        return nodes
+    attributes = {key: [n.attributes[key][0] for n in chosen] for key in ("words", "known")}
+    merged = chosen[0].copy(inputs=[n.inputs[0] for n in chosen], outputs=[n.outputs[0] for n in chosen], traced=None)
+    merged.attributes = attributes
+    return [merged, *(n for n in nodes if not any(n is c for c in chosen))]
 
 
 def _parts(graph: Graph, node: Node, inference: Inference, registry: Registry) -> list[Node]:
@@ -138,14 +149,21 @@ def _native(op_type: str, node: Node, inputs: list[str], output: str, **attribut
 
 
 def _indicated(graph: Graph, node: Node, inference: Inference) -> list[Node]:
-    """A OneHotEncoder of numbers, to which unknown ones are no errors, as comparisons."""
-    kind, categories = inference.types.get(node.inputs[0]), node.attributes.get("cats_int64s")
-    if not isinstance(kind, TensorType) or kind.shape is None or kind.dtype is DType.STRING or not categories:
+    """A OneHotEncoder as comparisons: of numbers, to which unknown ones are no errors, or of the words' positions."""
+    kind, attributes = inference.types.get(node.inputs[0]), node.attributes
+    numbers, words = attributes.get("cats_int64s"), attributes.get("cats_strings")
+    if not isinstance(kind, TensorType) or kind.shape is None or bool(numbers) == bool(words):
         return [node]
-    if not node.attributes.get("zeros", 1) or len(set(categories)) < len(categories) or "cats_strings" in node.attributes:
+    if (kind.dtype is DType.STRING) != bool(words):
         return [node]
-    name = _constant(graph, f"{node.outputs[0]}%categories", np.array(categories, np.int64))
-    return [_native("Indicators", node, [node.inputs[0], name], node.outputs[0])]
+    zeros, name = attributes.get("zeros", 1), f"{node.outputs[0]}%categories"
+    if words:
+        at = f"{node.outputs[0]}%positions"
+        found = _native("Positions", node, [node.inputs[0]], at, words=[words], known=[int(not zeros)])
+        return [found, _native("Indicators", node, [at, _constant(graph, name, np.arange(len(words)))], node.outputs[0])]
+    if not numbers or not zeros or len(set(numbers)) < len(numbers):
+        return [node]
+    return [_native("Indicators", node, [node.inputs[0], _constant(graph, name, np.array(numbers, np.int64))], node.outputs[0])]
 
 
 def _label(node: Node, index: str, output: str, words: np.ndarray) -> Node:

@@ -72,6 +72,7 @@ class Line:
         self.places = [output.place for output in outputs]
         self.moved = any(output.view is not None for output in outputs)
         self.alone = None if self.moved else self._only_function()
+        self.made = not self.moved and self._all_made()
 
     def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> Line:
         """The same for other sizes, to which the units are bound."""
@@ -103,11 +104,18 @@ class Line:
             for place, value in zip(writes, made):  # noqa: B905 - as many: a keyword would cost as much as the loop
                 values[place] = value
         results = [values[i] for i in self.places]
+        if self.made:
+            return results
         if self.moved:
             results = [value if o.view is None else o.view.of(value) for value, o in zip(results, self.outputs, strict=True)]
         if not inner:
             return results if self._is_new(results, inputs) else owned(results, inputs, self.taken)
         return [copied(v) if o.shared and isinstance(v, np.ndarray) else v for v, o in zip(results, self.outputs, strict=True)]
+
+    def _all_made(self) -> bool:
+        """Whether segments write all outputs, each into memory of its own."""
+        written = {place for call in self.calls if call.segment is not None for place in call.writes}
+        return written.issuperset(self.places) and not any(output.shared for output in self.outputs)
 
     def _only_function(self) -> Evaluate | None:
         """The host operator that takes and gives what the program does, where that is all."""
