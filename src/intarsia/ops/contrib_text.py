@@ -55,6 +55,8 @@ def tokenizer(
 def _splitter(separators: Sequence[str] | None, tokenexp: str | None, shortest: int) -> Callable[[str], list[str]]:
     if tokenexp is not None and tokenexp != ".":
         found = expression(tokenexp).findall  # it has no groups
+        if shortest == 1:
+            return lambda text: list(filter(None, found(text)))
         return lambda text: [token for token in found(text) if len(token) >= shortest]
     if tokenexp == "." or list(separators or ()) == [""]:
         if shortest > 1:
