@@ -142,6 +142,9 @@ class Underway:
     def expect_feed(self, inputs: Sequence[Any]) -> None:
         """Nothing: there is no function before the model is compiled."""
 
+    def expect_sizes(self) -> None:
+        """Nothing, as for given inputs."""
+
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """None: later runs through a binding ask again."""
         return None

@@ -138,7 +138,12 @@ class CompiledModel:
     def expect_feed(self, inputs: Sequence[Any]) -> None:
         """As `DirectModel.expect_feed`, where one program in host memory is the whole model."""
         if self._direct is not None and self.run == self._direct.run:
-            self.feed_call = self._direct.feed_call(inputs)
+            self.feed_call = self._direct.feed_call(inputs) or self._direct.open_call()
+
+    def expect_sizes(self) -> None:
+        """As `DirectModel.expect_sizes`."""
+        if self._direct is not None and self.run == self._direct.run:
+            self.feed_call = self._direct.open_call()
 
     def steps_for(self, wanted: tuple[str, ...], stay: frozenset[str] = frozenset()) -> tuple[_Step, ...]:
         """The steps that the outputs `wanted` need, with what can be freed after each. Those of `stay` are not copied out."""

@@ -17,7 +17,7 @@ class DirectModel:
     """Runs one program whose inputs and outputs are the model's, in their order.
 
     Attributes:
-        feed_call: `Program.feed_call` for the shapes that came last twice in a row.
+        feed_call: `Program.feed_call` for the shapes that came last twice in a row, or `Program.open_call`.
     """
 
     def __init__(self, program: Program) -> None:
@@ -30,8 +30,12 @@ class DirectModel:
         return self.program.bound(inputs, targets)
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:
-        """Let `feed_call` be the function for inputs like these, where the program has one."""
-        self.feed_call = self.program.feed_call(inputs)
+        """Let `feed_call` be the function for inputs like these, where the program has one, else that for all sizes."""
+        self.feed_call = self.program.feed_call(inputs) or self.program.open_call()
+
+    def expect_sizes(self) -> None:
+        """Let `feed_call` be the function for all sizes, where the program has one."""
+        self.feed_call = self.program.open_call()
 
     def run_some(
         self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None, stay: frozenset[str] = frozenset()

@@ -417,9 +417,12 @@ class InferenceSession(SessionApi, SessionDebug):
         return self._made(key, lambda: graph)[0].run(inputs, run)
 
     def _note_shapes(self, model: AnyModel, inputs: Sequence[Any]) -> None:
-        """After a plain run: where the shapes are those of the one before, later ones go by a native function, if any."""
+        """After a plain run: where the shapes are those of the one before, later ones go by a native function for these, if
+        any; else by one for all shapes that were met."""
         shapes = [getattr(x, "shape", None) for x in inputs]
         if shapes != self._shapes:
+            if self._shapes and self._by_size is None:
+                model.expect_sizes()
             self._shapes = shapes
             return
         if shapes != self._expected and self._by_size is None:

@@ -13,10 +13,10 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import Fail, InvalidArgument, NodeFailed
-from intarsia.runtime import feed_call
+from intarsia.runtime import interpreter
 
 Make = Callable[..., ort.InferenceSession]
-NATIVE = feed_call._functions() is not None
+NATIVE = interpreter.functions() is not None
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 SUM = "g (float[N,3] x, float[N,3] w) => (float[N,3] y) { y = Add(x, w) }"
 PICK = "g (float[3] x, int64[N] i) => (float[N] y) { y = Gather(x, i) }"
@@ -241,7 +241,7 @@ class TestMemory:
         assert not wrong
 
     def test_interpreters_whose_objects_are_not_known(self, make_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(feed_call, "_functions", lambda: None)
+        monkeypatch.setattr(interpreter, "functions", lambda: None)
         session, y = make_session(SUM), np.zeros_like(X)
         binding = session.io_binding()
         binding.bind_cpu_input("x", X)

@@ -83,7 +83,7 @@ def feed(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
 def bindings(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """How often segments were bound by themselves, and ahead."""
     found = {"alone": 0, "ahead": 0}
-    alone, ahead = Segment.bind, Segment.bind_ahead
+    alone, ahead = Segment.bind, Segment.found_ahead
 
     def bind(self: Segment, env: dict[str, int], threads: int) -> BoundSegment:
         found["alone"] += 1
@@ -95,7 +95,7 @@ def bindings(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return made
 
     monkeypatch.setattr(Segment, "bind", bind)
-    monkeypatch.setattr(Segment, "bind_ahead", bind_ahead)
+    monkeypatch.setattr(Segment, "found_ahead", bind_ahead)
     return found
 
 

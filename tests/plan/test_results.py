@@ -8,15 +8,17 @@ import threading
 import numpy as np
 import pytest
 
-from intarsia.plan import results
-from intarsia.plan.results import LEAST, MOST_ROOMY, ResultMemory, block_nbytes
+from intarsia.plan.results import LEAST, MOST_KEPT, MOST_ROOMY, ResultMemory
+from intarsia.runtime import interpreter, spmd_state
+from intarsia.runtime.feed_call import lend
+
+if interpreter.functions() is None:
+    pytest.skip("native code does not know this interpreter", allow_module_level=True)
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> ResultMemory:
-    memory = ResultMemory(most_kept=8 * LEAST)
-    monkeypatch.setattr(results, "_give_back", memory.give_back)
-    return memory
+def memory() -> ResultMemory:
+    return ResultMemory(most_kept=8 * LEAST)
 
 
 def test_a_dropped_result_serves_the_next_one_of_about_its_size(memory: ResultMemory) -> None:
@@ -70,10 +72,56 @@ def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultM
 
 
 def test_sizes_of_blocks() -> None:
-    for nbytes in (*range(LEAST, LEAST + 5000, 7), 10**6, 10**7 + 1, MOST_ROOMY, MOST_ROOMY + 1, 1 << 30, (1 << 30) + 1):
-        block = block_nbytes(nbytes)
-        assert nbytes <= block <= nbytes * 9 / 8 or (block < 2 * nbytes and block <= MOST_ROOMY)
-        assert block_nbytes(block) == block
+    """A block serves what is up to twice as large, or an eighth larger where it is large, and no other."""
+    memory = ResultMemory()
+    sizes = [LEAST, LEAST + 1, 10**6, 10**7 + 1, MOST_ROOMY, MOST_ROOMY + 1, 3 * MOST_ROOMY, MOST_KEPT - 7, MOST_KEPT]
+    for nbytes in sizes:
+        whole = 1 << (nbytes - 1).bit_length()
+        block = whole if whole <= MOST_ROOMY else -(-nbytes // (whole // 16)) * (whole // 16)
+        first = memory.empty((nbytes,), np.dtype(np.uint8))
+        first[-1] = 1
+        place = first.ctypes.data
+        del first
+        for other, serves in ((block, True), (block + 1, False)):
+            again = memory.empty((other,), np.dtype(np.uint8))
+            again[-1] = 1
+            assert (again.ctypes.data == place) is serves
+            del again
+        memory.clear()
+
+
+def test_what_is_larger_than_all_that_is_kept_is_given_back() -> None:
+    memory = ResultMemory(most_kept=1 << 40)
+    large = memory.empty((MOST_KEPT + 1,), np.dtype(np.uint8))
+    large[-1] = 1
+    del large
+    assert memory.kept_nbytes == 0
+
+
+def test_numbers_of_the_module_are_those_of_native_code() -> None:
+    assert (1 << spmd_state.LEAST_ROOM, 1 << spmd_state.MOST_ROOMY, 1 << spmd_state.MOST_ROOM) == (LEAST, MOST_ROOMY, MOST_KEPT)
+
+
+def test_blocks_begin_with_a_line(memory: ResultMemory) -> None:
+    arrays = [memory.empty((LEAST + i,), np.dtype(np.uint8)) for i in range(5)]
+    assert all(a.ctypes.data % 64 == 0 for a in arrays)
+
+
+def test_shapes_that_are_none(memory: ResultMemory) -> None:
+    with pytest.raises(ValueError, match="negative dimensions"):
+        memory.empty((-1, -LEAST), np.dtype(np.float32))
+    with pytest.raises((MemoryError, ValueError)):
+        memory.empty((1 << 40, 1 << 20), np.dtype(np.float32))
+
+
+def test_without_native_code_results_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreter, "functions", lambda: None)
+    assert lend(MOST_KEPT) is None
+    memory = ResultMemory()
+    array = memory.empty((LEAST,), np.dtype(np.float32))
+    assert type(array.base) is np.ndarray
+    del array
+    assert memory.kept_nbytes == memory.clear() == 0
 
 
 def test_a_result_that_grows_stays_in_its_block(memory: ResultMemory) -> None:

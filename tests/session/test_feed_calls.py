@@ -15,10 +15,10 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import Fail, InvalidArgument, NodeFailed
-from intarsia.runtime import feed_call, holders
+from intarsia.runtime import holders, interpreter
 
 CPU = ["CPUExecutionProvider"]
-NATIVE = feed_call._functions() is not None
+NATIVE = interpreter.functions() is not None
 ADD = "g (float[n,4] a, float[4] b) => (float[n,4] y) { y = Add(a, b) }"
 TWO = """g (float[n,4] a, int64[n] i) => (float[n,4] y, float[m,2] z, int64[n] j)
     { y = Neg(a) j = Neg(i) s = Constant<value = int64[2] {-1, 2}>() t = Exp(a) z = Reshape(t, s) }"""
@@ -29,7 +29,7 @@ Make = Callable[..., ort.InferenceSession]
 
 def called(session: ort.InferenceSession, feed: dict[str, Any]) -> ort.InferenceSession:
     """The session once it has a function for the feed's shapes."""
-    for _ in range(3):
+    for _ in range(5):
         session.run(None, feed)
     if NATIVE:
         assert session._model.feed_call is not None
@@ -350,17 +350,17 @@ class TestMemory:
 
 class TestOtherInterpreters:
     def test_objects_that_are_laid_out_otherwise(self, make_session: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(feed_call, "_functions", lambda: None)
+        monkeypatch.setattr(interpreter, "functions", lambda: None)
         session = make_session(ADD, providers=CPU)
         for _ in range(4):
             np.testing.assert_array_equal(session.run(None, {"a": A, "b": B})[0], A + B)
         assert session._model.feed_call is None
 
     def test_are_recognised(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        known = feed_call._laid_out_as_known()
-        monkeypatch.setattr(feed_call.word, "ARRAY_DESCR", feed_call.word.ARRAY_DIMS)
-        assert not feed_call._laid_out_as_known()
+        known = interpreter._laid_out_as_known()
+        monkeypatch.setattr(interpreter.word, "ARRAY_DESCR", interpreter.word.ARRAY_DIMS)
+        assert not interpreter._laid_out_as_known()
         monkeypatch.undo()
-        assert feed_call._laid_out_as_known() is known
-        monkeypatch.setattr(feed_call.sys, "abiflags", "t", raising=False)  # of a build without a GIL
-        assert not feed_call._laid_out_as_known()
+        assert interpreter._laid_out_as_known() is known
+        monkeypatch.setattr(interpreter.sys, "abiflags", "t", raising=False)  # of a build without a GIL
+        assert not interpreter._laid_out_as_known()

@@ -241,6 +241,10 @@ class Program:
         where the program has no such function."""
         return None
 
+    def open_call(self) -> FeedCall | None:
+        """As `feed_call` for inputs of all shapes with which there was a run, or for which one is prepared (`awaits`)."""
+        return None
+
     def awaits(self, shapes: tuple[tuple[int, ...] | None, ...]) -> bool:
         """Whether it has prepared a run on inputs of these shapes (None: no array), which are known to fit."""
         return False

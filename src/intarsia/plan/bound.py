@@ -172,6 +172,10 @@ class BoundSegment:
             state = self._free.pop()
         except IndexError:
             state = self.new_state(timed)
+        return self.readied(state, timed)
+
+    def readied(self, state: State, timed: bool = False) -> State:
+        """A state that served a run of these sizes, or of others of the frame, made ready for the next; it may be another."""
         found = self._found
         if state.found is not found and not state.become(found, self.long):
             state = self.new_state(timed)

@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.plan.step import SCRATCH, Argument, Below, Jump, Ref, Sizes, Step
 
-TABLE, FLAG, MODE = 0, 5, 7  # words of a call that are used by number
+TABLE, EXTERNALS, FLAG, MODE = 0, 4, 5, 7  # words of a call that are used by number
 WORDS = 11
 LONG = 4  # a call's mode: it may take long, so that signals are answered in it
 SLICE_WORDS = 8

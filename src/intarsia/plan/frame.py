@@ -175,6 +175,7 @@ class Frame:
             words = self._head + self._capacity - self.outline.count  # of each
             memory = np.empty(words * len(envs), np.int64)
             address = address_of(memory)
+            self._run(envs[-1], memory[:words])  # so that one layout of the arena has room for all of them
             for env in envs:
                 status = NO_LAYOUT
                 if not self._asked:

@@ -32,7 +32,7 @@ from intarsia.plan.step import SCRATCH, Jump, Step
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
-    from intarsia.plan.frame import Frame
+    from intarsia.plan.frame import Frame, Rebinding
     from intarsia.plan.kept import Kept
 
 _OF_A_PROCESS = frozenset("steps allowed addresses arena parts _bound _frames _lock _less common kept values".split())
@@ -281,15 +281,18 @@ class Segment:
     def bind_ahead(self, envs: Sequence[dict[str, int]], threads: int) -> list[BoundSegment]:
         """As `bind` for sizes that are likely to come one after the other, up to those that need more than a frame does; `envs`
         are not changed later."""
-        bound: list[BoundSegment] = []
+        return [BoundSegment.of(self, found, env) for found, env in zip(self.found_ahead(envs, threads), envs, strict=False)]
+
+    def found_ahead(self, envs: Sequence[dict[str, int]], threads: int) -> list[Rebinding]:
+        """What a frame finds for them, as `bind_ahead`."""
         frames = self._frames.get(threads)
         if self.arena.limit or not frames:
-            return bound
-        for env, found in zip(envs, frames[0].bind_series(envs), strict=False):
+            return []
+        series = frames[0].bind_series(envs)
+        for i, found in enumerate(series):
             if found.sliced or (found.sized_nbytes and self._too_large(found.sized_nbytes)):
-                break
-            bound.append(BoundSegment.of(self, found, env))
-        return bound
+                return series[:i]
+        return series
 
     @cached_property
     def common(self) -> tuple[bool, bytes, int]:

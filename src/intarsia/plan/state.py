@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.codegen import binder
 from intarsia.partition.arena import Lease
 from intarsia.plan import call
 from intarsia.plan.address import address_of
@@ -114,6 +115,12 @@ class State:
     def _settle_by(self, found: Rebinding) -> None:
         self._settling[0] = found.address
         found.frame.settle(self._settling_address)
+
+    @property
+    def settled_by(self) -> tuple[int, int]:
+        """The addresses of the function that makes it ready for a binding of its frame, and of that function's arguments: the
+        first is the binding's."""
+        return binder.address(), self._settling_address
 
     def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
         """Put the steps that take long into the table as calls in slices. `bound`: what no frame found."""

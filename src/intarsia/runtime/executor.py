@@ -176,6 +176,16 @@ def again_function() -> int:
     return _native().again
 
 
+def open_function() -> int:
+    """The address of the C function that runs a call whose sizes are open on a feed (`intarsia.runtime.spmd_open`)."""
+    return _native().open
+
+
+def empty_function() -> int:
+    """The address of the one that gives memory for a result (`intarsia.runtime.spmd_leases`)."""
+    return _native().empty
+
+
 def whole_step() -> int:
     """The address of the step that one thread runs whole: its arguments are a step's function, its arguments, the thread."""
     return _native().whole
@@ -188,7 +198,7 @@ class Pool:
         self.num_threads = num_threads
         self.settings = settings
         self._native = _native()
-        self._state = _aligned_words(word.FLAGS + -(-num_threads // 8) * word.LINE)
+        self._state = lasting_words(word.FLAGS + -(-num_threads // 8) * word.LINE)
         self._address = int(self._state.ctypes.data)
         self._run = self._native.run
         self._threads: list[threading.Thread] = []
@@ -252,7 +262,7 @@ class Pool:
             finally:
                 mode[word.CALL_MODE] &= ~_ALONE
         if status == word.INTERRUPTED:
-            _raise_kept()
+            raise_kept()
         return status
 
     def _start(self) -> bool:
@@ -328,6 +338,8 @@ class _Native:
     whole: int
     feed: int
     again: int
+    open: int
+    empty: int
     signals: ctypes.Array[ctypes.c_int64]
 
 
@@ -376,7 +388,7 @@ def _native() -> _Native:
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
-    run, worker, spin, halt, sliced, signals, whole, feed, again = (int(address or 0) for address in functions)
+    run, worker, spin, halt, sliced, signals, whole, feed, again, open_, empty = (int(address or 0) for address in functions)
     return _Native(
         ctypes.CFUNCTYPE(int64, pointer, pointer)(run),
         ctypes.CFUNCTYPE(int64, pointer, int64, int64)(worker),
@@ -386,6 +398,8 @@ def _native() -> _Native:
         whole,
         feed,
         again,
+        open_,
+        empty,
         (int64 * word.SIGNAL_WORDS).from_address(signals),
     )
 
@@ -421,7 +435,7 @@ def _note_main_thread() -> None:
     _native().signals[word.MAIN] = threading.main_thread().ident or 0
 
 
-def _raise_kept() -> NoReturn:
+def raise_kept() -> NoReturn:
     """Raise what a signal's handler raised in native code."""
     found = _native().signals
     kept = [ctypes.c_void_p(found[word.RAISED + i] or None) for i in range(3)]
@@ -471,7 +485,7 @@ def missing_text() -> KernelText | None:
 def _spins_per_microsecond() -> float:
     """Rounds of the waiting loop in a microsecond; a pause takes 10 to 140 cycles, by CPU."""
     spin, count = _native().spin, 500
-    scratch = _aligned_words(word.LINE)
+    scratch = lasting_words(word.LINE)
     best = float("inf")
     for _ in range(5):
         start = time.perf_counter()
@@ -518,7 +532,7 @@ def _address_of(function: object) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
 
-def _aligned_words(count: int) -> np.ndarray:
+def lasting_words(count: int) -> np.ndarray:
     """Zeroed int64 words on a line boundary that are never freed: threads may look at them until the process ends."""
     line_bytes = word.LINE * 8
     raw = np.zeros(count + word.LINE, dtype=np.int64)

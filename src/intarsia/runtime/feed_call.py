@@ -2,33 +2,35 @@
 
 `feed_call` makes a built-in function of one argument out of `intarsia.runtime.spmd_feed`'s native code and the words of a
 call. It answers None to whatever it does not know, so each caller has another way beside it, which is also the only one where
-objects are not laid out as CPython's and NumPy's headers have them: other interpreters, builds for debugging or without a
-GIL, 32 bits. `again_call` is the same for a call whose arrays are bound already.
+native code does not know the interpreter (`intarsia.runtime.interpreter`). `again_call` is the same for a call whose arrays are
+bound already, `open_call` for one whose sizes are others from run to run (`intarsia.runtime.spmd_open`).
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import sys
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from intarsia.partition.provider import AgainCall, FeedCall
-from intarsia.runtime import holders
+from intarsia.plan.address import address_of
+from intarsia.plan.results import Lend, ResultMemory, memory
+from intarsia.runtime import holders, interpreter
 from intarsia.runtime import spmd_state as word
-from intarsia.runtime.executor import Pool, again_function, feed_function
-
-_TAKES_ONE_ARGUMENT = 8  # METH_O
-_NEW_FROM_DESCR, _SET_BASE_OBJECT = 94, 282  # places in NumPy's table of functions, which its binary interface fixes
-_ARRAYS = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
-_FUNCTIONS = (
-    "PyDict_GetItemWithError", "PyDict_Size", "Py_IncRef", "Py_DecRef", "PyErr_Clear", "PyEval_SaveThread",
-    "PyEval_RestoreThread", "PyList_New", "PyList_SetItem", "PyObject_CallObject",
-)  # fmt: skip
+from intarsia.runtime.executor import (
+    Pool,
+    again_function,
+    empty_function,
+    feed_function,
+    lasting_words,
+    open_function,
+    raise_kept,
+)
+from intarsia.runtime.interpreter import Method, Words, native_function
 
 
 class Place(NamedTuple):
@@ -38,23 +40,6 @@ class Place(NamedTuple):
     dtype: np.dtype
     shape: tuple[int, ...]
     slot: int
-
-
-class _Words(np.ndarray):
-    """The words of one call; `kept` are the objects whose addresses they hold."""
-
-    kept: tuple[object, ...]
-
-
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
 
 
 def feed_call(
@@ -68,20 +53,121 @@ def feed_call(
     None where this interpreter's objects are not known. `tables`: the call's, and another for a time when workers sleep.
     `kept`: what has to live as long as the function.
     """
-    if _functions() is None:
+    if interpreter.functions() is None:
         return None
     places = [*inputs, *outputs]
     shapes = [np.array(place.shape, np.int64) for place in places]
-    held = np.zeros(len(inputs) + 1, np.int64)
-    words = _words(word.FEED_ROWS + word.ROW_WORDS * len(places), pool, block, tables, status, places, shapes, held, *kept)
-    words[word.FEED_INPUTS], words[word.FEED_OUTPUTS], words[word.FEED_HELD] = len(inputs), len(outputs), held.ctypes.data
-    words[word.FEED_ARRAY_TYPE], words[word.FEED_DICT_TYPE] = id(np.ndarray), id(dict)
-    words[word.FEED_HOLDER] = holders.WORDS.ctypes.data
+    words = _words(word.FEED_ROWS + word.ROW_WORDS * len(places), pool, places, shapes, tables, status, *kept)
+    _set_call(words, block, tables, status)
+    _set_feed(words, len(inputs), len(outputs))
     rows = words[word.FEED_ROWS :].reshape(len(places), word.ROW_WORDS)
     for row, place, shape in zip(rows, places, shapes, strict=True):
-        row[:] = id(place.name), id(place.dtype), len(shape), shape.ctypes.data, place.slot
-    found: FeedCall = _function_of(words, _feed_method())
+        nbytes = int(np.prod(shape)) * place.dtype.itemsize
+        row[:] = id(place.name), id(place.dtype), len(shape), shape.ctypes.data, place.slot, nbytes
+    found: FeedCall = native_function(words, _feed_method())
     return found
+
+
+class OpenPlace(NamedTuple):
+    """An input or output whose sizes are open.
+
+    Attributes:
+        external: which of the call's externals it is; -1: nothing reads it.
+        kind: of an input which of the shapes it has, of an output which of the results it is.
+    """
+
+    name: str
+    dtype: np.dtype
+    rank: int
+    external: int
+    kind: int
+
+
+class OpenCall:
+    """A call whose sizes are open. A derived class says what a run is.
+
+    Args:
+        ranks: of the shapes that inputs have.
+
+    Attributes:
+        sizes: int64, these shapes in the feed at hand, one after the other.
+        call: the function, as that of `feed_call`.
+    """
+
+    def __init__(self, pool: Pool, ranks: Sequence[int], inputs: Sequence[OpenPlace], outputs: Sequence[OpenPlace]) -> None:
+        places = [*inputs, *outputs]
+        self.sizes = np.zeros(sum(ranks), np.int64)
+        addresses = np.zeros(len(inputs) + 1, np.int64)
+        begin, end = self.begin, self.end
+        count = word.OPEN_ROWS + word.ROW_WORDS * len(places)
+        words = _words(count, pool, places, self.sizes, addresses, begin, end)
+        self._fields = (ctypes.c_int64 * count).from_buffer(words.data)  # in a fifth of the time
+        _set_feed(words, len(inputs), len(outputs))
+        words[word.OPEN_BEGIN], words[word.OPEN_END], words[word.OPEN_ADDRESSES] = id(begin), id(end), addresses.ctypes.data
+        rows = words[word.OPEN_ROWS :].reshape(len(places), word.ROW_WORDS)
+        noted: set[int] = set()
+        for row, place in zip(rows, inputs, strict=False):
+            at = self.sizes.ctypes.data + 8 * sum(ranks[: place.kind])
+            row[:] = id(place.name), id(place.dtype), place.rank, at, place.external, place.kind not in noted
+            noted.add(place.kind)
+        for row, place in zip(rows[len(inputs) :], outputs, strict=True):
+            row[:] = place.kind, id(place.dtype), place.rank, 0, place.external, place.dtype.itemsize
+        words[word.OPEN_SIZES], words[word.OPEN_COUNT] = self.sizes.ctypes.data, len(self.sizes)
+        self._results: object = None
+        self._series: np.ndarray | None = None
+        self.call: FeedCall = native_function(words, _open_method())
+
+    def begin(self) -> Sequence[tuple[tuple[int, ...], np.dtype]] | None:
+        """Make the call ready for inputs of these sizes by `set_call`; the shapes and types of its results. None: `end` will
+        not be called, and the feed goes another way."""
+        raise NotImplementedError(f"{type(self).__name__}.begin")
+
+    def end(self) -> None:
+        """The run is over. Raises what ended it."""
+        raise NotImplementedError(f"{type(self).__name__}.end")
+
+    @property
+    def same(self) -> bool:
+        """Whether sizes are those of the last run."""
+        return bool(self._fields[word.OPEN_SAME])
+
+    def set_call(
+        self, block: int, status: np.ndarray | None, results: Sequence[tuple[tuple[int, ...], np.dtype]] | None
+    ) -> None:
+        """Let the run be the call whose words are at the address `block`, whose steps say in `status` what was wrong; and all
+        later ones for the same sizes, which neither begin nor end, where their `results` are given."""
+        fields = self._fields
+        fields[word.FEED_CALL], fields[word.OPEN_KINDS] = block, 0 if results is None else id(results)
+        self._results = results
+        if status is not None or fields[word.FEED_CHECKED]:
+            fields[word.FEED_STATUS] = 0 if status is None else address_of(status)
+            fields[word.FEED_CHECKED] = 0 if status is None else len(status)
+
+    def set_series(self, rows: np.ndarray | None, settle: int = 0, settling: int = 0) -> None:
+        """Say what runs follow for which neither `begin` nor `end` is asked, if they come in this order: int64 rows, each the
+        address of a binding, the address of what `begin` would return, and sizes. `settle`, `settling`: the function that makes
+        the state ready for a binding, and its arguments, the first of which is that."""
+        fields, count = self._fields, 0 if rows is None else len(rows)
+        self._series = rows
+        if rows is None or not count:
+            fields[word.OPEN_NEXT] = 0
+            return
+        address = address_of(rows)
+        fields[word.OPEN_NEXT], fields[word.OPEN_LAST] = address, address + (count - 1) * rows.strides[0]
+        fields[word.OPEN_SETTLE], fields[word.OPEN_SETTLING] = settle, settling
+
+    @property
+    def followed(self) -> int:
+        """How many runs of the series there were."""
+        rows, at = self._series, self._fields[word.OPEN_NEXT]
+        if rows is None:
+            return 0
+        return (at - address_of(rows)) // rows.strides[0] if at else len(rows)
+
+    def check_signals(self) -> None:
+        """Raise what a signal's handler raised in the run."""
+        if self._fields[word.OPEN_STATUS] == word.INTERRUPTED:
+            raise_kept()
 
 
 def again_call(
@@ -91,95 +177,85 @@ def again_call(
     """A function that runs the call on the memory that its words are set to and returns True, holding `lock`, or None where it
     did nothing: another thread has the lock, workers are missing, or a word of `status` was set (they are 0 again). What it
     is given counts for nothing. Else as `feed_call`."""
-    if _functions() is None:
+    if interpreter.functions() is None:
         return None
     take, arguments, give_back = lock.acquire, (False,), lock.release
-    words = _words(word.AGAIN_WORDS, pool, block, tables, status, take, arguments, give_back, *kept)
+    words = _words(word.AGAIN_WORDS, pool, take, arguments, give_back, tables, status, *kept)
+    _set_call(words, block, tables, status)
     words[word.AGAIN_TAKE], words[word.AGAIN_ARGUMENTS], words[word.AGAIN_GIVE_BACK] = id(take), id(arguments), id(give_back)
     words[word.AGAIN_TRUE] = id(True)
-    found: AgainCall = _function_of(words, _again_method())
+    found: AgainCall = native_function(words, _again_method())
     return found
 
 
-def _words(
-    count: int, pool: Pool, block: int, tables: tuple[np.ndarray, np.ndarray | None], status: np.ndarray | None, *kept: object
-) -> _Words:
+def lend(most_kept: int) -> tuple[Lend, np.ndarray] | None:
+    """`ResultMemory.lender`."""
+    if interpreter.functions() is None:
+        return None
+    kept = lasting_words(word.LEASE_WORDS)  # blocks that are still used refer to it
+    kept[word.LEASE_MOST], kept[word.LEASE_API] = most_kept, _api()
+    words = _words(word.FEED_ROWS, None)
+    words[word.FEED_LEASES], words[word.FEED_ARRAY_TYPE] = kept.ctypes.data, id(np.ndarray)
+    return native_function(words, _empty_method()), kept
+
+
+ResultMemory.lender = staticmethod(lend)
+
+
+def _api() -> int:
+    found = interpreter.functions()
+    assert found is not None
+    return int(found.ctypes.data)
+
+
+def _words(count: int, pool: Pool | None, *kept: object) -> Words:
     """`count` words, of which those are set that all calls have."""
-    functions = _functions()
-    assert functions is not None
-    words = np.zeros(count, np.int64).view(_Words)
-    words.kept = (status, pool, tables, *kept)
-    words[word.FEED_POOL], words[word.FEED_CALL] = pool.address, block
-    words[word.FEED_TABLE], words[word.FEED_ALONE] = (0 if table is None else table.ctypes.data for table in tables)
-    if status is not None:
-        words[word.FEED_STATUS], words[word.FEED_CHECKED] = status.ctypes.data, len(status)
-    words[word.FEED_API], words[word.FEED_NONE] = functions.ctypes.data, id(None)
+    words = np.zeros(count, np.int64).view(Words)
+    words.kept = (pool, *kept)
+    words[word.FEED_POOL] = 0 if pool is None else pool.address
+    words[word.FEED_API], words[word.FEED_NONE] = _api(), id(None)
     words[word.FEED_TOOK] = word.BRIEF  # not known yet
     return words
 
 
-@functools.cache
-def _functions() -> np.ndarray | None:
-    """Addresses of the functions that native code calls, in the order of `spmd_state.API_...`; None where it would not
-    understand this interpreter's objects."""
-    if sys.implementation.name != "cpython" or not _laid_out_as_known():
-        return None
-    module = next((sys.modules[name] for name in _ARRAYS if name in sys.modules), None)
-    capsule = getattr(module, "_ARRAY_API", None)
-    if capsule is None:
-        return None
-    python = ctypes.pythonapi
-    pointer = python.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    arrays = (ctypes.c_void_p * (_SET_BASE_OBJECT + 1)).from_address(pointer(capsule, None))
-    found = [ctypes.cast(getattr(python, name), ctypes.c_void_p).value for name in _FUNCTIONS]
-    return np.array([*found, arrays[_NEW_FROM_DESCR], arrays[_SET_BASE_OBJECT]], np.int64)
+def _set_call(words: Words, block: int, tables: tuple[np.ndarray, np.ndarray | None], status: np.ndarray | None) -> None:
+    words[word.FEED_CALL] = block
+    words[word.FEED_TABLE], words[word.FEED_ALONE] = (0 if table is None else table.ctypes.data for table in tables)
+    _set_status(words, status)
 
 
-def _laid_out_as_known() -> bool:
-    """Whether objects' fields are where native code reads them: tried on arrays of several kinds."""
-    if ctypes.sizeof(ctypes.c_void_p) != 8 or object.__basicsize__ != word.ARRAY_DATA:
-        return False
-    if "t" in getattr(sys, "abiflags", "") or hasattr(sys, "gettotalrefcount"):
-        return False
-    samples: list[np.ndarray] = [
-        np.zeros(3),
-        np.zeros((4, 5), np.float32)[1:, 2:],
-        np.zeros((), np.int64),
-        np.zeros((0, 2), np.uint8),
-    ]
-    samples.append(np.zeros((2, 3)).T)
-    samples[0].flags.writeable = False
-    return all(_as_known(array) for array in samples)
+def _set_status(words: Words, status: np.ndarray | None) -> None:
+    words[word.FEED_CHECKED] = 0 if status is None else len(status)
+    words[word.FEED_STATUS] = 0 if status is None else address_of(status)
 
 
-def _as_known(array: np.ndarray) -> bool:
-    address = id(array)
-
-    def at(offset: int) -> int:
-        return ctypes.c_size_t.from_address(address + offset).value
-
-    if (at(word.OBJECT_TYPE), at(word.ARRAY_DESCR)) != (id(type(array)), id(array.dtype)):
-        return False
-    rank = ctypes.c_int.from_address(address + word.ARRAY_ND).value
-    if at(word.ARRAY_DATA) != array.ctypes.data or rank != array.ndim:
-        return False
-    sizes = (ctypes.c_ssize_t * rank).from_address(at(word.ARRAY_DIMS)) if rank else ()
-    flags = ctypes.c_int.from_address(address + word.ARRAY_FLAGS).value
-    return tuple(sizes) == array.shape and flags == array.flags.num
+def _set_feed(words: Words, inputs: int, outputs: int) -> None:
+    """What a call needs that takes a feed."""
+    held, leases = np.zeros(inputs + 1, np.int64), memory.words
+    assert leases is not None
+    words.kept = (*words.kept, held)
+    words[word.FEED_INPUTS], words[word.FEED_OUTPUTS], words[word.FEED_HELD] = inputs, outputs, held.ctypes.data
+    words[word.FEED_ARRAY_TYPE], words[word.FEED_DICT_TYPE] = id(np.ndarray), id(dict)
+    words[word.FEED_HOLDER], words[word.FEED_LEASES] = holders.WORDS.ctypes.data, leases.ctypes.data
 
 
 @functools.cache
-def _feed_method() -> _Method:
-    return _Method(b"run_feed", feed_function(), _TAKES_ONE_ARGUMENT, b"The outputs of a feed, or None.")
+def _feed_method() -> Method:
+    return Method.of("run_feed", feed_function(), "The outputs of a feed, or None.")
 
 
 @functools.cache
-def _again_method() -> _Method:
-    return _Method(b"run_again", again_function(), _TAKES_ONE_ARGUMENT, b"True once the call has run again, or None.")
+def _again_method() -> Method:
+    return Method.of("run_again", again_function(), "True once the call has run again, or None.")
 
 
-def _function_of(words: _Words, method: _Method) -> Any:
-    make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    return make(ctypes.addressof(method), words, None)
+@functools.cache
+def _open_method() -> Method:
+    return Method.of("run_open", open_function(), "The outputs of a feed whose sizes are open, or None.")
+
+
+@functools.cache
+def _empty_method() -> Method:
+    return Method.of(
+        "lend", empty_function(), "An array of a shape, type and bytes, or None; of None: the bytes that were freed."
+    )

@@ -21,8 +21,8 @@ define internal ptr @api(ptr %words, i64 %which) alwaysinline nounwind {
   ret ptr %f
 }
 
-; whether %object is an array of the type and shape that the row %row asks for, C-contiguous and aligned
-define internal i1 @as_expected(ptr %words, ptr %row, ptr %object) alwaysinline nounwind {
+; whether %object is an array of the type and rank that the row %row asks for, C-contiguous and aligned
+define internal i1 @is_plain(ptr %words, ptr %row, ptr %object) alwaysinline nounwind {
 entry:
   %kp = getelementptr i8, ptr %object, i64 $OBJECT_TYPE$
   %kind = load ptr, ptr %kp
@@ -48,6 +48,18 @@ typed:
   %ranked = icmp eq i64 %nd, %rank
   %both = and i1 %same, %dense
   %all = and i1 %both, %ranked
+  br label %no
+no:
+  %r = phi i1 [ false, %entry ], [ %all, %typed ]
+  ret i1 %r
+}
+
+; whether it has the shape that the row asks for, too
+define internal i1 @as_expected(ptr %words, ptr %row, ptr %object) alwaysinline nounwind {
+entry:
+  %all = call i1 @is_plain(ptr %words, ptr %row, ptr %object)
+  %rp = getelementptr i64, ptr %row, i64 $ROW_ND$
+  %nd = load i64, ptr %rp
   br i1 %all, label %sized, label %no
 sized:
   %sp = getelementptr i8, ptr %object, i64 $ARRAY_DIMS$
@@ -75,48 +87,19 @@ no:
   ret i1 false
 }
 
-; a new array as the row %row has it, a view of another one that has its memory, whose address goes to the row's slot; or null
+; a new array as the row %row has it, whose address goes to the row's slot; or null
 define internal ptr @made(ptr %words, ptr %row) alwaysinline nounwind {
-entry:
-  %ap = getelementptr i64, ptr %words, i64 $FEED_ARRAY_TYPE$
-  %array = load ptr, ptr %ap
   %dp = getelementptr i64, ptr %row, i64 $ROW_DESCR$
   %descr = load ptr, ptr %dp
   %np = getelementptr i64, ptr %row, i64 $ROW_ND$
   %nd = load i64, ptr %np
-  %nd32 = trunc i64 %nd to i32
   %sp = getelementptr i64, ptr %row, i64 $ROW_DIMS$
   %dims = load ptr, ptr %sp
-  %incref = call ptr @api(ptr %words, i64 $API_INCREF$)
-  %decref = call ptr @api(ptr %words, i64 $API_DECREF$)
-  %new = call ptr @api(ptr %words, i64 $API_NEW_ARRAY$)
-  %set_base = call ptr @api(ptr %words, i64 $API_SET_BASE$)
-  call void %incref(ptr %descr)
-  %own = call ptr %new(ptr %array, ptr %descr, i32 %nd32, ptr %dims, ptr null, ptr null, i32 0, ptr null)
-  %none = icmp eq ptr %own, null
-  br i1 %none, label %out, label %view
-view:
-  %bp = getelementptr i8, ptr %own, i64 $ARRAY_DATA$
-  %data = load ptr, ptr %bp
+  %bp = getelementptr i64, ptr %row, i64 $ROW_NBYTES$
+  %nbytes = load i64, ptr %bp
   %slot_p = getelementptr i64, ptr %row, i64 $ROW_SLOT$
   %slot = load ptr, ptr %slot_p
-  store ptr %data, ptr %slot
-  call void %incref(ptr %descr)
-  %seen = call ptr %new(ptr %array, ptr %descr, i32 %nd32, ptr %dims, ptr null, ptr %data, i32 1281, ptr null)
-  %blind = icmp eq ptr %seen, null
-  br i1 %blind, label %drop, label %tie
-drop:
-  call void %decref(ptr %own)
-  br label %out
-tie:
-  %failed = call i32 %set_base(ptr %seen, ptr %own)
-  %loose = icmp ne i32 %failed, 0
-  br i1 %loose, label %undo, label %out
-undo:
-  call void %decref(ptr %seen)
-  br label %out
-out:
-  %r = phi ptr [ null, %entry ], [ null, %drop ], [ %seen, %tie ], [ null, %undo ]
+  %r = call ptr @array_of(ptr %words, ptr %descr, i64 %nd, ptr %dims, i64 %nbytes, ptr %slot)
   ret ptr %r
 }
 
@@ -265,47 +248,17 @@ define internal i1 @fails(ptr %words) alwaysinline nounwind {
   ret i1 %bad
 }
 
-define internal ptr @feed(ptr %self, ptr %given) nounwind {
+; what the feed %from has under the name of the row %row, out of an object that holds it, as a reference of its own; or null
+define internal ptr @given(ptr %words, ptr %row, ptr %from) alwaysinline nounwind {
 entry:
-  %words = call ptr @words_of(ptr %self)
-  %kp = getelementptr i8, ptr %given, i64 $OBJECT_TYPE$
-  %kind = load ptr, ptr %kp
-  %dict_p = getelementptr i64, ptr %words, i64 $FEED_DICT_TYPE$
-  %dict = load ptr, ptr %dict_p
-  %is_dict = icmp eq ptr %kind, %dict
-  %busy = load i64, ptr %words
-  %idle = icmp eq i64 %busy, 0
-  %fit = and i1 %is_dict, %idle
-  br i1 %fit, label %count, label %decline
-count:
-  %size = call ptr @api(ptr %words, i64 $API_SIZE$)
-  %many = call i64 %size(ptr %given)
-  %ip = getelementptr i64, ptr %words, i64 $FEED_INPUTS$
-  %inputs = load i64, ptr %ip
-  %as_many = icmp eq i64 %many, %inputs
-  br i1 %as_many, label %claim, label %decline
-claim:
-  store i64 1, ptr %words
-  %op = getelementptr i64, ptr %words, i64 $FEED_OUTPUTS$
-  %outputs = load i64, ptr %op
-  %hp = getelementptr i64, ptr %words, i64 $FEED_HELD$
-  %held = load ptr, ptr %hp
   %get = call ptr @api(ptr %words, i64 $API_GET_ITEM$)
-  %rows = getelementptr i64, ptr %words, i64 $FEED_ROWS$
-  br label %input
-input:
-  %i = phi i64 [ 0, %claim ], [ %i1, %taken ]
-  %row = phi ptr [ %rows, %claim ], [ %row1, %taken ]
-  %more = icmp ult i64 %i, %inputs
-  br i1 %more, label %find, label %prepare
-find:
   %name = load ptr, ptr %row
-  %it = call ptr %get(ptr %given, ptr %name)
+  %it = call ptr %get(ptr %from, ptr %name)
   %missing = icmp eq ptr %it, null
   br i1 %missing, label %unknown, label %found
 unknown:
   call void @forget(ptr %words)
-  br label %give_up
+  ret ptr null
 found:
   %holder_p = getelementptr i64, ptr %words, i64 $FEED_HOLDER$
   %holder = load ptr, ptr %holder_p
@@ -324,6 +277,80 @@ look_inside:
 hold:
   %x = phi ptr [ %it, %found ], [ %value, %look_inside ]
   call void @keep(ptr %words, ptr %x)
+  ret ptr %x
+}
+
+; whether %feed is a dict of as many as the call takes, and nobody else is at work: then the call is claimed
+define internal i1 @claimed(ptr %words, ptr %from) alwaysinline nounwind {
+entry:
+  %kp = getelementptr i8, ptr %from, i64 $OBJECT_TYPE$
+  %kind = load ptr, ptr %kp
+  %dict_p = getelementptr i64, ptr %words, i64 $FEED_DICT_TYPE$
+  %dict = load ptr, ptr %dict_p
+  %is_dict = icmp eq ptr %kind, %dict
+  %busy = load i64, ptr %words
+  %idle = icmp eq i64 %busy, 0
+  %fit = and i1 %is_dict, %idle
+  br i1 %fit, label %count, label %no
+count:
+  %size = call ptr @api(ptr %words, i64 $API_SIZE$)
+  %many = call i64 %size(ptr %from)
+  %ip = getelementptr i64, ptr %words, i64 $FEED_INPUTS$
+  %inputs = load i64, ptr %ip
+  %as_many = icmp eq i64 %many, %inputs
+  br i1 %as_many, label %claim, label %no
+claim:
+  store i64 1, ptr %words
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; lets the first %count inputs go that are held, and gives up the claim
+define internal void @let_go(ptr %words, i64 %count) alwaysinline nounwind {
+entry:
+  %hp = getelementptr i64, ptr %words, i64 $FEED_HELD$
+  %held = load ptr, ptr %hp
+  br label %next
+next:
+  %k = phi i64 [ 0, %entry ], [ %k1, %letting ]
+  %any = icmp ult i64 %k, %count
+  br i1 %any, label %letting, label %done
+letting:
+  %p = getelementptr ptr, ptr %held, i64 %k
+  %x = load ptr, ptr %p
+  call void @drop(ptr %words, ptr %x)
+  %k1 = add i64 %k, 1
+  br label %next
+done:
+  store i64 0, ptr %words
+  ret void
+}
+
+define internal ptr @feed(ptr %self, ptr %from) nounwind {
+entry:
+  %words = call ptr @words_of(ptr %self)
+  %ours = call i1 @claimed(ptr %words, ptr %from)
+  br i1 %ours, label %claim, label %decline
+claim:
+  %ip = getelementptr i64, ptr %words, i64 $FEED_INPUTS$
+  %inputs = load i64, ptr %ip
+  %op = getelementptr i64, ptr %words, i64 $FEED_OUTPUTS$
+  %outputs = load i64, ptr %op
+  %hp = getelementptr i64, ptr %words, i64 $FEED_HELD$
+  %held = load ptr, ptr %hp
+  %rows = getelementptr i64, ptr %words, i64 $FEED_ROWS$
+  br label %input
+input:
+  %i = phi i64 [ 0, %claim ], [ %i1, %taken ]
+  %row = phi ptr [ %rows, %claim ], [ %row1, %taken ]
+  %more = icmp ult i64 %i, %inputs
+  br i1 %more, label %find, label %prepare
+find:
+  %x = call ptr @given(ptr %words, ptr %row, ptr %from)
+  %unknown = icmp eq ptr %x, null
+  br i1 %unknown, label %give_up, label %hold
+hold:
   %at = getelementptr ptr, ptr %held, i64 %i
   store ptr %x, ptr %at
   %i1 = add i64 %i, 1
@@ -370,27 +397,15 @@ no_memory:
   call void @forget(ptr %words)
   br label %finish
 give_up:
-  %so_far = phi i64 [ %i, %unknown ], [ %i1, %hold ]
+  %so_far = phi i64 [ %i, %find ], [ %i1, %hold ]
   br label %finish
 finish:
   %taken_in = phi i64 [ %inputs, %go ], [ %inputs, %discard ], [ %inputs, %no_memory ], [ %so_far, %give_up ]
   %result = phi ptr [ %list, %go ], [ null, %discard ], [ null, %no_memory ], [ null, %give_up ]
-  br label %let_go
-let_go:
-  %k = phi i64 [ 0, %finish ], [ %k1, %letting ]
-  %any = icmp ult i64 %k, %taken_in
-  br i1 %any, label %letting, label %done
-letting:
-  %kp1 = getelementptr ptr, ptr %held, i64 %k
-  %input_k = load ptr, ptr %kp1
-  call void @drop(ptr %words, ptr %input_k)
-  %k1 = add i64 %k, 1
-  br label %let_go
-done:
-  store i64 0, ptr %words
+  call void @let_go(ptr %words, i64 %taken_in)
   br label %decline
 decline:
-  %found_result = phi ptr [ null, %entry ], [ null, %count ], [ %result, %done ]
+  %found_result = phi ptr [ null, %entry ], [ %result, %finish ]
   %answer = call ptr @answer_of(ptr %words, ptr %found_result)
   ret ptr %answer
 }

@@ -12,6 +12,8 @@ from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_feed import FEED_TEXT
+from intarsia.runtime.spmd_leases import LEASES_TEXT
+from intarsia.runtime.spmd_open import OPEN_TEXT
 from intarsia.runtime.spmd_phases import PHASE, SHARES
 from intarsia.runtime.spmd_places import PLACES, WAKING
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT, WHOLE_TEXT
@@ -27,7 +29,8 @@ def executor_text(target: Target) -> KernelText:
     declaration, pause = pause_text(target)
     wait, wake, clock = system_text(target)
     waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, WAKING, AWAIT, SHARES, PHASE]
-    text = "\n".join([*waiting, WALKS, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, FEED_TEXT, declaration])
+    calls = [FEED_TEXT, LEASES_TEXT, OPEN_TEXT]
+    text = "\n".join([*waiting, WALKS, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, *calls, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
     return kernel_text("spmd", text.replace("$PAUSE$", pause), final=True)
@@ -41,10 +44,14 @@ INTERRUPTED CALL_MODE CALL_FLAG CALL_STOPPED CALL_SIGNALS CALL_WATCHED TRIPPED M
 CHECK_SIGNALS FETCH RAISED SIGNALS SIGNAL_WORDS HANDLER MOST_SLICED
 OBJECT_TYPE ARRAY_DATA ARRAY_ND ARRAY_DIMS ARRAY_DESCR ARRAY_FLAGS
 FEED_INPUTS FEED_OUTPUTS FEED_POOL FEED_CALL FEED_STATUS FEED_CHECKED FEED_API FEED_ARRAY_TYPE FEED_DICT_TYPE FEED_NONE
-FEED_HELD FEED_TABLE FEED_ALONE FEED_BEGUN FEED_HOLDER FEED_TOOK FEED_ROWS ROW_DESCR ROW_ND ROW_DIMS ROW_SLOT ROW_WORDS
+FEED_HELD FEED_TABLE FEED_ALONE FEED_BEGUN FEED_HOLDER FEED_TOOK FEED_LEASES FEED_ROWS ROW_DESCR ROW_ND ROW_DIMS ROW_SLOT
+ROW_NBYTES ROW_WORDS OPEN_BEGIN OPEN_END OPEN_STATUS OPEN_ADDRESSES OPEN_VALID OPEN_SAME OPEN_KINDS OPEN_NEXT OPEN_LAST
+OPEN_SIZES OPEN_COUNT OPEN_SETTLE OPEN_SETTLING SETTLING OPEN_ROWS CALL_EXTERNALS
 HOLDER_PLACE AGAIN_TAKE AGAIN_ARGUMENTS AGAIN_GIVE_BACK AGAIN_TRUE
 API_GET_ITEM API_SIZE API_INCREF API_DECREF API_CLEAR API_RELEASE_GIL API_TAKE_GIL API_NEW_LIST API_SET_ITEM API_NEW_ARRAY
-API_CALL API_SET_BASE MOMENT BRIEF
+API_CALL API_SET_BASE API_TUPLE_ITEM API_TUPLE_SIZE API_AS_SIZE API_FROM_SIZE API_NEW_CAPSULE API_MALLOC API_FREE MOMENT BRIEF
+LEASE_KEPT LEASE_MOST LEASE_NUMBER LEASE_API LEASE_LISTS LEASE_KINDS LEAST_ROOM MOST_ROOM MOST_ROOMY MOST_AXES
+BLOCK_RAW BLOCK_KIND BLOCK_MEMORY BLOCK_WRITTEN BLOCK_NUMBER BLOCK_OLDER BLOCK_NEWER BLOCK_WORDS
 """.split()
 
 
@@ -67,6 +74,10 @@ define void @__SYMBOL__(ptr %functions, i64 %tid, i64 %nthreads) nounwind {
   store ptr @feed, ptr %p7
   %p8 = getelementptr ptr, ptr %functions, i64 8
   store ptr @again, ptr %p8
+  %p9 = getelementptr ptr, ptr %functions, i64 9
+  store ptr @open, ptr %p9
+  %p10 = getelementptr ptr, ptr %functions, i64 10
+  store ptr @empty, ptr %p10
   ret void
 }"""
 

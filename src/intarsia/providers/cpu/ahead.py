@@ -46,12 +46,12 @@ class Ahead:
     def note(self, plan: Plan) -> None:
         """Sizes for which no plan was made ahead have this one."""
         last, self._last = self._last, plan
-        self._step = None if last is None else _step(last.env, plan.env)
+        self._step = None if last is None else step_between(last.env, plan.env)
 
     def plan(self, program: CpuProgram, key: tuple[object, ...], env: dict[str, int]) -> Plan | None:
         """The plan for `env`, made with those of sizes further on; None where it has to be made alone."""
         last, step = self._last, self._step
-        if last is None or step is None or _step(last.env, env) != step:
+        if last is None or step is None or step_between(last.env, env) != step:
             return None
         if last.single is None or program._sized_inputs or last.single.parted or not self._lock.acquire(blocking=False):
             return None
@@ -69,10 +69,11 @@ class Ahead:
         if self._given is None:
             self._given = _Given(program.executable)
         count = min(self._count, max(FIRST, _MOST_NBYTES // (_STEP_NBYTES * len(_segment(program).steps) + 1)))
-        envs = _fitting(program.executable, [_moved(env, step, i) for i in range(count)])
+        envs = fitting(program.executable, [moved(env, step, i) for i in range(count)])
         found = _bound(program, last, envs, self._given)
         if key not in found:
-            self._waiting, self._pause, self._count = self._pause, 2 * self._pause, FIRST
+            if found:  # with shapes that no symbol tells
+                self._waiting, self._pause, self._count = self._pause, 2 * self._pause, FIRST
             return None
         self._pause, self._count = _PAUSE, min(MOST, 2 * self._count)
         program._keep(self.plans)
@@ -89,8 +90,8 @@ def _segment(program: CpuProgram) -> Segment:
 def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]], given: _Given) -> Plans:
     executable = program.executable
     bound = _segment(program).bind_ahead(envs, program.pool.num_threads)
-    if not bound or program.may_be_parted(bound[-1], envs[len(bound) - 1]):
-        return {}
+    while bound and program.may_be_parted(bound[-1], envs[len(bound) - 1]):
+        bound.pop()  # it has to be looked at
     plans = Plans()
     for b, env in zip(bound, envs, strict=False):
         shapes = given.shapes(env)
@@ -100,11 +101,12 @@ def _bound(program: CpuProgram, last: Plan, envs: Sequence[dict[str, int]], give
     return plans
 
 
-def _moved(env: Mapping[str, int], step: Mapping[str, int], times: int) -> dict[str, int]:
+def moved(env: Mapping[str, int], step: Mapping[str, int], times: int) -> dict[str, int]:
+    """Sizes so many steps further on."""
     return {name: n + times * step[name] for name, n in env.items()}
 
 
-def _step(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int] | None:
+def step_between(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int] | None:
     """How far sizes are from earlier ones; None where they are no others, or other symbols."""
     if before.keys() != after.keys():
         return None
@@ -112,7 +114,7 @@ def _step(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]
     return step if any(step.values()) else None
 
 
-def _fitting(executable: Executable, envs: list[dict[str, int]]) -> list[dict[str, int]]:
+def fitting(executable: Executable, envs: list[dict[str, int]]) -> list[dict[str, int]]:
     """As many of them as may be sizes."""
     for i, env in enumerate(envs):
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.partition.provider import FeedCall
-from intarsia.plan.results import LEAST
 from intarsia.runtime.feed_call import Place, feed_call
 
 if TYPE_CHECKING:
@@ -26,9 +24,9 @@ def feed_call_of(program: CpuProgram, plan: Plan, inputs: Sequence[np.ndarray]) 
     """The function for inputs of these shapes, to which `plan` is bound; None where runs take so long that Python's part counts
     for nothing, or are more than a call of one segment."""
     bound = plan.single
-    if bound is None or not all(type(x) is np.ndarray for x in inputs) or not _is_short(bound):
+    if bound is None or not all(type(x) is np.ndarray for x in inputs) or not is_short(bound):
         return None
-    arena, found = bound.segment.arena, _results(plan, bound)
+    arena, found = bound.segment.arena, results_of(plan, bound)
     if found is None or arena.limit or not arena.keep or program.context.on_step is not None:
         return None
     state = bound.acquire()
@@ -47,12 +45,13 @@ def feed_call_of(program: CpuProgram, plan: Plan, inputs: Sequence[np.ndarray]) 
     return feed_call(program.pool, state.block_address, state.tables, given, made, status, state, unread, program, bound)
 
 
-def _is_short(bound: BoundSegment) -> bool:
-    large = any(math.prod(shape) * dtype.itemsize >= LEAST or dtype.hasobject for shape, dtype in bound.outputs)
-    return not (large or bound.long or bound.parted or bound.sliced or bound.arena_nbytes > _MOST_NBYTES)
+def is_short(bound: BoundSegment) -> bool:
+    """Whether runs are so short that Python's part counts."""
+    whole = not any(dtype.hasobject for _, dtype in bound.outputs)
+    return whole and not (bound.long or bound.parted or bound.sliced or bound.arena_nbytes > _MOST_NBYTES)
 
 
-def _results(plan: Plan, bound: BoundSegment) -> list[tuple[int, tuple[int, ...]]] | None:
+def results_of(plan: Plan, bound: BoundSegment) -> list[tuple[int, tuple[int, ...]]] | None:
     """For each output of the program the segment's result that it is, and its shape; None where one is something else."""
     if plan.plain:
         return [(i, shape) for i, (shape, _) in enumerate(bound.outputs)]

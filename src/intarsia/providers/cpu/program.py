@@ -88,6 +88,7 @@ class CpuProgram(Program):
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._first: Plan | None = None  # of plans whose inputs are all arrays
         self._ahead = Ahead()
+        self._open: tuple[FeedCall | None] | None = None  # once a session asked for it
         # By segment and rows, bytes of the arena of the last one that has no parts.
         self._whole: dict[tuple[int, int], int] = {}
         self._lock = threading.Lock()
@@ -244,6 +245,25 @@ class CpuProgram(Program):
 
             plan.feed = (feed_call_of(self, plan, inputs),)
         return plan.feed[0]
+
+    def open_call(self) -> FeedCall | None:
+        plan = None if self._sized_inputs else self._first
+        if plan is None:
+            return None
+        if self._open is None:
+            from intarsia.providers.cpu.open_feed import open_call_of
+
+            self._open = (open_call_of(self, plan),)
+        return self._open[0]
+
+    def known_plan(self, shapes: tuple[tuple[int, ...], ...]) -> Plan | None:
+        """The plan for inputs of these shapes, if it was made before, or ahead."""
+        plan = self._plans.get(shapes)
+        if plan is None:
+            return self._ahead.plans.get(shapes)
+        if len(self._plans) > PLAN_LIMIT // 2:
+            self._touch(shapes)
+        return plan
 
     def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None) -> list[Any]:
         state = bound.acquire(self.context.on_step is not None)
@@ -501,6 +521,7 @@ class CpuProgram(Program):
     def trim(self) -> int:
         with self._lock:
             plans = (*self._plans.values(), *self._ahead.plans.values())
+        self._open = None
         for plan in plans:
             plan.feed = None
         units = [unit for plan in plans for unit in plan.units]
