@@ -57,7 +57,7 @@ class IOBinding:
             )
 
     def _bind(self, name: str, value: Any) -> None:
-        if name not in self._inputs:
+        if name not in self._inputs and name not in self._session._bindable:
             session = self._session
             known = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
             self._check(name, known, "inputs")
@@ -133,7 +133,8 @@ class IOBinding:
         if self._stay.pop(name, None) is not None:
             self._forget()
         if name not in self._outputs:
-            self._check(name, [a.name for a in self._session.get_outputs()], "outputs")
+            if name not in self._session._output_names:
+                self._check(name, self._session._output_names, "outputs")
             self._outputs[name] = target
             self._forget()
             return

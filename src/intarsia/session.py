@@ -569,6 +569,11 @@ class InferenceSession(SessionApi, SessionDebug):
         return found if self._auto is None else replace(found, choice=str(self._auto))
 
     @cached_property
+    def _bindable(self) -> frozenset[str]:
+        """Names of inputs, and of initializers that a run may replace."""
+        return frozenset(v.name for v in (*self._signature.inputs, *self._signature.overridable))
+
+    @cached_property
     def _inputs_meta(self) -> list[NodeArg]:
         return [NodeArg.of(v) for v in self._signature.inputs]
 
