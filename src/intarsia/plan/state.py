@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.codegen import binder
 from intarsia.partition.arena import Lease
 from intarsia.plan import call
 from intarsia.plan.address import address_of
@@ -120,6 +119,8 @@ class State:
     def settled_by(self) -> tuple[int, int]:
         """The addresses of the function that makes it ready for a binding of its frame, and of that function's arguments: the
         first is the binding's."""
+        from intarsia.codegen import binder
+
         return binder.address(), self._settling_address
 
     def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:

@@ -3,7 +3,6 @@
 State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the neighbour-line prefetcher).
 """
 
-from intarsia.codegen import binder
 from intarsia.plan import call
 
 LINE = 16
@@ -71,7 +70,7 @@ BRIEF = 10_000  # nanoseconds: a shorter run keeps the GIL, which threads that w
 AGAIN_TAKE, AGAIN_ARGUMENTS, AGAIN_GIVE_BACK, AGAIN_TRUE, AGAIN_WORDS = range(FEED_ROWS, FEED_ROWS + 5)
 OPEN_BEGIN, OPEN_END, OPEN_STATUS, OPEN_ADDRESSES, OPEN_VALID, OPEN_SAME, OPEN_KINDS = range(FEED_ROWS, FEED_ROWS + 7)
 OPEN_NEXT, OPEN_LAST, OPEN_SIZES, OPEN_COUNT, OPEN_SETTLE, OPEN_SETTLING, OPEN_ROWS = range(FEED_ROWS + 7, FEED_ROWS + 14)
-SETTLING = binder.SETTLING
+SETTLING = 1  # as `codegen.binder` has it, which a run of known sizes does not import
 HOLDER_TYPE, HOLDER_PLACE, HOLDER_WORDS = range(3)
 ROW_NAME, ROW_DESCR, ROW_ND, ROW_DIMS, ROW_SLOT, ROW_NBYTES, ROW_WORDS = range(7)
 API_GET_ITEM, API_SIZE, API_INCREF, API_DECREF, API_CLEAR, API_RELEASE_GIL, API_TAKE_GIL = range(7)
