@@ -366,3 +366,31 @@ def test_products_of_any_size_are_limited(factor: float, y_type: type) -> None:
     expected = np.clip(np.round(sums * np.float64(np.float32(factor))) + 3, info.min, info.max)
     actual, _ = run(model, x)
     np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    "scales", [(0.5, 0.25, 1.0), (2.0**-4, 2.0**-4, 2.0**-60), (2.0**30, 1.0, 2.0**28), (2.0**70, 2.0**68, 2.0**-60)]
+)
+@pytest.mark.parametrize("signed", [True, False])
+def test_residual_sums_of_any_size_are_limited(scales: tuple[float, float, float], signed: bool) -> None:
+    """(product's steps) * scale + (residual's steps) * scale, in steps of the sum: half to even, whatever the scales are."""
+    inner, x_scale, outer = scales
+    b, low = Builder(signed), -128 if signed else 0
+    x = b.pair("x", x_scale, 120)
+    w = b.weights("w", (64, 64, 1, 1), None)
+    b.constants["w_s"] = np.float32(2.0**-6)
+    c = b.pair(b.add("Conv", [x, w], "c"), inner, 100)
+    y = b.pair(b.add("Add", [c, x], "sum"), outer, 90)
+    model = b.model({"x": ["N", 64, 3, 5]}, y)
+    steps = np.random.default_rng(4).integers(-150, 150, (2, 64, 3, 5))
+
+    def rounded(number: np.ndarray, scale: float, zero: int) -> np.ndarray:
+        zero += low
+        return (np.clip(np.round(number / scale) + zero, low, low + 255) - zero) * scale
+
+    first = rounded(steps * x_scale, x_scale, 120)
+    weights = b.constants["w_q"][..., 0, 0].astype(np.float64) * 2.0**-6
+    second = rounded(np.einsum("nchw,mc->nmhw", first, weights), inner, 100)
+    actual, kernels = run(model, (steps * x_scale).astype(np.float32))
+    np.testing.assert_array_equal(actual, rounded(first + second, outer, 90).astype(np.float32))
+    assert any("ConvInteger" in k for k in kernels)

@@ -13,10 +13,9 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen import elementary, integers, inverse, ir, narrow
+from intarsia.codegen import elementary, integers, inverse, ir, narrow, rounding
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
-from intarsia.kernel.rewrite import quantized, rounded_steps
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -30,7 +29,6 @@ _WIDE = {DType.FLOAT: F32, DType.DOUBLE: F64, DType.FLOAT16: F32, DType.BFLOAT16
 
 _BITS = re.compile("0x([0-9a-f]{16})")  # how constants are written: as float64
 _MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
-_ROUNDING = 12582912.0  # 1.5 * 2^23: adding it to a float32 leaves a whole number, half to even
 
 SCALES = "intarsia_scales"  # the attribute of a module whose target has `Target.scales_floats`
 
@@ -172,50 +170,11 @@ class Emitter:
             return self.constant(t.attrs[0], compute_type(t.dtype))
         if t.prim in ("broadcast", "reshape"):
             return value(t.args[0])
-        parts = quantized(t)
-        if parts is not None:
-            zero = value(parts.add.args[1]) if parts.add else None
-            if parts.x.prim == "mul":
-                x, y = (value(a) for a in parts.x.args)
-                return self.quantize_product(x, y, zero, parts.low, parts.high)
-            return self.quantize(value(parts.x), zero, parts.low, parts.high)
-        steps = rounded_steps(t)
-        if steps is not None:
-            zero = value(steps.add.args[1]) if steps.add else None
-            limited = self._limited(value(steps.x), zero, steps.low, steps.high)
-            magic = self.constant(_ROUNDING, F32)
-            return self.builder.fsub(self.builder.fadd(limited, magic), magic)
+        rounded = rounding.emit_rounded(self, t, value)
+        if rounded is not None:
+            return rounded
         dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
         return self.primitive(t.prim, [value(a) for a in t.args], dtype, t.dtype)
-
-    def quantize(self, x: ir.Value, zero: ir.Value | None, low: float, high: float) -> ir.Value:
-        """round(x) + zero (a whole float32) within [low, high], as 8 bits.
-
-        x is limited first, then rounded by adding 1.5 * 2^23.
-        """
-        return self._byte(self.builder.fadd(self._limited(x, zero, low, high), self.constant(_ROUNDING, F32)), zero)
-
-    def quantize_product(self, x: ir.Value, y: ir.Value, zero: ir.Value | None, low: float, high: float) -> ir.Value:
-        """`quantize` of x * y, which is rounded once only, by the addition of 1.5 * 2^23, and then limited."""
-        rounded = self.intrinsic("fmuladd", [x, y, self.constant(_ROUNDING, F32)])
-        return self._byte(self._limited(rounded, zero, low + _ROUNDING, high + _ROUNDING), zero)
-
-    def _byte(self, rounded: ir.Value, zero: ir.Value | None) -> ir.Value:
-        """A whole number more than 1.5 * 2^23, less that and plus `zero`, as 8 bits."""
-        b = self.builder
-        bits = b.bitcast(rounded, self.shaped(I32))
-        if zero is not None:
-            bits = b.add(bits, b.fptosi(zero, self.shaped(I32)))
-        return b.trunc(bits, self.shaped(I8))
-
-    def _limited(self, x: ir.Value, zero: ir.Value | None, low: float, high: float) -> ir.Value:
-        """x within [low - zero, high - zero]."""
-        b = self.builder
-        least, most = self.constant(low, F32), self.constant(high, F32)
-        if zero is not None:
-            least, most = b.fsub(least, zero), b.fsub(most, zero)
-        x = b.select(b.fcmp_ordered(">", x, least), x, least)
-        return b.select(b.fcmp_ordered("<", x, most), x, most)
 
     def primitive(self, op: str, args: Sequence[ir.Value], dtype: DType, out: DType) -> ir.Value:
         """One element-wise primitive on operands of `dtype`, giving a compute value of `out`."""

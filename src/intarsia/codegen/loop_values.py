@@ -16,6 +16,7 @@ from intarsia.codegen.loop_kept import Kept, substituted
 from intarsia.codegen.loop_rows import Rows
 from intarsia.codegen.loop_scope import ROLLED, LoopBuilder, Scope
 from intarsia.codegen.narrow import NARROW
+from intarsia.codegen.rounding import byte_of
 from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
@@ -187,7 +188,7 @@ class ValueEmitter(LoopBuilder):
         if parts.add is not None:
             operand, where = operand_indices(parts.add, at)[1]
             zero = self._value(operand, where, scope)
-        return Emitter(scope.builder).quantize(self._value(parts.x, at, scope), zero, parts.low, parts.high)
+        return byte_of(Emitter(scope.builder), self._value(parts.x, at, scope), zero, parts.low, parts.high)
 
     def _emit_input(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         offset = linear(at, t.shape)
