@@ -22,10 +22,13 @@ from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.divisors import may_divide_by_zero
 from intarsia.kernel.interpret import highest, lowest
-from intarsia.kernel.lang import Tensor
+from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import quantized
 
 HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element types of rows on the stack
+_ROWS = 4  # that are added to a row of sums at once, which is then read and written less often
+_SIMPLE = 4  # primitives of what is added
+_NEAR, _LONG_ROW = 4 << 20, 4096  # bytes: of a tensor that caches near the cores hold, and of a page
 _ROLLED = 8  # terms of a sum from which on they are summed in vectors, even where LLVM could write them all out
 _IN_ORDER = ("contract", "nsz")
 _ANY_ORDER = ("reassoc", *_IN_ORDER)
@@ -360,32 +363,47 @@ class ValueEmitter(LoopBuilder):
             buffer = self.entry.alloca(kind, size=I64(self.chunk), align=64)
             place.memo[key] = buffer
 
-            def along_row(outer: Scope, ks: list[Index] | None) -> None:
+            def along_row(outer: Scope, places: list[list[Index]]) -> None:
                 def body(inner: Scope) -> None:
                     inner.variables[row] = self.loop_variable
                     spot = inner.builder.gep(buffer, [inner.builder.sub(self.loop_variable, start)], source_etype=kind)
-                    if ks is None:
-                        Emitter(inner.builder).store(self._identity(op, t.dtype, inner), spot, held)
+                    e = Emitter(inner.builder)
+                    if not places:
+                        e.store(self._identity(op, t.dtype, inner), spot, held)
                         return
-                    value, e = element(ks, inner), Emitter(inner.builder)
-                    e.store(self._combine(op, e.load(spot, held), value, t.dtype, inner, in_order=True), spot, held)
+                    total = e.load(spot, held)
+                    for ks in places:
+                        total = self._combine(op, total, element(ks, inner), t.dtype, inner, in_order=True)
+                    e.store(total, spot, held)
 
-                self._row(outer, [] if ks is None else self._bordered(t, at, ks, row), start, end, body, "row")
+                borders = dict.fromkeys(border for ks in places for border in self._bordered(t, at, ks, row))
+                self._row(outer, [*borders], start, end, body, "row")
 
             def nest(level: int, ks: list[Index], outer: Scope) -> None:
                 if level == len(extents):
-                    along_row(outer, ks)
+                    along_row(outer, [ks])
                     return
                 self.serial += 1
-                name = f"k{self.serial}"
+                name, extent = f"k{self.serial}", extents[level]
+                first = I64(0)
+
+                def several(inner: Scope) -> None:
+                    inner.variables[name] = self.loop_variable
+                    block: Index = ("*", ("v", name), _ROWS)
+                    along_row(inner, [[*ks, add(block, ("c", n))] for n in range(_ROWS)])
 
                 def body(inner: Scope) -> None:
                     inner.variables[name] = self.loop_variable
                     nest(level + 1, [*ks, ("v", name)], inner)
 
-                self._loop(outer, I64(0), self._dim(outer, extents[level]), body, name)
+                if level + 1 == len(extents) and few and (not isinstance(extent, int) or extent >= _ROWS):
+                    blocks = outer.builder.udiv(self._dim(outer, extent), I64(_ROWS))
+                    self._loop(outer, I64(0), blocks, several, f"{name}.rows")
+                    first = outer.builder.mul(blocks, I64(_ROWS))
+                self._loop(outer, first, self._dim(outer, extent), body, name)
 
-            along_row(place, None)
+            few = t.prim == "reduce" and _is_read_by_rows(t.args[0])
+            along_row(place, [])
             nest(0, [], place)
         here = scope.binding(row).variables[row]
         spot = scope.builder.gep(buffer, [scope.builder.sub(here, start)], source_etype=kind)
@@ -456,6 +474,19 @@ class ValueEmitter(LoopBuilder):
                 return (b.fadd if op == "sum" else b.fmul)(total, value, flags=_IN_ORDER if in_order else _ANY_ORDER)
             return e.extremum(op, total, value)
         return e.primitive({"sum": "add", "prod": "mul"}.get(op, op), [total, value], dtype, dtype)
+
+
+def _is_read_by_rows(x: Tensor) -> bool:
+    """Whether to add several rows of what is reduced at once: where it is simple, and no large tensor of short rows, which the
+    processor fetches ahead best in the order in which they lie."""
+    terms = walk([x])
+    if len(terms) > _SIMPLE or any(t.prim == "windows" for t in terms):
+        return False
+    elements, row = product(x.shape), x.shape[-1] if x.rank else 1
+    if not isinstance(elements, int) or not isinstance(row, int):
+        return True
+    nbytes = x.dtype.numpy.itemsize
+    return elements * nbytes <= _NEAR or row * nbytes >= _LONG_ROW
 
 
 def _is_watched(op: str, dtype: DType) -> bool:

@@ -103,6 +103,8 @@ def _contract(a: _Labelled, b: _Labelled, needed: set[str], sizes: dict[str, Dim
         left = k.expand_dims(a.ordered([*batch, *rows]), range(len(batch) + len(rows), len(labels)))
         right = k.expand_dims(b.ordered([*batch, *columns]), range(len(batch), len(batch) + len(rows)))
         return _Labelled(left * right, labels)
+    if (not columns and a.labels[-1] not in inner) or (columns and not rows and b.labels[-1] in inner):
+        return _contract(b, a, needed, sizes)  # vectors are multiplied by matrices as these lie in memory
     left = _grouped(a, batch, rows, inner, sizes)
     right = _grouped(b, batch, inner, columns, sizes)
     out = k.dot(left, right)
