@@ -88,6 +88,40 @@ def test_depthwise(s: ConvShape, dtype: DType, pixels: int, kept: bool) -> None:
         np.testing.assert_allclose(y, reference(x, w, s), atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
+@pytest.mark.parametrize("multiplier", [2, 4, 8])
+@pytest.mark.parametrize("s", SHAPES, ids=str)
+def test_multiplier(s: ConvShape, multiplier: int, dtype: DType) -> None:
+    shape, lanes = replace(s, filters=s.channels * multiplier), t.host().vector_bytes // dtype.numpy.itemsize
+    if not depthwise.takes((shape.filters, 1, *s.kernel), s.channels, lanes):
+        pytest.skip("more filters of a channel than this machine's vectors have lanes")
+    rng = np.random.default_rng(0)
+    x = t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy)
+    w, column = t.random(rng, shape.filters, 1, *s.kernel, dtype=dtype.numpy), t.random(rng, shape.filters, dtype=dtype.numpy)
+    root = lang.input(0, dtype, ()) + lang.input(1, dtype, ())
+    spec = WindowSpec(
+        "multiply", s.kernel, s.strides, s.dilations, dtype, Epilogue(root, ("column",), (dtype,)), multiplier=multiplier
+    )  # fmt: skip
+    operand = window_operand("column", dtype, column.ctypes.data, shape.filters, s.output)
+    expected = reference(np.repeat(x, multiplier, -1), w, replace(shape, channels=shape.filters)) + column
+    for nthreads in t.THREADS:
+        packed = depthwise.pack_weights(w, t.host())
+        y, whole = t.guarded((s.batch, *s.output, shape.filters), x.dtype.type)
+        args = depthwise.depthwise_args(
+            spec, t.host(), shape, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, operands=[operand]
+        )  # fmt: skip
+        t.run(depthwise.kernel_text(spec, t.host()), args, nthreads)
+        t.check_margin(whole)
+        np.testing.assert_allclose(y, expected, atol=1e-5)
+
+
+def test_which_are_depthwise() -> None:
+    assert depthwise.takes((32, 1, 3, 3), 32, 16) and depthwise.takes((64, 1, 3, 3), 32, 16)
+    assert not depthwise.takes((96, 1, 3, 3), 32, 16), "a vector would see parts of channels"
+    assert not depthwise.takes((64, 1, 3, 3), 8, 4), "more filters of a channel than lanes"
+    assert not depthwise.takes((32, 2, 3, 3), 16, 16) and not depthwise.takes((32, 1, 3, 3), 1, 16)
+
+
 def test_schedule() -> None:
     def scheduled(width: int | None, channels: int = 96, kernel: tuple[int, ...] = (3, 3), stride: int = 1) -> tuple[int, bool]:
         steps, target = (stride,) * len(kernel), replace(t.host(), vector_bytes=64)
@@ -101,6 +135,8 @@ def test_schedule() -> None:
     assert not scheduled(16, 760, (7, 7))[1]
     assert not scheduled(7, 768, (7, 7))[1], "a short line stays in the cache"
     assert not scheduled(16, 768, (3, 3))[1], "of few lines a copy costs as much as it spares"
+    far = WindowSpec("multiply", (3, 3), (1, 1), (6, 6))
+    assert [depthwise.scheduled(far, c, 32, replace(t.host(), vector_bytes=64)).kept for c in (256, 240)] == [True, False]
     assert not scheduled(16, 768, (7, 7), 2)[1], "lines are hardly seen twice"
     assert not scheduled(16, 768, (7,))[1]
     assert not scheduled(64, 64, (5, 301))[1], "a ring has no room for the pixels that one output sees"

@@ -1,4 +1,4 @@
-"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C == M)."""
+"""Depthwise convolution in channels-last layout: every channel has a window of its own (group == C), or several (M > C)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from intarsia.codegen.body import Value
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
@@ -38,11 +39,37 @@ def depthwise_spec(shape: ConvShape, dtype: DType = DType.FLOAT, epilogue: Epilo
 @functools.lru_cache(maxsize=256)
 def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
     """The kernel of a spec; its arguments are `depthwise_args`."""
-    return (KeptLines if spec.kept else Window)(spec, target).text()
+    kind = KeptLines if spec.kept else Window if spec.multiplier == 1 else _Multiplied
+    return kind(spec, target).text()
+
+
+class _Multiplied(Window):
+    """A channel of the input is loaded once, and spread over the lanes of those of the output that see it."""
+
+    def _seen_from(self, channel: Value) -> Value:
+        return super()._seen_from(self.body.div(channel, self.spec.multiplier))
+
+    def _load(self, pointer: Value, mask: Value | None) -> Value:
+        body, many, dtype = self.body, self.spec.multiplier, self.spec.dtype
+        count = self.lanes // many
+        if mask is None:
+            seen = body.load(pointer, dtype, count)
+        else:
+            present = body.div(body.rem(self.v["channels"], self.lanes), many)
+            seen = body.load_masked(pointer, body.mask(present, count), dtype, count)
+        return body.shuffle(seen, seen, [lane // many for lane in range(self.lanes)])
+
+
+def takes(weights: Sequence[int], group: int, lanes: int) -> bool:
+    """Whether a convolution by weights of this shape [M, C / group, *kernel] is one of this kernel's: a vector sees two
+    channels or more, and all filters of each."""
+    multiplier, rest = divmod(weights[0], group)
+    whole = multiplier > 0 and multiplier & (multiplier - 1) == 0 and (multiplier == 1 or 2 * multiplier <= lanes)
+    return group > 1 and weights[1] == 1 and rest == 0 and whole
 
 
 def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
-    """ONNX weights [C, 1, *kernel] as [vectors, positions, lanes], C padded to whole cache lines (`kept_lines`)."""
+    """ONNX weights [M, 1, *kernel] as [vectors, positions, lanes], M padded to whole cache lines (`kept_lines`)."""
     channels, count = weights.shape[0], math.prod(weights.shape[2:])
     lanes = target.vector_bytes // weights.dtype.itemsize
     vectors = -(-channels * weights.dtype.itemsize // LINE) * (LINE // target.vector_bytes)
@@ -58,6 +85,7 @@ _REGISTERS_FOR_8 = 64  # bytes of vectors of a machine with 32 registers
 _END = 0.5  # of a pixel's time that a line's next piece costs
 _WORTH = 0.95  # of the time with `PIXELS` that is worth another kernel
 _HIGH = 5  # lines of a window that are worth a copy of the image's
+_FAR = 9  # lines from a dilated window's first to its last that are worth it, too
 _CROWDED = 256  # bytes between pixels by whose multiples these fall into few sets of a cache
 _LONG = 12  # pixels of a line that then do not stay there
 
@@ -68,7 +96,8 @@ def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target
     of the cache."""
     if width is not None:
         spec = replace(spec, pixels=pixels_at_once(width, target))
-    high = len(spec.kernel) > 1 and spec.kernel[-2] >= _HIGH and spec.strides[-2] == 1
+    seen = (spec.kernel[-2] - 1) * spec.dilations[-2] + 1 if len(spec.kernel) > 1 else 1
+    high = len(spec.kernel) > 1 and (spec.kernel[-2] >= _HIGH or seen >= _FAR) and spec.strides[-2] == 1
     crowded = channels * itemsize(spec.x_dtype or spec.dtype) % _CROWDED == 0 and (width is None or width >= _LONG)
     return replace(spec, kept=high and crowded and can_keep(spec))
 
@@ -94,6 +123,9 @@ def depthwise_args(
     number: int = 0,
 ) -> list[int]:
     """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
+    if spec.multiplier > 1:
+        x_pixel_nbytes = x_pixel_nbytes or shape.channels * itemsize(spec.dtype)
+        shape = replace(shape, channels=shape.filters)
     args = window_args(
         spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes,
         y_pixel_nbytes=y_pixel_nbytes, number=number,

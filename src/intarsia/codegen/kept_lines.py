@@ -38,7 +38,7 @@ def _segment(spec: WindowSpec) -> int:
 
 def can_keep(spec: WindowSpec) -> bool:
     """Whether a ring has room for enough pixels."""
-    plain = spec.operation == "multiply" and spec.each == 1 and not spec.filters
+    plain = spec.operation == "multiply" and spec.each == spec.multiplier == 1 and not spec.filters
     return plain and len(spec.kernel) > 1 and _segment(spec) >= 2 * spec.pixels
 
 

@@ -50,6 +50,8 @@ class WindowSpec:
         filters: of "multiply", where every filter sees all channels (`codegen.few_filters`): how many there are.
         each: of "multiply", how many neighbouring channels make a group, of which every channel of the output in it has
             a weight (`codegen.group_window`; of bytes, `codegen.byte_groups`); a power of two that divides a vector.
+        multiplier: of "multiply", how many neighbouring channels of the output see each one of the input
+            (`codegen.depthwise`); a power of two that divides a vector.
         pixels: how many neighbouring output pixels are accumulated at once.
         kept: of "multiply", whether lines of the input are kept beside the image (`codegen.kept_lines`).
     """
@@ -63,6 +65,7 @@ class WindowSpec:
     x_dtype: DType | None = None
     each: int = 1
     filters: int = 0
+    multiplier: int = 1
     pixels: int = PIXELS
     kept: bool = False
 
@@ -272,13 +275,17 @@ class Window:
 
     def _pixels(self, channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool) -> None:
         body, v = self.body, self.v
-        offset = body.mul(channel, self.x_size)
+        offset = self._seen_from(channel)
         state = self._sums()
         with self._lines(state) as (z, line, position):
             plane = body.add(self.z[0], body.mul(z, self.dilations[0]))
             row = body.at(self.source, offset, body.mul(plane, v["x_plane"]), body.mul(line, v["x_line"]))
             self._accumulate(state, row, start, position, body.mul(channel, self.size), mask, guarded)
         self._write(state, channel, column, start, mask, guarded)
+
+    def _seen_from(self, channel: Value) -> Value:
+        """Bytes from a pixel of the input to what the vector of output channels from `channel` on sees."""
+        return self.body.mul(channel, self.x_size)
 
     @contextmanager
     def _lines(self, state: list[Value]) -> Iterator[tuple[Index, Value, Value]]:

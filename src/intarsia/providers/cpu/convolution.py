@@ -91,7 +91,7 @@ class Convolution(Filtered):
         group = int(self.node.attributes.get("group", 1))
         if self._in_small_groups(target, weights.shape):
             return self._grouped(target, workspace, epilogue, operands, out, weights)
-        if group > 1 and weights.shape[1] == 1 and weights.shape[0] == group:
+        if depthwise.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return self._depthwise(target, workspace, epilogue, operands, out, weights.shape)
         if few_filters.takes(weights.shape, group, target.vector_bytes * 8 // self.data.dtype.bits):
             return [self._few_filters(target, workspace, epilogue, operands, out, weights, kernel)]
@@ -183,8 +183,9 @@ class Convolution(Filtered):
     ) -> list[Step]:  # fmt: skip
         kernel = filters[2:]
         strides = strides_and_dilations(self.node, len(kernel))
-        plain, y = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue), self.output.shape
-        assert y is not None
+        x, y = self.data.shape, self.output.shape
+        assert x is not None and y is not None and isinstance(x[-1], int)
+        plain = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, multiplier=filters[0] // x[-1])
         spec = depthwise.scheduled(plain, filters[0], y[-2] if isinstance(y[-2], int) else None, target)
         packed, packing = self._packed(workspace, "depthwise", None, target)
 

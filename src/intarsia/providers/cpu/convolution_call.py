@@ -106,7 +106,7 @@ class ConvolutionCall(FilterCall):
 
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
         return depthwise.depthwise_args(
             self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,

@@ -111,7 +111,7 @@ class _Pair:
         nbytes = {
             "lines": self._lines_nbytes(found, line_nbytes), "line": line_nbytes,
             "x": math.prod(given.spatial) * given.channels * itemsize(DType.FLOAT),
-            "y": math.prod(shape.output) * shape.channels * self._out_size,
+            "y": math.prod(shape.output) * shape.filters * self._out_size,
         }  # fmt: skip
         blocks: list[Any] = []
         for stripe in found:
@@ -144,8 +144,8 @@ class _Pair:
         reach = (last - first - 1) * shape.strides[0] + (shape.kernel[0] - 1) * shape.dilations[0] + 1
         pads = (above, shape.pads[1], reach - above - (high - low), shape.pads[3])
         part = replace(shape, batch=1, spatial=(high - low, shape.spatial[1]), pads=pads)
-        skipped = first * shape.output[1] * shape.channels * self._out_size
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, part.output) for o in self.window.operands]  # type: ignore[arg-type]
+        skipped = first * shape.output[1] * shape.filters * self._out_size
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, part.output) for o in self.window.operands]  # type: ignore[arg-type]
         return depthwise.depthwise_args(
             spec, self.target, part, x=0, weights=Ref(self.window.weights), y=Ref(self.window.y, skipped), operands=given  # type: ignore[arg-type]
         )  # fmt: skip
