@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from axis_cases import each_axis, products_of_letters, repeated, scattered, types_of_integers
 from contrib_cases import fused, narrow, tiny, weights_of_few_bits
 from control_cases import control_flow
 from model_cases import decoding, experts, few, large, more_quantized, pipelines
@@ -22,6 +23,7 @@ def cases() -> Iterator[Case]:
         gathers, scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow, fused,
         weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
         axis_sets, axis_orders, thumbnails, many_axes, large_windows,
+        products_of_letters, each_axis, scattered, types_of_integers, repeated,
     ):  # fmt: skip
         yield from family()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from intarsia.graph.broadcasting import broadcast_dim
 from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import op
 from intarsia.records import dataclass
@@ -103,8 +104,15 @@ def _contract(a: _Labelled, b: _Labelled, needed: set[str], sizes: dict[str, Dim
         left = k.expand_dims(a.ordered([*batch, *rows]), range(len(batch) + len(rows), len(labels)))
         right = k.expand_dims(b.ordered([*batch, *columns]), range(len(batch), len(batch) + len(rows)))
         return _Labelled(left * right, labels)
-    if (not columns and a.labels[-1] not in inner) or (columns and not rows and b.labels[-1] in inner):
-        return _contract(b, a, needed, sizes)  # vectors are multiplied by matrices as these lie in memory
+    if not columns and a.labels[-1] not in inner:
+        return _contract(b, a, needed, sizes)  # a vector by a matrix as it lies in memory
+    in_rows = (b if columns else a).labels[-1] in inner
+    if not (rows and columns) and in_rows and a.tensor.dtype in (DType.FLOAT, DType.DOUBLE):
+        many, few = (b, a) if columns else (a, b)
+        kept = [*batch, *rows, *columns]
+        weights = k.expand_dims(few.ordered([*batch, *inner]), range(len(batch), len(kept)))
+        terms = many.ordered([*kept, *inner]) * weights
+        return _Labelled(k.reduce_sum(terms, range(len(kept), terms.rank)), labels)
     left = _grouped(a, batch, rows, inner, sizes)
     right = _grouped(b, batch, inner, columns, sizes)
     out = k.dot(left, right)
