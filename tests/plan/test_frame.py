@@ -20,7 +20,7 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbol
 from intarsia.graph.tape import MOST_WAYS
 from intarsia.plan.bound import BoundSegment
-from intarsia.plan.frame import Frame
+from intarsia.plan.frame import _LAYOUTS, Frame
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
 from intarsia.plan.step import Argument, Sizes, Step
@@ -229,7 +229,7 @@ def test_the_number_of_layouts_and_states_does_not_grow() -> None:
     for n in rng.permutation(np.arange(2, 200)):
         found.run(None, feed("products", int(n), 7))
     (frame,) = segment._frames[2]
-    assert all(len(layouts) <= 4 for layouts in frame._layouts.values())
+    assert all(len(layouts) <= _LAYOUTS for layouts in frame._layouts.values())
     assert len(frame._plain.states) == 1
     rows = len(frame.outline.tape.code)
     for n in rng.permutation(np.arange(2, 200)):

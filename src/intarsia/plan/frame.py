@@ -39,7 +39,7 @@ from intarsia.records import dataclass
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
-_LAYOUTS = 4  # that a frame keeps, and as many for branches side by side
+_LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
 _WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
