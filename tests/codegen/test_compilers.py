@@ -148,8 +148,8 @@ def test_one_that_ended_while_it_was_free_is_replaced(own: Compilers) -> None:
 def test_a_crash_of_the_compiler_is_an_error(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "crashing.py"
     program.write_text(
-        "import pickle, sys, os\npickle.dump(('t', 'c', 'f', '1'), sys.stdout.buffer)\nsys.stdout.buffer.flush()\n"
-        "pickle.load(sys.stdin.buffer)\nos.kill(os.getpid(), 11)\n"
+        f"import sys, os\nsys.stdout.buffer.write({compiler.packed(('t', 'c', 'f', '1'))!r})\nsys.stdout.buffer.flush()\n"
+        "sys.stdin.buffer.read(8)\nos.kill(os.getpid(), 11)\n"
     )
     monkeypatch.setattr(compiler, "__file__", str(program))
     with pytest.raises(EPFail, match=r"compiling kernel 'number_\w+': .* ended by SIGSEGV\); INTARSIA_COMPILER_PROCESSES=0"):
@@ -352,3 +352,68 @@ def test_results_are_right(own: Compilers, tmp_path: Path) -> None:
         address = engine.load([number(value)])[number(value).symbol]
         ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)(out.ctypes.data, 0, 1)
         assert out[0] == value
+
+
+def alone(program: str) -> list[str]:
+    """What a Python prints that has `compiler.py`, by this name, and llvmlite, but nothing else of its packages."""
+    import llvmlite
+
+    start = (
+        f"import sys\nsys.path.append({str(Path(llvmlite.__file__).parents[1])!r})\n"
+        "from importlib.machinery import ModuleSpec, SourceFileLoader\nfrom types import ModuleType\n"
+        f"loader = SourceFileLoader('compiler', {compiler.__file__!r})\ncompiler = ModuleType('compiler')\n"
+        "compiler.__spec__ = ModuleSpec('compiler', loader)\nsys.modules['compiler'] = compiler\nloader.exec_module(compiler)\n"
+    )
+    command = [sys.executable, "-I", "-S", "-c", start + program]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_a_process_imports_little_beside_llvmlite_and_compiles_with_it() -> None:
+    asked = tuple(request(number(4)))
+    names, code = alone(
+        "compiler._import_quickly()\n"
+        "print(*{'importlib.resources', 'llvmlite.ir', 'platform', 'typing', 'pickle'} & sys.modules.keys())\n"
+        f"print(compiler.compiled(compiler.Request(*{asked!r})).hex())\n"
+    )
+    assert not names
+    assert bytes.fromhex(code) == compiler.compiled(request(number(4)))
+
+
+@pytest.mark.parametrize("error", ["AttributeError", "TypeError", "ImportError", "OSError"])
+def test_an_llvmlite_of_another_form_is_imported_as_it_is(error: str) -> None:
+    asked = tuple(request(number(5)))
+    names, code = alone(
+        f"class Place(str):\n    def __truediv__(self, name): raise {error}('not so')\n"
+        "compiler._Place = Place\ncompiler._import_quickly()\n"
+        "print(*[n for n, m in sys.modules.items() if n.startswith('llvmlite') or type(m) is compiler._Unused])\n"
+        f"print(compiler.compiled(compiler.Request(*{asked!r})).hex())\n"
+    )
+    assert not names
+    assert bytes.fromhex(code) == compiler.compiled(request(number(5)))
+
+
+def test_a_process_that_is_stopped_as_it_starts_leaves_others_to_be_had(
+    own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = request(number(6))
+    program = tmp_path / "waiting.py"
+    program.write_text("import sys\nsys.stdin.read()")
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "__file__", str(program))
+        found: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                own.compiled(asked, owner="somebody")
+            except EPFail as error:
+                found.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while not own._busy:
+            time.sleep(0.01)
+        own.stop("somebody")
+        thread.join()
+        assert "it was stopped" in str(found[0])
+    assert own.compiled(asked) == compiler.compiled(asked)
+    assert pids(own)

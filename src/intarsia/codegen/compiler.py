@@ -1,24 +1,31 @@
 """LLVM IR text to object code, in this process or, run as a program, in one of its own.
 
-This file needs only llvmlite and the standard library: a process that runs it imports nothing else of the package. It first
-writes what `facts` returns to its standard output, then an answer for each request on its standard input (pickles both;
-`codegen/compilers.py` is the other side), until that is closed.
+This file needs only llvmlite and the standard library: a process that runs it imports nothing else of the package, and as
+little of these as can be, since a first start waits for it. It first writes what `facts` returns to its standard output, then
+an answer for each request on its standard input (by marshal both; `codegen/compilers.py` is the other side), until that is
+closed.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import marshal
 import os
-import pickle
 import sys
-from collections.abc import Iterator
+from collections import namedtuple
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from types import ModuleType
+
+TYPE_CHECKING = False  # typing takes milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Self
 
 # Passes of LLVM's code generator for x86 that take a quarter of its time and make no kernel faster: texts say which addresses
 # are kept, and these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
 _LEFT_OUT = ("-disable-lsr", "-disable-post-ra")
+_LENGTH_NBYTES = 8
 _QUICK_LEVEL = 1  # of the code generator, with "fast" selection of instructions: two thirds of level 3's time
 
 
@@ -26,22 +33,57 @@ class CompileError(Exception):
     """LLVM or a check refuses a text; the message names the kernel."""
 
 
-class Request(NamedTuple):
+class Request(namedtuple("Request", "symbol ir triple cpu features optimize quick", defaults=[False])):  # noqa: PYI024
     """One module to compile, for a machine by LLVM's names.
 
     Attributes:
         symbol: the function that the module has to define.
+        ir: its text.
         optimize: whether LLVM's passes run over it.
         quick: whether instructions are chosen quickly.
     """
 
-    symbol: str
-    ir: str
-    triple: str
-    cpu: str
-    features: str
-    optimize: bool
-    quick: bool = False
+    __slots__ = ()
+
+
+class _Place(str):
+    """A path in the place of those of importlib.resources."""
+
+    __slots__ = ()
+
+    def __truediv__(self, name: str) -> _Place:
+        return _Place(os.path.join(self, name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class _Unused(ModuleType):
+    """In the place of a module of which names are listed, but none is used here."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def _import_quickly() -> None:
+    """Import llvmlite without what takes half of that time: what says where its library lies, what writes texts, and what
+    tells systems apart."""
+    resources = _Unused("importlib.resources")
+    resources.files = lambda package: _Place(sys.modules[package].__path__[0])  # type: ignore[attr-defined]
+    resources.as_file = lambda place: place  # type: ignore[attr-defined]
+    names = ["importlib.resources", "llvmlite.ir", "platform"]
+    sys.modules |= {"importlib.resources": resources, "llvmlite.ir": _Unused("llvmlite.ir"), "platform": _Unused("platform")}
+    try:
+        import llvmlite.binding  # noqa: F401
+    except (ImportError, AttributeError, TypeError, OSError, RecursionError):  # another version: `llvm` imports all of it
+        names += [name for name in sys.modules if name.split(".")[0] == "llvmlite"]
+    finally:
+        for name in dict.fromkeys(names):
+            del sys.modules[name]
 
 
 @functools.cache
@@ -131,18 +173,12 @@ def _in_process(name: str) -> bool:
     return bool(llvm().address_of_symbol(name)) or (os.name != "nt" and hasattr(ctypes.CDLL(None), name))
 
 
-class _Unlocked(NamedTuple):
-    """The two long calls into LLVM, without llvmlite's process-wide lock around them.
+@functools.cache
+def _unlocked() -> tuple[Any, Any]:
+    """The two long calls into LLVM (to run passes, to emit to memory) without llvmlite's process-wide lock around them.
 
     They are safe to run at once because every compilation has its own context, target machine and pass manager.
     """
-
-    run_passes: Any
-    emit_to_memory: Any
-
-
-@functools.cache
-def _unlocked() -> _Unlocked:
     from llvmlite.binding import ffi
 
     llvm()
@@ -151,7 +187,7 @@ def _unlocked() -> _Unlocked:
     functions = (library.LLVMPY_RunNewModulePassManager, library.LLVMPY_TargetMachineEmitToMemory)
     for function, model in zip(functions, locked, strict=True):
         function.argtypes, function.restype = model.argtypes, model.restype
-    return _Unlocked(*functions)
+    return functions
 
 
 def optimized(module: Any, machine: Any) -> None:
@@ -160,15 +196,17 @@ def optimized(module: Any, machine: Any) -> None:
     options = binding.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = options.loop_interleaving = True
     builder = binding.create_pass_builder(machine, options)
-    _unlocked().run_passes(builder.getModulePassManager(), module, builder)
+    run_passes, _ = _unlocked()
+    run_passes(builder.getModulePassManager(), module, builder)
 
 
 def emitted(machine: Any, module: Any) -> bytes:
     """The object file of a module."""
     from llvmlite.binding import ffi
 
+    _, emit_to_memory = _unlocked()
     with ffi.OutputString() as message:
-        buffer = _unlocked().emit_to_memory(machine, module, 1, message)
+        buffer = emit_to_memory(machine, module, 1, message)
         if not buffer:
             raise CompileError(f"LLVM could not emit an object file: {message}")
     try:
@@ -177,18 +215,37 @@ def emitted(machine: Any, module: Any) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
+def packed(value: Any) -> bytes:
+    """What goes through a pipe for a value: its length in bytes, and what marshal makes of it."""
+    data = marshal.dumps(value)
+    return len(data).to_bytes(_LENGTH_NBYTES, "little") + data
+
+
+def received(read: Callable[[int], bytes]) -> Any:
+    """A value from a pipe, by a function that gives so many bytes.
+
+    Raises:
+        EOFError, ValueError, TypeError: it ended, or somebody else wrote to it.
+    """
+    head = read(_LENGTH_NBYTES)
+    if len(head) < _LENGTH_NBYTES:
+        raise EOFError
+    return marshal.loads(read(int.from_bytes(head, "little")))  # noqa: S302 # both processes are one program's
+
+
 def _serve() -> None:
     """Answer requests, each a Request's values, by an object file or an error's message."""
+    _import_quickly()
     has_options = llvm().get_process_triple().startswith("x86_64")
     for option in _LEFT_OUT if has_options else ():
         llvm().set_option("", option)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    pickle.dump(facts(), answers)
+    answers.write(packed(facts()))
     answers.flush()
     while True:
         try:
-            request = Request(*pickle.load(sys.stdin.buffer))  # noqa: S301 # from the process that started this one
+            request = Request(*received(sys.stdin.buffer.read))
         except EOFError:
             return
         answer: bytes | str
@@ -199,7 +256,7 @@ def _serve() -> None:
             answer = compiled(request)
         except CompileError as error:
             answer = str(error)
-        pickle.dump(answer, answers)
+        answers.write(packed(answer))
         answers.flush()
 
 

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import logging
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -33,6 +32,7 @@ _T = TypeVar("_T")
 
 VARIABLE = "INTARSIA_COMPILER_PROCESSES"
 LINGER_SECONDS = 5.0
+_READ_NBYTES = 1 << 16  # at once: a pipe's
 
 
 class CannotStart(Exception):
@@ -52,8 +52,9 @@ class _Process:
         command = [sys.executable, "-I", "-S", compiler.__file__, folder]
         try:
             # A session of its own: Ctrl-C of a terminal reaches this process, which ends the other.
+            # Files without buffers, whose locks a forked child might find taken.
             self._popen = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=-1
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
             )
         except OSError as error:
             raise CannotStart(f"{command[0]!r} cannot be started: {error}") from error
@@ -69,17 +70,21 @@ class _Process:
         """
         if self._facts is None:
             try:
-                self._facts = self._answer()
-            except (_Died, pickle.UnpicklingError) as error:
+                found = self._answer()
+            except _Died as error:
                 raise CannotStart(str(error)) from error
+            if not isinstance(found, tuple):
+                raise CannotStart("it is another program")
+            self._facts = found
         return self._facts
 
     def compiled(self, request: Request) -> bytes | str:
         """An object file, or why there is none."""
         assert self.facts
         try:
-            pickle.dump(tuple(request), self._popen.stdin)  # type: ignore[arg-type]
-            self._popen.stdin.flush()  # type: ignore[union-attr]
+            rest = memoryview(compiler.packed(tuple(request)))
+            while rest:
+                rest = rest[self._popen.stdin.write(rest) :]  # type: ignore[union-attr]
         except OSError as error:
             raise _Died(self._how()) from error
         answer: bytes | str = self._answer()
@@ -87,9 +92,19 @@ class _Process:
 
     def _answer(self) -> Any:
         try:
-            return pickle.load(self._popen.stdout)  # type: ignore[arg-type]  # noqa: S301 # from our own program
-        except (EOFError, OSError, ValueError) as error:
+            return compiler.received(self._read)
+        except (EOFError, OSError, ValueError, TypeError) as error:
             raise _Died(self._how()) from error
+
+    def _read(self, nbytes: int) -> bytes:
+        parts = []
+        while nbytes:
+            part = self._popen.stdout.read(min(nbytes, _READ_NBYTES))  # type: ignore[union-attr]
+            if not part:
+                raise EOFError
+            parts.append(part)
+            nbytes -= len(part)
+        return b"".join(parts)
 
     def _how(self) -> str:
         code = self._popen.wait()
@@ -160,6 +175,8 @@ class Compilers:
                 answer = question(process)
                 answered = True
             except CannotStart as error:
+                if process.stopped:
+                    raise EPFail(f"{what}: it was stopped") from error
                 self._unusable = str(error)
                 logger.info("kernels are compiled in this process: a process for it cannot be had (%s)", error)
                 return None
@@ -198,15 +215,18 @@ class Compilers:
             self._busy[process] = owner
             return process, fresh
 
-    def expect(self, most: int = 2) -> None:
-        """Start processes, up to `most`, that somebody is going to ask soon: they load LLVM meanwhile."""
+    def expect(self, most: int = 2) -> bool:
+        """Start processes, up to `most`, that somebody is going to ask soon: they load LLVM meanwhile. False where none can be
+        had."""
         with self._lock:
             while len(self._free) + len(self._busy) < min(most, _limit()) and not self._unusable and (folder := _folder()):
                 try:
                     self._free.append(_Process(folder))
                 except CannotStart as error:
                     self._unusable = str(error)
+            found = bool(self._free or self._busy)
         self.done()
+        return found
 
     def stop(self, owner: object) -> None:
         """End those that compile for `owner`, who waits for them no more."""

@@ -284,7 +284,7 @@ class Compilation:
     def __init__(self, engine: Engine, optimize: bool = True) -> None:
         from concurrent.futures import ThreadPoolExecutor
 
-        self._engine, self._optimize = engine, optimize
+        self.engine, self._optimize = engine, optimize
         self._threads = ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
         self._codes: dict[str, Future[bytes]] = {}
         self._waiting: list[tuple[float, int, KernelText, Future[bytes]]] = []  # a heap: what takes longest is first
@@ -292,7 +292,7 @@ class Compilation:
 
     def begin(self, kernel: KernelText) -> None:
         """Compile a kernel unless it is there."""
-        if kernel.key not in self._codes and not self._engine.has(kernel, self._optimize):
+        if kernel.key not in self._codes and not self.engine.has(kernel, self._optimize):
             self._submit(kernel)
 
     def results(self, kernels: Iterable[KernelText]) -> Iterator[tuple[KernelText, bytes]]:
@@ -320,7 +320,7 @@ class Compilation:
             job.set_exception(error)
 
     def _compiled(self, kernel: KernelText) -> bytes:
-        target = self._engine.target
+        target = self.engine.target
         ir, optimize = with_conversions(kernel.ir, target), self._optimize and not kernel.final
         request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize, kernel.quick)
         return compilers().compiled(request, self)

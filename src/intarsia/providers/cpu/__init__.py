@@ -52,9 +52,12 @@ class CPUExecutionProvider(ExecutionProvider):
         from intarsia.codegen.target import is_known
 
         if not is_known():  # nothing was compiled here before
+            from intarsia.codegen import early
             from intarsia.codegen.compilers import compilers
+            from intarsia.runtime.executor import missing_text
 
-            compilers().expect()
+            if compilers().expect():
+                early.begin(missing_text)
 
     def again(self, program: Program, context: CompileContext) -> Program | None:
         from intarsia.providers.cpu.program import CpuProgram

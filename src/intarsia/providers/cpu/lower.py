@@ -210,7 +210,7 @@ class _Lowerer:
             steps = [s for s in steps if not (isinstance(s, Step) and s.shared and set(s.writes) <= self.produced)]
         if self.begin is not None:
             for step in steps:
-                for kernel in step.kernels:
+                for kernel in sorted(step.kernels, key=lambda kernel: -kernel.size):  # what takes longest first
                     self.begin(kernel)
         self.steps += steps
         self.produced.update(n for s in steps for n in s.writes)

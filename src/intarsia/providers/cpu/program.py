@@ -119,7 +119,8 @@ class CpuProgram(Program):
         Raises:
             EPFail: LLVM is missing or rejects a kernel.
         """
-        from intarsia.codegen.engine import Compilation, get_engine
+        from intarsia.codegen import early
+        from intarsia.codegen.engine import get_engine
         from intarsia.codegen.target import Target
         from intarsia.providers.cpu import measured
         from intarsia.providers.cpu.lower import lower_graph
@@ -133,7 +134,7 @@ class CpuProgram(Program):
             graph = with_open_batch(graph, registry) or graph
         engine = get_engine(target)
         native = missing_text() if target == Target.host() else None
-        with Compilation(engine) as compilation:
+        with early.compilation(engine) as compilation:
             if native is not None:
                 compilation.begin(native)
             lowered = lower_graph(graph, registry, target, context.config, choices=choices, begin=compilation.begin)
