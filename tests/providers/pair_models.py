@@ -1,4 +1,4 @@
-"""Models of float32 that the CPU computes by pairs of bfloat16, for tests of what is rounded, and where."""
+"""Models that the CPU computes by pairs of bfloat16, for tests of what is rounded, and where."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ def rounded(x: np.ndarray) -> np.ndarray:
 
 
 def session(
-    nodes: list, inputs: dict[str, list], constants: dict[str, np.ndarray], outputs: tuple[str, ...] = ("y",)
-) -> ort.InferenceSession:
+    nodes: list, inputs: dict[str, list], constants: dict[str, np.ndarray], outputs: tuple[str, ...] = ("y",),
+    kind: int = TensorProto.FLOAT, config: dict[str, str] = CONFIG, opset: int = 21,
+) -> ort.InferenceSession:  # fmt: skip
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs],
+        nodes, "g", [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
+        [helper.make_tensor_value_info(n, kind, None) for n in outputs],
         [numpy_helper.from_array(v, n) for n, v in constants.items()],
     )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10).SerializeToString()
     options = ort.SessionOptions()
-    for key, value in CONFIG.items():
+    for key, value in config.items():
         options.add_session_config_entry(key, value)
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 

@@ -124,7 +124,7 @@ def test_models_of_16_bits_keep_their_weights(kind: type) -> None:
 def test_models_of_16_bits_whose_rows_are_always_many(
     monkeypatch: pytest.MonkeyPatch, kind: type, shape: tuple[object, ...], kept: bool, halving: bool
 ) -> None:
-    """Their products are float32's, whose weights are read by many rows, but where widening them takes no time."""
+    """In float32 weights are widened for rows that are many, but where the micro-kernel does so in no time."""
     host = Target.host()
     monkeypatch.setattr(targets, "_HALVING", frozenset({host.cpu} if halving else ()))
     rng = np.random.default_rng(4 + halving)
@@ -132,7 +132,7 @@ def test_models_of_16_bits_whose_rows_are_always_many(
     x, w = rng.standard_normal((*sizes, 96)).astype(kind), rng.standard_normal((96, 150)).astype(kind)
     element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
     source = model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [*shape, 96]}, {"w": w}, element)
-    made = session(source)
+    made = session(source, "float32")
     exact = x.astype(np.float64) @ w.astype(np.float64)
     found = made.run(None, {"x": x})[0].astype(np.float64)
     np.testing.assert_allclose(found, exact, rtol=float(ml_dtypes.finfo(kind).eps), atol=1e-5)

@@ -195,7 +195,8 @@ class Node:
     """One operator call. Omitted optional inputs and outputs are empty names.
 
     `version` is the operator's since-version that the model's opset selects (0: not resolved yet), so that a node keeps
-    its meaning wherever it is moved. `origin` names the nodes of the model it was made from, for `explain`.
+    its meaning wherever it is moved. `origin` names the nodes of the model it was made from, for `explain`. `widened_from`
+    is the type of 16 bits that the model computes it in, where a provider computes it in float32.
     """
 
     op_type: str
@@ -209,6 +210,7 @@ class Node:
     doc: str = ""
     origin: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+    widened_from: DType | None = None
     traced: Any = field(default=None, repr=False, compare=False)  # what `ops.infer` last found for it
 
     def __getstate__(self) -> dict[str, Any]:
@@ -240,7 +242,7 @@ class Node:
             "op_type": self.op_type, "inputs": list(self.inputs), "outputs": list(self.outputs),
             "attributes": dict(self.attributes), "domain": self.domain, "name": self.name, "version": self.version,
             "overload": self.overload, "doc": self.doc, "origin": self.origin, "metadata": self.metadata,
-            "traced": self.traced,
+            "widened_from": self.widened_from, "traced": self.traced,
         }  # fmt: skip
         values.update(changes)
         return Node(**values)

@@ -1,7 +1,7 @@
 """What `session.arithmetic` asks for: in which type weights are stored, and in which products are computed.
 
 Only products by constants change: MatMul, Gemm and convolutions, and attention of many queries where vectors multiply pairs of
-bfloat16. Everything else stays in float32.
+bfloat16. Everything else stays in float32. Where the model itself has these factors in bfloat16, it asks for that itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,22 @@ from intarsia.codegen.target import Target
 from intarsia.codegen.tile_permission import refusal
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node
 
 KEY = "session.arithmetic"
 UNIT_KEY = "session.matrix_unit"
 UNIT_NAMES = {TILES: "AMX", EMULATED: "emulated AMX", VECTORS: "AVX512-BF16"}
+_PRODUCTS = frozenset("Conv MatMul Gemm FusedMatMul FusedConv FusedGemm Attention MultiHeadAttention".split())
 _STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16": DType.BFLOAT16}
+
+
+def asked(config: Mapping[str, str], node: Node) -> Mapping[str, str]:
+    """What is asked for at a node: unless the configuration says it, products of pairs where its tensors are of bfloat16.
+
+    They are the model's own numbers, rounded where it has them rounded, and sums stay in float32.
+    """
+    own = KEY not in config and node.op_type in _PRODUCTS and node.widened_from is DType.BFLOAT16
+    return {**config, KEY: "bfloat16"} if own else config
 
 
 def stored_type(config: Mapping[str, str], target: Target, own: DType | None = None) -> DType | None:

@@ -28,7 +28,7 @@ from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import MOST_BYTES, DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.arithmetic import described_unit, pair_unit
+from intarsia.providers.cpu.arithmetic import asked, described_unit, pair_unit
 from intarsia.providers.cpu.product_steps import SHARE_PRODUCTS
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.records import dataclass
@@ -147,7 +147,7 @@ class Attention(Template):
         """By pairs of bfloat16 where these are asked for, vectors multiply them, and heads are wide enough."""
         width = self.views[0].shape[3]
         wide = isinstance(width, int) and width % 2 == 0 and width >= attention_plan.lane_tile(target).lanes
-        return replace(self.spec, pairs=wide and pair_unit(workspace.config, target) == VECTORS)
+        return replace(self.spec, pairs=wide and pair_unit(asked(workspace.config, self.node), target) == VECTORS)
 
     @property
     def _label(self) -> str:

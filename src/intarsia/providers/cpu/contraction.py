@@ -25,7 +25,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.arithmetic import KEY, described, in_halves, may_try_pairs, pair_unit, stored_type
+from intarsia.providers.cpu.arithmetic import KEY, asked, described, in_halves, may_try_pairs, pair_unit, stored_type
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.pair_rows import pays_in_rows, row_steps
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
@@ -166,7 +166,7 @@ class MatMul(Template):
         rows: Dim,
     ) -> list[Step] | None:  # fmt: skip
         """Products in float16 or bfloat16, where they are asked for and faster than float32's."""
-        config, a = workspace.config, self.types[0]
+        config, a = asked(workspace.config, self.node), self.types[0]
         assert a is not None
         unit = VECTORS if self._choice(target, workspace) == _PAIRS else pair_unit(config, target)
         known = self._matrix(workspace) if unit or in_halves(config, target) else None
@@ -194,7 +194,7 @@ class MatMul(Template):
         if found is None or found.sizes != (1, 1) or known is None:
             return ()
         k, n = known[0].shape
-        return self.reads[:1] if pays_in_rows(workspace.config, target, found.rows, n, k) else ()
+        return self.reads[:1] if pays_in_rows(asked(workspace.config, self.node), target, found.rows, n, k) else ()
 
     def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
         """Register tiles for packed A, or A as it lies, of a product by a constant of known sizes."""
@@ -208,7 +208,7 @@ class MatMul(Template):
             a.dtype is not DType.FLOAT
             or default not in _TILES.values()
             or in_halves(config, target)
-            or pair_unit(config, target)
+            or pair_unit(asked(config, self.node), target)
         ):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):

@@ -36,7 +36,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.arithmetic import in_halves, pair_unit
+from intarsia.providers.cpu.arithmetic import asked, in_halves, pair_unit
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.half_product import half_steps
 from intarsia.providers.cpu.pair_rows import (
@@ -289,7 +289,7 @@ class Convolution(Filtered):
         """Whether pairs of bfloat16 are multiplied where they lie; 3x3 ones may be faster by Winograd's float32."""
         (filters, channels), y = shape[:2], self.output.shape
         assert y is not None
-        pixels, config, group = product(y[:-1]), workspace.config, int(self.node.attributes.get("group", 1))
+        pixels, config, group = product(y[:-1]), asked(workspace.config, self.node), int(self.node.attributes.get("group", 1))
         if self.data.dtype not in _IN_PAIRS or filters < _UNIT_FILTERS:
             return False
         if self._is_pointwise(shape[2:]) and group == 1:
@@ -332,7 +332,8 @@ class Convolution(Filtered):
     ) -> list[Step] | None:  # fmt: skip
         """Products in float16 or bfloat16, where they are asked for and there are filters enough to be worth rounding the
         input."""
-        filters, x, config, source = weights.shape[0], self.data.shape, workspace.config, self.reads[0]
+        filters, x, source = weights.shape[0], self.data.shape, self.reads[0]
+        config = asked(workspace.config, self.node)
         unit = pair_unit(config, target)
         halves, least = in_halves(config, target), _UNIT_FILTERS if unit else _HALF_FILTERS
         if self.data.dtype is not DType.FLOAT or filters < least or group != 1 or not (unit or halves):

@@ -140,7 +140,10 @@ class _Rewrite(Blocks):
         def add(
             op: str, inputs: list[str], name: str, attributes: dict[str, Any], version: int = 1, domain: str = DOMAIN
         ) -> None:
-            self.nodes.append(Node(op, inputs, [name], attributes, domain, node.name, version, origin=node.origin))
+            own = node.widened_from
+            self.nodes.append(
+                Node(op, inputs, [name], attributes, domain, node.name, version, origin=node.origin, widened_from=own)
+            )
 
         phases = as_phases(node, weights.shape, lengths)
         if phases is None:
