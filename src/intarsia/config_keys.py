@@ -97,8 +97,8 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.arithmetic": ConfigKey(
         "float32",
         "products by weights in less than float32: 'float16', 'float16_weights' (float32 sums of weights kept in 16 bits) or "
-        "'bfloat16'; docs/performance/reduced-precision.md says what is lost and what is gained. Products of models of bfloat16 "
-        "go by the unit for it, if there is a fast one, where this is not given",
+        "'bfloat16'; docs/performance/reduced-precision.md says what is lost and what is gained. Products of models of "
+        "bfloat16 go by the unit for it, if there is a fast one, where this is not given",
         True,
         "float32,float16,float16_weights,bfloat16",
     ),

@@ -157,11 +157,12 @@ def test_a_crash_of_the_compiler_is_an_error(own: Compilers, monkeypatch: pytest
     assert not pids(own)
 
 
+@pytest.mark.parametrize("text", ["print('hi')", "print('hello, world', flush=True)\ninput()"])
 def test_another_program_in_its_place_leaves_the_work_here(
-    own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     program = tmp_path / "other.py"
-    program.write_text("print('hello')")
+    program.write_text(text)
     monkeypatch.setattr(compiler, "__file__", str(program))
     with caplog.at_level("INFO", "intarsia"):
         assert own.compiled(request(number(1))) == compiler.compiled(request(number(1)))

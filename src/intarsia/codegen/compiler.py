@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # are kept, and these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
 _LEFT_OUT = ("-disable-lsr", "-disable-post-ra")
 _LENGTH_NBYTES = 8
+_MOST_NBYTES = 1 << 32  # of one value: letters in the place of a length are more
 _QUICK_LEVEL = 1  # of the code generator, with "fast" selection of instructions: two thirds of level 3's time
 
 
@@ -230,7 +231,10 @@ def received(read: Callable[[int], bytes]) -> Any:
     head = read(_LENGTH_NBYTES)
     if len(head) < _LENGTH_NBYTES:
         raise EOFError
-    return marshal.loads(read(int.from_bytes(head, "little")))  # noqa: S302 # both processes are one program's
+    nbytes = int.from_bytes(head, "little")
+    if nbytes > _MOST_NBYTES:
+        raise ValueError("no length")
+    return marshal.loads(read(nbytes))  # noqa: S302 # both processes are one program's
 
 
 def _serve() -> None:

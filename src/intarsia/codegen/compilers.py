@@ -93,8 +93,10 @@ class _Process:
     def _answer(self) -> Any:
         try:
             return compiler.received(self._read)
-        except (EOFError, OSError, ValueError, TypeError) as error:
+        except (EOFError, OSError) as error:
             raise _Died(self._how()) from error
+        except (ValueError, TypeError) as error:
+            raise _Died("what it wrote is no answer") from error
 
     def _read(self, nbytes: int) -> bytes:
         parts = []

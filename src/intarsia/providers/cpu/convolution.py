@@ -207,7 +207,7 @@ class Convolution(Filtered):
     def _groups_by_pairs(self, target: Target, workspace: Workspace, filters: tuple[int, ...]) -> bool:
         """Whether a convolution `_in_small_groups` multiplies pairs of bfloat16."""
         many = filters[0] >= _UNIT_FILTERS and math.prod(filters[1:]) >= _LEAST_TERMS
-        return self.data.dtype in _IN_PAIRS and many and reads_rows(workspace.config, target)
+        return self.data.dtype in _IN_PAIRS and many and reads_rows(asked(workspace.config, self.node), target)
 
     def _grouped(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
