@@ -137,10 +137,7 @@ class Expr:
     def __add__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expr)):
             return NotImplemented
-        terms = dict(self.terms)
-        for mono, coeff in _terms(other).items():
-            terms[mono] = terms.get(mono, 0) + coeff
-        return _rejoined(_normal(terms))
+        return _rejoined(_sum(self, other))
 
     __radd__ = __add__
 
@@ -244,6 +241,14 @@ def _normal(terms: Mapping[Monomial, int]) -> Dim:
     return Expr(kept)
 
 
+def _sum(a: Dim, b: Dim, factor: int = 1) -> Dim:
+    """a + factor * b, term by term."""
+    terms = dict(_terms(a))
+    for mono, coeff in _terms(b).items():
+        terms[mono] = terms.get(mono, 0) + factor * coeff
+    return _normal(terms)
+
+
 def _rejoined(d: Dim) -> Dim:
     """`d` without what a cut of an axis at k leaves: max(a - k, 0) + min(a, k) is a, and a - max(a - k, 0) is min(a, k)."""
     if not isinstance(d, Expr) or len(d.terms) < 2:
@@ -254,15 +259,15 @@ def _rejoined(d: Dim) -> Dim:
         longer = mono[0][0].args[0]
         if coeff == -1:
             rest = _normal({m: c for m, c in d.terms.items() if m != mono})
-            k = rest + longer * -1
+            k = _sum(rest, longer, -1)  # a plain sum: to rejoin it, too, would take time that is a factorial of the terms
             if isinstance(k, int):
                 return dim_min(rest, k)
         for other, count in d.terms.items():
             if coeff == count and len(other) == 1 and other[0][1] == 1 and other[0][0].name == "min":
                 a, k = other[0][0].args
-                if a + k * -1 == longer or k + a * -1 == longer:
+                if longer in (_sum(a, k, -1), _sum(k, a, -1)):
                     rest = _normal({m: c for m, c in d.terms.items() if m not in (mono, other)})
-                    return rest + (a if a + k * -1 == longer else k) * coeff
+                    return rest + (a if _sum(a, k, -1) == longer else k) * coeff
     return d
 
 

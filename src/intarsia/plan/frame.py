@@ -160,22 +160,29 @@ class Frame:
         """The segment for the sizes in `env`; None where `bind_exactly` has to say what is wrong, or knows it better."""
         with self._lock:
             while True:
-                block = np.empty(self._head + self._capacity - self.outline.count, np.int64)
+                block = np.empty(self._words, np.int64)
                 kept = self._run(env, block)
                 if kept is None:
                     return None
                 if self._io[_STATUS] == OK:
                     return self._found(block, address_of(block), kept)
 
+    @property
+    def _words(self) -> int:
+        """Of a block that a binding is written into."""
+        return self._head + self._capacity - self.outline.count
+
     def bind_series(self, envs: Sequence[Mapping[str, int]]) -> list[Rebinding]:
         """As `bind` for sizes one after the other, up to the first that it cannot bind. Their words lie side by side."""
-        io, registers, symbols = self._io, self.outline.tape.registers, tuple(self.outline.tape.symbols.items())
         found: list[Rebinding] = []
         with self._lock, suppress(InvalidArgument, OverflowError):  # of sizes further on, which nobody may ever ask for
-            words = self._head + self._capacity - self.outline.count  # of each
+            # The last first, so that one layout of the arena has room for all of them; it may also ask for more words.
+            with suppress(InvalidArgument):
+                self._run(envs[-1], np.empty(self._words, np.int64))
+            io, registers, symbols = self._io, self.outline.tape.registers, tuple(self.outline.tape.symbols.items())
+            words = self._words
             memory = np.empty(words * len(envs), np.int64)
             address = address_of(memory)
-            self._run(envs[-1], memory[:words])  # so that one layout of the arena has room for all of them
             for env in envs:
                 status = NO_LAYOUT
                 if not self._asked:
