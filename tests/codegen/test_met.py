@@ -40,31 +40,14 @@ def test_heights_are_all_that_rows_are_cut_into(tile: Tile) -> None:
             heights = met_of(tile, size, 64).heights
             assert not heights or all(cut(rows * n, tile) <= {*heights} for n in range(1, 20))
     assert met_of(tile, images * 3136, 64).heights
-    assert met_of(tile, None, 64) == met_of(tile, images, 64) == Met((), met_of(tile, 8, 64).widths)
+    assert met_of(tile, None, 64) == met_of(tile, images, 64) == Met((), 64 % (tile.vectors * tile.lanes) != 0)
 
 
-@pytest.mark.parametrize("tile", TILES, ids=str)
-def test_widths_are_all_that_columns_are_cut_into(tile: Tile) -> None:
-    every = {*range(1, tile.vectors + 1)}
-    for n in range(1, 200):
-        panels = [range(n)[i : i + tile.width] for i in range(0, n, tile.width)]
-        cut = {-(-len(panel) // tile.lanes) for panel in panels}
-        assert {*met_of(tile, 8, n).widths} == (cut if cut < every else set())
-    assert met_of(tile, 8, symbol("n")).widths == ()
-
-
-@pytest.mark.parametrize("width", [1, 2])
-def test_a_text_of_one_width_computes_what_all_do(width: int) -> None:
-    tile = Tile(6, 2, t.tile().lanes, 4)
-    rng = np.random.default_rng(0)
-    b = aligned_zeros((19, width * tile.lanes), np.float32)
-    b[:] = rng.standard_normal(b.shape)
-    for heights in ((), (5, 6)):
-        some = plain(tile, Met(heights, (width,)))
-        assert some.size < plain(tile, Met(heights)).size
-        for rows in range(1, tile.rows + 1):
-            a = t.random(rng, rows, 19)
-            np.testing.assert_allclose(multiply(some, tile, a, b, None), a.astype(np.float64) @ b, rtol=1e-4, atol=1e-4)
+def test_panels_that_are_narrow() -> None:
+    tile = Tile(8, 3, 16, 4)
+    narrow = [n for n in range(1, 97) if met_of(tile, 8, n).narrow]
+    assert narrow == [*range(1, 33), *range(49, 81)]
+    assert met_of(tile, 8, symbol("n")).narrow
 
 
 def multiply(text: KernelText, tile: Tile, a: np.ndarray, b: np.ndarray, start: np.ndarray | None) -> np.ndarray:

@@ -72,11 +72,11 @@ class Met:
 
     Attributes:
         heights: their rows, where they are known; () for any. Others are right, but slow.
-        widths: their vectors, where these are known, which follows from how B is packed; () for any.
+        narrow: whether they may have fewer vectors than the register tile has.
     """
 
     heights: tuple[int, ...] = ()
-    widths: tuple[int, ...] = ()
+    narrow: bool = True
 
 
 EVERY = Met()
@@ -84,15 +84,8 @@ EVERY = Met()
 
 def met_of(tile: Tile, rows: Dim | None, columns: Dim) -> Met:
     """The tiles of so many rows (None: any), which are cut evenly, by panels of so many columns."""
-    return Met(() if rows is None else _heights(tile, rows), _widths(tile, columns))
-
-
-def _widths(tile: Tile, columns: Dim) -> tuple[int, ...]:
-    if not isinstance(columns, int):
-        return ()
-    panels, left = divmod(-(-columns // tile.lanes), tile.vectors)
-    found = tuple(width for width, some in ((left, left), (tile.vectors, panels)) if some)
-    return found if len(found) < tile.vectors else ()
+    panels = -(-columns // tile.lanes) if isinstance(columns, int) else 1
+    return Met(() if rows is None else _heights(tile, rows), panels % tile.vectors != 0)
 
 
 def _heights(tile: Tile, rows: Dim) -> tuple[int, ...]:
@@ -182,7 +175,7 @@ def dispatched(
     module = Module(target)
     variants = {}
     heights = sorted({1, *met.heights}) if met.heights else range(least, tile.rows + 1)
-    for vectors in met.widths or range(1, tile.vectors + 1):
+    for vectors in range(1 if met.narrow else tile.vectors, tile.vectors + 1):
         for rows in heights:
             body = module.function(f"tile_{rows}x{vectors}", _VARIANT_PARAMETERS)
             emit(body, tile, rows, vectors)
