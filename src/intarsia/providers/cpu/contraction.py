@@ -190,8 +190,10 @@ class MatMul(Template):
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
         a, found = self.types[0], self.batches()
-        known = self._matrix(workspace) if a is not None and a.dtype is DType.FLOAT else None
-        if found is None or found.sizes != (1, 1) or known is None:
+        if a is None or a.dtype is not DType.FLOAT or found is None or found.sizes != (1, 1):
+            return ()
+        known = self._matrix(workspace)
+        if known is None:
             return ()
         k, n = known[0].shape
         return self.reads[:1] if pays_in_rows(asked(workspace.config, self.node), target, found.rows, n, k) else ()

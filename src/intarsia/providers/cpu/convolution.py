@@ -183,9 +183,9 @@ class Convolution(Filtered):
     ) -> list[Step]:  # fmt: skip
         kernel = filters[2:]
         strides = strides_and_dilations(self.node, len(kernel))
-        x, y = self.data.shape, self.output.shape
-        assert x is not None and y is not None and isinstance(x[-1], int)
-        plain = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, multiplier=filters[0] // x[-1])
+        y, channels = self.output.shape, int(self.node.attributes.get("group", 1))
+        assert y is not None
+        plain = WindowSpec("multiply", kernel, *strides, self.data.dtype, epilogue, multiplier=filters[0] // channels)
         spec = depthwise.scheduled(plain, filters[0], y[-2] if isinstance(y[-2], int) else None, target)
         packed, packing = self._packed(workspace, "depthwise", None, target)
 
