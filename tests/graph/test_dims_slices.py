@@ -106,3 +106,13 @@ def test_the_parts_of_a_cut_axis_add_up():
     assert n - 5 - dim_max(n - 8, 0) == dim_min(n - 5, 3)
     assert dim_max(n - 1, 0) + dim_min(n, 2) != n
     assert slice_bounds(-32, SLICE_END, 1, n)[1] == slice_bounds(0, 32, 1, n)[1]
+
+
+def test_a_sum_of_many_cuts_is_quick() -> None:
+    """Each cut was looked for in sums of all others: a factorial of their number."""
+    sizes = [symbol(f"s{i}") for i in range(16)]
+    total: Dim = symbol("n")
+    for i, size in enumerate(sizes):
+        total = total - dim_max(size - i, 0)
+    env = {"n": 100, **{f"s{i}": 5 * i % 23 for i in range(16)}}
+    assert evaluate(total + total, env) == 2 * (100 - sum(max(5 * i % 23 - i, 0) for i in range(16)))

@@ -113,3 +113,9 @@ def test_attention() -> None:
     found = wide(made.run(None, {"q": q, "k": k, "v": v})[0])
     assert np.sqrt(((found - exact) ** 2).mean() / (exact**2).mean()) < 4e-3
     assert SAID in plan(made)
+
+
+def test_a_constant_with_a_batch() -> None:
+    x, w = numbers(33, 65), numbers(3, 65, 65)
+    made = session([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [33, 65]}, {"w": w}, kind=BFLOAT16, config=UNIT)
+    assert_rounded_from(made.run(None, {"x": x})[0], wide(x) @ wide(w))

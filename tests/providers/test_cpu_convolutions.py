@@ -223,3 +223,17 @@ def test_windows_of_one_pixel_along_an_axis(
         feeds.append({"x": normal(x[0] + 1, x[1], *(d if d == 1 else d + 3 for d in x[2:]))})
     session = check(text, *feeds, constants={"f": normal(*f) / 20, "b": normal(f[0])}, rtol=1e-4)
     assert [label for label in labels(session) if label.startswith(kernel)], labels(session)
+
+
+@pytest.mark.parametrize(("operator", "filters"), [("Conv", 4), ("Conv", 8), ("ConvTranspose", 4)])
+def test_channels_of_their_own_whose_number_is_not_known(operator: str, filters: int) -> None:
+    """The weights tell it: four groups of one channel."""
+    rng = np.random.default_rng(8)
+    x, w = rng.standard_normal((2, 4, 6)), rng.standard_normal((filters, 1, 1))
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[b, c, l] x, float[{filters}, 1, 1] w) => (float[p, q, r] y)
+        {{ y = {operator}<group=4>(x, w) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.input.pop()
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w.astype(np.float32), "w"))
+    found = ort.InferenceSession(model.SerializeToString()).run(None, {"x": x.astype(np.float32)})[0]
+    np.testing.assert_allclose(found, np.repeat(x, filters // 4, 1) * w[:, 0], rtol=1e-5, atol=1e-6)
