@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +15,8 @@ from loop_kernels import compiled, run_kernel, run_loops
 
 from intarsia.codegen import ir
 from intarsia.codegen.emit import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
+from intarsia.codegen.loops import lower
+from intarsia.codegen.target import Target
 from intarsia.faults import DIVISION_BY_ZERO
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
@@ -389,3 +392,31 @@ def test_extrema_beside_a_constant(dtype: DType, number: float) -> None:
     found = run_loops(graphs, x)
     for got, function in zip(found, (np.maximum, np.minimum) * 2, strict=True):
         np.testing.assert_array_equal(got.astype(np.float64), function(x.astype(np.float64), number))
+
+
+AVX2 = Target.create("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
+SIGMOIDS = (lambda x: 1.0 / (k.exp(-x) + 1.0), lambda x: 1.0 / (1.0 + k.exp(x * -1.0)))
+
+
+@pytest.mark.parametrize("made", SIGMOIDS)
+def test_sigmoids_as_far_as_exp_reaches(made: Callable[[k.Tensor], k.Tensor]) -> None:
+    low = np.concatenate([np.linspace(-87.3, 120, 60_000), [np.inf, 3e38, -0.0, 1e-40]]).astype(np.float32)
+    (found,) = run_loops([made(k.input(0, DType.FLOAT, low.shape))], low)
+    with np.errstate(all="ignore"):
+        exact = 1 / (1 + np.exp(-low.astype(np.float64)))
+    worst = ulp_distance(found, exact)
+    assert worst[low > -40].max() <= 3
+    assert worst.max() <= 6
+    denormal = np.array([-88.0, -88.72, -89.0, -90, -1e30, -np.inf], np.float32)
+    nan = np.array([np.nan, -np.nan, *np.array([0x7FC00001, 0x7F800001], np.uint32).view(np.float32)], np.float32)
+    x = np.concatenate([denormal, nan])
+    (found,) = run_loops([made(k.input(0, DType.FLOAT, x.shape))], x)
+    np.testing.assert_allclose(found[:6], [6.05e-39, 2.95e-39, 2.23e-39, 0, 0, 0], atol=3e-39)
+    assert np.isnan(found[6:]).all()
+
+
+def test_a_sigmoid_is_one_polynomial_and_one_power_of_two() -> None:
+    root = SIGMOIDS[0](k.input(0, DType.FLOAT, (64,)))
+    text = lower([root], AVX2).text.ir
+    assert text.count("shl i32 ") == 1
+    assert text.count("fdiv ") == 1

@@ -63,7 +63,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 )
 def test_against_a_stable_sort(dtype: str, largest: bool, radix: bool) -> None:
     rng = np.random.default_rng(0)
-    for n, k in ((1, 1), (5, 3), (64, 64), (300, 1), (300, 10), (1000, 129), (257, 256)):
+    for n, k in ((1, 1), (5, 3), (64, 64), (300, 1), (300, 10), (80, 4), (64, 16), (67, 32), (33, 8), (1000, 129), (257, 256)):
         if not radix and k > topk.MAX_INSERTION:
             continue
         for outer, inner in ((3, 1), (2, 5)):
@@ -107,3 +107,17 @@ def test_a_list_is_chosen_for_few_and_histograms_for_many() -> None:
 def test_element_types_are_checked() -> None:
     with pytest.raises(ValueError, match=r"elements are float, double, float16, .*; got bool"):
         topk.kernel_text(DType.BOOL, True, host())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lists_that_begin_below_the_best_of_columns(dtype: str) -> None:
+    """Rows in order, both ways, of one number, of the least number but for fewer than k, and with the best side by side."""
+    info = np.iinfo(dtype) if "int" in dtype else np.finfo(dtype)
+    n = 131
+    rising = np.arange(n) // 2 - (30 if dtype[0] != "u" else 0)
+    rows = [rising, rising[::-1], np.full(n, 7), np.where(np.arange(n) % 50 == 3, 5.0, 0), np.where(np.arange(n) < 9, 9, 1)]
+    x = np.stack([r.astype(dtype) for r in rows] + [np.where(np.arange(n) % 60 == 1, 1, info.min).astype(dtype)])[:, :, None]
+    for k in (1, 4, 8, 16, 32):
+        for largest in (True, False):
+            check(x, k, largest, False)
+        check(np.concatenate([np.zeros_like(x)] * 150 + [x], 1), k, True, False)

@@ -25,6 +25,16 @@ def test_gelus() -> None:
     np.testing.assert_allclose(run("QuickGelu", [X], alpha=1.5)[0], X / (1 + np.exp(-1.5 * X)), rtol=1e-5, atol=1e-6)
 
 
+def test_gelu_by_tanh_where_it_is_nearly_zero() -> None:
+    """1 + tanh would have no digit of it."""
+    x = np.linspace(-8, -2, 97, dtype=np.float32)
+    wide = x.astype(np.float64)
+    exact = wide / (1 + np.exp(-math.sqrt(8 / math.pi) * (wide + 0.044715 * wide**3)))
+    np.testing.assert_allclose(run("FastGelu", [x])[0], exact, rtol=2e-5)
+    extremes = np.array([np.inf, 3e38, 1e20, -1e20, 0.0], np.float32)
+    np.testing.assert_array_equal(run("FastGelu", [extremes])[0], np.maximum(extremes, 0))
+
+
 def test_skip_layer_normalization() -> None:
     y, mean, inverse, total = run("SkipLayerNormalization", [X, SKIP, GAMMA, BETA, BIAS], outputs=4, epsilon=1e-5)
     summed = X + SKIP + BIAS

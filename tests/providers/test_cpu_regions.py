@@ -10,6 +10,8 @@ pytest.importorskip("onnx", reason="the models are built with onnx.parser")
 
 from cpu_models import check, kinds, normal, session_of
 
+from intarsia.codegen.regions import align_text, pool_text
+from intarsia.codegen.target import Target
 from intarsia.errors import InvalidArgument
 
 HEADER = '<ir_version: 8, opset_import: ["" : {}]>'
@@ -78,3 +80,11 @@ def test_regions_that_are_no_numbers_are_read_in_range() -> None:
     regions[0] = [1e30, 1e30, 2e30, 2e30]
     with pytest.raises(InvalidArgument, match="its bins need more than 16384 samples along an axis"):
         session_of(text).run(None, feed)
+
+
+def test_no_masked_gather_where_it_would_become_branches() -> None:
+    for cpu, features, masked in (("x86-64-v3", "+avx2,+fma", False), ("x86-64-v4", "+avx2,+fma,+avx512f,+avx512vl", True)):
+        target = Target.create("x86_64-unknown-linux-gnu", cpu, features)
+        for text in (align_text("avg", False, target), align_text("max", True, target), pool_text(target)):
+            assert ("llvm.masked.gather" in text.ir) is masked
+            assert ("llvm.masked.scatter" in text.ir) is masked

@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen import elementary, integers, inverse, ir, narrow, rounding
+from intarsia.codegen import elementary, exponential, integers, inverse, ir, narrow, rounding
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor
 
@@ -173,6 +173,9 @@ class Emitter:
         rounded = rounding.emit_rounded(self, t, value)
         if rounded is not None:
             return rounded
+        exponent = exponential.sigmoid_exponent(t) if compute_type(t.dtype) is F32 else None
+        if exponent is not None:
+            return exponential.sigmoid(self, value(exponent))
         dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
         return self.primitive(t.prim, [value(a) for a in t.args], dtype, t.dtype)
 
@@ -382,38 +385,25 @@ class Emitter:
     def _fma(self, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
         return self.intrinsic("fma", [x, y, z])
 
-    def _polynomial(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
+    def polynomial(self, x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
         """c0 + c1 x + c2 x^2 + ... by Horner's rule."""
         out = self.constant(coefficients[-1], F32)
         for c in reversed(coefficients[:-1]):
             out = self._fma(out, x, self.constant(c, F32))
         return out
 
-    def _clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+    def clamp(self, x: ir.Value, low: float, high: float) -> ir.Value:
+        """x of float32 within bounds; NaN stays NaN."""
         b, lo, hi = self.builder, self.constant(low, F32), self.constant(high, F32)
         x = b.select(b.fcmp_ordered("<", x, lo), lo, x)
         return b.select(b.fcmp_ordered(">", x, hi), hi, x)
 
     def _exp(self, x: ir.Value) -> ir.Value:
-        """exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2; n is read off x / ln 2 + 1.5 * 2^23 (no conversion)."""
-        b = self.builder
-        x = self._clamp(x, -105.0, 89.0)
-        magic = self.constant(12582912.0, F32)
-        shifted = self._fma(x, self.constant(1.4426950408889634, F32), magic)
-        n = b.fsub(shifted, magic)
-        r = self._fma(n, self.constant(-0.693145751953125, F32), x)
-        r = self._fma(n, self.constant(-1.428606765330187e-06, F32), r)
-        tail = self._polynomial(r, EXP)  # (exp(r) - 1 - r) / r^2
-        p = self._fma(b.fmul(r, r), tail, b.fadd(r, self.constant(1.0, F32)))
-        bits = b.sub(b.bitcast(shifted, self.shaped(I32)), self.constant(0x4B400000, I32))
-        if getattr(b.module, SCALES, False):
-            name = f"llvm.ldexp.{_suffix(p.type)}.{_suffix(bits.type)}"
-            return b.call(self._declare(name, p.type, [p.type, bits.type]), [p, bits])
-        half = b.ashr(bits, self.constant(1, I32))
-        for part in (half, b.sub(bits, half)):  # two factors, so that neither over- nor underflows
-            scale = b.shl(b.add(part, self.constant(127, I32)), self.constant(23, I32))
-            p = b.fmul(p, b.bitcast(scale, self.shaped(F32)))
-        return p
+        if not getattr(self.builder.module, SCALES, False):
+            return exponential.exp(self, x)
+        p, n = exponential.exp_by_ldexp(self, x)
+        name = f"llvm.ldexp.{_suffix(p.type)}.{_suffix(n.type)}"
+        return self.builder.call(self._declare(name, p.type, [p.type, n.type]), [p, n])
 
     def exponential(self, x: ir.Value) -> ir.Value:
         """exp of float32."""
@@ -435,7 +425,7 @@ class Emitter:
         n = b.fsub(b.sitofp(exponent, self.shaped(F32)), b.select(tiny, self.constant(23.0, F32), self.constant(0.0, F32)))
         f = b.fsub(mantissa, self.constant(1.0, F32))
         square = b.fmul(f, f)
-        tail = b.fmul(b.fmul(square, f), self._polynomial(f, _LOG))  # log(1+f) - f + f^2/2
+        tail = b.fmul(b.fmul(square, f), self.polynomial(f, _LOG))  # log(1+f) - f + f^2/2
         tail = self._fma(n, self.constant(-0.00021219444, F32), tail)
         tail = self._fma(square, self.constant(-0.5, F32), tail)
         out = self._fma(n, self.constant(0.693359375, F32), b.fadd(f, tail))
@@ -452,10 +442,10 @@ class Emitter:
     def _odd_rational(self, x: ir.Value, limit: float, table: tuple[tuple[float, ...], tuple[float, ...]]) -> ir.Value:
         """x P(x^2) / Q(x^2), whose rounded value reaches 1 at `limit`: +-1 from there on."""
         b = self.builder
-        inside = self._clamp(x, -limit, limit)
+        inside = self.clamp(x, -limit, limit)
         square = b.fmul(inside, inside)
-        quotient = b.fdiv(b.fmul(inside, self._polynomial(square, table[0])), self._polynomial(square, table[1]))
-        return self._clamp(quotient, -1.0, 1.0)
+        quotient = b.fdiv(b.fmul(inside, self.polynomial(square, table[0])), self.polynomial(square, table[1]))
+        return self.clamp(quotient, -1.0, 1.0)
 
 
 class UnsupportedPrimitive(NotImplementedError):
@@ -491,7 +481,6 @@ _LIBM = {
 }  # fmt: skip
 
 # Minimax coefficients fitted for this file (weighted least squares, relative error).
-EXP = (0.5, 0.1666666567325592, 0.04166629537940025, 0.008333496749401093, 0.0013944627717137337, 0.00019790473743341863)
 _LOG = (
     0.3333331048488617, -0.24999986588954926, 0.20002225041389465, -0.16669246554374695, 0.14218692481517792,
     -0.1238444596529007, 0.11872801184654236, -0.1178915947675705, 0.06915001571178436,

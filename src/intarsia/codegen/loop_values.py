@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen import ir
-from intarsia.codegen.emit import I1, I64, Emitter, compute_type, storage_type
+from intarsia.codegen.emit import F32, I1, I64, SCALES, Emitter, compute_type, storage_type
+from intarsia.codegen.exponential import sigmoid, sigmoid_exponent
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
 from intarsia.codegen.loop_inside import Bordered, bordered, is_written_out, window_elements
 from intarsia.codegen.loop_kept import Kept, substituted
@@ -142,15 +143,23 @@ class ValueEmitter(LoopBuilder):
         rule: Callable[[Tensor, list[Index], Scope], ir.Value] | None = getattr(self, "_emit_" + t.prim, None)
         if rule is not None:
             return rule(t, at, scope)
-        pairs = operand_indices(t, at)
         if t.prim in ELEMENTWISE:
-            values = [self._value(a, i, scope) for a, i in pairs]
-            if may_divide_by_zero(t):
-                self._note_zero(t, at, values[1], scope)
-            dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
-            return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
-        ((operand, where),) = pairs
+            return self._emit_elementwise(t, at, scope)
+        ((operand, where),) = operand_indices(t, at)
         return self._value(operand, where, scope)
+
+    def _emit_elementwise(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        values = [self._value(a, i, scope) for a, i in operand_indices(t, at)]
+        if may_divide_by_zero(t):
+            self._note_zero(t, at, values[1], scope)
+        dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
+        return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
+
+    def _emit_div(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
+        exponent = sigmoid_exponent(t) if compute_type(t.dtype) is F32 and not getattr(self.module, SCALES) else None
+        if exponent is None or exponent.shape != t.shape:
+            return self._emit_elementwise(t, at, scope)
+        return sigmoid(Emitter(scope.builder), self._value(exponent, at, scope))
 
     def _note_zero(self, t: Tensor, at: list[Index], divisor: ir.Value, scope: Scope) -> None:
         """Whether the divisor is 0 goes into a cell, in the outermost loop that knows it; LLVM makes a reduction of that."""

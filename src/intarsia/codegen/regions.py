@@ -68,6 +68,9 @@ class _Regions:
     def __init__(self, target: Target, fields: Sequence[str]) -> None:
         self.module = Module(target)
         self.lanes = self.module.lanes(_F32)
+        self.gathers = target.has("avx512f")  # LLVM makes a branch of each lane of a masked gather elsewhere
+        self.inside: list[Value] = []  # a vector's channels, counted from its first one; the last that is there comes again
+        self.planes: list[Value] = []  # bytes to them
         self.body = body = self.module.kernel()
         self.e = Emitter(body.b)
         args, self.tid, self.nthreads = body.args
@@ -91,7 +94,7 @@ class _Regions:
         bins = body.mul(v["high"], v["wide"])
         lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
         self.steps = b.mul(lane, body.splat(body.mul(plane, 4), lanes))
-        strides = b.mul(lane, body.splat(body.mul(bins, 4), lanes))
+        self.strides = b.mul(lane, body.splat(body.mul(bins, 4), lanes))
         scale = self.bits(v["scale"])
         first, last = body.share(body.mul(v["regions"], v["high"]), self.tid, self.nthreads)
         with body.loop(first, last) as unit:
@@ -103,10 +106,14 @@ class _Regions:
             with body.loop(0, v["wide"]) as column, body.loop(0, v["channels"], lanes) as channel:
                 image = body.at(v["x"], body.mul(body.mul(body.add(body.mul(batch, v["channels"]), channel), plane), 4))
                 mask = body.mask(body.sub(v["channels"], channel), lanes)
+                if not self.gathers:
+                    final = body.sub(body.sub(v["channels"], channel), 1)
+                    self.inside = [body.min(final, i) for i in range(lanes)]
+                    self.planes = [body.mul(i, body.mul(plane, 4)) for i in self.inside]
                 value = self.bin(frame, image, row, column, mask)
                 place = body.mul(body.add(body.mul(region, v["channels"]), channel), bins)
                 place = body.add(place, body.add(body.mul(row, v["wide"]), column))
-                self.scatter(value, body.at(v["y"], body.mul(place, 4)), strides, mask)
+                self.scatter(value, body.at(v["y"], body.mul(place, 4)), bins, mask)
         b.ret_void()
         return self.module.text(name)
 
@@ -150,14 +157,24 @@ class _Regions:
     def gather(self, pointer: Value, mask: Value) -> Value:
         body, lanes = self.body, self.lanes
         vector = ir.VectorType(_FLOAT, lanes)
+        if not self.gathers:
+            found = body.zero(_F32, lanes)
+            for lane, step in enumerate(self.planes):
+                found = body.b.insert_element(found, body.load(body.at(pointer, step), _F32, 1), _I32(lane))
+            return found
         addresses = self._addresses(pointer, self.steps)
         kinds = [addresses.type, _I32, mask.type, vector]
         f = body.intrinsic(f"llvm.masked.gather.v{lanes}f32.v{lanes}p0", vector, kinds)
         return body.b.call(f, [addresses, _I32(4), mask, body.zero(_F32, lanes)])
 
-    def scatter(self, value: Value, pointer: Value, steps: Value, mask: Value) -> None:
+    def scatter(self, value: Value, pointer: Value, bins: Value, mask: Value) -> None:
         body, lanes = self.body, self.lanes
-        addresses = self._addresses(pointer, steps)
+        if not self.gathers:
+            for lane, place in enumerate(self.inside):
+                element = body.b.extract_element(value, _I32(lane))
+                body.store(element, body.at(pointer, body.mul(place, body.mul(bins, 4))), _F32)
+            return
+        addresses = self._addresses(pointer, self.strides)
         kinds = [value.type, addresses.type, _I32, mask.type]
         f = body.intrinsic(f"llvm.masked.scatter.v{lanes}f32.v{lanes}p0", ir.VoidType(), kinds)
         body.b.call(f, [value, addresses, _I32(4), mask])

@@ -4,7 +4,8 @@ Elements become unsigned keys of 32 or 64 bits of which the larger one comes fir
 all numbers, zeros of both signs equal. Of equal keys the one with the lower index comes first. Two ways lead to the first k
 of n keys:
 
-- *insertion*, for small k: a sorted list of the k best so far; keys that beat its last one are found 4 vectors at a time;
+- *insertion*, for small k: a sorted list of the k best so far; keys that beat its last one are found 4 vectors at a time. Where
+  columns are no fewer than k, the list begins below the k-th of their largest keys, which few other keys beat;
 - *radix*: the k-th key is found digit by digit from histograms, the keys above it are collected and sorted by digits.
 """
 
@@ -26,6 +27,8 @@ DTYPES = (
     DType.UINT16, DType.UINT32, DType.UINT64,
 )  # fmt: skip
 MAX_INSERTION = 128  # the longest list that keys are inserted into
+_COLUMN_VECTORS = 2  # whose lanes are the columns of which largest keys are found first
+_MOST_IN_COLUMNS = 1 << 14  # keys: of more, few are inserted for each in any case
 _FIELDS = (
     "x values indices scratch units inner extent count stride list_keys list_indices other_keys other_indices tally radix"
 ).split()
@@ -231,9 +234,18 @@ class _TopK:
         keys, n, memory, indices, k = body.args
         body.store(body.i(-1), memory, DType.INT64)
         best = body.at(memory, 8)
-        with body.loop(0, k) as i:
-            body.b.call(self.insert, [best, indices, i, self._load_key(body, keys, i), i])
-        last = body.sub(k, 1)
+        last, start, floor = body.sub(k, 1), body.cell(k), body.cell(0)
+        columns = _COLUMN_VECTORS * self.lanes
+        few = body.b.and_(body.less(2 * columns - 1, n), body.less(n, _MOST_IN_COLUMNS))
+        with body.when(body.b.and_(body.less(k, columns + 1), few)):
+            floor.set(self._reached(body, keys, n, k))
+        with body.either(body.equal(floor.get(), 0)) as (unknown, known):
+            with unknown, body.loop(0, k) as i:
+                body.b.call(self.insert, [best, indices, i, self._load_key(body, keys, i), i])
+            with known:
+                start.set(0)
+                with body.loop(0, k) as i:
+                    body.store(body.sub(floor.get(), 1), body.at(best, body.mul(i, 8)), DType.INT64)
         bound = body.cell(body.load_i64(best, last))
 
         def found(index: Value, key: Value) -> None:
@@ -241,9 +253,35 @@ class _TopK:
                 body.b.call(self.insert, [best, indices, last, key, index])
                 bound.set(body.load_i64(best, last))
 
-        self._scan(body, keys, k, n, bound, found)
+        self._scan(body, keys, start.get(), n, bound, found)
         body.b.ret_void()
         return body.function
+
+    def _reached(self, body: Body, keys: Value, n: Value, k: Value) -> Value:
+        """A key that at least k keys reach: the k-th of the largest keys of columns, which are lanes of vectors."""
+        b, dtype, lanes = body.b, self.key_dtype, self.lanes
+        block, sign = _COLUMN_VECTORS * lanes, body.constant(1 << (dtype.bits - 1), dtype, lanes)
+        highest = [body.zero(dtype, lanes)] * _COLUMN_VECTORS
+        with body.carry(0, body.mul(body.div(n, block), block), block, highest) as i:
+            for part, top in enumerate(highest):
+                here = body.load(body.at(keys, body.mul(body.add(i, part * lanes), self.key_nbytes)), dtype, lanes)
+                highest[part] = b.select(b.icmp_unsigned(">", here, top), here, top)
+        signed = [b.xor(top, sign) for top in highest]
+        turned = [
+            body.shuffle(top, top, [(lane + by) % lanes for lane in range(lanes)]) for top in signed for by in range(lanes)
+        ]
+        kind = body.vector_type(dtype, lanes)
+        count = body.splat(k if dtype.bits == 64 else b.trunc(k, _I32), lanes)
+        least = body.constant((1 << dtype.bits) - 1, dtype, lanes)
+        for top, own in zip(highest, signed, strict=True):
+            above = body.zero(dtype, lanes)
+            for other in turned:
+                above = b.sub(above, b.sext(b.icmp_signed(">", other, own), kind))
+            among = b.select(b.icmp_signed("<", above, count), top, least)
+            least = b.select(b.icmp_unsigned("<", among, least), among, least)
+        reduce = body.intrinsic(f"llvm.vector.reduce.umin.v{lanes}i{dtype.bits}", ir.IntType(dtype.bits), [kind])
+        found = b.call(reduce, [least])
+        return found if dtype.bits == 64 else b.zext(found, _I64)
 
     # --- radix ---
 

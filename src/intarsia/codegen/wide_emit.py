@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body
 from intarsia.codegen.emit import F32, Emitter
+from intarsia.codegen.exponential import LN2_PARTS, LN2_ROUNDED, POLYNOMIAL, plain, sigmoid_exponent
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, is_factor
 
@@ -22,9 +23,6 @@ _I8, _I16, _I32 = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _CURRENT_ROUNDING = 4
 _ALL = _I16(-1)
 _HALF = 8  # lanes of the vectors of half the width
-
-# 1, 1, and (exp(r) - 1 - r) / r^2 for |r| <= ln 2 / 2, fitted for this file (weighted least squares, relative error 3e-9).
-_EXP = (1.0, 1.0, 0.4999999403953552, 0.1666652113199234, 0.04166839271783829, 0.008368746377527714, 0.0013814534759148955)
 
 
 def emitter_for(body: Body, lanes: int, finite: bool = False) -> Emitter:
@@ -43,18 +41,18 @@ class WideEmitter(Emitter):
         self.divides, self.rounds = divides, rounds
 
     def _exp(self, x: ir.Value) -> ir.Value:
-        return self._exponential(x, (-0.693145751953125, -1.428606765330187e-06))
+        return self._exponential(x, LN2_PARTS)
 
     def _exponential(self, x: ir.Value, halvings: tuple[float, ...]) -> ir.Value:
         """exp(x) = 2^n exp(r), r = x + n (sum of `halvings`), -ln 2 in parts; VSCALEFPS multiplies by 2^n, also where that
         over- or underflows."""
         b = self.builder
-        x = self._clamp(x, -105.0, 89.0)
+        x = self.clamp(x, -105.0, 89.0)
         magic = self.constant(12582912.0, F32)
         n = b.fsub(self._fma(x, self.constant(1.4426950408889634, F32), magic), magic)
         for part in halvings:
             x = self._fma(n, self.constant(part, F32), x)
-        return self._scaled(self._polynomial(x, _EXP), n)
+        return self._scaled(self.polynomial(x, POLYNOMIAL), n)
 
     def _scaled(self, p: ir.Value, n: ir.Value) -> ir.Value:
         """p 2^n."""
@@ -77,13 +75,13 @@ class WideEmitter(Emitter):
             return self._factor(value(t.args[0]))
         if t.dtype is not DType.FLOAT:
             return super()._element(t, value, leaves)
-        exponent = _sigmoids(t)
+        exponent = sigmoid_exponent(t)
         if exponent is not None:
             denominator = self._denominator(exponent, value)
             return self.builder.fdiv(self.constant(1.0, F32), denominator) if self.divides else self._inverse(denominator)
         if t.prim == "mul" and self.divides:
             for x, gate in (t.args, t.args[::-1]):
-                exponent = _sigmoids(_plain(gate))
+                exponent = sigmoid_exponent(plain(gate))
                 if exponent is not None:
                     return self.builder.fdiv(value(x), self._denominator(exponent, value))
         return super()._element(t, value, leaves)
@@ -100,26 +98,4 @@ class WideEmitter(Emitter):
     def _denominator(self, exponent: Tensor, value: Callable[[Tensor], ir.Value]) -> ir.Value:
         """1 + exp(x), for which -ln 2 in one part will do: what that is off by grows with |n|, where a sigmoid is nearly 0 or
         exp(x) beside 1 is."""
-        return self.builder.fadd(self._exponential(value(exponent), (-0.6931471805599453,)), self.constant(1.0, F32))
-
-
-def _sigmoids(t: Tensor) -> Tensor | None:
-    """The x of 1 / (1 + exp(x)), if that is what `t` is."""
-    if t.prim != "div" or not _is_one(t.args[0]):
-        return None
-    below = _plain(t.args[1])
-    if below.prim != "add" or not any(map(_is_one, below.args)):
-        return None
-    exponential = next((_plain(a) for a in below.args if _plain(a).prim == "exp"), None)
-    return exponential.args[0] if exponential is not None else None
-
-
-def _is_one(t: Tensor) -> bool:
-    t = _plain(t)
-    return t.prim == "scalar" and bool(t.attrs[0] == 1)
-
-
-def _plain(t: Tensor) -> Tensor:
-    while t.prim in ("broadcast", "reshape"):
-        (t,) = t.args
-    return t
+        return self.builder.fadd(self._exponential(value(exponent), LN2_ROUNDED), self.constant(1.0, F32))

@@ -157,9 +157,9 @@ def gelu_of(x: Tensor) -> Tensor:
 
 
 def gelu_tanh_of(x: Tensor) -> Tensor:
-    """Gelu's approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
-    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-    return 0.5 * x * (k.tanh(inner) + 1.0)
+    """Gelu's approximation 0.5 x (1 + tanh(t)), t = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2 t))."""
+    factor = math.sqrt(8 / math.pi)
+    return x * k.sigmoid(x * (factor + 0.044715 * factor * (x * x)))
 
 
 @op("Gelu", 20)
