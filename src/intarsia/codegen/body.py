@@ -235,6 +235,29 @@ class Body:
         self.b.position_at_end(after)
 
     @contextmanager
+    def carry_if(self, flag: Value, values: list[Value]) -> Iterator[None]:
+        """One round of `carry` where `flag` is 1, none where it is 0.
+
+        A branch where there are 16 vector registers: LLVM moves loads before a loop, and would spill them there.
+        """
+        if self.module.target.vector_bytes == 64:
+            with self.carry(0, flag, 1, values):
+                yield
+            return
+        before, initial = self.b.block, list(values)
+        taken, after = self.b.append_basic_block("taken"), self.b.append_basic_block("after")
+        self.b.cbranch(self.less(0, flag), taken, after)
+        self.b.position_at_end(taken)
+        yield
+        end, last = self.b.block, list(values)
+        self.b.branch(after)
+        self.b.position_at_end(after)
+        values[:] = [self.b.phi(value.type) for value in last]
+        for phi, without, value in zip(values, initial, last, strict=True):
+            phi.add_incoming(without, before)
+            phi.add_incoming(value, end)
+
+    @contextmanager
     def either(self, condition: Value) -> Iterator[tuple[Any, Any]]:
         """with body.either(c) as (then, otherwise): with then: ...; with otherwise: ..."""
         with self.b.if_else(condition) as branches:

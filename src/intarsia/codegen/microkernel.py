@@ -330,7 +330,7 @@ class Micro:
             column = state[cells * self.sets + index % self.vectors] if self.column_sums else None
             sums.append(self._finished(parts[0], column))
         # Added at the end, not begun with: the errors of a block's sums then do not grow with the number of blocks.
-        with body.carry(0, accumulate, 1, sums):
+        with body.carry_if(accumulate, sums):
             vector = body.vector_type(self.dtype, self.lanes)
             sums[:] = [self._sum(b.load(self._tile(tile, i), typ=vector), x) for i, x in enumerate(sums)]
         for index, value in enumerate(sums):

@@ -143,7 +143,7 @@ class Stepped:
         """The blocks' sums before, if `accumulate` is 1; at the end: the errors of a block's sums then do not grow with the
         number of blocks."""
         body = self.body
-        with body.carry(0, accumulate, 1, sums):
+        with body.carry_if(accumulate, sums):
             vector, nbytes = body.vector_type(self.dtype, self.lanes), self.lanes * self.itemsize
             sums[:] = [self._sum(body.b.load(body.at(tile, i * nbytes), typ=vector), x) for i, x in enumerate(sums)]
 

@@ -93,7 +93,7 @@ class _SummingMicro(Micro):
             following = [body.at(pb, ldb), body.at(other, ldb), body.at(sums, row_nbytes)]
             state[cells:] = [body.at(ahead, pace), *following, body.at(a, self.itemsize)]
         found = state[:cells]
-        with body.carry(0, accumulate, 1, found):
+        with body.carry_if(accumulate, found):
             found[:] = [self._sum(b.load(self._tile(tile, i), typ=vector), x) for i, x in enumerate(found)]
         for index, value in enumerate(found):
             b.store(value, self._tile(tile, index))

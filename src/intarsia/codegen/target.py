@@ -183,6 +183,12 @@ class Target:
         return self.vector_bytes == 64 and self.cpu in _HALVING
 
     @property
+    def reads_rows(self) -> bool:
+        """Whether loads pass beside multiply-adds, so that products need no packed rows: of two halves, or of 6 x 2 vectors,
+        whose 12 multiply-adds on two units take 6 cycles, and their 8 loads 4."""
+        return self.halves_vectors or (self.arch == "x86_64" and self.vector_bytes == 32)
+
+    @property
     def has_tiles(self) -> bool:
         """Whether there are AMX's tiles, and products of bfloat16 and of bytes in them."""
         wide = self.arch == "x86_64" and self.vector_bytes == 64

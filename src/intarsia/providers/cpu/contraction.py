@@ -216,7 +216,7 @@ class MatMul(Template):
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None
         names = sorted(
-            _TILES.keys() - {_SEVEN}, key=lambda x: (x != _ROWS if target.halves_vectors else _TILES[x] != default, x)
+            _TILES.keys() - {_SEVEN}, key=lambda x: (x != _ROWS if target.reads_rows else _TILES[x] != default, x)
         )
         if may_pay(rows, n, k, target, config, default):
             names.insert(0, _SEVEN)
@@ -234,7 +234,7 @@ class MatMul(Template):
         b = self.types[1]
         assert b is not None and b.shape is not None
         known = workspace.array(self.reads[1]) is not None and isinstance(b.shape[-2 if self.transposed else -1], int)
-        return target.halves_vectors and known
+        return target.reads_rows and known
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:
         """Whether A is packed where it has many rows: the second operand is a large enough constant."""
