@@ -12,8 +12,9 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.codegen import pack
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.engine import KernelText, emit_assembly
 from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text, tiled_rows
+from intarsia.codegen.target import Target
 from intarsia.codegen.word_gemm import pair_rows_text, tiled_pairs_text
 from intarsia.graph.dtypes import DType
 
@@ -94,3 +95,12 @@ def test_pairs(k: int) -> None:
             if rows >= tiled_rows(tile):
                 text = tiled_pairs_text(tile, t.host())
                 check(text, tile, rows, vectors, k, 1, dtype=DType.FLOAT, packed=True, pairs=True)
+
+
+def test_sums_before_are_not_spilled() -> None:
+    """Twelve sums of 16 registers, to which those in memory are added."""
+    target = Target.create("x86_64-unknown-linux-gnu", "znver3", "+avx2,+fma")
+    for make in (micro_text, tiled_micro_text):
+        text = emit_assembly(make(DType.FLOAT, target, tile_of(DType.FLOAT, target)).ir, target)
+        kept = [line for line in text.splitlines() if "%ymm" in line and "(%rsp)" in line]
+        assert kept == []

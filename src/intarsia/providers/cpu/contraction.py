@@ -215,9 +215,7 @@ class MatMul(Template):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None
-        names = sorted(
-            _TILES.keys() - {_SEVEN}, key=lambda x: (x != _ROWS if target.reads_rows else _TILES[x] != default, x)
-        )
+        names = sorted(_TILES.keys() - {_SEVEN}, key=lambda x: (x != _ROWS if target.reads_rows else _TILES[x] != default, x))
         if may_pay(rows, n, k, target, config, default):
             names.insert(0, _SEVEN)
         names += [_PAIRS] * may_try_pairs(config, target)
