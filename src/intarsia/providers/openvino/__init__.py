@@ -102,12 +102,13 @@ class OpenVINOExecutionProvider(ExecutionProvider):
                 raise UnknownOption(
                     f"option 'load_config' of {self.name}: {options.device} has no property {key!r}; {nearest(key, settable)}"
                 )
-        if options.hint == "f16" and options.device.startswith("CPU"):
+        asked = options.resolved_precision
+        if asked in ("FP16", "BF16") and options.device.startswith("CPU"):
             able = core().get_property(options.device, "OPTIMIZATION_CAPABILITIES")
-            if "FP16" not in able:
+            if asked not in able:
                 raise InvalidArgument(
-                    f"option 'precision' of {self.name}: this CPU does not compute in FP16, OpenVINO would take another type "
-                    f"without a word (it can: {', '.join(able)}); choose 'FP32', 'BF16' or 'ACCURACY'"
+                    f"option 'precision' of {self.name}: this CPU does not compute in {asked}, OpenVINO would take another "
+                    f"type without a word (it can: {', '.join(able)}); choose 'FP32' or 'ACCURACY'"
                 )
         found = dict(options.properties)
         if options.model_priority != "DEFAULT":

@@ -15,6 +15,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.partition.capability import Support
+from intarsia.providers.openvino.saturation import adds_bytes_in_16_bits, saturating
 from intarsia.records import dataclass
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
@@ -60,14 +61,15 @@ _EIGHT_BITS = frozenset(
 
 @dataclass
 class Analysis:
-    """Of one graph: its values of 64-bit integers that are certainly below 2**31."""
+    """Of one graph: its values of 64-bit integers that are certainly below 2**31, and its products that would saturate."""
 
     graph: Graph
     narrow: set[str] = field(default_factory=set)
+    saturating: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, graph: Graph) -> Analysis:
-        found = cls(graph)
+    def of(cls, graph: Graph, device: str = "CPU") -> Analysis:
+        found = cls(graph, saturating=saturating(graph) if adds_bytes_in_16_bits(device) else frozenset())
         for node in graph.nodes:
             if node.domain:
                 continue
@@ -216,4 +218,10 @@ def refusal(node: Node, analysis: Analysis) -> Support | None:
     check = WRONG.get(node.qualified_op)
     if check is not None and (why := check(node, analysis.graph)):
         return Support.no(f"OpenVINO's {node.op_type} differs from ONNX: {why}", code="wrong")
+    if node.outputs[0] in analysis.saturating:
+        return Support.no(
+            f"OpenVINO's {node.op_type} of 8 bits adds products in 16 bits on this CPU, which has no VNNI, and saturates; "
+            "signed weights of 7 bits would not",
+            code="wrong",
+        )
     return analysis.refusal(node)

@@ -31,7 +31,7 @@ class Survey:
 
     def __init__(self, graph: Graph, device: str, properties: dict[str, Any]) -> None:
         self.graph, self.device, self.properties = graph, device, properties
-        self._analysis = Analysis.of(graph)
+        self._analysis = Analysis.of(graph, device)
         self._answers: dict[int, Support] = {}
         self._read: tuple[tuple[int, ...], Graph, Any] | None = None
         self._asked: set[tuple[int, ...]] = set()
