@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from intarsia.codegen.byte_kernel import SUMS
-from intarsia.codegen.loop_values import stripped
+from intarsia.codegen.loop_values import HELD, stripped
 from intarsia.codegen.loops import WHOLE
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
@@ -26,6 +26,7 @@ from intarsia.records import dataclass
 
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 _FAST = (DType.FLOAT, DType.DOUBLE)
+_MANY_TERMS, _ROW, _FEW_RESULTS = 128, 8, 4096  # terms of a sum, of its first part, and results of a reduction in parts
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: d
     last = stripped(root)
     order = walk([root])
     again = {id(t.args[0]) for t in order if _takes_again(t)} | _tables(order)
-    if not again and not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) for t in order):
+    if not again and not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) or _goes_by_axis(t) for t in order):
         return [Piece(name, root)]
     splitter = _Splitter(name, node, graph, types)
     made: dict[int, Tensor] = {}
@@ -54,6 +55,8 @@ def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: d
             rebuilt = splitter.product(rebuilt)
         elif id(t) in again or (t.prim in WHOLE and t is not last):
             rebuilt = splitter.whole(rebuilt)
+        elif _goes_by_axis(rebuilt):
+            rebuilt = splitter.by_axis(rebuilt)
         made[id(t)] = rebuilt
     return [*splitter.pieces, Piece(name, made[id(root)])]
 
@@ -97,6 +100,13 @@ class _Splitter:
         value = self._value(t.dtype, t.shape)
         self.pieces.append(Piece(value.attrs[0], t))
         return value
+
+    def by_axis(self, t: Tensor) -> Tensor:
+        """A reduction over several axes, one after the other from the last one on."""
+        op, axes = t.attrs
+        while _goes_by_axis(t):
+            t = k.reduce(self.whole(k.reduce(t.args[0], op, axes[-1:])), op, axes := axes[:-1])
+        return t
 
     def _byte_product(self, t: Tensor) -> Tensor:
         """8-bit integers less zero points, summed in int32."""
@@ -170,6 +180,17 @@ def _takes_again(t: Tensor) -> bool:
         return False
     taken, made = product(t.shape), product(t.args[0].shape)
     return not isinstance(taken, int) or not isinstance(made, int) or taken > made
+
+
+def _goes_by_axis(t: Tensor) -> bool:
+    """Whether a reduction of columns takes so many terms for so few results that all threads share it, and sum in parts, only
+    if it goes axis by axis: the mean of each channel of an image whose channels are the last axis."""
+    if t.prim != "reduce" or t.dtype in HELD or len(t.attrs[1]) < 2 or t.args[0].rank - 1 in t.attrs[1]:
+        return False
+    terms, results = (product(sizes) for sizes in ([t.args[0].shape[a] for a in t.attrs[1]], t.shape))
+    along = t.args[0].shape[t.attrs[1][-1]]
+    many = not isinstance(terms, int) or terms >= _MANY_TERMS
+    return many and (not isinstance(along, int) or along >= _ROW) and isinstance(results, int) and 1 < results <= _FEW_RESULTS
 
 
 def _is_sum(t: Tensor) -> bool:
