@@ -385,8 +385,8 @@ class _Attention:
             with body.loop(0, self.value_vectors) as j:
                 first = body.mul(j, tile.lanes)
                 value = body.b.fmul(body.load(self._result(number, i, j), _F32, tile.lanes), inverse)
-                mask = body.mask(body.sub(v["vsize"], first), tile.lanes)
-                body.store_masked(value, body.at(out, body.mul(first, 4)), mask, _F32)
+                part = body.part(body.sub(v["vsize"], first), tile.lanes)
+                body.store_part(value, body.at(out, body.mul(first, 4)), part, _F32)
 
 
 def _emit_dots(module: Module, tile: Tile) -> Any:

@@ -305,11 +305,11 @@ class _Lanes:
                 source = body.at(self.results, inside, body.mul(d, row_nbytes))
                 block = [body.load(body.at(source, body.mul(row_nbytes, i)), _F32, lanes) for i in range(lanes)]
                 block = transposed(body, [body.b.fmul(value, inverse) for value in block])
-                mask = body.mask(body.sub(v["vsize"], d), lanes)
+                part = body.part(body.sub(v["vsize"], d), lanes)
                 out = body.at(u.out, body.mul(first, v["o_row"]), body.mul(d, 4))
                 for i, value in enumerate(block):
                     with body.when(body.less(body.add(first, i), u.rows)):
-                        body.store_masked(value, body.at(out, body.mul(v["o_row"], i)), mask, _F32)
+                        body.store_part(value, body.at(out, body.mul(v["o_row"], i)), part, _F32)
 
 
 def _elements(body: Body, count: Value, each: int) -> Value:

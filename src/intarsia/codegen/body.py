@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from intarsia.codegen import ir
 from intarsia.codegen.emit import storage_type
@@ -83,6 +83,13 @@ class Cell:
 
     def add(self, value: Index) -> None:
         self.set(self._body.add(self.get(), value))
+
+
+class Part(NamedTuple):
+    """The first lanes of a vector, and whether that is all of them (None where masked stores are as fast)."""
+
+    mask: Value
+    whole: Value | None
 
 
 class Body:
@@ -344,6 +351,22 @@ class Body:
         name = f"llvm.masked.store.{_suffix(dtype, lanes)}.p0"
         f = self.intrinsic(name, ir.VoidType(), [value.type, pointer.type, _I32, mask.type])
         self.b.call(f, [value, pointer, self.const32(dtype.bits // 8), mask])
+
+    def part(self, count: Value, lanes: int) -> Part:
+        """The lanes below `count`."""
+        slow = self.module.target.vector_bytes < 64
+        return Part(self.mask(count, lanes), self.less(lanes - 1, count) if slow else None)
+
+    def store_part(self, value: Value, pointer: Value, part: Part, dtype: DType) -> None:
+        """Store some lanes: at once where they are all, and masks are no registers (AVX2's masked stores take 18 cycles)."""
+        if part.whole is None:
+            self.store_masked(value, pointer, part.mask, dtype)
+            return
+        with self.either(part.whole) as (whole, some):
+            with whole:
+                self.store(value, pointer, dtype)
+            with some:
+                self.store_masked(value, pointer, part.mask, dtype)
 
     def fma(self, a: Value, b: Value, c: Value, dtype: DType, lanes: int) -> Value:
         """a * b + c: one rounding where the target has it, else multiply and add."""

@@ -25,6 +25,8 @@ _EXP2 = (
     1.0, 0.6931471824645996, 0.24022646248340607, 0.05550328642129898, 0.009618489071726799, 0.0013399930903688073,
     0.0001534581242594868,
 )  # fmt: skip
+# The same with an error of 9e-8 and in fewer steps, for powers of scores, which are off by more.
+_EXP2_SHORT = (1.0, 0.6931469783, 0.2402224208, 0.0555073408, 0.0096715081, 0.0013264695)
 # The same for 0 <= f < 1.
 _EXP2_UPWARDS = (
     1.0, 0.6931469838449439, 0.24022983624466382, 0.055483342062613336, 0.009678840908730911, 0.0012439688151649714,
@@ -34,6 +36,7 @@ _EXP2_UPWARDS = (
 _EXP2_FOR_PAIRS = (0.9999251961708069, 0.6958335638046265, 0.22606715559959412, 0.07802452147006989)
 _DOWNWARDS, _AS_SET = 9, 4  # rounding towards -infinity to whole numbers, without a flag; rounding as the CPU has it set
 _LEAST_EXPONENT = -126.0  # 2^x of less is taken for zero
+_ZERO_EXPONENT = -127.0  # the bits of 1 less those of 127 in the exponent are 0
 
 
 class Rows:
@@ -80,13 +83,11 @@ class Rows:
         body, b, lanes = self.body, self.body.b, self.lanes
         if lanes == 16 and body.module.target.has("avx512dq"):
             return self._exp2_by_scale(x, _EXP2_FOR_PAIRS if for_pairs else _EXP2_UPWARDS)
-        magic = self.constant(_MAGIC)
+        x, magic = self.larger(self.constant(_ZERO_EXPONENT), x), self.constant(_MAGIC)
         shifted = b.fadd(x, magic)
-        p = self._polynomial(b.fsub(x, b.fsub(shifted, magic)), _EXP2)
+        p = self._in_pairs(b.fsub(x, b.fsub(shifted, magic)), _EXP2_SHORT)
         exponent = b.shl(b.bitcast(shifted, self.integers), body.splat(_I32(23), lanes))
-        scaled = b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
-        tiny = b.fcmp_ordered("<", x, self.constant(_LEAST_EXPONENT))
-        return b.select(tiny, body.zero(_F32, lanes), scaled)
+        return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
 
     def _exp2_by_scale(self, x: Value, coefficients: tuple[float, ...]) -> Value:
         """AVX-512's VREDUCEPS gives x - floor(x), VSCALEFPS p * 2^floor(x)."""
@@ -106,6 +107,16 @@ class Rows:
         for c in reversed(coefficients[:-1]):
             p = self.body.fma(p, f, self.constant(c), _F32, self.lanes)
         return p
+
+    def _in_pairs(self, f: Value, coefficients: tuple[float, ...]) -> Value:
+        """The same polynomial of six coefficients by its three pairs, which do not wait for each other."""
+        body, lanes = self.body, self.lanes
+        pairs = [
+            body.fma(f, self.constant(high), self.constant(low), _F32, lanes)
+            for low, high in zip(coefficients[::2], coefficients[1::2], strict=True)
+        ]
+        square = body.b.fmul(f, f)
+        return body.fma(body.fma(pairs[2], square, pairs[1], _F32, lanes), square, pairs[0], _F32, lanes)
 
     def across(self, x: Value, combine: Callable[[Value, Value], Value]) -> Value:
         """All lanes combined, in every lane."""
