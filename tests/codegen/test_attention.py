@@ -219,6 +219,17 @@ def test_scores_that_rise_and_fall(attend: Attend) -> None:
     close(attend(q, k, v), reference(q, k, v, 0.3))
 
 
+@pytest.mark.parametrize("size", [3e3, 3e5, 3e9])
+@pytest.mark.parametrize("queries", [20, 50])
+def test_scores_that_no_float_divides(attend: Attend, queries: int, size: float) -> None:
+    """Above 2^22 scores in units of log2(e) are whole numbers themselves; keys that are equal share their power."""
+    q, k, v = operands((1, 1, 1, queries, 200, 16, 24))
+    q, k = np.ones_like(q) * np.float32(size), np.sign(k)
+    k[0, 0, ::3], k[0, 0, 150:] = 1, 1
+    close(attend(q, k, v, scale=1.0), reference(q, k, v, 1.0))
+    close(attend(-q, k, v, scale=1.0), reference(-q, k, v, 1.0))
+
+
 def test_infinite_scores(attend: Attend) -> None:
     """A query with an infinite score is NaN, as the definition's difference of infinities; others are not touched."""
     q, k, v = operands((1, 1, 1, 20, 300, 16, 16))

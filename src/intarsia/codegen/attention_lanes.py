@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from intarsia.codegen import ir
 from intarsia.codegen.attention import entry_length
-from intarsia.codegen.attention_plan import KEY_BLOCK, LANE_FIELDS, LANE_POINTERS, PACK_FIELDS, AttentionSpec, lane_tile
+from intarsia.codegen.attention_plan import LANE_FIELDS, LANE_POINTERS, PACK_FIELDS, AttentionSpec, key_block, lane_tile
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
@@ -35,7 +35,6 @@ from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
 _LAG = 8.0
-_UNROLL = 4
 _PACK_KEYS = 128  # keys that are packed by one unit of the packing step
 
 
@@ -79,6 +78,7 @@ class _Lanes:
         self.body: Body = self.module.kernel()
         self.rows = Rows(self.body, self.tile.lanes)
         self.vector_nbytes = self.tile.lanes * 4
+        self.by_whole = not self.rows.scales and spec.mask != "float"  # references are whole numbers
 
     def text(self) -> KernelText:
         body = self.body
@@ -140,8 +140,8 @@ class _Lanes:
         row_nbytes = body.mul(vectors, self.vector_nbytes)
         self._begin(body.at(place("q", "q"), body.mul(row, v["q_row"])), u, row_nbytes)
         start, stop = self._range(u)
-        with body.loop(start, stop, KEY_BLOCK) as at:
-            count = body.min(body.sub(stop, at), KEY_BLOCK)
+        with body.loop(start, stop, key_block(self.tile)) as at:
+            count = body.min(body.sub(stop, at), key_block(self.tile))
             self._block(u, _Block(at, count, body.equal(at, start), row_nbytes))
         self._finish(u, row_nbytes)
 
@@ -221,11 +221,12 @@ class _Lanes:
         high = self._fold(x.count, rows.lowest, raised, rows.larger)
         before = body.load(reference_at, _F32, lanes)
         grown = b.fcmp_ordered(">", b.fsub(high, before), rows.constant(_LAG))
-        reference = b.select(grown, high, before)
+        reference = b.select(grown, rows.whole(high) if self.by_whole else high, before)
         taken = rows.reference(reference)
+        above = self._above_whole(x.count, place, taken) if self.by_whole else lambda s: self._power(b.fsub(s, taken))
 
         def power(i: Value) -> Value:
-            return self._power(b.fsub(body.load(place(i), _F32, lanes), taken))
+            return above(body.load(place(i), _F32, lanes))
 
         def added(total: Value, i: Value) -> Value:
             found = power(i)
@@ -246,6 +247,17 @@ class _Lanes:
                 body.store(b.fmul(body.load(where, _F32, lanes), decay), where, _F32)
         body.store(reference, reference_at, _F32)
         body.store(b.fadd(body.load(sum_at, _F32, lanes), total), sum_at, _F32)
+
+    def _above_whole(self, count: Value, place: Callable[[Value], Value], taken: Value) -> Callable[[Value], Value]:
+        """2^(score - taken), a whole number; where it is far, it is subtracted beforehand."""
+        body, b, rows, lanes = self.body, self.body.b, self.rows, self.tile.lanes
+        far = b.icmp_unsigned("!=", b.bitcast(rows.is_far(taken), ir.IntType(lanes)), ir.IntType(lanes)(0))
+        left = [taken]
+        with body.carry_if(body.select(far, 1, 0), left):
+            with body.loop(0, count) as i:
+                body.store(b.fsub(body.load(place(i), _F32, lanes), taken), place(i), _F32)
+            left[:] = [body.zero(_F32, lanes)]
+        return rows.exp2_above(left[0])
 
     def _paired_powers(self, count: Value, place: Callable[[Value], Value], power: Callable[[Value], Value]) -> Value:
         """Powers of all rows as words, those of rows 2 i and 2 i + 1 in row i; what they sum up to."""
@@ -283,10 +295,11 @@ class _Lanes:
     ) -> Value:
         """`step(state, row)` for all rows, in several chains that are combined at the end."""
         body = self.body
-        whole = body.b.and_(count, body.i(-_UNROLL))
-        state = [initial] * _UNROLL
-        with body.carry(0, whole, _UNROLL, state) as i:
-            for k in range(_UNROLL):
+        unroll = 4 if self.module.target.vector_registers == 32 else 2
+        whole = body.b.and_(count, body.i(-unroll))
+        state = [initial] * unroll
+        with body.carry(0, whole, unroll, state) as i:
+            for k in range(unroll):
                 state[k] = step(state[k], body.add(i, k))
         while len(state) > 1:
             state = [combine(a, b) for a, b in zip(state[::2], state[1::2], strict=True)]

@@ -192,7 +192,7 @@ def _bits(value: float) -> int:
 
 # --- many queries, a query in each lane (`attention_lanes`) ---------------------------------------------------------
 
-KEY_BLOCK = 64  # keys whose scores are kept
+_SCORES_NBYTES = 12 << 10  # of the scores that are kept, beside queries and results in the first-level cache
 _LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays
 LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
 LANE_FIELDS = (
@@ -213,6 +213,11 @@ def lane_tile(target: Target) -> Tile:
     """The register tile: keys (or columns of V) by queries."""
     tile = tile_of(DType.FLOAT, target)
     return Tile(8 if tile.rows == 14 else 4, 3, tile.lanes, tile.itemsize)
+
+
+def key_block(tile: Tile) -> int:
+    """So many keys have their scores kept."""
+    return _SCORES_NBYTES // (tile.width * tile.itemsize)
 
 
 def least_in_lanes(target: Target) -> int:
@@ -240,7 +245,7 @@ def packed_elements(shape: AttentionShape, target: Target) -> tuple[int, int]:
 def _lane_offsets(shape: AttentionShape, tile: Tile) -> tuple[list[int], int]:
     """Where a thread's scratch has scores, results, references and sums behind the queries, and its size."""
     row = tile.width * tile.itemsize
-    sizes = [shape.size * row, KEY_BLOCK * row, _padded_to_tiles(shape.vsize, tile) * row, row, row]
+    sizes = [shape.size * row, key_block(tile) * row, _padded_to_tiles(shape.vsize, tile) * row, row, row]
     ends = [0]
     for size in sizes:
         ends.append(ends[-1] + -(-size // 64) * 64)

@@ -16,6 +16,7 @@ from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
 _I32 = ir.IntType(32)
+WHOLE = 2.0**21  # whole numbers of up to that much are exact beside 1.5 * 2^23
 LOG2_E = 1.4426950408889634
 _LOWEST = -86.5  # exp of less is taken for zero, so that 2^n stays a normal number
 _MAGIC = 12582912.0  # 1.5 * 2^23: x + magic - magic rounds x to an integer, which is read off the low bits
@@ -25,8 +26,8 @@ _EXP2 = (
     1.0, 0.6931471824645996, 0.24022646248340607, 0.05550328642129898, 0.009618489071726799, 0.0013399930903688073,
     0.0001534581242594868,
 )  # fmt: skip
-# The same with an error of 9e-8 and in fewer steps, for powers of scores, which are off by more.
-_EXP2_SHORT = (1.0, 0.6931469783, 0.2402224208, 0.0555073408, 0.0096715081, 0.0013264695)
+# The same within 1.1 units of the last place, for powers of scores, which are off by more.
+_EXP2_SHORT = (1.0, 0.693146824836731, 0.24022237956523895, 0.05550896376371384, 0.00967172160744667, 0.0013224398717284203)
 # The same for 0 <= f < 1.
 _EXP2_UPWARDS = (
     1.0, 0.6931469838449439, 0.24022983624466382, 0.055483342062613336, 0.009678840908730911, 0.0012439688151649714,
@@ -61,6 +62,11 @@ class Rows:
     def lowest(self) -> Value:
         return self.constant(float("-inf"))
 
+    @property
+    def scales(self) -> bool:
+        """Whether an instruction multiplies by a power of two."""
+        return self.lanes == 16 and self.body.module.target.has("avx512dq")
+
     def larger(self, a: Value, b: Value) -> Value:
         return self.body.b.select(self.body.b.fcmp_ordered(">", a, b), a, b)
 
@@ -78,15 +84,25 @@ class Rows:
         return b.select(tiny, body.zero(_F32, lanes), scaled)
 
     def exp2(self, x: Value, for_pairs: bool = False) -> Value:
-        """2^x for x < 127; zero below -126; NaN stays NaN. Largest error: 1 unit in the last place, 1.5 with AVX-512, or 8e-5
-        where the result is rounded to bfloat16 anyway."""
-        body, b, lanes = self.body, self.body.b, self.lanes
-        if lanes == 16 and body.module.target.has("avx512dq"):
+        """2^x for x < 127; zero from -127 down (below -126 of whatever is no normal number); NaN stays NaN. Largest error: 1.8
+        units in the last place, 1.5 with AVX-512, or 8e-5 where the result is rounded to bfloat16 anyway."""
+        if self.scales:
             return self._exp2_by_scale(x, _EXP2_FOR_PAIRS if for_pairs else _EXP2_UPWARDS)
-        x, magic = self.larger(self.constant(_ZERO_EXPONENT), x), self.constant(_MAGIC)
+        return self._exp2_from(self.larger(self.constant(_ZERO_EXPONENT), x), self.constant(_MAGIC))
+
+    def exp2_above(self, whole: Value) -> Callable[[Value], Value]:
+        """2^(x - whole), whole numbers of up to `WHOLE`, as `exp2` has it: a subtraction less for each x."""
+        b = self.body.b
+        least = b.fadd(whole, self.constant(_ZERO_EXPONENT))
+        magic = b.fsub(self.constant(_MAGIC), whole)
+        return lambda x: self._exp2_from(self.larger(least, x), magic)
+
+    def _exp2_from(self, x: Value, magic: Value) -> Value:
+        """2^(x + magic - 1.5 * 2^23); x + magic rounds, and has the exponent in its last bits."""
+        body, b = self.body, self.body.b
         shifted = b.fadd(x, magic)
-        p = self._in_pairs(b.fsub(x, b.fsub(shifted, magic)), _EXP2_SHORT)
-        exponent = b.shl(b.bitcast(shifted, self.integers), body.splat(_I32(23), lanes))
+        p = self._polynomial(b.fsub(x, b.fsub(shifted, magic)), _EXP2_SHORT)
+        exponent = b.shl(b.bitcast(shifted, self.integers), body.splat(_I32(23), self.lanes))
         return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
 
     def _exp2_by_scale(self, x: Value, coefficients: tuple[float, ...]) -> Value:
@@ -108,16 +124,6 @@ class Rows:
             p = self.body.fma(p, f, self.constant(c), _F32, self.lanes)
         return p
 
-    def _in_pairs(self, f: Value, coefficients: tuple[float, ...]) -> Value:
-        """The same polynomial of six coefficients by its three pairs, which do not wait for each other."""
-        body, lanes = self.body, self.lanes
-        pairs = [
-            body.fma(f, self.constant(high), self.constant(low), _F32, lanes)
-            for low, high in zip(coefficients[::2], coefficients[1::2], strict=True)
-        ]
-        square = body.b.fmul(f, f)
-        return body.fma(body.fma(pairs[2], square, pairs[1], _F32, lanes), square, pairs[0], _F32, lanes)
-
     def across(self, x: Value, combine: Callable[[Value, Value], Value]) -> Value:
         """All lanes combined, in every lane."""
         distance = self.lanes // 2
@@ -136,6 +142,16 @@ class Rows:
         """What is subtracted before exp: the highest score, or zero while all scores are -infinity."""
         b = self.body.b
         return b.select(b.fcmp_ordered("==", highest, self.lowest), self.body.zero(_F32, self.lanes), highest)
+
+    def is_far(self, x: Value) -> Value:
+        """Where |x| is above `WHOLE`."""
+        b = self.body.b
+        return b.or_(b.fcmp_ordered(">", x, self.constant(WHOLE)), b.fcmp_ordered("<", x, self.constant(-WHOLE)))
+
+    def whole(self, x: Value) -> Value:
+        """x rounded; itself where it is far."""
+        b, magic = self.body.b, self.constant(_MAGIC)
+        return b.select(self.is_far(x), x, b.fsub(b.fadd(x, magic), magic))
 
     def reciprocal(self, total: Value, zero_if_none: bool) -> Value:
         """1 / total; of a row without any key zero, or infinity where the definition divides 0 by 0."""

@@ -183,6 +183,11 @@ class Target:
         return self.vector_bytes == 64 and self.cpu in _HALVING
 
     @property
+    def vector_registers(self) -> int:
+        """How many vector registers there are."""
+        return 32 if self.vector_bytes == 64 or self.arch == "aarch64" else 16
+
+    @property
     def reads_rows(self) -> bool:
         """Whether loads pass beside multiply-adds, so that products need no packed rows: of two halves, or of 6 x 2 vectors,
         whose 12 multiply-adds on two units take 6 cycles, and their 8 loads 4."""
