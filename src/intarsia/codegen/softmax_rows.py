@@ -1,6 +1,6 @@
 """Softmax and log-softmax of contiguous float32 rows: highest score, powers and their sum, and what is left to do.
 
-A row takes three passes, in whole vectors four at a time, then one at a time, and a last one under a mask. A row with a NaN or
+A row takes three passes, in whole vectors four (or two) at a time, then one at a time, and a last one under a mask. A row with a NaN or
 an infinity on top is NaN, since differences to its highest score are.
 """
 
@@ -18,6 +18,7 @@ from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
 _UNROLL = 4
+_UNROLLED_POWERS = 2  # where four of them, and the polynomial, are more than the registers hold
 
 Step = Callable[[Value, Value | None, Value], Value]  # (byte offset, mask, carried) -> carried
 
@@ -69,19 +70,22 @@ def _row(rows: Rows, source: Value, target: Value, n: Value, log: bool) -> None:
         return _
 
     highest = rows.highest(_fold(rows, n, rows.lowest, raise_highest, rows.larger))
-    total = rows.total(_fold(rows, n, body.zero(_F32, lanes), add_power, b.fadd))
+    unroll = _UNROLL if body.module.target.vector_registers == 32 else _UNROLLED_POWERS
+    total = rows.total(_fold(rows, n, body.zero(_F32, lanes), add_power, b.fadd, unroll))
     rest = Emitter(b, lanes).logarithm(total) if log else rows.reciprocal(total, zero_if_none=False)
     _fold(rows, n, body.zero(_F32, lanes), finish, None)
 
 
-def _fold(rows: Rows, n: Value, initial: Value, step: Step, combine: Callable[[Value, Value], Value] | None) -> Value:
-    """Take `step` over all of a row's vectors; what it carries starts as `initial` in each of four, and is then combined."""
+def _fold(
+    rows: Rows, n: Value, initial: Value, step: Step, combine: Callable[[Value, Value], Value] | None, unroll: int = _UNROLL
+) -> Value:
+    """Take `step` over all of a row's vectors; what it carries starts as `initial` in each of `unroll`, and is then combined."""
     body, lanes = rows.body, rows.lanes
-    block = _UNROLL * lanes
-    carried: list[Value] = [initial] * _UNROLL
+    block = unroll * lanes
+    carried: list[Value] = [initial] * unroll
     whole = body.sub(n, body.rem(n, block))
     with body.carry(0, whole, block, carried) as i:
-        offsets = [body.mul(body.add(i, part * lanes), 4) for part in range(_UNROLL)]
+        offsets = [body.mul(body.add(i, part * lanes), 4) for part in range(unroll)]
         carried[:] = [step(offset, None, value) for offset, value in zip(offsets, carried, strict=True)]
     value = [functools.reduce(combine, carried) if combine else carried[0]]
     single = body.sub(n, body.rem(n, lanes))
