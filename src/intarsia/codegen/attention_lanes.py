@@ -407,14 +407,38 @@ class _Changes:
         lines = [
             body.at(mask, body.mul(body.min(body.add(first, i), most), self.owner.v["mask_row"])) for i in range(lanes)
         ]  # fmt: skip
-        with body.loop(0, x.count, lanes) as r:
-            there = body.mask(body.sub(x.count, r), lanes)
-            block = [body.load_masked(body.at(line, body.mul(r, item)), there, self._dtype, lanes) for line in lines]
-            if self._dtype is not _F32:
-                block = [body.b.zext(value, ir.VectorType(ir.IntType(32), lanes)) for value in block]
-            for i, given in enumerate(transposed(body, block)):
-                place = self._place(body.add(r, i), j)
-                body.store(self._masked(body.load(place, _F32, lanes), given), place, _F32)
+        if self._dtype is _F32 or body.module.target.vector_bytes == 64:
+            with body.loop(0, x.count, lanes) as r:
+                there = body.mask(body.sub(x.count, r), lanes)
+                block = [body.load_masked(body.at(line, body.mul(r, item)), there, self._dtype, lanes) for line in lines]
+                self._mask_square(r, j, block)
+            return
+        whole = body.b.and_(x.count, body.i(-lanes))
+        with body.loop(0, whole, lanes) as r:
+            self._mask_bytes(r, j, [body.at(line, r) for line in lines])
+        with body.when(body.less(whole, x.count)):
+            copies = body.alloca(lanes * lanes)
+            for i, line in enumerate(lines):
+                with body.loop(whole, x.count) as r:
+                    copy = body.at(copies, body.sub(r, whole), i * lanes)
+                    body.store(body.load(body.at(line, r), self._dtype, 1), copy, self._dtype)
+            self._mask_bytes(whole, j, [body.at(copies, i * lanes) for i in range(lanes)])
+
+    def _mask_bytes(self, r: Value, j: Value, lines: list[Value]) -> None:
+        """The square of a mask of bytes from key `r` on; nothing where all of it is seen. (AVX2 has no masked loads of bytes.)"""
+        body, b, lanes = self.body, self.body.b, self.lanes
+        bits = ir.IntType(8 * lanes)
+        seen = functools.reduce(b.and_, [b.load(line, typ=bits, align=1) for line in lines])
+        with body.when(b.icmp_unsigned("!=", seen, bits(int.from_bytes(b"\1" * lanes, "little")))):
+            self._mask_square(r, j, [body.load(line, self._dtype, lanes) for line in lines])
+
+    def _mask_square(self, r: Value, j: Value, block: list[Value]) -> None:
+        body, lanes = self.body, self.lanes
+        if self._dtype is not _F32:
+            block = [body.b.zext(value, ir.VectorType(ir.IntType(32), lanes)) for value in block]
+        for i, given in enumerate(transposed(body, block)):
+            place = self._place(body.add(r, i), j)
+            body.store(self._masked(body.load(place, _F32, lanes), given), place, _F32)
 
     # --- bounds ---
 
