@@ -13,6 +13,7 @@ import functools
 from typing import Any, NamedTuple
 
 from intarsia.codegen import ir
+from intarsia.codegen.attention_dots import emit_dots
 from intarsia.codegen.attention_plan import FIELDS, KEY_PANELS, POINTERS, AttentionSpec
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
@@ -91,7 +92,7 @@ class _Attention:
         self.spec = spec
         self.module = Module(target)
         self.tile: Tile = tile_of(_F32, target)
-        self.dots = _emit_dots(self.module, self.tile)
+        self.dots = emit_dots(self.module, self.tile)
         self.body: Body = self.module.kernel()
         self.rows = Rows(self.body, self.tile.lanes)
         self.row_nbytes = self.tile.width * 4  # of a panel, and of a tile
@@ -387,36 +388,6 @@ class _Attention:
                 value = body.b.fmul(body.load(self._result(number, i, j), _F32, tile.lanes), inverse)
                 part = body.part(body.sub(v["vsize"], first), tile.lanes)
                 body.store_part(value, body.at(out, body.mul(first, 4)), part, _F32)
-
-
-def _emit_dots(module: Module, tile: Tile) -> Any:
-    """An internal function: scores of a few rows of Q (padded with zeros) and of keys, as the micro-kernel lays them.
-
-    A function of its own, because LLVM's passes take long over deep nests of loops.
-    """
-    body = module.function("dots", ("p", "i", "p", "i", "i", "i", "i", "i", "i", "p"))
-    q_rows, q_width, k, k_row, size, rows, full, rest, rest_vectors, scores = body.args
-    lanes = tile.lanes
-    vectors = Rows(body, lanes)
-    whole = body.mul(body.div(size, lanes), lanes)
-    tail = body.mask(body.sub(size, whole), lanes)
-    keys = body.add(body.mul(full, tile.width), rest)
-    with body.loop(0, rows) as i, body.loop(0, keys) as j:
-        q, key = body.at(q_rows, body.mul(i, q_width)), body.at(k, body.mul(j, k_row))
-        state = [body.zero(_F32, lanes)]
-        with body.carry(0, whole, lanes, state) as d:
-            a, b = (body.load(body.at(x, body.mul(d, 4)), _F32, lanes) for x in (q, key))
-            state[0] = body.fma(a, b, state[0], _F32, lanes)
-        with body.carry(whole, size, lanes, state) as d:
-            a, b = (body.load_masked(body.at(x, body.mul(d, 4)), tail, _F32, lanes) for x in (q, key))
-            state[0] = body.fma(a, b, state[0], _F32, lanes)
-        total = body.b.extract_element(vectors.total(state[0]), ir.IntType(32)(0))
-        panel = body.div(j, tile.width)
-        width = body.select(body.less(panel, full), tile.width * 4, body.mul(rest_vectors, lanes * 4))
-        line = body.at(scores, body.mul(panel, tile.nbytes), body.mul(i, width))
-        body.store(total, body.at(line, body.mul(body.rem(j, tile.width), 4)), _F32)
-    body.b.ret_void()
-    return body.function
 
 
 class _Change:

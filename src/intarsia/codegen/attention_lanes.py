@@ -425,7 +425,7 @@ class _Changes:
             self._mask_bytes(whole, j, [body.at(copies, i * lanes) for i in range(lanes)])
 
     def _mask_bytes(self, r: Value, j: Value, lines: list[Value]) -> None:
-        """The square of a mask of bytes from key `r` on; nothing where all of it is seen. (AVX2 has no masked loads of bytes.)"""
+        """The square of a mask of bytes from key `r` on; nothing where all is seen. (AVX2 masks no loads of bytes.)"""
         body, b, lanes = self.body, self.body.b, self.lanes
         bits = ir.IntType(8 * lanes)
         seen = functools.reduce(b.and_, [b.load(line, typ=bits, align=1) for line in lines])

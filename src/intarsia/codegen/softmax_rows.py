@@ -1,7 +1,7 @@
 """Softmax and log-softmax of contiguous float32 rows: highest score, powers and their sum, and what is left to do.
 
-A row takes three passes, in whole vectors four (or two) at a time, then one at a time, and a last one under a mask. A row with a NaN or
-an infinity on top is NaN, since differences to its highest score are.
+A row takes three passes, in whole vectors four (or two) at a time, then one at a time, and a last one under a mask. A row with
+a NaN or an infinity on top is NaN, since differences to its highest score are.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _row(rows: Rows, source: Value, target: Value, n: Value, log: bool) -> None:
 def _fold(
     rows: Rows, n: Value, initial: Value, step: Step, combine: Callable[[Value, Value], Value] | None, unroll: int = _UNROLL
 ) -> Value:
-    """Take `step` over all of a row's vectors; what it carries starts as `initial` in each of `unroll`, and is then combined."""
+    """Take `step` over all of a row's vectors; what it carries starts as `initial` in each of `unroll`, then combined."""
     body, lanes = rows.body, rows.lanes
     block = unroll * lanes
     carried: list[Value] = [initial] * unroll
