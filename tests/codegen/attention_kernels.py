@@ -9,7 +9,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import attention, attention_lanes, attention_plan, pack
+from intarsia.codegen import attention, attention_lanes, attention_pack, attention_plan, pack
 from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args, lane_args
 from intarsia.codegen.microkernel import tiled_micro_text
 from intarsia.codegen.word_gemm import tiled_pairs_text
@@ -97,7 +97,7 @@ def _by_lanes(
     k_out, v_out = (x.ctypes.data for x in packed)
     lengths = {name: given[name] for name in ("lengths", "more") if name in given}
     args = attention_plan.lane_pack_args(target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **lengths)
-    t.run(attention_lanes.pack_text(spec.lengths, target, spec.pairs), args, nthreads)
+    t.run(attention_pack.pack_text(spec.lengths, target, spec.pairs), args, nthreads)
     claims = np.zeros(1, np.int64)
     micro = t.address(tiled_pairs_text(tile, target) if spec.pairs else tiled_micro_text(DType.FLOAT, target, tile))
     args = lane_args(

@@ -197,7 +197,7 @@ def _bits(value: float) -> int:
 # --- many queries, a query in each lane (`attention_lanes`) ---------------------------------------------------------
 
 _SCORES_NBYTES = 12 << 10  # of the scores that are kept, beside queries and results in the first-level cache
-_LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays
+_LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays; with AVX2 a full tile does
 LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
 LANE_FIELDS = (
     *LANE_POINTERS,
@@ -226,7 +226,8 @@ def key_block(tile: Tile) -> int:
 
 def least_in_lanes(target: Target) -> int:
     """Of so many queries and more, one is in each lane: fewer do not pay for packing keys and values."""
-    return _LANE_VECTORS * lane_tile(target).lanes
+    tile = lane_tile(target)
+    return (tile.vectors if target.vector_bytes == 32 else _LANE_VECTORS) * tile.lanes
 
 
 def packed_group(target: Target) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen import append, attention_lanes, attention_plan
+from intarsia.codegen import append, attention_lanes, attention_pack, attention_plan
 from intarsia.codegen import attention as template
 from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
@@ -131,7 +131,7 @@ class Attention(Template):
         read = tuple(dict.fromkeys(n for n in (self.reads[0], *self._others()) if n))
         return [
             Step(
-                attention_lanes.pack_text(spec.lengths, target, spec.pairs), (*self._sources(1), *lengths), (keys, values),
+                attention_pack.pack_text(spec.lengths, target, spec.pairs), (*self._sources(1), *lengths), (keys, values),
                 partial(self._packing, target, keys, values), serial=self._is_small, label=f"pack {self._label}",
                 arithmetic="bfloat16" if spec.pairs else "",
             ),
