@@ -62,3 +62,13 @@ def test_extrema_of_windows_are_nan_where_one_element_is(op: str, taps: int) -> 
     (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
     seen = np.lib.stride_tricks.sliding_window_view(data, taps, axis=1)
     np.testing.assert_array_equal(got, seen.max(2) if op == "max" else seen.min(2))
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_extrema_of_columns_are_nan_where_one_element_is(op: str) -> None:
+    """Every place in a column, in vectors and in what is left of a row; a NaN that is met first stays."""
+    data = np.random.default_rng(5).standard_normal((9, 2, 43)).astype(np.float32)
+    data[np.arange(9), 0, 4 * np.arange(9)] = data[np.arange(9), 1, 42 - np.arange(9)] = np.nan
+    root = k.reduce(k.input(0, DType.FLOAT, data.shape), op, [0])
+    (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
+    np.testing.assert_array_equal(got, data.max(0) if op == "max" else data.min(0))

@@ -32,6 +32,8 @@ _MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
 
 SCALES = "intarsia_scales"  # the attribute of a module whose target has `Target.scales_floats`
 
+EXTREMA = "intarsia_extrema"  # the attribute of a module whose target has `Target.has_extrema`
+
 SUPPORTED_DTYPES = frozenset((*_INTEGER_BITS, *_WIDE))
 
 
@@ -349,6 +351,9 @@ class Emitter:
         x, y = (y, x) if _is_number(x) else (x, y)
         if _is_number(y):
             return b.select(b.fcmp_ordered("<" if op == "min" else ">", y, x), y, x)
+        if getattr(b.module, EXTREMA, False) and not self.finite:
+            function = self._declare(f"llvm.{op}imum.{_suffix(x.type)}", x.type, [x.type, x.type])
+            return b.call(function, [y, x], flags="nsz")  # x, often a sum so far, waits for no comparison
         picked = b.select(b.fcmp_ordered("<" if op == "min" else ">", x, y), x, y)
         if self.finite:
             return picked

@@ -284,11 +284,11 @@ class IRBuilder:
 
     # --- calls ---
 
-    def call(self, function: Any, args: Sequence[Value], tail: bool = False) -> Value:
+    def call(self, function: Any, args: Sequence[Value], tail: bool = False, flags: str = "") -> Value:
         """Call a `Function`, or anything with its `function_type` and `ref`."""
         result = function.function_type.return_type
         given = ", ".join([f"{a.type.text} {a.ref}" for a in args])
-        text = f"{'tail ' if tail else ''}call {result.text} {function.ref}({given})"
+        text = f"{'tail ' if tail else ''}call {flags}{' ' if flags else ''}{result.text} {function.ref}({given})"
         if result is not _VOID:
             return self._value(result, text)
         self._append(f"  {text}")

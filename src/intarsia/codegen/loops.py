@@ -21,7 +21,7 @@ from dataclasses import replace
 from intarsia.codegen import ir
 from intarsia.codegen.argreduce import in_reductions
 from intarsia.codegen.collapse import collapse
-from intarsia.codegen.emit import I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
+from intarsia.codegen.emit import EXTREMA, I64, PTR, SCALES, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive, storage_type
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_in_order import ROW_CHUNK, InOrder
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
@@ -157,6 +157,7 @@ class _Lowering(InOrder):
     def finish(self) -> LoopKernel:
         module = ir.Module("kernel")
         setattr(module, SCALES, self.target.scales_floats)
+        setattr(module, EXTREMA, self.target.has_extrema)
         self.module = module
         pointers = len(self.operands) + len(self.roots)
         body_type = ir.FunctionType(ir.VoidType(), [I64, I64, PTR] + [PTR] * pointers)

@@ -210,6 +210,12 @@ class Target:
         return self.arch == "x86_64" and self.vector_bytes == 64 and int(host_facts()[3].split(".")[0]) >= 22
 
     @property
+    def has_extrema(self) -> bool:
+        """Whether LLVM's minimum and maximum, which keep NaN, are the shortest way: of ARM64 an instruction, of vectors without
+        masks a comparison less than by selections, which LLVM joins."""
+        return self.arch == "aarch64" or (self.arch == "x86_64" and self.vector_bytes < 64)
+
+    @property
     def function_attributes(self) -> str:
         """Attributes that every generated function carries: no unwind tables, and the full vector width.
 
