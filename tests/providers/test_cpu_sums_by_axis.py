@@ -17,7 +17,7 @@ def steps(source: bytes) -> list[str]:
 
 def reduction(op: str, shape: str, result: str, attributes: str, kind: str = "float") -> bytes:
     return onnx.parser.parse_model(
-        f'<ir_version: 8, opset_import: ["" : 17]> g ({kind}[{shape}] x) => ({kind}[{result}] y) {{ y = {op}<{attributes}>(x) }}'
+        f'<ir_version: 8, opset_import: ["" : 17]> g ({kind}[{shape}] x) => ({kind}[{result}] y) {{y = {op}<{attributes}>(x)}}'
     ).SerializeToString()
 
 
