@@ -12,6 +12,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia as ort
 from intarsia.codegen import target as targets
+from intarsia.codegen.block_bytes import takes
+from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.target import Target
 
 SIZES = [
@@ -110,7 +112,7 @@ def rows_in_bytes(x: np.ndarray, size: int) -> np.ndarray:
 BYTE_SIZES = [*SIZES, (1, 2048, 96, 128), (2, 40, 50, 16), (7, 300, 130, 256), (13, 64, 64, 64)]
 
 
-@pytest.mark.skipif(not Target.host().has("avx512vnni"), reason="this CPU does not multiply four bytes at once")
+@pytest.mark.skipif(not takes(BlockFormat(4, 32, False), Target.host()), reason="no products of bytes for this CPU")
 @pytest.mark.parametrize("zeros", ["none", "bytes", "floats"])
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize(("m", "k", "n", "size"), BYTE_SIZES)
@@ -158,7 +160,7 @@ def test_rows_in_bytes(m: int, k: int, n: int, size: int, bits: int, zeros: str)
     assert "(int8)" in plan(made)
 
 
-@pytest.mark.skipif(not Target.host().has("avx512vnni"), reason="this CPU does not multiply four bytes at once")
+@pytest.mark.skipif(not takes(BlockFormat(4, 32, False), Target.host()), reason="no products of bytes for this CPU")
 def test_rows_in_bytes_keep_what_is_not_finite() -> None:
     """A row with NaN or an infinite number says so in every element; other rows are as they were."""
     numbers = np.random.default_rng(0).integers(0, 256, (32, 2, 16), dtype=np.uint8)

@@ -5,7 +5,7 @@ the nearest, a = s q with s = max |a| / 127. By weights w = t (u - z), u unsigne
 these sums exactly; blocks are added in float32, in one order whatever the number of rows. A panel of B is one stream, which is
 read as fast as it comes: fetching it ahead by instructions took a third more time.
 
-Quantised A is int8 [m][blocks * size], zeros behind K, and float32 [m][blocks][2]: s, and c = s times the sum of q (times minus
+Quantised A is int8 (or int16: `block_shorts`) [m][blocks * size], zeros behind K, and float32 [m][blocks][2]: s, and c = s times the sum of q (times minus
 the middle of u's range, where that is the zero point of all). Packed B is, in the panels of `pack`, a column of 32-bit rows for
 each block: t, -z t where there are zero points, and words: four numbers of 8 bits, or eight of 4, the first four in the low
 halves of the bytes.
@@ -18,8 +18,8 @@ import math
 
 import numpy as np
 
+from intarsia.codegen import block_shorts, ir
 from intarsia.codegen import claims as claiming
-from intarsia.codegen import ir
 from intarsia.codegen.block_kernel import BlockFormat
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.byte_kernel import ByteDot
@@ -40,18 +40,30 @@ _FIELDS = "micro a lda b c ldc m n scales lds blocks tiles rows extra panels pan
 
 
 def takes(form: BlockFormat, target: Target) -> bool:
-    """Whether the kernels are for such blocks and such a CPU: one that multiplies four bytes at once."""
-    dot = target.has("avx512vnni") if target.vector_bytes == 64 else target.has("avxvnni")
-    return target.arch == "x86_64" and dot and form.size % 16 == 0 and form.size <= _LARGEST_BLOCK
+    """Whether the kernels are for such blocks and such a CPU: one with VNNI, or with AVX2 alone."""
+    multiplies = _dots(target) if target.vector_bytes == 64 else target.vector_bytes == 32
+    return target.arch == "x86_64" and multiplies and form.size % 16 == 0 and form.size <= _LARGEST_BLOCK
+
+
+def _dots(target: Target) -> bool:
+    """Whether the CPU multiplies four bytes at once; `block_shorts` is for those that do not."""
+    return target.has("avx512vnni" if target.vector_bytes == 64 else "avxvnni")
+
+
+def row_dtype(form: BlockFormat, target: Target) -> DType:
+    """The type of a row's numbers."""
+    return DType.INT8 if _dots(target) or block_shorts.row_bits(form) == 8 else DType.INT16
 
 
 def block_tile(target: Target) -> Tile:
-    """Rows by vectors of sums: as integers of a block, and as floats of all before."""
-    return Tile(6, 2, 16, 4) if target.vector_bytes == 64 else Tile(2, 2, 8, 4)
+    """Rows by vectors of sums: as integers of a block, and, where VNNI leaves registers, as floats of all before."""
+    if target.vector_bytes == 64:
+        return Tile(6, 2, 16, 4)
+    return Tile(2 if _dots(target) else 4, 2, 8, 4)
 
 
 def pack_byte_blocks(
-    words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, form: BlockFormat, tile: Tile
+    words: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, form: BlockFormat, target: Target
 ) -> np.ndarray:
     """Pack unsigned numbers for the kernel: int32, as `pack_matrix` gives it.
 
@@ -62,13 +74,15 @@ def pack_byte_blocks(
     """
     if form.bits == 4:
         words = _spread(words) | _spread(words >> np.uint32(16)) << np.uint32(4)
+    elif row_dtype(form, target) is DType.INT16:
+        words = block_shorts.swapped(words)
     parts = [scales.astype(np.float32).view(np.uint32)[:, :, None]]
     if form.zeros:
         assert zeros is not None
         offsets = (-zeros.astype(np.float64) * scales.astype(np.float64)).astype(np.float32)
         parts.append(offsets.view(np.uint32)[:, :, None])
     rows = np.concatenate([*parts, words], 2).reshape(len(words), -1)
-    return pack_matrix(rows.T.view(np.int32), tile)
+    return pack_matrix(rows.T.view(np.int32), block_tile(target))
 
 
 def _spread(halves: np.ndarray) -> np.ndarray:
@@ -92,7 +106,7 @@ def quantize_rows_text(form: BlockFormat, target: Target) -> KernelText:
     m, k = body.load_i64(args, 3), body.load_i64(args, 4)
     blocks = body.div(body.add(k, form.size - 1), form.size)
     first, last = body.share(body.mul(m, blocks), tid, nthreads)
-    block = _Block(body, form)
+    block, number_nbytes = _Block(body, form), row_dtype(form, target).bits // 8
     with body.loop(first, last) as unit:
         row, start = body.div(unit, blocks), body.mul(body.rem(unit, blocks), form.size)
         place = body.at(source, body.mul(body.add(body.mul(row, k), start), 4))
@@ -100,7 +114,8 @@ def quantize_rows_text(form: BlockFormat, target: Target) -> KernelText:
         with body.either(body.equal(left, form.size)) as (whole, rest):
             for branch, count in ((whole, None), (rest, left)):
                 with branch:
-                    block.emit(place, body.at(numbers, body.mul(unit, form.size)), body.at(scales, body.mul(unit, 8)), count)
+                    out = body.at(numbers, body.mul(unit, form.size * number_nbytes))
+                    block.emit(place, out, body.at(scales, body.mul(unit, 8)), count)
     body.b.ret_void()
     return module.text("quantize_rows")
 
@@ -116,6 +131,7 @@ class _Block:
     def emit(self, source: Value, numbers: Value, scales: Value, count: Value | None) -> None:
         """`count`: how many numbers there are, where not all."""
         body, b, form, lanes = self.body, self.body.b, self.form, self.lanes
+        number = row_dtype(form, body.module.target)
         # The largest as bits, without signs: NaN is larger than all numbers, and makes the scale NaN.
         largest: list[Value] = [body.zero(DType.INT32, lanes)]
         unsigned = ir.Constant(self.ints, [0x7FFFFFFF] * lanes)
@@ -133,7 +149,8 @@ class _Block:
             scaled = b.call(nearest, [b.fmul(self._load(source, at, count), factor)])
             q = b.fptosi(scaled, self.ints)
             sums[0] = b.add(sums[0], q)
-            b.store(b.trunc(q, ir.VectorType(ir.IntType(8), lanes)), body.at(numbers, at), align=1)
+            short = b.trunc(q, ir.VectorType(ir.IntType(number.bits), lanes))
+            b.store(short, body.at(numbers, body.mul(at, number.bits // 8)), align=1)
         total = b.fmul(b.sitofp(self._across("add", sums[0]), ir.FloatType()), scale)
         if not form.zeros:
             total = b.fmul(total, ir.Constant(ir.FloatType(), -float(1 << (form.bits - 1))))
@@ -159,8 +176,10 @@ def block_micro_text(form: BlockFormat, target: Target) -> KernelText:
     """The micro-kernels: as `microkernel.PARAMETERS` says, for bytes of A, rows `lda` apart; `k` counts blocks, `taps` and
     `ntaps` are the scales of A's first row and the bytes between rows of these; `ahead` and `pace` are ignored."""
 
+    micro = _Micro if _dots(target) else block_shorts.ShortMicro
+
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
-        _Micro(body, form, tile.lanes, rows, vectors).emit()
+        micro(body, form, tile.lanes, rows, vectors).emit()
 
     kind = f"{form.bits}_{form.size}" + "z" * form.zeros
     return dispatched(f"micro_blocks{kind}", block_tile(target), target, variant)
@@ -247,9 +266,10 @@ def block_args(
     blocks, panels = -(-k // form.size), -(-n // tile.width)
     tiles = -(-m // tile.rows)
     depth = blocks * form.size
+    row_nbytes = depth * row_dtype(form, target).bits // 8
     panel_nbytes = blocks * (form.head + form.size // form.each) * tile.width * 4
     args = [
-        micro, a, depth, b, c, ldc, m, n, scales, blocks * 8, blocks, tiles, m // max(1, tiles), m % max(1, tiles), panels,
+        micro, a, row_nbytes, b, c, ldc, m, n, scales, blocks * 8, blocks, tiles, m // max(1, tiles), m % max(1, tiles), panels,
         panel_nbytes, claims, *claiming.tail(tiles * panels, tile.rows * tile.width * depth // 4, threads),
     ]  # fmt: skip
     for operand in operands:

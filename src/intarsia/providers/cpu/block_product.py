@@ -169,10 +169,11 @@ class BlockMatMul(MatMul):
         rows, source = found.rows, self.reads[0]
         tile, blocks = block_bytes.block_tile(target), -(-depth // form.size)
         spec = GemmSpec(DType.FLOAT, epilogue=epilogue, tile=tile)
-        key = f"bytes{tile.width}_{form.bits}_{form.size}"
-        right = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, tile, by_bytes=True))
+        dtype = block_bytes.row_dtype(form, target)
+        key = f"bytes{tile.width}_{form.bits}_{form.size}_{dtype.bits}"
+        right = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, tile, target))
         middle = "" if form.zeros else str(form.bits)
-        numbers = workspace.temporary(f"{source}%bytes{form.size}", DType.INT8, (rows, blocks * form.size))
+        numbers = workspace.temporary(f"{source}%bytes{form.size}_{dtype.bits}", dtype, (rows, blocks * form.size))
         scales = workspace.temporary(f"{source}%scales{form.size}_{middle}", DType.FLOAT, (rows, 2 * blocks))
         micro = block_bytes.block_micro_text(form, target)
         made = _ByteBlocks(
@@ -217,7 +218,8 @@ class BlockMatMul(MatMul):
         packed = workspace.add(self.reads[_B], key, lambda: self._packed(workspace, tile))
         return packed, "blocks", form, None
 
-    def _packed(self, workspace: Workspace, tile: Tile, by_bytes: bool = False) -> np.ndarray:
+    def _packed(self, workspace: Workspace, tile: Tile, of_bytes: Target | None = None) -> np.ndarray:
+        """`of_bytes`: for which machine's products of bytes, if for these."""
         form, (depth, columns) = self.form, self._sizes
         blocks = -(-depth // form.size)
         data, scales = workspace.array(self.reads[_B]), workspace.array(self.reads[_SCALES])
@@ -229,8 +231,8 @@ class BlockMatMul(MatMul):
             assert given is not None
             zeros = zero_points(given, columns, blocks, form.bits)
         factors = scales.reshape(columns, blocks).astype(np.float32)
-        if by_bytes:
-            return block_bytes.pack_byte_blocks(words, factors, zeros, form, tile)
+        if of_bytes is not None:
+            return block_bytes.pack_byte_blocks(words, factors, zeros, form, of_bytes)
         return pack_blocks(words, factors, zeros, depth, form, tile)
 
 
