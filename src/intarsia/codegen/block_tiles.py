@@ -1,7 +1,7 @@
 """C = epilogue(A B) of many rows of float32 by weights of 4 or 8 bits: `gemm_tiles` with a B of blocks (`block_kernel`).
 
-A block of K steps of a panel of B is written out as float32 in the thread's scratch, where all tiles of A's rows, which are
-packed, meet it. Sums are float32's, as of weights that are dequantised first.
+A block of K steps of a panel of B is written out as float32 in the thread's scratch, where all tiles of A's rows meet it: rows
+that are packed, or with AVX2 rows where they lie, few ones, too. Sums are float32's, as of weights that are dequantised first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 
 from intarsia.codegen import gemm_tiles as tiled
-from intarsia.codegen.block_kernel import BlockFormat, emit_unpack
+from intarsia.codegen.block_kernel import DIRECT_ROWS, BlockFormat, emit_unpack
 from intarsia.codegen.body import Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import GemmSpec, Operand
@@ -20,33 +20,53 @@ from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 
 
-def fits(form: BlockFormat, k: int, tile: Tile) -> bool:
-    """Whether the blocks of K that packed A has are whole blocks of the weights."""
-    return k_block(k, tile) % form.size == 0
+_IN_ROWS_NBYTES = 1024  # of a row of A that lies: a written block of B is half of a first-level cache
+
+
+def lie(target: Target) -> bool:
+    """Whether rows are read where they lie: packed ones gain nothing (`Target.reads_rows`)."""
+    return target.reads_rows and not target.halves_vectors
+
+
+def takes(rows: int, tile: Tile, target: Target) -> bool:
+    """Whether so many rows are for this kernel."""
+    return rows > DIRECT_ROWS if lie(target) else tiled.packs(rows, tile)
+
+
+def fits(form: BlockFormat, k: int, tile: Tile, target: Target) -> bool:
+    """Whether the blocks of K are whole blocks of the weights."""
+    return _steps(k, tile, target) % form.size == 0
+
+
+def parts(k: int, tile: Tile, target: Target) -> list[tuple[int, int]]:
+    """(first, steps) of the parts of K: whole blocks each."""
+    return tiled.parts(k, tile, block=_steps(k, tile, target))
 
 
 def scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
     """Bytes of scratch a thread needs: a strip of tiles, and behind it a block of B."""
     assert spec.tile is not None
-    return tiled.tiled_scratch_nbytes(spec, target, m, k) + _written_nbytes(k, spec.tile)
+    written = _steps(k, spec.tile, target) * spec.tile.width * spec.tile.itemsize
+    return tiled.tiled_scratch_nbytes(spec, target, m, k) + written
 
 
-def _written_nbytes(k: int, tile: Tile) -> int:
-    return k_block(k, tile) * tile.width * tile.itemsize
+def _steps(k: int, tile: Tile, target: Target) -> int:
+    return k_block(k, tile, _IN_ROWS_NBYTES) if lie(target) else k_block(k, tile)
 
 
 def block_tiled_args(
     spec: GemmSpec, form: BlockFormat, target: Target, *, micro: int, a: int, b: int, c: int, m: int, n: int, k: int, taps: int,
     scratch: int, part: tuple[int, int], partial: int, claims: int, threads: int, operands: Sequence[Operand],
 ) -> list[int]:  # fmt: skip
-    """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: packed A; nothing to do where m is 0."""
+    """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: A, packed unless it lies; nothing to do where m
+    is 0. The first part of an A that is not packed does all."""
     assert spec.tile is not None
     args = tiled.tiled_args(
         spec, target, micro=(micro, micro), a=(a, a), b=b, c=c, m=m, n=n, k=k, taps=taps, scratch=scratch, part=part,
         partial=partial, claims=claims, threads=threads, operands=operands,
     )  # fmt: skip
     args[FIELDS.index("panel_nbytes")] = form.rows(k) * spec.tile.width * 4
-    args[FIELDS.index("block")] = k_block(k, spec.tile)
+    args[FIELDS.index("block")] = _steps(k, spec.tile, target)
     args[FIELDS.index("scratch_nbytes")] = scratch_nbytes(spec, target, m, k)
     return args
 
@@ -60,7 +80,7 @@ def block_tiled_text(spec: GemmSpec, form: BlockFormat, target: Target) -> Kerne
 class _BlockTiled(TiledGemm):
     def __init__(self, spec: GemmSpec, form: BlockFormat, target: Target) -> None:
         super().__init__(spec, target)
-        self.form = form
+        self.form, self.lies = form, lie(target)
         self.unpack = emit_unpack(self.module, form, self.tile).function
 
     def _find_b(self, b: Value, panel: Value) -> None:
@@ -73,7 +93,7 @@ class _BlockTiled(TiledGemm):
         body, v, tile, form = self.body, self.v, self.tile, self.form
         before = body.add(v["first"], at)
         self.block_steps = steps
-        self.block_a = body.at(v["a"], body.mul(body.mul(before, v["m"]), tile.itemsize))
+        self.block_a = body.at(v["a"], body.mul(before if self.lies else body.mul(before, v["m"]), tile.itemsize))
         end = body.at(v["scratch"], body.mul(body.add(body.args[1], 1), v["scratch_nbytes"]))
         self.block_b = body.at(end, body.sub(0, body.mul(v["block"], tile.width * tile.itemsize)))
         rows = body.mul(body.div(before, form.size), form.head + form.size // form.each)
@@ -81,6 +101,6 @@ class _BlockTiled(TiledGemm):
 
     def _multiply(self, row: Value, rows: Value, accumulate: Value, ahead: Value) -> None:
         body, v = self.body, self.v
-        a = body.at(self.block_a, body.mul(body.mul(row, self.block_steps), self.tile.itemsize))
-        given = [a, 0, self.block_b, self.ldb, self.block_steps, v["taps"], 1, self.buffer, accumulate, self.block_b, 0]
+        row_nbytes = v["lda"] if self.lies else body.mul(self.block_steps, self.tile.itemsize)
+        given = [body.at(self.block_a, body.mul(row, row_nbytes)), v["lda"] if self.lies else 0, self.block_b, self.ldb, self.block_steps, v["taps"], 1, self.buffer, accumulate, self.block_b, 0]
         body.call_pointer(v["micro"], PARAMETERS, [*given, rows, self.vectors])

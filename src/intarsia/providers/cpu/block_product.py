@@ -14,7 +14,7 @@ from intarsia.codegen.block_kernel import BlockFormat, pack_blocks
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import ARGUMENTS, GemmSpec
-from intarsia.codegen.microkernel import Tile, product_tile, tile_of, tiled_micro_text
+from intarsia.codegen.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.codegen.pack_tiles import pack_tiles_args, pack_tiles_text
 from intarsia.codegen.target import Target
 from intarsia.graph.dims import Dim
@@ -89,14 +89,14 @@ class BlockMatMul(MatMul):
             return self._pair_steps(target, workspace, epilogue, operands, out)
         # Where rows may be few or many, both kinds of steps read the same panels.
         tile = product_tile(columns, DType.FLOAT, target) if isinstance(found.rows, int) else tile_of(DType.FLOAT, target)
-        tiles = block_tiles.fits(self.form, depth, tile) and tiled.tiles_pay(columns, depth, GemmSpec(), target)
-        if not tiles or isinstance(found.rows, int) and not tiled.packs(found.rows, tile):
+        tiles = block_tiles.fits(self.form, depth, tile, target) and tiled.tiles_pay(columns, depth, GemmSpec(), target)
+        if not tiles or isinstance(found.rows, int) and not block_tiles.takes(found.rows, tile, target):
             return super().steps(target, workspace, epilogue, operands, out)
         many = self._by_tiles(target, workspace, epilogue, operands, out, tile)
         if isinstance(found.rows, int):
             return many
         few = super().steps(target, workspace, epilogue, operands, out)
-        return [*(replace(step, arguments=_FewRows(step.arguments, found.rows, tile).given) for step in few), *many]
+        return [*(replace(step, arguments=_FewRows(step.arguments, found.rows, tile, target).given) for step in few), *many]
 
     def _by_pairs(self, target: Target, workspace: Workspace) -> bool:
         """Whether rows may be rounded to bfloat16, and such products are faster where they are many."""
@@ -128,21 +128,23 @@ class BlockMatMul(MatMul):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         tile: Tile,
     ) -> list[Step]:  # fmt: skip
-        """A packed by tiles, then a step for each part of K. Nothing where there are few rows."""
+        """A packed by tiles unless it lies, then a step for each part of K. Nothing where there are few rows."""
         found, (k, n), source = self.batches(), self._sizes, self.reads[0]
         assert found is not None
         m, spec = found.rows, GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile)
         right, *_ = self._right(workspace, True, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
-        packed = workspace.temporary(f"{source}%tiles{tile.rows}", DType.FLOAT, (m, k))
-        parts, sums = tiled.parts(k, tile), ""
+        lies = block_tiles.lie(target)
+        packed = source if lies else workspace.temporary(f"{source}%tiles{tile.rows}", DType.FLOAT, (m, k))
+        parts, sums = block_tiles.parts(k, tile, target), ""
         if len(parts) > 1:
             sums = workspace.temporary(f"{out}%sums", DType.FLOAT, (tiled.partial_elements(m, n, tile),))
-        micro = tiled_micro_text(DType.FLOAT, target, tile)
+        rows_micro = micro_text(DType.FLOAT, target, tile, met=met_of(tile, m, n))
+        micro = rows_micro if lies else tiled_micro_text(DType.FLOAT, target, tile)
         made = _TiledBlocks(
             spec, self.form, target, micro.symbol, source, packed, right, out, zero, sums, m, k, n, tuple(operands)
         )
-        steps = [
+        steps = [] if lies else [
             Step(
                 pack_tiles_text(DType.FLOAT, tile, target), (source,), (packed,), made.packing, serial=Below(m, 4 * tile.rows),
                 label=f"pack {m}x{k}", shared=True,
@@ -154,9 +156,10 @@ class BlockMatMul(MatMul):
                 block_tiles.block_tiled_text(spec, self.form, target),
                 (packed, right, zero, *(o.name for o in operands), *between), (out, *between), partial(made.arguments, part),
                 scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
-                serial=Below(m, 4 * tile.rows), calls=(micro,), work=partial(shares, m * n * part[1]), ahead=True,
+                serial=Below(m * n * k, SERIAL_PRODUCTS) if lies and not number else Below(m, 4 * tile.rows), calls=(micro,),
+                work=partial(shares, m * n * part[1]), ahead=True,
             )
-            for part in parts
+            for number, part in enumerate(parts)
         ]  # fmt: skip
         return steps
 
@@ -243,6 +246,7 @@ class _FewRows:
     arguments: Arguments
     rows: Dim
     tile: Tile
+    target: Target
 
     @property
     def form(self) -> object:
@@ -251,7 +255,7 @@ class _FewRows:
 
     def given(self, size: Sizes, threads: int) -> Sequence[Argument]:
         found = list(self.arguments(size, threads))
-        if tiled.packs(size(self.rows), self.tile):
+        if block_tiles.takes(size(self.rows), self.tile, self.target):
             found[ARGUMENTS["tiles"]] = 0
         return found
 
@@ -284,7 +288,7 @@ class _TiledBlocks:
     def _rows(self, size: Sizes) -> int:
         assert self.spec.tile is not None
         m = size(self.m)
-        return m if tiled.packs(m, self.spec.tile) else 0
+        return m if block_tiles.takes(m, self.spec.tile, self.target) else 0
 
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
         tile = self.spec.tile
