@@ -20,7 +20,8 @@ from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 
 
-_IN_ROWS_NBYTES = 1024  # of a row of A that lies: a written block of B is half of a first-level cache
+_FEW_STEPS = 256  # of a block of K where rows lie and are few: half of a first-level cache of 32 KiB
+_L2_PARTS = 4  # a block of K is this part of a second-level cache at most where they are many, so that few sums wait in memory
 
 
 def lie(target: Target) -> bool:
@@ -35,23 +36,28 @@ def takes(rows: int, tile: Tile, target: Target) -> bool:
 
 def fits(form: BlockFormat, k: int, tile: Tile, target: Target) -> bool:
     """Whether the blocks of K are whole blocks of the weights."""
-    return _steps(k, tile, target) % form.size == 0
+    return lie(target) or k_block(k, tile) % form.size == 0
 
 
 def parts(k: int, tile: Tile, target: Target) -> list[tuple[int, int]]:
     """(first, steps) of the parts of K: whole blocks each."""
-    return tiled.parts(k, tile, block=_steps(k, tile, target))
+    return [(0, k)] if lie(target) else tiled.parts(k, tile)
 
 
-def scratch_nbytes(spec: GemmSpec, target: Target, m: int, k: int) -> int:
+def scratch_nbytes(spec: GemmSpec, form: BlockFormat, target: Target, m: int, k: int) -> int:
     """Bytes of scratch a thread needs: a strip of tiles, and behind it a block of B."""
     assert spec.tile is not None
-    written = _steps(k, spec.tile, target) * spec.tile.width * spec.tile.itemsize
+    written = _steps(form, m, k, spec.tile, target) * spec.tile.width * spec.tile.itemsize
     return tiled.tiled_scratch_nbytes(spec, target, m, k) + written
 
 
-def _steps(k: int, tile: Tile, target: Target) -> int:
-    return k_block(k, tile, _IN_ROWS_NBYTES) if lie(target) else k_block(k, tile)
+def _steps(form: BlockFormat, m: int, k: int, tile: Tile, target: Target) -> int:
+    """Steps of a block of K."""
+    if not lie(target):
+        return k_block(k, tile)
+    l2_steps = target.l2_nbytes // (_L2_PARTS * tile.width * tile.itemsize)
+    count = -(-k // (l2_steps if tiled.packs(m, tile) else _FEW_STEPS))
+    return min(k, -(-k // (count * form.size)) * form.size)
 
 
 def block_tiled_args(
@@ -59,15 +65,15 @@ def block_tiled_args(
     scratch: int, part: tuple[int, int], partial: int, claims: int, threads: int, operands: Sequence[Operand],
 ) -> list[int]:  # fmt: skip
     """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: A, packed unless it lies; nothing to do where m
-    is 0. The first part of an A that is not packed does all."""
+    is 0."""
     assert spec.tile is not None
     args = tiled.tiled_args(
         spec, target, micro=(micro, micro), a=(a, a), b=b, c=c, m=m, n=n, k=k, taps=taps, scratch=scratch, part=part,
         partial=partial, claims=claims, threads=threads, operands=operands,
     )  # fmt: skip
     args[FIELDS.index("panel_nbytes")] = form.rows(k) * spec.tile.width * 4
-    args[FIELDS.index("block")] = _steps(k, spec.tile, target)
-    args[FIELDS.index("scratch_nbytes")] = scratch_nbytes(spec, target, m, k)
+    args[FIELDS.index("block")] = _steps(form, m, k, spec.tile, target)
+    args[FIELDS.index("scratch_nbytes")] = scratch_nbytes(spec, form, target, m, k)
     return args
 
 

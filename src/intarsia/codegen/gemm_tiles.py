@@ -63,9 +63,9 @@ def _part_nbytes(unit: str) -> int:
     return _TILE_PART_NBYTES if unit in TILE_UNITS else _PART_NBYTES
 
 
-def parts(k: int, tile: Tile, unit: str = "", block: int = 0) -> list[tuple[int, int]]:
-    """(first, steps) of the parts of K: whole blocks each, of `block` steps where that is given."""
-    block = block or block_steps(k, tile, unit)
+def parts(k: int, tile: Tile, unit: str = "") -> list[tuple[int, int]]:
+    """(first, steps) of the parts of K: whole blocks each."""
+    block = block_steps(k, tile, unit)
     count = max(1, -(-(k * tile.itemsize) // _part_nbytes(unit)))
     blocks = -(-k // block)
     edges = [min(k, blocks * i // count * block) for i in range(count)] + [k]

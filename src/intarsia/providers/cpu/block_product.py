@@ -156,10 +156,10 @@ class BlockMatMul(MatMul):
                 block_tiles.block_tiled_text(spec, self.form, target),
                 (packed, right, zero, *(o.name for o in operands), *between), (out, *between), partial(made.arguments, part),
                 scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
-                serial=Below(m * n * k, SERIAL_PRODUCTS) if lies and not number else Below(m, 4 * tile.rows), calls=(micro,),
+                serial=Below(m * n * k, SERIAL_PRODUCTS) if lies else Below(m, 4 * tile.rows), calls=(micro,),
                 work=partial(shares, m * n * part[1]), ahead=True,
             )
-            for number, part in enumerate(parts)
+            for part in parts
         ]  # fmt: skip
         return steps
 
@@ -305,7 +305,7 @@ class _TiledBlocks:
         )  # fmt: skip
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * block_tiles.scratch_nbytes(self.spec, self.target, self._rows(size), self.k)
+        return threads * block_tiles.scratch_nbytes(self.spec, self.blocks, self.target, self._rows(size), self.k)
 
 
 def _shares(products: Dim, size: Sizes) -> float:
