@@ -76,9 +76,9 @@ def test_matmul_n_bits(m: int, k: int, n: int, size: int, bits: int, zeros: str,
 
 @pytest.mark.parametrize("rows", ["M", 64])
 @pytest.mark.parametrize("bits", [4, 8])
-@pytest.mark.parametrize(("k", "n", "size"), [(1536, 200, 32), (200, 230, 128), (300, 200, 32)])
+@pytest.mark.parametrize(("k", "n", "size"), [(1536, 200, 32), (200, 230, 128), (300, 200, 32), (2500, 70, 64)])
 def test_few_and_many_rows(k: int, n: int, size: int, bits: int, rows: str | int) -> None:
-    """One session: rows by numbers in registers, by panels, and packed rows by blocks of panels."""
+    """One session: rows by numbers in registers, by panels, and packed rows or rows where they lie by blocks of panels."""
     rng = np.random.default_rng(k)
     blocks = -(-k // size)
     q = rng.integers(0, 1 << bits, (n, blocks * size))
@@ -95,7 +95,7 @@ def test_few_and_many_rows(k: int, n: int, size: int, bits: int, rows: str | int
     spread = (q.reshape(n, blocks, size) - (1 << (bits - 1))) * scales.astype(np.float64)[..., None]
     weights = spread.reshape(n, -1)[:, :k].T
     made = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
-    for m in (3, 130, 31, 56, 1, 64) if rows == "M" else (64,):
+    for m in (3, 130, 31, 56, 7, 1, 64) if rows == "M" else (64,):
         x = rng.standard_normal((m, k)).astype(np.float32)
         exact = np.maximum(x.astype(np.float64) @ weights, 0)
         assert (np.abs(made.run(None, {"x": x})[0] - exact) <= np.abs(x) @ np.abs(weights) * 1e-6 + 1e-5).all()
@@ -182,6 +182,36 @@ def test_rows_in_bytes_keep_what_is_not_finite() -> None:
     assert not np.isfinite(found[[2, 4]]).any()
     np.testing.assert_array_equal(found[[0, 1, 3, 5, 7]], plain[[0, 1, 3, 5, 7]])
     assert np.abs(found[6]).max() < 1e-34
+
+
+@pytest.mark.skipif(not takes(BlockFormat(4, 32, False), Target.host()), reason="no products of bytes for this CPU")
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("size", [16, 32, 256])
+@pytest.mark.parametrize("bits", [4, 8])
+def test_largest_numbers_in_bytes(bits: int, size: int, rows: int) -> None:
+    """Rows of one number, which becomes 127, by the largest weights and by the least: sums do not saturate."""
+    k, n = 512, 24
+    numbers = np.zeros((n, k), np.int64)
+    numbers[::2] = (1 << bits) - 1
+    constants = {
+        "b": packed_bytes(numbers, bits).reshape(n, k // size, -1), "s": np.ones((n, k // size), np.float32),
+        "z": packed_bytes(np.zeros((n, k // size), np.int64), bits).reshape(-1),
+    }  # fmt: skip
+    node = helper.make_node(
+        "MatMulNBits", ["x", "b", "s", "z"], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=size,
+        accuracy_level=4,
+    )  # fmt: skip
+    kind = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, [rows, k])],
+        [helper.make_tensor_value_info("y", kind, [rows, n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    made = ort.InferenceSession(source, providers=["CPUExecutionProvider"])
+    for sign in (1, -1):
+        x = np.full((rows, k), sign * 0.7, np.float32)
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], x.astype(np.float64) @ numbers.T, rtol=1e-6)
 
 
 def plan(made: ort.InferenceSession) -> str:

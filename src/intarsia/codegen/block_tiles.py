@@ -19,7 +19,6 @@ from intarsia.codegen.microkernel import PARAMETERS, Tile
 from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 
-
 _FEW_STEPS = 256  # of a block of K where rows lie and are few: half of a first-level cache of 32 KiB
 _L2_PARTS = 4  # a block of K is this part of a second-level cache at most where they are many, so that few sums wait in memory
 
@@ -64,8 +63,8 @@ def block_tiled_args(
     spec: GemmSpec, form: BlockFormat, target: Target, *, micro: int, a: int, b: int, c: int, m: int, n: int, k: int, taps: int,
     scratch: int, part: tuple[int, int], partial: int, claims: int, threads: int, operands: Sequence[Operand],
 ) -> list[int]:  # fmt: skip
-    """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: A, packed unless it lies; nothing to do where m
-    is 0."""
+    """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: A, packed unless it lies; nothing to do
+    where m is 0."""
     assert spec.tile is not None
     args = tiled.tiled_args(
         spec, target, micro=(micro, micro), a=(a, a), b=b, c=c, m=m, n=n, k=k, taps=taps, scratch=scratch, part=part,
@@ -107,6 +106,7 @@ class _BlockTiled(TiledGemm):
 
     def _multiply(self, row: Value, rows: Value, accumulate: Value, ahead: Value) -> None:
         body, v = self.body, self.v
-        row_nbytes = v["lda"] if self.lies else body.mul(self.block_steps, self.tile.itemsize)
-        given = [body.at(self.block_a, body.mul(row, row_nbytes)), v["lda"] if self.lies else 0, self.block_b, self.ldb, self.block_steps, v["taps"], 1, self.buffer, accumulate, self.block_b, 0]
+        before = body.mul(row, v["lda"]) if self.lies else body.mul(body.mul(row, self.block_steps), self.tile.itemsize)
+        place_a = [body.at(self.block_a, before), v["lda"] if self.lies else 0]
+        given = [*place_a, self.block_b, self.ldb, self.block_steps, v["taps"], 1, self.buffer, accumulate, self.block_b, 0]
         body.call_pointer(v["micro"], PARAMETERS, [*given, rows, self.vectors])
