@@ -19,8 +19,9 @@ from intarsia.codegen.microkernel import PARAMETERS, Tile
 from intarsia.codegen.pack_tiles import k_block
 from intarsia.codegen.target import Target
 
-_FEW_STEPS = 256  # of a block of K where rows lie and are few: half of a first-level cache of 32 KiB
-_L2_PARTS = 4  # a block of K is this part of a second-level cache at most where they are many, so that few sums wait in memory
+# Steps of a block of K where rows lie: for few rows half of a first-level cache of 32 KiB; for many, which are faster by longer
+# blocks, what leaves short sums: 2048 at once are faster by 3 %, and three to seven times as far from exact ones.
+_FEW_STEPS, _MANY_STEPS = 256, 512
 
 
 def lie(target: Target) -> bool:
@@ -54,8 +55,7 @@ def _steps(form: BlockFormat, m: int, k: int, tile: Tile, target: Target) -> int
     """Steps of a block of K."""
     if not lie(target):
         return k_block(k, tile)
-    l2_steps = target.l2_nbytes // (_L2_PARTS * tile.width * tile.itemsize)
-    count = -(-k // (l2_steps if tiled.packs(m, tile) else _FEW_STEPS))
+    count = -(-k // (_MANY_STEPS if tiled.packs(m, tile) else _FEW_STEPS))
     return min(k, -(-k // (count * form.size)) * form.size)
 
 
