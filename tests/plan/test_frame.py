@@ -231,10 +231,10 @@ def test_the_number_of_layouts_and_states_does_not_grow() -> None:
     (frame,) = segment._frames[2]
     assert all(len(layouts) <= _LAYOUTS for layouts in frame._layouts.values())
     assert len(frame._plain.states) == 1
-    rows = len(frame.outline.tape.code)
+    rows = len(frame.outline.code)
     for n in rng.permutation(np.arange(2, 200)):
         found.run(None, feed("products", int(n), 8))
-    assert len(frame.outline.tape.code) == rows
+    assert len(frame.outline.code) == rows
 
 
 def test_threads_that_bind_at_the_same_time() -> None:

@@ -63,7 +63,7 @@ class BoundSegment:
         """What a frame found. `env` stays as it is."""
         self, frame = cls.__new__(cls), found.frame
         shared = frame.shared(found)
-        self.checked, self.unset, self.count = segment.common  # no dict is made of attributes that are set one by one
+        self.checked, self.unset, self.count = frame.common  # no dict is made of attributes that are set one by one
         self.segment = segment
         self._found, self._env, self._keep = found, env, segment.arena.keep
         self.outputs, self.arena_nbytes = found.outputs, found.arena_nbytes

@@ -1,10 +1,13 @@
 """What all bindings of a segment have in common, so that sizes it has not met before cost little.
 
-A frame is made when a segment is bound a second time. What its steps compute from sizes is noted then (`plan.outline`), and
+A frame is made when a segment is bound a second time. What its steps compute from sizes is noted then (`plan.notes`), and
 native code runs that for other sizes: it says which steps one thread runs, finds a layout of the arena that has room, and
 writes the words of the argument blocks when a state turns to these sizes. Python is asked again only for a way through a
 step's functions that no sizes took before. Where intermediate tensors lie is decided for sizes somewhat larger than those
 asked for, and kept as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
+
+All of that is data (`KeptFrame`) that later processes begin with (`plan.kept`). A frame of these knows the ways of the sizes
+that earlier processes had; for another way a frame has to be made of the steps.
 
 A frame gives what `Segment.bind_exactly` gives or nothing: where sizes do not fit together, or are absurd, it leaves the word
 to that.
@@ -21,7 +24,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,13 +36,16 @@ from intarsia.plan import call
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import align, place
 from intarsia.plan.branches import Window, spanned
-from intarsia.plan.outline import LEAST_ROOM, Outline, sizes_of
+from intarsia.plan.outline import LEAST_ROOM, Outline
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
+    from intarsia.plan.notes import Asked, Notes
     from intarsia.plan.segment import Segment
 
 _LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
+_KEPT_LAYOUTS = 4  # of each kind, for later processes
+_MOST_TAUGHT = 64
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
 _WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
@@ -119,40 +125,99 @@ class _Layout:
         self.row = [int(kept.sum()), nbytes, int(kept.ctypes.data), int(offsets.ctypes.data)]
 
 
+class KeptFrame(NamedTuple):
+    """A frame as data.
+
+    Attributes:
+        capacity: words of a binding that there was room for.
+        layouts: by kind, bytes that slots have, where they lie, and bytes of the arena.
+        taught: sizes whose ways it knows, as far as they were new when they came.
+    """
+
+    outline: Outline
+    capacity: int
+    windows: tuple[Window, ...]
+    loops: bool
+    layouts: dict[str, list[tuple[np.ndarray, np.ndarray, int]]]
+    taught: list[dict[str, int]]
+
+
 class Frame:
-    """See the module's text. `env` are sizes that the segment is bound to now.
+    """See the module's text. `env` are sizes that the segment is bound to now; `taught`: others, whose ways it is to know.
+
+    Attributes:
+        other_addresses: whether a step wanted others than these for the sizes asked for last.
+        outgrown: whether the sizes asked for last go a way that takes the steps, which a kept frame does not have.
+        common: see `Segment.common`.
 
     Raises:
         ValueError, ZeroDivisionError, OverflowError: there is no frame for such sizes.
     """
 
-    def __init__(self, segment: Segment, threads: int, env: Mapping[str, int]) -> None:
+    def __init__(
+        self, segment: Segment, threads: int, env: Mapping[str, int], taught: Sequence[Mapping[str, int]] = ()
+    ) -> None:
+        from intarsia.plan.notes import Notes
+
+        self._begin(segment, threads)
+        self._notes: Notes | None = Notes(segment, threads, env)
+        self._loops = bool(segment.loops())
+        self._use_outline(self._notes.outline)
+        self._asked: list[Asked] = [a for a in self._notes.asked.values() if not a.section.noted]  # of Python, for all sizes
+        self.taught = [dict(env)]
+        self._find_windows(env)
+        for sizes in taught:
+            self._learn(sizes)
+
+    @classmethod
+    def restored(cls, segment: Segment, threads: int, kept: KeptFrame) -> Frame:
+        """The frame of an earlier process, whose outline is located in this one.
+
+        Raises:
+            ValueError: there is no native code that binds sizes.
+        """
+        self = cls.__new__(cls)
+        self._begin(segment, threads)
+        self._notes, self._asked, self._loops, self.taught = None, [], kept.loops, kept.taught
+        kept.outline.locate(segment)
+        self._use_outline(kept.outline)
+        self._capacity, self.windows = max(self._capacity, kept.capacity), kept.windows
+        for kind, layouts in kept.layouts.items():
+            self._layouts[kind] = [_Layout(*layout) for layout in layouts]
+            self._point_at(kind, self._layouts[kind])
+        self._learned = False
+        return self
+
+    def _begin(self, segment: Segment, threads: int) -> None:
         if not binder.address():
             raise ValueError("there is no native code that binds sizes")
         self.segment, self.threads = segment, threads
-        self.other_addresses = False  # whether a step wanted others than these for the sizes asked for last
-        self.outline = Outline(segment, threads, env)
+        self.other_addresses = self.outgrown = False
         self._lock = threading.Lock()
         self._plain = Shared()
         self._apart: dict[bytes, Shared] = {}  # where branches go side by side: by which steps one thread runs
         self._native = _native()
-        self._io, self._address = self.outline.io, ctypes.addressof(self.outline.io)
+        self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
+        self._learned, self._made, self._due = True, 0, 1  # whether it is to be kept (anew), and after how many bindings
+        self.keep: Callable[[Frame], None] | None = None  # what keeps it for later processes
+
+    def _use_outline(self, outline: Outline) -> None:
+        self.outline, self.steps = outline, len(outline.counts)
+        self.common = outline.checked, bytes(8 * self.steps), self.steps
+        self._io, self._address = outline.io, ctypes.addressof(outline.io)
         self._all_work = ctypes.c_double.from_buffer(self._io, 8 * FIELDS.index("work"))
-        self.steps, self._capacity = len(segment.steps), self.outline.count
-        self._head = SERIAL + self.steps + self.outline.registers  # of a block, before its tables
+        self._capacity = outline.count
+        self._head = SERIAL + self.steps + outline.nregisters  # of a block, before its tables
         self._slowest = np.zeros(max(1, self.steps), np.int64)
-        self.outline.set(slowest=self._slowest.ctypes.data)
-        self._loops = bool(segment.loops())
+        outline.set(slowest=self._slowest.ctypes.data)
         self._layouts: dict[str, list[_Layout]] = {"layouts": [], "apart": []}
         self._rows = {kind: np.zeros((0, 4), np.int64) for kind in self._layouts}
-        count = len(self.outline.slots)
+        count = len(outline.slots)
         self._everything = _Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
         self._anywhere = np.array([[0, *self._everything.row[1:]]], np.int64)
-        self._kinds = [(_picker(places), dtype) for places, dtype in self.outline.output_kinds]
-        self._outputs, self._sized_nbytes = _picker(self.outline.outputs), _picker(self.outline.sized_nbytes)
-        self._asked = [a for a in self.outline.asked.values() if not a.section.noted]  # of Python, for all sizes
-        self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
-        self._find_windows(env)
+        self._kinds = [(_picker(places), dtype) for places, dtype in outline.output_kinds]
+        self._outputs, self._sized_nbytes = _picker(outline.outputs), _picker(outline.sized_nbytes)
+        self._point()
 
     # --- one binding ---
 
@@ -165,6 +230,7 @@ class Frame:
                 if kept is None:
                     return None
                 if self._io[_STATUS] == OK:
+                    self._count(1)
                     return self._found(block, address_of(block), kept)
 
     @property
@@ -179,7 +245,7 @@ class Frame:
             # The last first, so that one layout of the arena has room for all of them; it may also ask for more words.
             with suppress(InvalidArgument):
                 self._run(envs[-1], np.empty(self._words, np.int64))
-            io, registers, symbols = self._io, self.outline.tape.registers, tuple(self.outline.tape.symbols.items())
+            io, registers, symbols = self._io, self.outline.registers, tuple(self.outline.symbols.items())
             words = self._words
             memory = np.empty(words * len(envs), np.int64)
             address = address_of(memory)
@@ -200,16 +266,17 @@ class Frame:
                     break
                 found.append(self._found(memory, address, kept))
                 address += 8 * words
+            self._count(len(found))
         return found
 
     def _run(self, env: Mapping[str, int], block: np.ndarray, words: bool = False) -> list[np.ndarray] | None:
         """Run native code for these sizes, until it has written into `block` or has no room there; returns arrays that words
         are addresses of, None where these sizes are not the frame's. `words`: it has those behind what is said of steps."""
-        io, registers, steps = self._io, self.outline.tape.registers, self.steps
+        io, registers, steps = self._io, self.outline.registers, self.steps
         kept: list[np.ndarray] = []
-        self.other_addresses = False
+        self.other_addresses = self.outgrown = False
         try:
-            for name, register in self.outline.tape.symbols.items():
+            for name, register in self.outline.symbols.items():
                 registers[register] = env[name]
         except OverflowError:
             return None
@@ -241,7 +308,7 @@ class Frame:
         return None
 
     def _found(self, memory: np.ndarray, address: int, kept: list[np.ndarray]) -> Rebinding:
-        registers = self.outline.tape.registers
+        registers = self.outline.registers
         kinds = [(shape(registers), dtype) for shape, dtype in self._kinds]
         arena_nbytes, workspace_nbytes, used, side_by_side, _, slow = self._io[_FOUND]
         return Rebinding(
@@ -252,6 +319,8 @@ class Frame:
 
     def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
         """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
+        from intarsia.plan.notes import sizes_of
+
         size = sizes_of(env)
         for asked in self._asked:
             fixed, numbers = asked.ask(size, kept, None)
@@ -264,7 +333,10 @@ class Frame:
 
     def _extended(self, number: int, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
         """Whether there is a way through a section for these sizes now."""
-        tape, asked = self.outline.tape, self.outline.asked[number]
+        if self._notes is None:
+            self.outgrown = True
+            return False
+        tape, asked = self._notes.tape, self._notes.asked[number]
         if asked.section.ways >= MOST_WAYS and asked.may_be_left:
             tape.leave(asked.section)
             self._asked.append(asked)
@@ -275,17 +347,25 @@ class Frame:
             except (TypeError, ValueError, ZeroDivisionError, OverflowError):
                 found = False
             self.other_addresses = tape.elsewhere
+        self._learned = True
+        if (found or tape.elsewhere) and len(self.taught) < _MOST_TAUGHT:
+            self.taught.append(dict(env))
         self._point()
         return found
 
+    def _learn(self, sizes: Mapping[str, int]) -> None:
+        """Know the way of sizes that an earlier frame had."""
+        with self._lock, self._without_layout(), suppress(InvalidArgument, KeyError):
+            self._run(sizes, np.empty(self._words, np.int64))
+
     def _point(self) -> None:
         """Say where the tape lies, which may have grown."""
-        tape = self.outline.tape
-        self.outline.set(code=tape.code.buffer_info()[0], registers=tape.registers.buffer_info()[0])
+        outline = self.outline
+        outline.set(code=outline.code.buffer_info()[0], registers=outline.registers.buffer_info()[0])
 
     def _sliced(self, count: int) -> dict[int, tuple[int, int]]:
         """The `count` steps that take long: slices for each thread, and bytes of scratch of each."""
-        scratch, registers = self.outline.scratch, self.outline.tape.registers
+        scratch, registers = self.outline.scratch, self.outline.registers
         return {
             i: (call.slices(self._work_of(i), self.threads), registers[scratch[i]] // self.threads if i in scratch else 0)
             for i in self._slowest[:count].tolist()
@@ -293,9 +373,27 @@ class Frame:
 
     def _work_of(self, step: int) -> float:
         """`call.shares` of a step, for the sizes asked for last."""
-        registers = self.outline.tape.registers
+        registers = self.outline.registers
         found: float = max(_double(_bits(registers[p]))[0] for p in self.outline.works[step])
         return found
+
+    # --- what is kept of it ---
+
+    def kept(self) -> KeptFrame | None:
+        """What later processes begin with; None where it is not data alone."""
+        if self._asked or (self._notes is not None and self._notes.kept):
+            return None
+        layouts = {k: [(x.kept, x.offsets, x.row[1]) for x in found[:_KEPT_LAYOUTS]] for k, found in self._layouts.items()}
+        return KeptFrame(self.outline, self._capacity, self.windows, self._loops, layouts, self.taught)
+
+    def _count(self, bindings: int) -> None:
+        """Have it kept after 1, 2, 4, 8 ... bindings, if it has learned something since it was last."""
+        self._made += bindings
+        if self._made >= self._due and self.keep is not None:
+            self._due = 2 * self._made
+            if self._learned:
+                self._learned = False
+                self.keep(self)
 
     # --- layouts ---
 
@@ -304,6 +402,7 @@ class Frame:
         if kind == "apart":
             lives = [spanned(life, self.windows) for life in lives]
         self._keep(kind, self._laid_out(self._room(), lives))
+        self._learned = True
 
     def _laid_out(self, room: np.ndarray, lives: Sequence[tuple[int, int]]) -> _Layout:
         larger = room + np.maximum(room >> 3, LEAST_ROOM)
@@ -324,7 +423,7 @@ class Frame:
 
     def _room(self) -> np.ndarray:
         """Bytes that are wanted of the arena, for the sizes asked for last."""
-        return np.frombuffer(self.outline.tape.registers, np.int64)[self.outline.slots]
+        return np.frombuffer(self.outline.registers, np.int64)[self.outline.slots]
 
     @contextmanager
     def _without_layout(self) -> Iterator[None]:
@@ -339,13 +438,13 @@ class Frame:
             self._io[_NWINDOWS] = windows
 
     def _find_windows(self, env: Mapping[str, int]) -> None:
-        self._point()
         with self._without_layout():
             found = self.bind(env)
         if found is not None:
             work = [self._work_of(i) for i in range(self.steps)]
             self.windows = self.segment.windows(found.serial.tolist(), work, self.threads)
             self.outline.fill("windows", [(w.first, w.end) for w in self.windows])
+            self.outline.set(windows=self.outline.lists["windows"].ctypes.data, nwindows=len(self.windows))
 
     # --- many bindings ---
 
@@ -372,7 +471,7 @@ class Frame:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]] | None:
         """Rows of which steps one thread runs and of words; bytes of the arena and of outputs; arrays that words refer to."""
         outline, kept = self.outline, list[np.ndarray]()
-        names = list(columns if self._asked else outline.tape.symbols)  # on which the rows depend
+        names = list(columns if self._asked else outline.symbols)  # on which the rows depend
         keys: list[tuple[int, ...]] = list(zip(*(columns[n] for n in names), strict=True)) if names else [()] * count
         first = {key: i for i, key in reversed([*enumerate(keys)])}
         blocks = np.empty((len(first), self.steps + self._capacity), np.int64)
@@ -382,9 +481,9 @@ class Frame:
             found = self._run({name: column[i] for name, column in columns.items()}, blocks[row], words=True)
             if found is None:
                 return None
-            if self._io[_STATUS] != OK or len(outline.tape.symbols) > len(names):
+            if self._io[_STATUS] != OK or len(outline.symbols) > len(names):
                 return self._many(columns, count)
-            registers = np.frombuffer(outline.tape.registers, np.int64)
+            registers = np.frombuffer(outline.registers, np.int64)
             rooms[row], outputs[row] = registers[outline.slots], registers[outline.output_nbytes]
             del registers  # the tape may grow
             kept += found

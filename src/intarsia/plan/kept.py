@@ -1,9 +1,10 @@
-"""Bindings that are kept between processes: how a segment was laid out for sizes that a run had.
+"""Bindings and frames that are kept between processes: how a segment was laid out, and what other sizes take.
 
 To bind a segment takes its steps, and these the code that made them: a hundred modules, for a run that takes a millisecond.
 What comes of it is data (`plan.words`). A process that has to bind a segment for the first time keeps that, and the next
 one begins with it: its first run, on these sizes, needs neither steps nor what they are made by. One binding of a segment
-is kept in each process at most.
+is kept in each process at most, and none where there is a frame for all sizes (`plan.frame`), which is kept like it when a
+process has made one, and again after it has learned.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from intarsia.plan.words import Words
 
 if TYPE_CHECKING:
     from intarsia.plan.bound import BoundSegment
+    from intarsia.plan.frame import Frame, KeptFrame
 
 _MOST_NBYTES = 1 << 20  # of arrays and words that are kept of a binding
 
@@ -49,7 +51,7 @@ class Binding(NamedTuple):
 
 
 class Kept:
-    """Bindings of one segment in the cache, as this package's files and the CPU make them. `key`: changes with the segment."""
+    """Bindings and frames of one segment in the cache, as this package's files and the CPU make them. `key`: changes with the segment."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -74,6 +76,20 @@ class Kept:
             bound.sized_nbytes,
         )  # fmt: skip
         get_cache().put(self._name(env, threads, form), pickle.dumps(made, 5))
+
+    def find_frame(self, number: int, threads: int, form: tuple[object, ...]) -> KeptFrame | None:
+        """A frame; segments whose kernels are chosen by size have several."""
+        found = get_cache().get(self._frame_name(number, threads, form))
+        return None if found is None else pickle.loads(found)  # noqa: S301 # it lies beside machine code
+
+    def keep_frame(self, number: int, threads: int, form: tuple[object, ...], frame: Frame) -> None:
+        kept = frame.kept()
+        data = b"" if kept is None else pickle.dumps(kept, 5)
+        if 0 < len(data) <= _MOST_NBYTES:
+            get_cache().put(self._frame_name(number, threads, form), data)
+
+    def _frame_name(self, number: int, threads: int, form: tuple[object, ...]) -> str:
+        return f"frame-{content_key(fingerprint(), self._key, repr((number, threads, form)))}"
 
     def _name(self, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> str:
         return f"bound-{content_key(fingerprint(), self._key, repr((threads, form, sorted(env.items()))))}"

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -169,44 +169,80 @@ class Segment:
             self.allowed, self._frames, self.parts = allowed, {}, {}
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
-        """Lay the segment out for the sizes in `env`, as an earlier process did where that was kept; from the second time on
-        that this process has to do it by a `Frame`.
+        """Lay the segment out for the sizes in `env`: as an earlier process did where that was kept, or by a `Frame`, where one
+        was kept and from the second time on that this process has to do it.
 
         Raises:
             NodeFailed: sizes do not fit together.
         """
-        if threads not in self._frames or self.arena.limit or not self.addresses:
+        by_frames = bool(self.addresses) and not self.arena.limit
+        if threads not in self._frames or not by_frames:
             if self._too_large(self._nbytes_of_sizes(env)):
                 return self._with_less().bind(env, threads)
             kept = None if self.kept is None or threads in self._frames else self.kept
             before = None if kept is None else kept.find(env, threads, self._form)
             if before is not None:
                 return BoundSegment.restored(self, before, env, threads)
-            bound = self.bind_exactly(env, threads)
-            self._frames.setdefault(threads, [])
-            bound.is_first = kept is not None
-            if not is_large(bound, env, threads):
-                self.keep(bound, env, threads)
-            return bound
-        frames = self._frames[threads]
-        for frame in tuple(frames):
-            found = frame.bind(env)
-            if found is not None:
+            frame = self._kept_frame(0, threads) if by_frames else None
+            if frame is None:
+                bound = self.bind_exactly(env, threads)
+                self._frames.setdefault(threads, [])
+                bound.is_first = kept is not None
+                if not is_large(bound, env, threads):
+                    self.keep(bound, env, threads)
+                return bound
+            self._frames.setdefault(threads, [frame])
+        for number in range(FRAME_LIMIT):
+            frame, found = self._by_frame(number, env, threads)
+            if frame is not None and found is not None:
                 if self._too_large(found.sized_nbytes):
                     return self._with_less().bind(env, threads)
                 return BoundSegment.of(self, found, dict(env))
-            if not frame.other_addresses:
-                return self.bind_exactly(env, threads)
-        if len(frames) < FRAME_LIMIT:
-            from intarsia.plan.frame import Frame
-
-            with suppress(ValueError, ZeroDivisionError, OverflowError):  # of which the exact binding says what is wrong
-                frame = Frame(self, threads, env)
-                found = frame.bind(env)
-                if found is not None:
-                    frames.append(frame)
-                    return BoundSegment.of(self, found, dict(env))
+            if frame is None or not frame.other_addresses:
+                break
         return self.bind_exactly(env, threads)
+
+    def _by_frame(self, number: int, env: Mapping[str, int], threads: int) -> tuple[Frame | None, Rebinding | None]:
+        """The frame of this number, and what it finds; it is made where there is none, or one that would need the steps."""
+        frames = self._frames[threads]
+        frame = frames[number] if number < len(frames) else self._kept_frame(number, threads)
+        found = None if frame is None else frame.bind(env)
+        if frame is None or (found is None and frame.outgrown):
+            frame = self._made_frame(number, env, threads, () if frame is None else frame.taught)
+            found = None if frame is None else frame.bind(env)
+            if found is None:
+                return None, None
+        with self._lock:
+            if number < len(frames):
+                frames[number] = frame
+            else:
+                frames.append(frame)
+        return frame, found
+
+    def _kept_frame(self, number: int, threads: int) -> Frame | None:
+        """The one that an earlier process kept."""
+        kept = None if self.kept is None else self.kept.find_frame(number, threads, self._form)
+        if kept is None:
+            return None
+        from intarsia.plan.frame import Frame
+
+        with suppress(ValueError):
+            return self._keeping(Frame.restored(self, threads, kept), number, threads)
+        return None
+
+    def _made_frame(
+        self, number: int, env: Mapping[str, int], threads: int, taught: Sequence[Mapping[str, int]]
+    ) -> Frame | None:
+        from intarsia.plan.frame import Frame
+
+        with suppress(ValueError, ZeroDivisionError, OverflowError):  # of which the exact binding says what is wrong
+            return self._keeping(Frame(self, threads, env, taught), number, threads)
+        return None
+
+    def _keeping(self, frame: Frame, number: int, threads: int) -> Frame:
+        if self.kept is not None:
+            frame.keep = partial(self.kept.keep_frame, number, threads, self._form)
+        return frame
 
     @property
     def _form(self) -> tuple[object, ...]:

@@ -14,7 +14,6 @@ from intarsia.plan import call
 from intarsia.plan.address import address_of
 from intarsia.plan.branches import WHOLE, rearranged, rows_of
 from intarsia.plan.sized import SizedValues, room
-from intarsia.plan.step import Step
 
 if TYPE_CHECKING:
     from intarsia.plan.bound import BoundSegment
@@ -103,7 +102,7 @@ class State:
         address = int(self.args.ctypes.data)
         self._bases = np.array([self._base, address, self.status.ctypes.data, self.claims.ctypes.data], np.int64)
         self._leased = outline.arena
-        self.table = np.empty((len(outline.starts), _ROW), np.int64)
+        self.table = np.empty((len(outline.counts), _ROW), np.int64)
         self.table[:, 0], self.table[:, 1] = outline.functions, address + outline.start_bytes
         self.table[:, 2], self.table[:, 3] = found.serial, outline.targets
         self.patches = outline.patches * np.array([8, 1, 1]) + np.array([address, 0, 0])
@@ -133,9 +132,8 @@ class State:
             if self.found is None and bound is not None:
                 count, scratch, pieces = bound.sliced_as(i)
             elif self.found is not None:
-                step, outline = segment.steps[i], self.found.frame.outline
-                count, scratch = outline.counts[i], outline.scratch_arguments[i]
-                pieces = step.pieces if isinstance(step, Step) else -1
+                outline = self.found.frame.outline
+                count, scratch, pieces = outline.counts[i], outline.scratch_arguments[i], outline.pieces[i]
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])

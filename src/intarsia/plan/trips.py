@@ -59,7 +59,7 @@ class Batch:
         outline = bound.frame.outline
         self.count, self.arena_nbytes = len(bound.words), bound.arena_nbytes
         self._leased, self._kept = outline.arena, bound.kept
-        steps, own = len(outline.starts), bound.words.shape[1]
+        steps, own = len(outline.counts), bound.words.shape[1]
         copies, looked = places.copies.shape[1], places.condition is not None
         copy_at = own
         count_at = copy_at + (2 + MOVE_WORDS * copies if copies else 0)
@@ -106,7 +106,7 @@ class Batch:
     def _table(self, bound: Repeated, kernels: dict[str, int], copies: int, copy_at: int, count_at: int) -> np.ndarray:
         """Rows of one trip for every trip, and a jump to the end of the table, which is where loops are left."""
         outline, address = bound.frame.outline, self._args.ctypes.data
-        steps = len(outline.starts)
+        steps = len(outline.counts)
         rows = steps + bool(copies) + 2 * self.looked
         end = rows * self.count
         table = np.zeros((end + 1, 4), np.int64)

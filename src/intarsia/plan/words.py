@@ -47,15 +47,23 @@ class Words(NamedTuple):
 
     def located(self, segment: Segment) -> np.ndarray:
         """The numbers with addresses that are the same for all runs in this process."""
-        found = self.numbers.copy()
-        for at, symbol in self.codes:
-            found[at] = segment.addresses[symbol]
-        known = {name: address_of(segment.constants[name]) for name in {name for _, name, _ in self.constants}}
-        for at, name, offset in self.constants:
-            found[at] = known[name] + offset
+        found = located(self.numbers, self.codes, self.constants, segment)
         for at, array in self.own:
             found[at] = address_of(array)
         return found
+
+
+def located(
+    numbers: np.ndarray, codes: Sequence[tuple[int, str]], constants: Sequence[tuple[int, str, int]], segment: Segment
+) -> np.ndarray:
+    """Words with the addresses of kernels and constants in this process. `codes`, `constants`: as in `Words`."""
+    found = numbers.copy()
+    for at, symbol in codes:
+        found[at] = segment.addresses[symbol]
+    known = {name: address_of(segment.constants[name]) for name in {name for _, name, _ in constants}}
+    for at, name, offset in constants:
+        found[at] = known[name] + offset
+    return found
 
 
 def words_of(
