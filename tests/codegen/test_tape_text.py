@@ -22,7 +22,8 @@ from intarsia.codegen.tables import Inside, Spread, Table
 from intarsia.codegen.tape_text import bind_text
 from intarsia.graph import axes, broadcasting, dims
 from intarsia.graph.dims import symbol
-from intarsia.graph.tape import ELSEWHERE, MISSED, MOST_WAYS, Elsewhere, Tape
+from intarsia.graph.guards import ELSEWHERE, MISSED, MOST_WAYS
+from intarsia.graph.tape import Elsewhere, Tape
 from intarsia.graph.trace import Traced, Untraceable, cached, least, most
 
 N, M = symbol("n"), symbol("m")

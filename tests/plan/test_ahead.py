@@ -16,7 +16,7 @@ from intarsia import InferenceSession, SessionOptions
 from intarsia.errors import InvalidArgument
 from intarsia.plan import parts
 from intarsia.plan.bound import BoundSegment
-from intarsia.plan.frame import Frame
+from intarsia.plan.noted import NotedFrame
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
 from intarsia.providers.cpu.ahead import Ahead
@@ -169,7 +169,7 @@ def test_words_are_those_of_a_binding_by_itself(name: str, monkeypatch: pytest.M
     for i in (0, 31, 7, 8):
         ahead[0].release(state)
         state = ahead[i].acquire()
-        frame = Frame(segment, 2, envs[0])
+        frame = NotedFrame(segment, 2, envs[0])
         alone = frame.bind(envs[i])
         assert alone is not None
         bound = BoundSegment.of(segment, alone, envs[i])
@@ -191,7 +191,7 @@ def test_a_series_ends_before_sizes_that_cannot_be(monkeypatch: pytest.MonkeyPat
     for n in (3, 5):
         found.run(None, feed(shapes(n)))
     (segment,) = programs[-1].executable.segments()
-    frame = Frame(segment, 2, {"n": 5, "m": 7})
+    frame = NotedFrame(segment, 2, {"n": 5, "m": 7})
     sizes = [5, 6, 900, 7, 1 << 40, 8]
     series = frame.bind_series([{"n": n, "m": 7} for n in sizes])
     assert len(series) == 4

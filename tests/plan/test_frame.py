@@ -20,7 +20,8 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbol
 from intarsia.graph.tape import MOST_WAYS
 from intarsia.plan.bound import BoundSegment
-from intarsia.plan.frame import _LAYOUTS, Frame
+from intarsia.plan.frame import _LAYOUTS
+from intarsia.plan.noted import NotedFrame
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
 from intarsia.plan.step import Argument, Sizes, Step
@@ -126,7 +127,7 @@ def test_words_are_those_of_an_exact_binding() -> None:
     for name in ("products", "rows", "steps", "dense", "loop"):
         found, native = run_segments(name)
         for segment in native:
-            frame = Frame(segment, 2, {"n": 3, "m": 5})
+            frame = NotedFrame(segment, 2, {"n": 3, "m": 5})
             for n, m in ((3, 5), (64, 5), (65, 7), (1, 1), (900, 33)):
                 rebound = frame.bind({"n": n, "m": m})
                 if rebound is None:
@@ -149,7 +150,7 @@ def test_a_state_that_was_of_other_sizes_has_the_same_words(name: str) -> None:
     """Only words are written that are others than before."""
     found, native = run_segments(name)
     for segment in native:
-        frame = Frame(segment, 2, {"n": 3, "m": 5})
+        frame = NotedFrame(segment, 2, {"n": 3, "m": 5})
         state: State | None = None
         for n, m in ((3, 5), (4, 5), (5, 5), (64, 5), (65, 7), (3, 5), (1, 1), (900, 33), (4, 6), (4, 6)):
             rebound = frame.bind({"n": n, "m": m})
@@ -172,7 +173,7 @@ def test_a_state_that_was_of_other_sizes_has_the_same_words(name: str) -> None:
 def test_tables_lie_among_the_words() -> None:
     """Those that the tape writes: they move with the words, and have room for more."""
     found, (segment,) = run_segments("waves")
-    frame = Frame(segment, 2, {"n": 2, "m": 40})
+    frame = NotedFrame(segment, 2, {"n": 2, "m": 40})
     for m in (64, 3, 900, 40):
         rebound = frame.bind({"n": 2, "m": m})
         assert rebound is not None
@@ -213,7 +214,7 @@ def test_ways_that_are_too_many_are_asked_of_python(monkeypatch: pytest.MonkeyPa
         return [*given[:-1], given[-1] + 0 * len(range(size(symbol("n"))))]  # type: ignore[operator]
 
     monkeypatch.setattr(step, "arguments", arguments)
-    frame = Frame(segment, 2, {"n": 3, "m": 5})
+    frame = NotedFrame(segment, 2, {"n": 3, "m": 5})
     for n in range(3, 2 * MOST_WAYS):
         rebound = frame.bind({"n": n, "m": 5})
         assert rebound is not None
@@ -280,7 +281,7 @@ def test_a_first_plan_while_another_thread_makes_one(monkeypatch: pytest.MonkeyP
 
 def test_a_layout_serves_sizes_that_grow_and_is_not_kept_for_small_ones() -> None:
     found, (segment,) = run_segments("products")
-    frame = Frame(segment, 2, {"n": 9, "m": 6})
+    frame = NotedFrame(segment, 2, {"n": 9, "m": 6})
     totals = [frame.bind({"n": n, "m": 64}).arena_nbytes for n in range(500, 530)]  # type: ignore[union-attr]
     assert len(set(totals)) <= 2
     assert all(a <= b for a, b in pairwise(totals))

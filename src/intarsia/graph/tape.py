@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from intarsia.graph.dims import Atom, Dim, Expr, operation
+from intarsia.graph.guards import ELSEWHERE, MISSED, MOST_WAYS
 from intarsia.graph.trace import Traced, Untraceable, computed, least, most, value_of
 
 # Operations: rows of four int32 (operation, result, a, b), all of registers but where it says otherwise.
@@ -30,10 +31,6 @@ _NAMES = (
 OPS: Mapping[str, int] = {name: i for i, name in enumerate(_NAMES.split())}
 ROW = 4  # words of an operation
 OPERANDS = {"spread": 9, "inside": 6, "copy": 2}  # of those that have more than a row: three in the first, four in each other
-MISSED = -1  # where a guard leads that was never met with its other answer: MISSED - the section's number
-ELSEWHERE = -(1 << 30)  # where one leads whose other answer wants other addresses
-
-MOST_WAYS = 48  # through one function
 _EXACT = 1 << 53  # integers up to it are floats too
 _MOST = 1 << 63
 

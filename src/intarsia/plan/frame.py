@@ -6,8 +6,9 @@ writes the words of the argument blocks when a state turns to these sizes. Pytho
 step's functions that no sizes took before. Where intermediate tensors lie is decided for sizes somewhat larger than those
 asked for, and kept as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
 
-All of that is data (`KeptFrame`) that later processes begin with (`plan.kept`). A frame of these knows the ways of the sizes
-that earlier processes had; for another way a frame has to be made of the steps.
+All of that is data (`KeptFrame`), and this file what works on it. It is kept, and later processes begin with it (`plan.kept`):
+such a frame knows the ways of the sizes that earlier processes had. A frame that learns others is made of the steps
+(`plan.noted`).
 
 A frame gives what `Segment.bind_exactly` gives or nothing: where sizes do not fit together, or are absurd, it leaves the word
 to that.
@@ -21,8 +22,8 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,16 +32,15 @@ import numpy as np
 from intarsia.codegen import binder
 from intarsia.codegen.binder import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SERIAL, SETTLE_FIELDS, SETTLING
 from intarsia.errors import InvalidArgument
-from intarsia.graph.tape import ELSEWHERE, MISSED, MOST_WAYS
+from intarsia.graph.guards import ELSEWHERE, MISSED
 from intarsia.plan import call
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import align, place
 from intarsia.plan.branches import Window, spanned
 from intarsia.plan.outline import LEAST_ROOM, Outline
-from intarsia.records import dataclass
 
 if TYPE_CHECKING:
-    from intarsia.plan.notes import Asked, Notes
+    from intarsia.plan.notes import Asked
     from intarsia.plan.segment import Segment
 
 _LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
@@ -48,11 +48,11 @@ _KEPT_LAYOUTS = 4  # of each kind, for later processes
 _MOST_TAUGHT = 64
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
-_WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
+_WORDS, _BLOCK, _SERIAL, _CAPACITY, STATUS, _USED, _SIDE_BY_SIDE = (
     FIELDS.index(name) for name in "words block serial capacity status used side_by_side".split()
 )
 _FOUND = slice(FIELDS.index("arena_nbytes"), FIELDS.index("slow") + 1)
-_NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
+NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
 _double = struct.Struct("<d").unpack
 _bits = struct.Struct("<q").pack
 
@@ -75,7 +75,7 @@ class Rebinding:
     def __init__(
         self, frame: Frame, memory: np.ndarray, address: int, used: int, outputs: tuple[tuple[tuple[int, ...], np.dtype], ...],
         arena_nbytes: int, workspace_nbytes: int, long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]],
-        kept: Sequence[np.ndarray], layouts: Sequence[_Layout], sized_nbytes: tuple[int, ...],
+        kept: Sequence[np.ndarray], layouts: Sequence[Layout], sized_nbytes: tuple[int, ...],
     ) -> None:  # fmt: skip
         self.frame, self.memory, self.address = frame, memory, address
         self.used, self.outputs = used, outputs
@@ -90,25 +90,6 @@ class Rebinding:
         return self.memory[start : start + self.frame.steps]
 
 
-@dataclass(frozen=True)
-class Repeated:
-    """What a frame found for many sizes at once, all of which share one layout of the arena.
-
-    Attributes:
-        words: int64 [sizes, words], before the addresses that `Outline.leased` says are added.
-        serial: [sizes, steps], whether one thread runs a step; jumps are said to be.
-        outputs: int64 [sizes, outputs], bytes of each output.
-        kept: tables that words are addresses of.
-    """
-
-    frame: Frame
-    words: np.ndarray
-    serial: np.ndarray
-    arena_nbytes: int
-    outputs: np.ndarray
-    kept: Sequence[np.ndarray] = ()
-
-
 class Shared:
     """States that bindings of a frame have in common: those that nobody uses, and all."""
 
@@ -117,11 +98,11 @@ class Shared:
         self.states: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class _Layout:
+class Layout:
     """Where tensors lie: `row` as `FIELDS` have it, whose last is the address of `offsets`."""
 
     def __init__(self, kept: np.ndarray, offsets: np.ndarray, nbytes: int) -> None:
-        self.kept, self.offsets = kept, offsets
+        self.kept, self.offsets, self.nbytes = kept, offsets, nbytes
         self.row = [int(kept.sum()), nbytes, int(kept.ctypes.data), int(offsets.ctypes.data)]
 
 
@@ -143,81 +124,73 @@ class KeptFrame(NamedTuple):
 
 
 class Frame:
-    """See the module's text. `env` are sizes that the segment is bound to now; `taught`: others, whose ways it is to know.
+    """See the module's text.
 
     Attributes:
         other_addresses: whether a step wanted others than these for the sizes asked for last.
-        outgrown: whether the sizes asked for last go a way that takes the steps, which a kept frame does not have.
+        outgrown: whether the sizes asked for last go a way that it would have to learn, and cannot.
         common: see `Segment.common`.
-
-    Raises:
-        ValueError, ZeroDivisionError, OverflowError: there is no frame for such sizes.
+        loops: whether there are loops.
+        taught: sizes whose ways it knows, as far as they were new when they came.
+        keep: what keeps it for later processes.
     """
 
-    def __init__(
-        self, segment: Segment, threads: int, env: Mapping[str, int], taught: Sequence[Mapping[str, int]] = ()
-    ) -> None:
-        from intarsia.plan.notes import Notes
-
-        self._begin(segment, threads)
-        self._notes: Notes | None = Notes(segment, threads, env)
-        self._loops = bool(segment.loops())
-        self._use_outline(self._notes.outline)
-        self._asked: list[Asked] = [a for a in self._notes.asked.values() if not a.section.noted]  # of Python, for all sizes
-        self.taught = [dict(env)]
-        self._find_windows(env)
-        for sizes in taught:
-            self._learn(sizes)
-
-    @classmethod
-    def restored(cls, segment: Segment, threads: int, kept: KeptFrame) -> Frame:
-        """The frame of an earlier process, whose outline is located in this one.
-
-        Raises:
-            ValueError: there is no native code that binds sizes.
-        """
-        self = cls.__new__(cls)
-        self._begin(segment, threads)
-        self._notes, self._asked, self._loops, self.taught = None, [], kept.loops, kept.taught
-        kept.outline.locate(segment)
-        self._use_outline(kept.outline)
-        self._capacity, self.windows = max(self._capacity, kept.capacity), kept.windows
-        for kind, layouts in kept.layouts.items():
-            self._layouts[kind] = [_Layout(*layout) for layout in layouts]
-            self._point_at(kind, self._layouts[kind])
-        self._learned = False
-        return self
-
-    def _begin(self, segment: Segment, threads: int) -> None:
-        if not binder.address():
-            raise ValueError("there is no native code that binds sizes")
+    def __init__(self, segment: Segment, threads: int, outline: Outline) -> None:
+        self._native = native()
         self.segment, self.threads = segment, threads
+        self.outline, self.steps = outline, len(outline.counts)
+        self.common = outline.checked, bytes(8 * self.steps), self.steps
         self.other_addresses = self.outgrown = False
+        self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
+        self.loops = False
+        self.taught: list[dict[str, int]] = []
+        self.keep: Callable[[Frame], None] | None = None
+        self._learned, self._made, self._due = False, 0, 1
         self._lock = threading.Lock()
         self._plain = Shared()
         self._apart: dict[bytes, Shared] = {}  # where branches go side by side: by which steps one thread runs
-        self._native = _native()
-        self.windows: tuple[Window, ...] = ()  # where branches go side by side, if all their steps are small
-        self._learned, self._made, self._due = True, 0, 1  # whether it is to be kept (anew), and after how many bindings
-        self.keep: Callable[[Frame], None] | None = None  # what keeps it for later processes
-
-    def _use_outline(self, outline: Outline) -> None:
-        self.outline, self.steps = outline, len(outline.counts)
-        self.common = outline.checked, bytes(8 * self.steps), self.steps
+        self._asked: list[Asked] = []  # of Python, for all sizes
         self._io, self._address = outline.io, ctypes.addressof(outline.io)
         self._all_work = ctypes.c_double.from_buffer(self._io, 8 * FIELDS.index("work"))
         self._capacity = outline.count
         self._head = SERIAL + self.steps + outline.nregisters  # of a block, before its tables
         self._slowest = np.zeros(max(1, self.steps), np.int64)
         outline.set(slowest=self._slowest.ctypes.data)
-        self._layouts: dict[str, list[_Layout]] = {"layouts": [], "apart": []}
+        self._layouts: dict[str, list[Layout]] = {"layouts": [], "apart": []}
         self._rows = {kind: np.zeros((0, 4), np.int64) for kind in self._layouts}
-        count = len(outline.slots)
-        self._everything = _Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
-        self._anywhere = np.array([[0, *self._everything.row[1:]]], np.int64)
         self._kinds = [(_picker(places), dtype) for places, dtype in outline.output_kinds]
         self._outputs, self._sized_nbytes = _picker(outline.outputs), _picker(outline.sized_nbytes)
         self._point()
+
+    # --- between processes ---
+
+    @classmethod
+    def restored(cls, segment: Segment, threads: int, kept: KeptFrame) -> Frame:
+        """The frame of an earlier process.
+
+        Raises:
+            ValueError: there is no native code that binds sizes.
+        """
+        kept.outline.locate(segment)
+        self = cls(segment, threads, kept.outline)
+        self._capacity, self.windows, self.loops, self.taught = kept.capacity, kept.windows, kept.loops, kept.taught
+        for kind, layouts in kept.layouts.items():
+            self._point_at(kind, [Layout(*layout) for layout in layouts])
+        return self
+
+    def kept(self) -> KeptFrame | None:
+        """What later processes begin with; None where it is not data alone."""
+        layouts = {k: [(x.kept, x.offsets, x.nbytes) for x in found[:_KEPT_LAYOUTS]] for k, found in self._layouts.items()}
+        return KeptFrame(self.outline, self._capacity, self.windows, self.loops, layouts, self.taught)
+
+    def _count(self, bindings: int) -> None:
+        """Have it kept after 1, 2, 4, 8 ... bindings, if it has learned something since it was last."""
+        self._made += bindings
+        if self._made >= self._due and self.keep is not None:
+            self._due = 2 * self._made
+            if self._learned:
+                self._learned = False
+                self.keep(self)
 
     # --- one binding ---
 
@@ -229,7 +202,7 @@ class Frame:
                 kept = self._run(env, block)
                 if kept is None:
                     return None
-                if self._io[_STATUS] == OK:
+                if self._io[STATUS] == OK:
                     self._count(1)
                     return self._found(block, address_of(block), kept)
 
@@ -257,12 +230,12 @@ class Frame:
                     io[_BLOCK], io[_SERIAL] = address, address + 8 * SERIAL
                     io[_WORDS], io[_CAPACITY] = address + 8 * (self._head - self.outline.count), self._capacity
                     self._native(self._address, BINDING, 1)
-                    status = io[_STATUS]
+                    status = io[STATUS]
                 kept: list[np.ndarray] | None = _NOTHING
                 if status != OK:
                     start = words * len(found)
                     kept = self._run(env, memory[start : start + words])
-                if kept is None or io[_STATUS] != OK:
+                if kept is None or io[STATUS] != OK:
                     break
                 found.append(self._found(memory, address, kept))
                 address += 8 * words
@@ -290,7 +263,7 @@ class Frame:
             io[_CAPACITY] = len(block) - self._head + count
         for _ in range(_MOST_TRIES):
             self._native(self._address, BINDING, 1)
-            status = io[_STATUS]
+            status = io[STATUS]
             if status == OK:
                 return kept
             if status == NO_ROOM:
@@ -313,50 +286,18 @@ class Frame:
         arena_nbytes, workspace_nbytes, used, side_by_side, _, slow = self._io[_FOUND]
         return Rebinding(
             self, memory, address, used, self._outputs(kinds), arena_nbytes, workspace_nbytes,
-            call.is_long(self._all_work.value) or self._loops, bool(side_by_side), self._sliced(slow) if slow else {}, kept,
+            call.is_long(self._all_work.value) or self.loops, bool(side_by_side), self._sliced(slow) if slow else {}, kept,
             self._layouts["apart" if side_by_side else "layouts"], self._sized_nbytes(registers),
         )  # fmt: skip
 
     def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
         """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
-        from intarsia.plan.notes import sizes_of
-
-        size = sizes_of(env)
-        for asked in self._asked:
-            fixed, numbers = asked.ask(size, kept, None)
-            if fixed != asked.section.fixed or len(numbers) != len(asked.section.places):
-                self.other_addresses = True
-                return False
-            for register, number in zip(asked.section.places, numbers, strict=True):
-                self.outline.put(register, number)
-        return True
+        raise NotImplementedError
 
     def _extended(self, number: int, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
         """Whether there is a way through a section for these sizes now."""
-        if self._notes is None:
-            self.outgrown = True
-            return False
-        tape, asked = self._notes.tape, self._notes.asked[number]
-        if asked.section.ways >= MOST_WAYS and asked.may_be_left:
-            tape.leave(asked.section)
-            self._asked.append(asked)
-            found = self._ask(env, kept)
-        else:
-            try:
-                found = tape.extend(number, env)
-            except (TypeError, ValueError, ZeroDivisionError, OverflowError):
-                found = False
-            self.other_addresses = tape.elsewhere
-        self._learned = True
-        if (found or tape.elsewhere) and len(self.taught) < _MOST_TAUGHT:
-            self.taught.append(dict(env))
-        self._point()
-        return found
-
-    def _learn(self, sizes: Mapping[str, int]) -> None:
-        """Know the way of sizes that an earlier frame had."""
-        with self._lock, self._without_layout(), suppress(InvalidArgument, KeyError):
-            self._run(sizes, np.empty(self._words, np.int64))
+        self.outgrown = True
+        return False
 
     def _point(self) -> None:
         """Say where the tape lies, which may have grown."""
@@ -377,24 +318,6 @@ class Frame:
         found: float = max(_double(_bits(registers[p]))[0] for p in self.outline.works[step])
         return found
 
-    # --- what is kept of it ---
-
-    def kept(self) -> KeptFrame | None:
-        """What later processes begin with; None where it is not data alone."""
-        if self._asked or (self._notes is not None and self._notes.kept):
-            return None
-        layouts = {k: [(x.kept, x.offsets, x.row[1]) for x in found[:_KEPT_LAYOUTS]] for k, found in self._layouts.items()}
-        return KeptFrame(self.outline, self._capacity, self.windows, self._loops, layouts, self.taught)
-
-    def _count(self, bindings: int) -> None:
-        """Have it kept after 1, 2, 4, 8 ... bindings, if it has learned something since it was last."""
-        self._made += bindings
-        if self._made >= self._due and self.keep is not None:
-            self._due = 2 * self._made
-            if self._learned:
-                self._learned = False
-                self.keep(self)
-
     # --- layouts ---
 
     def _add_layout(self, kind: str) -> None:
@@ -404,16 +327,16 @@ class Frame:
         self._keep(kind, self._laid_out(self._room(), lives))
         self._learned = True
 
-    def _laid_out(self, room: np.ndarray, lives: Sequence[tuple[int, int]]) -> _Layout:
+    def _laid_out(self, room: np.ndarray, lives: Sequence[tuple[int, int]]) -> Layout:
         larger = room + np.maximum(room >> 3, LEAST_ROOM)
         placed, total = place([(align(int(n)), *life) for n, life in zip(larger, lives, strict=True)], self.threads)
-        return _Layout(larger, np.array(placed, np.int64), total)
+        return Layout(larger, np.array(placed, np.int64), total)
 
-    def _keep(self, kind: str, layout: _Layout) -> None:
-        layouts = self._layouts[kind] = [layout, *self._layouts[kind][: _LAYOUTS - 1]]
-        self._point_at(kind, layouts)
+    def _keep(self, kind: str, layout: Layout) -> None:
+        self._point_at(kind, [layout, *self._layouts[kind][: _LAYOUTS - 1]])
 
-    def _point_at(self, kind: str, layouts: Sequence[_Layout]) -> None:
+    def _point_at(self, kind: str, layouts: list[Layout]) -> None:
+        self._layouts[kind] = layouts
         rows = self._rows[kind] = np.array([x.row for x in layouts], np.int64).reshape(-1, 4)
         self._use(kind, rows)
 
@@ -423,83 +346,7 @@ class Frame:
 
     def _room(self) -> np.ndarray:
         """Bytes that are wanted of the arena, for the sizes asked for last."""
-        return np.frombuffer(self.outline.registers, np.int64)[self.outline.slots]
-
-    @contextmanager
-    def _without_layout(self) -> Iterator[None]:
-        """Runs find every slot at the beginning of the arena, and no branches go side by side."""
-        windows = self._io[_NWINDOWS]
-        self._use("layouts", self._anywhere)
-        self._io[_NWINDOWS] = 0
-        try:
-            yield
-        finally:
-            self._use("layouts", self._rows["layouts"])
-            self._io[_NWINDOWS] = windows
-
-    def _find_windows(self, env: Mapping[str, int]) -> None:
-        with self._without_layout():
-            found = self.bind(env)
-        if found is not None:
-            work = [self._work_of(i) for i in range(self.steps)]
-            self.windows = self.segment.windows(found.serial.tolist(), work, self.threads)
-            self.outline.fill("windows", [(w.first, w.end) for w in self.windows])
-            self.outline.set(windows=self.outline.lists["windows"].ctypes.data, nwindows=len(self.windows))
-
-    # --- many bindings ---
-
-    def bind_many(self, envs: Mapping[str, np.ndarray], count: int) -> Repeated | None:
-        """The segment for `count` sizes at once; None where they do not all fit together, or want other addresses.
-
-        `envs` has an array of Python's integers for each symbol.
-        """
-        columns = {name: column.tolist() for name, column in envs.items()}
-        with self._lock, self._without_layout():
-            found = self._many(columns, count)
-        if found is None:
-            return None
-        blocks, rooms, outputs, kept = found
-        layout = self._layout_for(rooms.max(0))
-        words, outline = blocks[:, self.steps :], self.outline
-        words[:, outline.arena] += layout.offsets[outline.arena_slots]
-        serial = blocks[:, : self.steps].astype(bool)
-        serial[:, outline.functions == 0] = True
-        return Repeated(self, words, serial, layout.row[1], outputs, kept)
-
-    def _many(
-        self, columns: Mapping[str, Sequence[int]], count: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]] | None:
-        """Rows of which steps one thread runs and of words; bytes of the arena and of outputs; arrays that words refer to."""
-        outline, kept = self.outline, list[np.ndarray]()
-        names = list(columns if self._asked else outline.symbols)  # on which the rows depend
-        keys: list[tuple[int, ...]] = list(zip(*(columns[n] for n in names), strict=True)) if names else [()] * count
-        first = {key: i for i, key in reversed([*enumerate(keys)])}
-        blocks = np.empty((len(first), self.steps + self._capacity), np.int64)
-        rooms = np.empty((len(first), len(outline.slots)), np.int64)
-        outputs = np.empty((len(first), len(outline.output_nbytes)), np.int64)
-        for row, i in enumerate(first.values()):
-            found = self._run({name: column[i] for name, column in columns.items()}, blocks[row], words=True)
-            if found is None:
-                return None
-            if self._io[_STATUS] != OK or len(outline.symbols) > len(names):
-                return self._many(columns, count)
-            registers = np.frombuffer(outline.registers, np.int64)
-            rooms[row], outputs[row] = registers[outline.slots], registers[outline.output_nbytes]
-            del registers  # the tape may grow
-            kept += found
-        number = {key: row for row, key in enumerate(first)}
-        rows = [number[key] for key in keys]
-        return blocks[rows], rooms, outputs[rows], kept
-
-    def _layout_for(self, room: np.ndarray) -> _Layout:
-        """A layout that is kept and has so much room, or a new one."""
-        most = room.sum() * 3 // 2 + 2 * LEAST_ROOM * len(room)
-        for layout in self._layouts["layouts"]:
-            if layout.row[0] <= most and (room <= layout.kept).all():
-                return layout
-        found = self._laid_out(room, self.outline.lifetimes)
-        with self._lock:
-            self._keep("layouts", found)
+        found: np.ndarray = np.frombuffer(self.outline.registers, np.int64)[self.outline.slots]
         return found
 
     # --- states ---
@@ -536,8 +383,14 @@ def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 @functools.cache
-def _native() -> Callable[[int, int, int], None]:
-    """The native code. It is short, so that Python's lock is not given back, where there is one."""
+def native() -> Callable[[int, int, int], None]:
+    """The native code. It is short, so that Python's lock is not given back, where there is one.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not binder.address():
+        raise ValueError("there is no native code that binds sizes")
     locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     kind = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     return kind(binder.address())

@@ -51,7 +51,8 @@ class Binding(NamedTuple):
 
 
 class Kept:
-    """Bindings and frames of one segment in the cache, as this package's files and the CPU make them. `key`: changes with the segment."""
+    """Bindings and frames of one segment in the cache, as this package's files and the CPU make them. `key`: changes with the
+    segment."""
 
     def __init__(self, key: str) -> None:
         self._key = key

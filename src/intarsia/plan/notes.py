@@ -6,7 +6,7 @@ What a tape cannot note is asked of Python for all sizes, and its numbers are pu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,10 @@ import numpy as np
 from intarsia.codegen.binder import KINDS
 from intarsia.codegen.tables import Table
 from intarsia.graph.dims import Atom, Dim, Expr
-from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.graph.tape import Section, Tape
 from intarsia.graph.trace import Traced, Untraceable
 from intarsia.plan import call
-from intarsia.plan.outline import ARENA, LEAST_ROOM, OF_CLAIMS, OF_STATUS, OWN, Outline
+from intarsia.plan.outline import ARENA, OF_CLAIMS, OF_STATUS, OWN, Outline
 from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, Ref, Sizes, Step, form_of
 from intarsia.records import dataclass
 

@@ -210,13 +210,11 @@ class Segment:
         if frame is None or (found is None and frame.outgrown):
             frame = self._made_frame(number, env, threads, () if frame is None else frame.taught)
             found = None if frame is None else frame.bind(env)
-            if found is None:
+            if frame is None or found is None:
                 return None, None
-        with self._lock:
-            if number < len(frames):
-                frames[number] = frame
-            else:
-                frames.append(frame)
+        if number >= len(frames) or frames[number] is not frame:
+            with self._lock:
+                frames[number : number + 1] = [frame]
         return frame, found
 
     def _kept_frame(self, number: int, threads: int) -> Frame | None:
@@ -233,10 +231,10 @@ class Segment:
     def _made_frame(
         self, number: int, env: Mapping[str, int], threads: int, taught: Sequence[Mapping[str, int]]
     ) -> Frame | None:
-        from intarsia.plan.frame import Frame
+        from intarsia.plan.noted import NotedFrame
 
         with suppress(ValueError, ZeroDivisionError, OverflowError):  # of which the exact binding says what is wrong
-            return self._keeping(Frame(self, threads, env, taught), number, threads)
+            return self._keeping(NotedFrame(self, threads, env, taught), number, threads)
         return None
 
     def _keeping(self, frame: Frame, number: int, threads: int) -> Frame:

@@ -16,7 +16,7 @@ from intarsia.graph.model import TensorType, Value
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import align
-from intarsia.plan.frame import Frame, Repeated
+from intarsia.plan.noted import NotedFrame, Repeated
 from intarsia.plan.results import memory
 from intarsia.plan.segment import FRAME_LIMIT
 from intarsia.plan.trips import Batch, Lessee
@@ -110,7 +110,7 @@ class LoopProgram:
         self._constants = list(step.body.constants.values())
         self._usual = _FIRST_TRIPS  # trips that one run made, where only a run knows how many: a power of two
         self._sizes = TripSizes(step, len(slots) - len(step.captured) - sources - self.states)
-        self._frames: list[Frame] = []
+        self._frames: list[NotedFrame] = []
         self._batches: OrderedDict[_Key, list[_Bound]] = OrderedDict()
         self._kept_nbytes = 0
         self._alone: set[_Key] = set()  # for which no trip can be bound
@@ -394,7 +394,7 @@ class LoopProgram:
             if len(self._frames) >= FRAME_LIMIT:
                 return None
             try:
-                frame = Frame(self.segment, self.body.pool.num_threads, env)
+                frame = NotedFrame(self.segment, self.body.pool.num_threads, env)
             except (ValueError, ZeroDivisionError, OverflowError):
                 return None
             self._frames.append(frame)
