@@ -215,6 +215,10 @@ class Tape:
         self.registers.append(value)
         return len(self.registers) - 1
 
+    def known(self, number: int) -> int | None:
+        """The register that has this number for all sizes, if there is one."""
+        return self._constants.get((False, number))
+
     def constant_at(self, place: int) -> int | None:
         """What a register has for all sizes, if it does; a float's bits."""
         return self.registers[place] if place in self._constant_places else None

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
 _LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
-_KEPT_LAYOUTS = 4  # of each kind, for later processes
+_KEPT_LAYOUTS = 8  # of each kind, for later processes
 _MOST_TAUGHT = 64
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
@@ -184,10 +184,10 @@ class Frame:
         return KeptFrame(self.outline, self._capacity, self.windows, self.loops, layouts, self.taught)
 
     def _count(self, bindings: int) -> None:
-        """Have it kept after 1, 2, 4, 8 ... bindings, if it has learned something since it was last."""
+        """Have it kept after 1, 2, 4, 7, 11 ... bindings, if it has learned something since it was last."""
         self._made += bindings
         if self._made >= self._due and self.keep is not None:
-            self._due = 2 * self._made
+            self._due = self._made + self._made // 2 + 1
             if self._learned:
                 self._learned = False
                 self.keep(self)

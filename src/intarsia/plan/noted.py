@@ -61,7 +61,9 @@ class NotedFrame(Frame):
             self._learn(sizes)
 
     def kept(self) -> KeptFrame | None:
-        return None if self._asked or self._notes.kept else super().kept()
+        self.outline.arrays = arrays = self._notes.arrays()
+        plain = all(type(array) is np.ndarray and array.flags.c_contiguous for _, array in arrays)
+        return super().kept() if plain and not self._asked else None
 
     def _find_windows(self, env: Mapping[str, int]) -> None:
         with self._without_layout():

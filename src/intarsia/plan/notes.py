@@ -92,7 +92,8 @@ class Asked:
 class _Words:
     """Words of argument blocks: what they are at first, and lists of those that are written: (word, register) of numbers, and
     of what is added, (word, slot, offset), (word, whose address is added), (word, number of the input or output, offset); and
-    of those that are addresses of kernels, (word, symbol), or in constants, (word, name, offset)."""
+    of those that are addresses of kernels, (word, symbol), in constants, (word, name, offset), or of arrays of the notes' own,
+    (word, register)."""
 
     first: list[int] = field(default_factory=list)
     stores: list[tuple[int, int]] = field(default_factory=list)
@@ -102,10 +103,11 @@ class _Words:
     external: list[tuple[int, int, int]] = field(default_factory=list)
     codes: list[tuple[int, str]] = field(default_factory=list)
     constants: list[tuple[int, str, int]] = field(default_factory=list)
+    own: list[tuple[int, int]] = field(default_factory=list)
 
     def put_into(self, outline: Outline) -> None:
         outline.words, outline.count = np.array(self.first, np.int64), len(self.first)
-        outline.codes, outline.constants = self.codes, self.constants
+        outline.codes, outline.constants, outline.own = self.codes, self.constants, self.own
         outline.fill("stores", self.stores)
         outline.fill("added", self.added)
         outline.fill("arena", [row[:2] for row in self.arena])
@@ -136,6 +138,7 @@ class Notes:
         self.outline = Outline(self.tape.code, self.tape.registers, self.tape.symbols)
         self.asked: dict[int, Asked] = {}
         self.kept: list[np.ndarray] = []
+        self._addresses: set[int] = set()  # of these
         self._plain = sizes_of(env)
         self._numbers: dict[object, int] = {}
         self._note_sizes()
@@ -145,6 +148,11 @@ class Notes:
         self.tape.finish()
         self.outline.finish(threads)
         self.outline.locate(segment)
+
+    def arrays(self) -> list[tuple[int, np.ndarray]]:
+        """Registers of the addresses of arrays that the tape refers to, and these."""
+        found = {self.tape.known(int(array.ctypes.data)): array for array in self.kept}
+        return [(register, array) for register, array in found.items() if register is not None]
 
     # --- sizes and work ---
 
@@ -272,7 +280,9 @@ class Notes:
             form = None if isinstance(step, Jump) else form_of(step.arguments)
             asked = None if form is None else known.get(form)
             if asked is None:
+                before = len(self.kept)
                 asked = self._ask(ask)
+                self._addresses.update(int(array.ctypes.data) for array in self.kept[before:])
                 kinds = asked.section.fixed
                 if form is not None:
                     known[form] = asked
@@ -301,6 +311,8 @@ class Notes:
             constant = self.tape.constant_at(register)
             if constant is None:
                 words.stores.append((at, register))
+            elif constant in self._addresses:
+                words.own.append((at, register))
             value = constant or 0
             if kind is _TABLE:
                 words.leased.append((at, OWN))

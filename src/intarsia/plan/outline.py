@@ -35,7 +35,9 @@ class Outline:
         code, registers, symbols: of the tape (`graph.tape`), which may grow; `nregisters`: how many there are before new ways
             through functions need more.
         numbers, lists: what of `FIELDS` is a number, and what an address of a list.
-        words: what words are at first, 0 where an address is; `codes`, `constants`: which of them are those, as in `Words`.
+        arrays: registers that are addresses of arrays, and these.
+        words: what words are at first, 0 where an address is; `codes`, `constants`: which of them are those, as in `Words`;
+            `own`: which are addresses of such arrays, and the register.
         count: words that are no tables. `start_bytes`, `counts`: of each step, where its words begin and how many there are.
         kernels, targets: of each step, its kernel's symbol ("": a jump), and where a jump leads.
         slots, lifetimes: registers of the bytes that the arena must have, and which steps touch them; `arena`, `arena_slots`:
@@ -51,7 +53,9 @@ class Outline:
         io, template, functions: `FIELDS`, the words and the addresses of kernels (0: a jump) in this process.
     """
 
+    arrays: Sequence[tuple[int, np.ndarray]]
     words: np.ndarray
+    own: Sequence[tuple[int, int]]
     codes: Sequence[tuple[int, str]]
     constants: Sequence[tuple[int, str, int]]
     nregisters: int
@@ -87,6 +91,7 @@ class Outline:
         self.code, self.registers, self.symbols = code, registers, symbols
         self.numbers: dict[str, int] = {}
         self.lists: dict[str, np.ndarray] = {}
+        self.arrays = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _OF_A_PROCESS}
@@ -108,7 +113,11 @@ class Outline:
     def locate(self, segment: Segment) -> None:
         """Find what it refers to in this process."""
         addresses = segment.addresses
+        for register, array in self.arrays:
+            self.registers[register] = array.ctypes.data
         self.template = located(self.words, self.codes, self.constants, segment)
+        for at, register in self.own:
+            self.template[at] = self.registers[register]
         self.functions = np.array([addresses[symbol] if symbol else 0 for symbol in self.kernels], np.int64)
         self.io = (ctypes.c_int64 * len(FIELDS))()
         self.set(**self.numbers, **{name: found.ctypes.data for name, found in self.lists.items()})

@@ -183,15 +183,21 @@ class Segment:
             before = None if kept is None else kept.find(env, threads, self._form)
             if before is not None:
                 return BoundSegment.restored(self, before, env, threads)
-            frame = self._kept_frame(0, threads) if by_frames else None
-            if frame is None:
-                bound = self.bind_exactly(env, threads)
-                self._frames.setdefault(threads, [])
-                bound.is_first = kept is not None
-                if not is_large(bound, env, threads):
-                    self.keep(bound, env, threads)
-                return bound
-            self._frames.setdefault(threads, [frame])
+            frame = self._kept_frame(0, threads) if by_frames and kept is not None else None
+            if frame is not None:
+                self._frames.setdefault(threads, [frame])
+                bound = self._bound_by_frames(env, threads)
+                if not is_large(bound, env, threads):  # else parts may be better, and the answer is kept
+                    return bound
+            bound = self.bind_exactly(env, threads)
+            self._frames.setdefault(threads, [])
+            bound.is_first = kept is not None
+            if not is_large(bound, env, threads):
+                self.keep(bound, env, threads)
+            return bound
+        return self._bound_by_frames(env, threads)
+
+    def _bound_by_frames(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         for number in range(FRAME_LIMIT):
             frame, found = self._by_frame(number, env, threads)
             if frame is not None and found is not None:

@@ -180,11 +180,10 @@ class SizedValues:
         return None
 
     def _known(self, bound: BoundSegment) -> dict[str, int]:
-        """The sizes that the values depend on: those that the steps ask for. Where an earlier process bound them, all."""
-        env = bound._env
-        if bound._kept is not None:
+        """The sizes that the values depend on: those that the steps ask for; all, where the steps were not needed yet."""
+        env, segment, asked = bound._env, bound.segment, set[str]()
+        if bound._kept is not None or "steps" not in vars(segment):
             return dict(env)
-        segment, asked = bound.segment, set[str]()
 
         def size(d: Dim) -> int:
             asked.update(symbols_of(d))
