@@ -99,7 +99,9 @@ def test_other_sizes_threads_and_permissions_are_other_bindings() -> None:
     assert "steps" in vars(other)
 
 
-def test_a_process_keeps_the_first_binding_that_it_makes() -> None:
+def test_a_process_keeps_the_first_binding_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no frame for all sizes."""
+    monkeypatch.setattr(Kept, "keep_frame", lambda *_: None)
     _session, (segment,) = segments(MODELS["products"])
     first = again(segment)
     for n in (3, 5, 6):

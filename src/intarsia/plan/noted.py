@@ -117,7 +117,7 @@ class NotedFrame(Frame):
                 found = False
             self.other_addresses = tape.elsewhere
         self._learned = True
-        if (found or tape.elsewhere) and len(self.taught) < _MOST_TAUGHT:
+        if (found or tape.elsewhere) and env != self.taught[-1] and len(self.taught) < _MOST_TAUGHT:
             self.taught.append(dict(env))
         self._point()
         return found

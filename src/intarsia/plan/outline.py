@@ -113,8 +113,8 @@ class Outline:
     def locate(self, segment: Segment) -> None:
         """Find what it refers to in this process."""
         addresses = segment.addresses
-        for register, array in self.arrays:
-            self.registers[register] = array.ctypes.data
+        for register, found in self.arrays:
+            self.registers[register] = found.ctypes.data
         self.template = located(self.words, self.codes, self.constants, segment)
         for at, register in self.own:
             self.template[at] = self.registers[register]
