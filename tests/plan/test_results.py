@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from intarsia.codegen import binder
-from intarsia.plan.results import LEAST, MOST_KEPT, MOST_ROOMY, ResultMemory
+from intarsia.plan.results import LEAST, MANY, MOST_KEPT, MOST_ROOMY, ResultMemory
 from intarsia.runtime import interpreter, spmd_state
 from intarsia.runtime.feed_call import lend
 
@@ -163,3 +163,16 @@ def test_threads_do_not_share_what_is_alive(memory: ResultMemory) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_first_run_lends_memory_only_to_many_results_that_are_not_large(
+    memory: ResultMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bytes_ = np.dtype(np.uint8)
+    many = [((LEAST,), bytes_)] * (MANY // LEAST)
+    assert not memory.wants_lender(many)  # it has one
+    monkeypatch.setattr(ResultMemory, "lender", None)
+    assert memory.wants_lender(many)
+    assert not memory.wants_lender(many[1:])
+    assert not memory.wants_lender([((LEAST - 1,), bytes_)] * 100)
+    assert not memory.wants_lender([((MANY,), bytes_)] * 100)

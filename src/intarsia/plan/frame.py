@@ -25,7 +25,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from intarsia.plan.address import address_of
 from intarsia.plan.arena import align, place
 from intarsia.plan.branches import Window, spanned
 from intarsia.plan.outline import LEAST_ROOM, Outline
+from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.plan.notes import Asked
@@ -106,7 +107,8 @@ class Layout:
         self.row = [int(kept.sum()), nbytes, int(kept.ctypes.data), int(offsets.ctypes.data)]
 
 
-class KeptFrame(NamedTuple):
+@dataclass(frozen=True)
+class KeptFrame:
     """A frame as data.
 
     Attributes:

@@ -16,13 +16,14 @@ that does not know the interpreter, results are new memory each time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 LEAST = 1 << 18
 MOST_KEPT = 1 << 27
 MOST_ROOMY = 1 << 25
+MANY = 1 << 22  # bytes of results together; NumPy asks for large pages for arrays of so much
 
 Lend = Callable[["tuple[tuple[int, ...], np.dtype, int] | None"], "np.ndarray | int | None"]
 
@@ -52,6 +53,12 @@ class ResultMemory:
     def kept_nbytes(self) -> int:
         """Bytes that were written, of blocks that nobody has."""
         return 0 if self._lent is None else int(self._lent[1][0])
+
+    def wants_lender(self, results: Sequence[tuple[tuple[int, ...], np.dtype]]) -> bool:
+        """Whether new pages for such results in the next run take longer than to import what sets the lender. Arrays that NumPy
+        has large pages for do not count."""
+        sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in results)
+        return self.lender is None and sum(n for n in sizes if LEAST <= n < MANY) >= MANY
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """As `numpy.empty`, but always a view: programs look at `base` to see that a result was not copied. Raises MemoryError

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.mapping import MappedBody
 
 PLAN_LIMIT = 64  # input shapes whose plans are kept
-_LARGE_NBYTES = 4 << 20
 _LARGER = 4  # of a batch that was looked at: by which part of it others may be larger to go like it
 ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must not depend on the number of threads
 
@@ -402,8 +401,8 @@ class CpuProgram(Program):
                 plan = first.again(units, env, self.executable, key)  # type: ignore[arg-type] # there is no None in it
             self._ahead.note(plan)
             self._keep({key: plan})
-            if plan.single is not None and memory.lender is None and _are_large(plan.single.outputs):
-                import intarsia.runtime.feed_call  # noqa: F401 # it lends memory to results
+            if plan.single is not None and memory.wants_lender(plan.single.outputs):
+                import intarsia.runtime.feed_call  # noqa: F401 # it sets one
         return plan
 
     def _keep(self, plans: Mapping[tuple[object, ...], Plan]) -> None:
@@ -544,11 +543,6 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.text import describe
 
         return describe(self, stage)
-
-
-def _are_large(results: Sequence[tuple[tuple[int, ...], np.dtype]]) -> bool:
-    """Whether new pages for so much take longer than to import what lends blocks again and again."""
-    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in results) >= _LARGE_NBYTES
 
 
 def _check_shape(value: Value, x: Any) -> None:
