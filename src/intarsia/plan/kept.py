@@ -84,7 +84,8 @@ class Kept:
         return None if found is None else pickle.loads(found)  # noqa: S301 # it lies beside machine code
 
     def keep_frame(self, number: int, threads: int, form: tuple[object, ...], frame: Frame) -> None:
-        kept = frame.kept()
+        """Keep a frame as it is now, if it is data alone."""
+        kept = frame.kept() if get_cache().writable else None
         data = b"" if kept is None else pickle.dumps(kept, 5)
         if 0 < len(data) <= _MOST_NBYTES:
             get_cache().put(self._frame_name(number, threads, form), data)
