@@ -22,8 +22,8 @@ import struct
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -49,11 +49,11 @@ _KEPT_LAYOUTS = 8  # of each kind, for later processes
 _MOST_TAUGHT = 64
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
-_WORDS, _BLOCK, _SERIAL, _CAPACITY, STATUS, _USED, _SIDE_BY_SIDE = (
+_WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
     FIELDS.index(name) for name in "words block serial capacity status used side_by_side".split()
 )
 _FOUND = slice(FIELDS.index("arena_nbytes"), FIELDS.index("slow") + 1)
-NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
+_NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
 _double = struct.Struct("<d").unpack
 _bits = struct.Struct("<q").pack
 
@@ -89,6 +89,25 @@ class Rebinding:
         """int64 for each step, whether one thread runs it."""
         start = (self.address - address_of(self.memory)) // 8 + SERIAL
         return self.memory[start : start + self.frame.steps]
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What a frame found for many sizes at once, all of which share one layout of the arena.
+
+    Attributes:
+        words: int64 [sizes, words], before the addresses that `Outline.leased` says are added.
+        serial: [sizes, steps], whether one thread runs a step; jumps are said to be.
+        outputs: int64 [sizes, outputs], bytes of each output.
+        kept: tables that words are addresses of.
+    """
+
+    frame: Frame
+    words: np.ndarray
+    serial: np.ndarray
+    arena_nbytes: int
+    outputs: np.ndarray
+    kept: Sequence[np.ndarray] = ()
 
 
 class Shared:
@@ -160,6 +179,9 @@ class Frame:
         outline.set(slowest=self._slowest.ctypes.data)
         self._layouts: dict[str, list[Layout]] = {"layouts": [], "apart": []}
         self._rows = {kind: np.zeros((0, 4), np.int64) for kind in self._layouts}
+        count = len(outline.slots)
+        self._everything = Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
+        self._anywhere = np.array([[0, *self._everything.row[1:]]], np.int64)
         self._kinds = [(_picker(places), dtype) for places, dtype in outline.output_kinds]
         self._outputs, self._sized_nbytes = _picker(outline.outputs), _picker(outline.sized_nbytes)
         self._point()
@@ -204,7 +226,7 @@ class Frame:
                 kept = self._run(env, block)
                 if kept is None:
                     return None
-                if self._io[STATUS] == OK:
+                if self._io[_STATUS] == OK:
                     self._count(1)
                     return self._found(block, address_of(block), kept)
 
@@ -232,12 +254,12 @@ class Frame:
                     io[_BLOCK], io[_SERIAL] = address, address + 8 * SERIAL
                     io[_WORDS], io[_CAPACITY] = address + 8 * (self._head - self.outline.count), self._capacity
                     self._native(self._address, BINDING, 1)
-                    status = io[STATUS]
+                    status = io[_STATUS]
                 kept: list[np.ndarray] | None = _NOTHING
                 if status != OK:
                     start = words * len(found)
                     kept = self._run(env, memory[start : start + words])
-                if kept is None or io[STATUS] != OK:
+                if kept is None or io[_STATUS] != OK:
                     break
                 found.append(self._found(memory, address, kept))
                 address += 8 * words
@@ -265,7 +287,7 @@ class Frame:
             io[_CAPACITY] = len(block) - self._head + count
         for _ in range(_MOST_TRIES):
             self._native(self._address, BINDING, 1)
-            status = io[STATUS]
+            status = io[_STATUS]
             if status == OK:
                 return kept
             if status == NO_ROOM:
@@ -349,6 +371,76 @@ class Frame:
     def _room(self) -> np.ndarray:
         """Bytes that are wanted of the arena, for the sizes asked for last."""
         found: np.ndarray = np.frombuffer(self.outline.registers, np.int64)[self.outline.slots]
+        return found
+
+    @contextmanager
+    def _without_layout(self) -> Iterator[None]:
+        """Runs find every slot at the beginning of the arena, and no branches go side by side."""
+        windows = self._io[_NWINDOWS]
+        self._use("layouts", self._anywhere)
+        self._io[_NWINDOWS] = 0
+        try:
+            yield
+        finally:
+            self._use("layouts", self._rows["layouts"])
+            self._io[_NWINDOWS] = windows
+
+    # --- many bindings ---
+
+    def bind_many(self, envs: Mapping[str, np.ndarray], count: int) -> Repeated | None:
+        """The segment for `count` sizes at once; None where they do not all fit together, or want other addresses.
+
+        `envs` has an array of Python's integers for each symbol.
+        """
+        columns = {name: column.tolist() for name, column in envs.items()}
+        with self._lock, self._without_layout():
+            found = self._many(columns, count)
+        if found is None:
+            return None
+        blocks, rooms, outputs, kept = found
+        layout = self._layout_for(rooms.max(0))
+        with self._lock:
+            self._count(count)
+        words, outline = blocks[:, self.steps :], self.outline
+        words[:, outline.arena] += layout.offsets[outline.arena_slots]
+        serial = blocks[:, : self.steps].astype(bool)
+        serial[:, outline.functions == 0] = True
+        return Repeated(self, words, serial, layout.row[1], outputs, kept)
+
+    def _many(
+        self, columns: Mapping[str, Sequence[int]], count: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]] | None:
+        """Rows of which steps one thread runs and of words; bytes of the arena and of outputs; arrays that words refer to."""
+        outline, kept = self.outline, list[np.ndarray]()
+        names = list(columns if self._asked else outline.symbols)  # on which the rows depend
+        keys: list[tuple[int, ...]] = list(zip(*(columns[n] for n in names), strict=True)) if names else [()] * count
+        first = {key: i for i, key in reversed([*enumerate(keys)])}
+        blocks = np.empty((len(first), self.steps + self._capacity), np.int64)
+        rooms = np.empty((len(first), len(outline.slots)), np.int64)
+        outputs = np.empty((len(first), len(outline.output_nbytes)), np.int64)
+        for row, i in enumerate(first.values()):
+            found = self._run({name: column[i] for name, column in columns.items()}, blocks[row], words=True)
+            if found is None:
+                return None
+            if self._io[_STATUS] != OK or len(outline.symbols) > len(names):
+                return self._many(columns, count)
+            registers = np.frombuffer(outline.registers, np.int64)
+            rooms[row], outputs[row] = registers[outline.slots], registers[outline.output_nbytes]
+            del registers  # the tape may grow
+            kept += found
+        number = {key: row for row, key in enumerate(first)}
+        rows = [number[key] for key in keys]
+        return blocks[rows], rooms, outputs[rows], kept
+
+    def _layout_for(self, room: np.ndarray) -> Layout:
+        """A layout that is kept and has so much room, or a new one."""
+        most = room.sum() * 3 // 2 + 2 * LEAST_ROOM * len(room)
+        for layout in self._layouts["layouts"]:
+            if layout.row[0] <= most and (room <= layout.kept).all():
+                return layout
+        found = self._laid_out(room, self.outline.lifetimes)
+        with self._lock:
+            self._keep("layouts", found)
         return found
 
     # --- states ---

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import pickle
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from intarsia.plan.frame import Frame, Rebinding
     from intarsia.plan.kept import Kept
 
+Found = TypeVar("Found")
 _OF_A_PROCESS = frozenset("steps allowed addresses arena parts _bound _frames _lock _less common kept values".split())
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
 BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are kept
@@ -81,7 +82,8 @@ class Segment:
     def __getstate__(self) -> dict[str, Any]:
         """What is kept of it: all but addresses and arrays, of which the names are. Steps are made when they are needed."""
         kept = {name: value for name, value in vars(self).items() if name not in _OF_A_PROCESS}
-        return {**kept, "constants": dict.fromkeys(self.constants), "_pickled_steps": pickle.dumps(self.steps, 5)}
+        steps = {"_pickled_steps": pickle.dumps(self.steps, 5), "_count": len(self.steps)}
+        return {**kept, **steps, "constants": dict.fromkeys(self.constants)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
@@ -94,6 +96,12 @@ class Segment:
             raise AttributeError(name)
         self.steps = pickle.loads(self.__dict__["_pickled_steps"])  # noqa: S301 # as the machine code beside it
         return self.steps
+
+    @property
+    def count(self) -> int:
+        """Steps, which are not made for that."""
+        found: int = vars(self)["_count"] if "steps" not in vars(self) else len(self.steps)
+        return found
 
     def fresh(self) -> Segment:
         """Another segment of the same steps and constants, bound to nothing yet."""
@@ -199,7 +207,7 @@ class Segment:
 
     def _bound_by_frames(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         for number in range(FRAME_LIMIT):
-            frame, found = self._by_frame(number, env, threads)
+            frame, found = self.by_frame(self._frames[threads], number, env, threads, lambda frame: frame.bind(env))
             if frame is not None and found is not None:
                 if self._too_large(found.sized_nbytes):
                     return self._with_less().bind(env, threads)
@@ -208,17 +216,17 @@ class Segment:
                 break
         return self.bind_exactly(env, threads)
 
-    def _by_frame(self, number: int, env: Mapping[str, int], threads: int) -> tuple[Frame | None, Rebinding | None]:
-        """The frame of this number, and what it finds; it is made where there is none, or one that would need the steps."""
-        frames = self._frames[threads]
+    def by_frame(
+        self, frames: list[Frame], number: int, env: Mapping[str, int], threads: int, ask: Callable[[Frame], Found | None]
+    ) -> tuple[Frame | None, Found | None]:
+        """The frame of this number, and what it is asked for. It is an earlier process's, or made for the sizes in `env`, where
+        there is none yet, or one that would need the steps."""
         frame = frames[number] if number < len(frames) else self._kept_frame(number, threads)
-        found = None if frame is None else frame.bind(env)
+        found = None if frame is None else ask(frame)
         if frame is None or (found is None and frame.outgrown):
             frame = self._made_frame(number, env, threads, () if frame is None else frame.taught)
-            found = None if frame is None else frame.bind(env)
-            if frame is None or found is None:
-                return None, None
-        if number >= len(frames) or frames[number] is not frame:
+            found = None if frame is None else ask(frame)
+        if frame is not None and (number >= len(frames) or frames[number] is not frame):
             with self._lock:
                 frames[number : number + 1] = [frame]
         return frame, found

@@ -17,7 +17,7 @@ import numpy as np
 
 from intarsia.partition.arena import Arena, Lease
 from intarsia.plan import call
-from intarsia.plan.noted import Repeated
+from intarsia.plan.frame import Repeated
 from intarsia.plan.outline import OF_CLAIMS, OF_STATUS, OWN, Outline
 from intarsia.records import dataclass
 

@@ -68,8 +68,7 @@ class Ahead:
             return None
         if self._given is None:
             self._given = _Given(program.executable)
-        assert last.single is not None
-        count = min(self._count, max(FIRST, _MOST_NBYTES // (_STEP_NBYTES * last.single.count + 1)))
+        count = min(self._count, max(FIRST, _MOST_NBYTES // (_STEP_NBYTES * _segment(program).count + 1)))
         envs = fitting(program.executable, [moved(env, step, i) for i in range(count)])
         found = _bound(program, last, envs, self._given)
         if key not in found:

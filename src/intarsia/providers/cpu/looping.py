@@ -16,7 +16,7 @@ from intarsia.graph.model import TensorType, Value
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import align
-from intarsia.plan.noted import NotedFrame, Repeated
+from intarsia.plan.frame import Frame, Repeated
 from intarsia.plan.results import memory
 from intarsia.plan.segment import FRAME_LIMIT
 from intarsia.plan.trips import Batch, Lessee
@@ -110,7 +110,7 @@ class LoopProgram:
         self._constants = list(step.body.constants.values())
         self._usual = _FIRST_TRIPS  # trips that one run made, where only a run knows how many: a power of two
         self._sizes = TripSizes(step, len(slots) - len(step.captured) - sources - self.states)
-        self._frames: list[NotedFrame] = []
+        self._frames: list[Frame] = []
         self._batches: OrderedDict[_Key, list[_Bound]] = OrderedDict()
         self._kept_nbytes = 0
         self._alone: set[_Key] = set()  # for which no trip can be bound
@@ -340,7 +340,7 @@ class LoopProgram:
             return None
         if any(values[i].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for i, axis, d in self._asked):
             return None
-        width = _STEP_NBYTES * max(1, len(self.segment.steps))
+        width = _STEP_NBYTES * max(1, self.segment.count)
         trips = max(1, min(key[0], _BATCH_NBYTES // width))
         while trips:
             bound = self._bound(key, env, trips, state)
@@ -386,19 +386,16 @@ class LoopProgram:
         return _Bound(Batch(bound, layout.places, self.kernels), layout, shapes, one_row, key, final)
 
     def _words(self, env: dict[str, int], columns: Mapping[str, np.ndarray], count: int) -> Repeated | None:
+        threads = self.body.pool.num_threads
         with self._lock:
-            for frame in self._frames:
-                found = frame.bind_many(columns, count)
-                if found is not None:
+            for number in range(FRAME_LIMIT):
+                known = number < len(self._frames)
+                frame, found = self.segment.by_frame(
+                    self._frames, number, env, threads, lambda frame: frame.bind_many(columns, count)
+                )  # fmt: skip
+                if frame is None or found is not None or not (known or frame.other_addresses):
                     return found
-            if len(self._frames) >= FRAME_LIMIT:
-                return None
-            try:
-                frame = NotedFrame(self.segment, self.body.pool.num_threads, env)
-            except (ValueError, ZeroDivisionError, OverflowError):
-                return None
-            self._frames.append(frame)
-            return frame.bind_many(columns, count)
+        return None
 
     def trim(self) -> int:
         """Forget the batches; returns their bytes."""

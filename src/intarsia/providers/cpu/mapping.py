@@ -18,7 +18,7 @@ from intarsia.graph.model import TensorType
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.constraints import holds, too_large
-from intarsia.plan.noted import NotedFrame
+from intarsia.plan.frame import Frame
 from intarsia.plan.results import memory
 from intarsia.plan.trips import Batch, Lessee, Places
 from intarsia.providers.cpu.trip_sizes import all_sizes, asked_sizes
@@ -53,10 +53,10 @@ class MappedBody:
         self._dtypes = [self.segment.buffers[n].dtype.numpy for n in self.segment.outputs]
         self._asked = asked_sizes(program.executable)
         self._lessee = Lessee(program.context.memory, "a SequenceMap's body")
-        self._frames: list[NotedFrame] = []
+        self._frames: list[Frame] = []
         self._calls: OrderedDict[_Key, list[_Bound] | None] = OrderedDict()  # None: met once; a list: those that are free
         self._lock = threading.Lock()
-        self.most = max(1, _MOST_NBYTES // (_STEP_NBYTES * max(1, len(self.segment.steps))))
+        self.most = max(1, _MOST_NBYTES // (_STEP_NBYTES * max(1, self.segment.count)))
 
     def run(self, given: Sequence[Any], captured: Sequence[np.ndarray], run: RunContext | None) -> list[list[Any]] | None:
         """For each output of the body its values.
@@ -173,14 +173,13 @@ class MappedBody:
         except (KeyError, ValueError, ZeroDivisionError):
             return None
         with self._lock:
-            frame = self._frames[0] if self._frames else None
-            if frame is None:
-                try:
-                    frame = NotedFrame(self.segment, self.program.pool.num_threads, {n: int(c[0]) for n, c in columns.items()})
-                except (KeyError, ValueError, ZeroDivisionError, OverflowError):
-                    return None
-                self._frames.append(frame)
-            repeated = frame.bind_many(columns, count)
+            env = {name: int(column[0]) for name, column in columns.items()}
+            try:
+                _, repeated = self.segment.by_frame(
+                    self._frames, 0, env, self.program.pool.num_threads, lambda frame: frame.bind_many(columns, count)
+                )  # fmt: skip
+            except KeyError:
+                return None
         if repeated is None:
             return None
         shapes = [[tuple([int(d[i]) for d in dims]) for i in range(count)] for dims in sizes]
