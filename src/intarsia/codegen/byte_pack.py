@@ -29,6 +29,16 @@ def pack_bytes(b: np.ndarray, tile: Tile) -> np.ndarray:
     return pack_matrix(words, tile)
 
 
+def pack_byte_pairs(b: np.ndarray, tile: Tile) -> np.ndarray:
+    """As `pack_bytes` for `byte_words`: int16 [..., words * padded N], pairs of bytes along k."""
+    *batch, taps, k, n = b.shape
+    filled = np.zeros((*batch, taps, -(-k // 2) * 2, n), np.int8)
+    filled[..., :k, :] = b
+    grouped = filled.reshape(*batch, -1, 2, n)
+    pairs = np.ascontiguousarray(np.moveaxis(grouped, -2, -1)).view("<i2")[..., 0].view(np.int16)
+    return pack_matrix(pairs, tile)
+
+
 def byte_packed_nbytes(k: int, n: int, tile: Tile) -> int:
     """Bytes of one packed [K, N] matrix of one tap."""
     return groups(k) * padded_columns(n, tile) * tile.itemsize

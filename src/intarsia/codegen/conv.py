@@ -20,10 +20,10 @@ import numpy as np
 from intarsia.codegen import ir
 from intarsia.codegen.body import Module
 from intarsia.codegen.byte_kernel import BYTES, SUMS, last_group
-from intarsia.codegen.byte_pack import byte_packed_nbytes, pack_bytes
+from intarsia.codegen.byte_pack import pack_byte_pairs, pack_bytes
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import itemsize
-from intarsia.codegen.gemm import GemmSpec, Operand, factor_nbytes, general_args
+from intarsia.codegen.gemm import GemmSpec, Operand, factor_nbytes, general_args, scratch_nbytes
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.tables import Spread, Table
@@ -99,14 +99,16 @@ def pack_weights(weights: np.ndarray, group: int, tile: Tile) -> np.ndarray:
     return pack_matrix(dense.reshape(groups, count * merge * depth, merge * each), tile)
 
 
-def pack_byte_weights(weights: np.ndarray, group: int, tile: Tile, long_rows: bool) -> np.ndarray:
-    """As `pack_weights`, of int8 [parts, M, C / group, *kernel], whose parts are added; `long_rows`: see `displacements`."""
+def pack_byte_weights(weights: np.ndarray, group: int, tile: Tile, long_rows: bool, in_words: bool = False) -> np.ndarray:
+    """As `pack_weights`, of int8 [parts, M, C / group, *kernel], whose parts are added; `long_rows` and `in_words`: see
+    `displacements`."""
     parts, filters, depth = weights.shape[:3]
     merge = merged_groups(filters, group, tile)
     each, groups, count = filters // group, group // merge, math.prod(weights.shape[3:])
     taps = count // weights.shape[-1] if long_rows else count
     dense = np.stack([_dense_groups(part, group, merge) for part in weights], 1)
-    return pack_bytes(dense.reshape(groups, parts * taps, count // taps * merge * depth, merge * each), tile)
+    pack = pack_byte_pairs if in_words else pack_bytes
+    return pack(dense.reshape(groups, parts * taps, count // taps * merge * depth, merge * each), tile)
 
 
 def _dense_groups(weights: np.ndarray, group: int, merge: int) -> np.ndarray:
@@ -127,14 +129,16 @@ def _long_rows(shape: ConvShape, groups: int) -> bool:
     return groups == 1 and shape.dilations[-1] == 1
 
 
-def displacements(shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None, parts: int = 1) -> Table:
+def displacements(
+    shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None, parts: int = 1, in_words: bool = False
+) -> Table:  # fmt: skip
     """The taps: int64 bytes from a window's first pixel to every row of it that is summed as one, in the weights' order.
 
     Sums of products of bytes (`dtype` INT32) may have weights in several `parts` that are added, and want the length of a row's
-    last group behind the taps.
+    last group behind the taps; `in_words`: bytes were widened to 16 bits, and want nothing.
     """
     s = shape.as_3d()
-    tile, size = tile_of(dtype, target), factor_nbytes(dtype)
+    tile, size = tile_of(dtype, target), 2 if in_words else factor_nbytes(dtype)
     groups = s.group // merged_groups(s.filters, s.group, tile)
     pixel = x_pixel_nbytes or s.channels * size
     _, height, width = s.padded
@@ -144,7 +148,7 @@ def displacements(shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes
     line = width * pixel
     taps = Spread(0, ((parts, 0), (kd, s.dilations[0] * height * line), (kh, s.dilations[1] * line), along))
     behind = last_group(s.channels // groups * (kw if whole else 1)) if dtype is SUMS else 0
-    return Table((taps, Spread(behind, ())) if dtype is SUMS else (taps,))
+    return Table((taps, Spread(behind, ())) if dtype is SUMS and not in_words else (taps,))
 
 
 def conv_args(
@@ -163,6 +167,7 @@ def conv_args(
     parts: int = 1,
     claims: int = 0,
     threads: int = 1,
+    scratch: int = 0,
 ) -> list[int]:
     """The arguments of the product's kernel for a convolution.
 
@@ -172,7 +177,7 @@ def conv_args(
     was given; `claims` and `threads`: see `gemm.general_args`. For `operands` see `conv_operand`.
     """
     s = shape.as_3d()
-    tile, size = tile_of(spec.dtype, target), factor_nbytes(spec.dtype)
+    tile, size = tile_of(spec.dtype, target), spec.a_itemsize
     merge = merged_groups(s.filters, s.group, tile)
     groups = s.group // merge
     each, depth = s.filters // groups, s.channels // groups
@@ -181,14 +186,13 @@ def conv_args(
     y_pixel = y_pixel_nbytes or s.filters * out_size
     planes, height, width = s.padded
     out_planes, out_height, out_width = s.output
-    ntaps = taps.length - (spec.dtype is SUMS)
+    ntaps = taps.length - (spec.dtype is SUMS and not spec.in_words)
     row = depth * math.prod(s.kernel) * parts // ntaps
-    packed = byte_packed_nbytes(row, each, tile) * ntaps if spec.dtype is SUMS else packed_nbytes(row * ntaps, each, tile)
-    packed = packed * spec.b_itemsize // tile.itemsize
+    packed = packed_nbytes(spec.steps(row) * ntaps, each, tile) * spec.b_itemsize // tile.itemsize
     call = functools.partial(
         general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,  # type: ignore[arg-type]
         ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
-        threads=threads,
+        threads=threads, scratch=scratch,
     )  # fmt: skip
     a_group, c_group = depth * size, each * out_size
     if s.is_pointwise:
@@ -206,6 +210,15 @@ def conv_args(
         lda=x_pixel * s.strides[2], m=out_width, lines=out_height, images=images, batch=(batch, groups), a_outer=a_outer,
         c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // most(1, batch),
     )  # fmt: skip
+
+
+def panel_nbytes(spec: GemmSpec, target: Target, shape: ConvShape, parts: int = 1) -> int:
+    """Bytes of scratch a thread needs to widen a panel of the weights."""
+    s = shape.as_3d()
+    groups = s.group // merged_groups(s.filters, s.group, tile_of(spec.dtype, target))
+    taps = parts * math.prod(s.kernel) // (s.kernel[2] if _long_rows(s, groups) else 1)
+    row = s.channels // groups * math.prod(s.kernel) * parts // taps
+    return scratch_nbytes(spec, target, spec.steps(row) * taps)
 
 
 def conv_operand(

@@ -26,7 +26,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
-from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows, emit_widen
+from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows, emit_widen, emit_widen_pairs
 from intarsia.codegen.strips import LINE_NBYTES, LINE_WORDS, paired_words
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -62,7 +62,8 @@ class GemmSpec:
         blocks: how the layout "blocks" stores numbers.
         tile: the register tile where it is not `tile_of(dtype, target)`.
         stored: the type of packed B's elements where it is not `dtype`: `microkernel.STORED`, of FLOAT. Few rows take the
-            micro-kernel that widens them, for `many_rows` panels are widened where that pays (`widens_panels`).
+            micro-kernel that widens them, for `many_rows` panels are widened where that pays (`widens_panels`). INT8, of INT32:
+            A and B are multiplied as pairs of 16-bit integers (`byte_words`).
         halves: whether A and B are packed by `half_tiles`, for products in float16.
         unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`. With "blocks",
             VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
@@ -82,7 +83,21 @@ class GemmSpec:
     @property
     def b_itemsize(self) -> int:
         """Bytes of an element of packed B."""
-        return itemsize(self.stored or self.dtype)
+        return 2 if self.in_words else itemsize(self.stored or self.dtype)
+
+    @property
+    def a_itemsize(self) -> int:
+        """Bytes of an element of A, as `k` of arguments counts them."""
+        return 2 if self.in_words else factor_nbytes(self.dtype)
+
+    @property
+    def in_words(self) -> bool:
+        """Whether bytes are multiplied as pairs of 16-bit integers."""
+        return self.dtype is SUMS and self.stored is not None
+
+    def steps(self, k: int) -> int:
+        """Rows of packed B that `k` numbers of A meet."""
+        return -(-k // 2) if self.in_words else groups(k) if self.dtype is SUMS else k
 
     @property
     def numbers(self) -> int:
@@ -94,8 +109,10 @@ class GemmSpec:
             raise ValueError(f"b_layout is one of {', '.join(B_LAYOUTS)}, blocks; got {self.b_layout!r}")
         if self.dtype is SUMS and self.b_layout != "packed":
             raise ValueError(f"products of bytes need a packed B; got b_layout {self.b_layout!r}")
-        if self.stored is not None and (self.b_layout != "packed" or self.dtype is not DType.FLOAT):
-            raise ValueError(f"B is stored in fewer bits where it is packed and of FLOAT; got {self.b_layout!r}, {self.dtype}")
+        if self.stored is not None and (self.b_layout != "packed" or self.dtype not in (DType.FLOAT, SUMS)):
+            raise ValueError(
+                f"B is stored in fewer bits where it is packed and of FLOAT or INT32; got {self.b_layout!r}, {self.dtype}"
+            )
         if (self.b_layout == "blocks") != (self.blocks is not None):
             raise ValueError(f"b_layout 'blocks' goes with a format of blocks; got {self.b_layout!r} and {self.blocks}")
 
@@ -145,7 +162,7 @@ def matrix_args(
     micro-kernel's address, `taps` that of one int64 0 (for bytes, then `byte_kernel.last_group(k)`), `scratch` that of
     `scratch_nbytes` bytes for every thread. `claims` and `threads`: see `general_args`.
     """
-    size = factor_nbytes(spec.dtype)
+    size = spec.a_itemsize
     out_size = itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
     ldb = ldb if ldb is not None else size * (k if spec.b_layout == "columns" else n)
     ldc = ldc if ldc is not None else out_size * n
@@ -195,8 +212,8 @@ def general_args(
     this call alone, which is 0 again at its end, for several threads.
     """
     tile = spec.tile or tile_of(spec.dtype, target)
-    a_row = k * factor_nbytes(spec.dtype)
-    k = groups(k) if spec.dtype is SUMS else k
+    a_row = k * spec.a_itemsize
+    k = spec.steps(k)
     tiles = -(-m // tile.rows)
     panels = -(-n // tile.width)
     all_tiles = tiles * lines * images
@@ -215,11 +232,11 @@ def general_args(
     else:
         panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
     copied = spec.b_layout == "rows" or widens_panels(spec, target)
-    copy = 1 if copied and many_rows(m * lines * images, tile) else 0
+    copy = 1 if copied and (spec.in_words or many_rows(m * lines * images, tile)) else 0
     args = [
         micro, a, lda, b, ldb, c, ldc, m, lines, images, n, k, taps, ntaps, *batch, *a_outer, *a_batch, *c_outer, *c_batch,
         *b_batch, tiles, m // max(1, tiles), m % max(1, tiles), max(1, chunk), panels, panel_nbytes, scratch,
-        scratch_nbytes(spec, target, k), copy, claims,
+        scratch_nbytes(spec, target, k * ntaps), copy, claims,
         *claiming.tail(
             math.prod(batch) * all_tiles * panels, tile.rows * tile.width * k * ntaps, threads if claims else 1, (chunk,)
         ),
@@ -275,7 +292,9 @@ class Gemm:
         self.module = Module(target)
         self.tile: Tile = spec.tile or tile_of(spec.dtype, target)
         self.pack: Any = None
-        if spec.stored is not None and self._widens():
+        if spec.in_words:
+            self.pack = emit_widen_pairs(self.module, self.tile.lanes).function
+        elif spec.stored is not None and self._widens():
             self.pack = emit_widen(self.module, spec.stored, self.tile.lanes).function
         self.direct: dict[tuple[int, int], Body] = {}
         if spec.blocks is not None:

@@ -7,10 +7,11 @@ vectors allow, its columns beyond N are zero. One panel follows the other, so pa
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Tile, load_wide, tile_of
@@ -158,6 +159,26 @@ def emit_widen(module: Module, stored: DType, lanes: int) -> Body:
         value = load_wide(body, body.at(source, body.mul(index, stored.bits // 8 * lanes)), stored, lanes)
         body.store(value, body.at(out, body.mul(index, 4 * lanes)), DType.FLOAT)
 
+    _each_vector(body, vectors, one)
+    return body
+
+
+def emit_widen_pairs(module: Module, lanes: int) -> Body:
+    """An internal function: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of pairs of int8 as pairs of int16."""
+    body = module.function("widen_pairs", ("p", "p", "i"))
+    source, out, vectors = body.args
+    wide = ir.VectorType(ir.IntType(16), 2 * lanes)
+
+    def one(index: Value) -> None:
+        value = body.load(body.at(source, body.mul(index, 2 * lanes)), DType.INT8, 2 * lanes)
+        body.b.store(body.b.sext(value, wide), body.at(out, body.mul(index, 4 * lanes)))
+
+    _each_vector(body, vectors, one)
+    return body
+
+
+def _each_vector(body: Body, vectors: Value, one: Callable[[Value], None]) -> None:
+    """The function's loop over all vectors, by fours."""
     whole = body.b.and_(vectors, body.i(-4))
     with body.loop(0, whole, 4) as first:
         for i in range(4):
@@ -165,7 +186,6 @@ def emit_widen(module: Module, stored: DType, lanes: int) -> Body:
     with body.loop(whole, vectors) as last:
         one(last)
     body.b.ret_void()
-    return body
 
 
 def transposed(body: Body, rows: list[Value]) -> list[Value]:

@@ -18,6 +18,7 @@ from intarsia.codegen import (
     blocked,
     byte_depthwise,
     byte_groups,
+    byte_words,
     conv,
     depthwise,
     gemm,
@@ -31,6 +32,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
+from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
@@ -39,7 +41,7 @@ from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
 from intarsia.providers.cpu.convolution_call import FilterCall
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
-from intarsia.providers.cpu.windowed import Filtered, explicit_pads, strides_and_dilations, with_fewer_axes
+from intarsia.providers.cpu.windowed import Filtered, Geometry, explicit_pads, strides_and_dilations, with_fewer_axes
 from intarsia.providers.cpu.word_product import window_steps
 from intarsia.records import dataclass
 
@@ -197,8 +199,13 @@ class ByteConvolution(Filtered):
                 return found
         if self._takes_winograd(target, workspace, weights, kernel):
             return [self._winograd(target, workspace, epilogue, operands, out, weights, key)]
+        parts = _parts(weights)
+        if byte_words.takes(target) and len(parts) == 1:
+            steps, source = self._widened(target, workspace, kernel)
+            epilogue, operands = Correction(epilogue, operands).finish()
+            return [*steps, self._sums(target, workspace, epilogue, operands, source, out, parts, group, key, in_words=True)]
         lift = LIFT if self.data.dtype is DType.INT8 else 0
-        correction, parts = Correction(epilogue, operands), _parts(weights)
+        correction = Correction(epilogue, operands)
         steps, source = self.bordered(target, workspace, out, kernel)
         if len(parts) > 1 and group == 1 and len(weights) >= _MANY_FILTERS:
             moved, by = _moved(weights)
@@ -212,29 +219,45 @@ class ByteConvolution(Filtered):
 
     def _sums(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], source: str,
-        out: str, parts: np.ndarray, group: int, key: str,
+        out: str, parts: np.ndarray, group: int, key: str, in_words: bool = False,
     ) -> Step:  # fmt: skip
-        """Sums of products by weights [parts, M, C / group, *kernel], whose parts are added."""
+        """Sums of products by weights [parts, M, C / group, *kernel], whose parts are added; `in_words`: of an input that was
+        widened."""
         y, filters, kernel = self.output.shape, parts.shape[1], tuple(parts.shape[3:])
         assert y is not None
         each = filters // group * conv.merged_groups(filters, group, byte_tile(target))
         strides, dilations = strides_and_dilations(self.node, len(kernel))
         pointwise = math.prod(kernel) == math.prod(strides) == 1
         line = y[-2] if isinstance(y[-2], int) and not pointwise else None
-        tile = blocked_tile(each, line, SUMS, target)
-        spec = gemm.GemmSpec(SUMS, "packed", epilogue, tile=tile)
+        tile = byte_words.word_tile(target) if in_words else blocked_tile(each, line, SUMS, target)
+        spec = gemm.GemmSpec(SUMS, "packed", epilogue, tile=tile, stored=DType.INT8 if in_words else None)
         long_rows = group == conv.merged_groups(filters, group, tile) and dilations[-1] == 1
         packed = workspace.add(
-            self.reads[1], f"bytes{tile.width}_{key}", lambda: conv.pack_byte_weights(parts, group, tile, long_rows)
-        )
-        micro = byte_micro_text(self.data.dtype, target, tile)
+            self.reads[1], f"{'pairs' if in_words else 'bytes'}{tile.width}_{key}",
+            lambda: conv.pack_byte_weights(parts, group, tile, long_rows, in_words),
+        )  # fmt: skip
+        micro = byte_words.word_micro_text(target, tile) if in_words else byte_micro_text(self.data.dtype, target, tile)
         geometry = replace(self.geometry(kernel), y=(*y[:-1], filters))
         call = _ByteCall(geometry, spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts))
         label = f"byte conv {'x'.join(map(str, kernel))} {TensorType(SUMS, geometry.y)}"
         return Step(
             gemm.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call.product, label=label,
-            calls=(micro,), work=call.geometry.shares,
+            calls=(micro,), work=call.geometry.shares, scratch_nbytes=call.panel_nbytes if in_words else None,
         )  # fmt: skip
+
+    def _widened(self, target: Target, workspace: Workspace, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
+        """The step that writes the input less its zero point, and zeros around it, in 16 bits; and what it writes."""
+        x, rank, (data, *_) = self.data.shape, len(kernel), self.reads
+        assert x is not None
+        number = self.border_number(workspace)
+        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+        around = "".join(f"_{n}" for n in self.pads) if any(self.pads) else ""
+        words = workspace.temporary(f"{data}%words{around}_{number}", DType.INT16, (product((x[0], *padded, x[-1])) + 1,))
+        step = Step(
+            byte_words.widen_text(self.data.dtype, target), (data, number), (words,),
+            partial(_widen, self.geometry(kernel), data, words, number), label="widen bytes", shared=True,
+        )  # fmt: skip
+        return [step], words
 
     def _window_sums(self, target: Target, workspace: Workspace, source: str, window: tuple[int, ...], out: str) -> Step:
         """The sum of every window, which all filters see: a filter of ones."""
@@ -305,11 +328,16 @@ class _ByteCall(FilterCall):
 
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        taps = conv.displacements(shape, SUMS, self.target, parts=self.parts)
+        taps = conv.displacements(shape, SUMS, self.target, parts=self.parts, in_words=self.spec.in_words)
         return conv.conv_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
             taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH) if self.spec.in_words else 0,  # type: ignore[arg-type]
         )  # fmt: skip
+
+    def panel_nbytes(self, size: Sizes, threads: int) -> int:
+        """Of the widened panels of all threads."""
+        return threads * conv.panel_nbytes(self.spec, self.target, self.geometry.at(size), self.parts)
 
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
@@ -318,6 +346,10 @@ class _ByteCall(FilterCall):
             self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,  # type: ignore[arg-type]
             number=Ref(self.zero),  # type: ignore[arg-type]
         )  # fmt: skip
+
+
+def _widen(geometry: Geometry, x: str, words: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return byte_words.widen_args(geometry.at(size), Ref(x), Ref(words), Ref(number))  # type: ignore[arg-type]
 
 
 def _is_signed_byte(weights: np.ndarray) -> bool:

@@ -12,15 +12,24 @@ by ones where zb' is not 0. All of it is exact modulo 2^32.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from intarsia.codegen import byte_words
 from intarsia.codegen import gemm as template
 from intarsia.codegen.byte_kernel import SUMS, byte_micro_text, byte_tile, last_group
-from intarsia.codegen.byte_pack import BytePackSpec, byte_pack_args, byte_pack_text, byte_packed_nbytes, pack_bytes
+from intarsia.codegen.byte_pack import (
+    BytePackSpec,
+    byte_pack_args,
+    byte_pack_text,
+    byte_packed_nbytes,
+    pack_byte_pairs,
+    pack_bytes,
+)
+from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile
@@ -29,7 +38,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
-from intarsia.plan.step import Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
 from intarsia.providers.cpu.contraction import Batches, MatMul
 from intarsia.providers.cpu.product_steps import fused_operand
@@ -37,6 +46,7 @@ from intarsia.providers.cpu.template import FusedOperand, Workspace
 from intarsia.providers.cpu.word_product import Left, pays, word_steps
 from intarsia.records import dataclass
 
+_FEW_ROWS = 4
 _SERIAL_PRODUCTS = 400_000  # below this a second thread costs more than it saves
 _DEPTH = "%depth"  # stands for an operand that holds K
 LIFT = 128  # between int8 and uint8
@@ -216,6 +226,7 @@ class _Builder:
         self.correction = Correction(epilogue, operands)
         self.before: list[Step] = []
         self.unit = ""  # what multiplies bytes, where it is no vector instruction
+        self.in_words = False
 
     def steps(self) -> list[Step]:
         weights = self._weights()
@@ -229,7 +240,8 @@ class _Builder:
                 self.target, self.workspace, epilogue, operands, self.out, unit=self.unit, left=left,
                 weights=self.made.reads[1], right=weights.values[None], key=weights.key,
             )  # fmt: skip
-        return [*self.before, self._product(right, epilogue, operands, self.n, self.out)]
+        made = self._product(right, epilogue, operands, self.n, self.out)
+        return [*self.before, made]
 
     # --- the second operand ---
 
@@ -253,9 +265,21 @@ class _Builder:
         if left is None and made.a_zero.kind != "row" and pays(self.m, *values.shape[::-1]):
             self.unit = byte_unit(workspace.config, self.target)
         packed = ""
-        if not self.unit:
+        self.in_words = self._takes_words(left) and not self.unit
+        if self.in_words:
+            self.tile = byte_words.word_tile(self.target)
+            packed = workspace.add(
+                made.reads[1], f"pairs{self.tile.width}_{key}", lambda: pack_byte_pairs(values[None], self.tile)
+            )
+        elif not self.unit:
             packed = workspace.add(made.reads[1], f"bytes{self.tile.width}_{key}", lambda: pack_bytes(values[None], self.tile))
         return Weights(packed, sums, left, values, key)
+
+    def _takes_words(self, left: np.ndarray | None) -> bool:
+        """Whether rows are widened to 16 bits: not few, which wait for the weights, nor such as have zero points of their own."""
+        zero, many = self.made.a_zero, not (isinstance(self.m, int) and self.m <= _FEW_ROWS)
+        plain = zero.known or (zero.kind == "scalar" and zero.dtype is self.a_dtype)
+        return many and left is None and plain and byte_words.takes(self.target)
 
     def _known_zero(self, zero: Zero) -> np.ndarray | None:
         if zero.known:
@@ -285,6 +309,8 @@ class _Builder:
 
     def _correct(self, weights: Weights | None) -> None:
         correction, made = self.correction, self.made
+        if self.in_words:  # the zero point is subtracted where rows are widened
+            return
         lift = LIFT if self.a_dtype is DType.INT8 and not self.unit else 0
         known = self._known_zero(made.a_zero)
         a_zero: Tensor | int
@@ -349,17 +375,36 @@ class _Builder:
     ) -> Step:
         """A times `right`, or times a column of ones."""
         target, a = self.target, self.made.reads[0]
-        spec = template.GemmSpec(SUMS, "packed", epilogue)
-        micro = byte_micro_text(self.a_dtype, target)
+        spec, micro = template.GemmSpec(SUMS, "packed", epilogue), byte_micro_text(self.a_dtype, target)
+        if self.in_words:
+            a, micro = self._widen(), byte_words.word_micro_text(target, self.tile)
+            spec = replace(spec, tile=self.tile, stored=DType.INT8)
         call = _ByteProduct(
-            spec, target, micro.symbol, a, right, out, self.m, self.depth, n, self.found, tuple(operands), byte_tile(target)
+            spec, target, micro.symbol, a, right, out, self.m, self.depth, n, self.found, tuple(operands), self.tile
         )
         reads = (a, *([right] if right else []), *(o.name for o in operands if o.name != _DEPTH))
         work = self.m * n * self.depth * self.found.sizes[0] * self.found.sizes[1]
         return Step(
             template.kernel_text(spec, target), reads, (out,), call.arguments, serial=Below(work, _SERIAL_PRODUCTS),
             label=f"byte gemm {self.m}x{n}x{self.depth}" if right else "row sums", calls=(micro,),
+            scratch_nbytes=call.panel_nbytes if self.in_words else None,
         )  # fmt: skip
+
+    def _widen(self) -> str:
+        """A step that writes A less its zero point in 16 bits; what it writes."""
+        made, (a, *_) = self.made, self.made.reads
+        zero = made.a_zero
+        number = made.reads[zero.read] if not zero.known else self.workspace.add(
+            "", f"byte{zero.value}", lambda: np.array([zero.value & 255], np.uint8)
+        )  # fmt: skip
+        words = self.workspace.temporary(f"{a}%words_{number}", DType.INT16, (self.m * self.depth + 1,))
+        step = Step(
+            byte_words.widen_text(self.a_dtype, self.target), (a, number), (words,),
+            partial(_widen, a, words, number, self.m, self.depth), label="widen bytes", shared=True,
+            serial=Below(self.m * self.depth, _SERIAL_PRODUCTS // 8),
+        )  # fmt: skip
+        self.before.append(step)
+        return words
 
 
 @dataclass(frozen=True)
@@ -391,8 +436,17 @@ class _ByteProduct:
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a), b_batch=(b_batch[0] * of_b, b_batch[1] * of_b),
             c_batch=c_batch, operands=[_operand(o, n, k, out_item, c_batch, b_batch) for o in self.operands],
-            taps=np.array([0, last_group(k)], np.int64),  # type: ignore[arg-type]
+            taps=np.array([0, last_group(k)], np.int64), scratch=Ref(SCRATCH) if self.spec.in_words else 0,  # type: ignore[arg-type]
         )  # fmt: skip
+
+    def panel_nbytes(self, size: Sizes, threads: int) -> int:
+        """Of the widened panels of all threads."""
+        return threads * template.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
+
+
+def _widen(a: str, words: str, number: str, m: Dim, depth: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
+    shape = ConvShape(1, (size(m), 1), size(depth), 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+    return byte_words.widen_args(shape, Ref(a), Ref(words), Ref(number))  # type: ignore[arg-type]
 
 
 def _pack(names: tuple[str, str, str], k: Dim, n: Dim, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
