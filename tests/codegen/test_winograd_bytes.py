@@ -13,17 +13,15 @@ import template_kernels as t
 
 from intarsia.codegen import pack, winograd, winograd_bytes, winograd_kernel
 from intarsia.codegen.blocked import row_taps
-from intarsia.codegen.byte_depthwise import multiplies_fours
 from intarsia.codegen.byte_kernel import SUMS
 from intarsia.codegen.conv import ConvShape, conv_operand
 from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.winograd import WinogradSpec
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang
 
 pytestmark = pytest.mark.skipif(
-    not multiplies_fours(t.host()), reason="the products are VPDPWSSD's, which this CPU does not have"
+    winograd_bytes.rates(t.host()) is None, reason="the products are VPDPWSSD's or VPMADDWD's, which this CPU does not have"
 )
 
 
@@ -57,7 +55,7 @@ def convolve(
     s: ConvShape, x: np.ndarray, w: np.ndarray, zero: int, nthreads: int = 1, epilogue: Epilogue | None = None,
     operands: tuple = (),
 ) -> np.ndarray:  # fmt: skip
-    target, tile = t.host(), blocked_tile(s.filters, None, SUMS, t.host())
+    target, tile = t.host(), winograd_bytes.register_tile(s.filters, t.host())
     kind = DType.UINT8 if x.dtype == np.uint8 else DType.INT8
     spec = WinogradSpec(winograd_bytes.OUTPUTS, epilogue, SUMS, tile, kind)
     packed, taps, number = winograd_bytes.pack_weights(w, tile), row_taps(SUMS), np.array([zero], x.dtype)

@@ -51,17 +51,29 @@ def word_micro_text(target: Target, tile: Tile) -> KernelText:
 class _WordMicro(Micro):
     def __init__(self, body: Body, lanes: int, rows: int, vectors: int) -> None:
         super().__init__(body, SUMS, lanes, rows, vectors)
-        self.unroll = max(self.unroll, _STEPS)
+        self.unroll, self.fetches = max(self.unroll, _STEPS), False
 
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.add(x, y)
 
+    def _next(self, pb: Value, ldb: Value, ahead: Value, pace: Value) -> tuple[Value, Value]:
+        """A panel in scratch is dense, and nothing is far: the processor sees by itself that panels are read in order."""
+        return self.body.at(pb, self.vectors * self.column_nbytes), ahead
+
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
-        return self.body.b.add(sums, word_products(self.body, scalar, column))
+        return added_products(self.body, sums, scalar, column)
 
 
-def word_products(body: Body, x: Value, y: Value) -> Value:
-    """x . y of the two integers in each word (VPMADDWD)."""
+def added_products(body: Body, sums: Value, x: Value, y: Value) -> Value:
+    """sums + x . y of the two integers in each word (VPMADDWD).
+
+    LLVM would add the products of several steps first, and spill them: it knows nothing of what passes through `asm`.
+    """
+    added = body.b.add(sums, _products(body, x, y))
+    return body.b.asm(ir.FunctionType(added.type, [added.type]), "", "=x,0", [added])
+
+
+def _products(body: Body, x: Value, y: Value) -> Value:
     lanes = x.type.count
     name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
     halves = ir.VectorType(I16, 2 * lanes)

@@ -387,8 +387,12 @@ class Micro:
                     state[at] = self._multiplied(scalar, columns[j], state[at])
             if self.fetches:
                 self._fetch(ahead)
-            pb, ahead = body.at(pb, ldb), body.at(ahead, pace)
+            pb, ahead = self._next(pb, ldb, ahead, pace)
         state[-3:] = [ahead, pb, body.at(a, count * self.itemsize)]
+
+    def _next(self, pb: Value, ldb: Value, ahead: Value, pace: Value) -> tuple[Value, Value]:
+        """Where a step's row of B is and what it fetches, of those before it."""
+        return self.body.at(pb, ldb), self.body.at(ahead, pace)
 
     def _fetch(self, ahead: Value) -> None:
         """What a step fetches."""

@@ -5,12 +5,12 @@ Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
 
 - the input's: at most 10 x 10 times a byte less its zero point, 25,500;
 - the filters', multiplied by 12, -6, -6, 24, 24 and 3 in both directions: at most 7 x 7 times 255, 12,495;
-- sums of products of pairs of these (VPDPWSSD), modulo 2^32;
+- sums of products of pairs of these (VPDPWSSD, or VPMADDWD and an addition), modulo 2^32;
 - the outputs' transform gives 9 * 2^s times the sums that are wanted, s from 2 to 6. Modulo 2^32 a multiplication by the
   inverse of 9 and a shift undo that, where 2^6 times the result is a number of 32 bits (`is_exact`).
 
-VPDPWSSD does half of VPDPBUSD's multiplications, so a quarter of them take half the time, beside the transforms. An input less
-its zero point needs no correction behind the sums, nor does a weight of nine bits.
+VPDPWSSD does half of VPDPBUSD's multiplications, so a quarter of them take half the time, beside the transforms; where direct
+sums are of words, too, a quarter. An input less its zero point needs no correction behind the sums, nor does a weight of nine bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from intarsia.codegen import ir
+from intarsia.codegen import byte_words, ir
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.byte_kernel import BYTES, SUMS, ByteDot
 from intarsia.codegen.conv import ConvShape
@@ -30,12 +30,13 @@ from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import Tile, dispatched
 from intarsia.codegen.minimal_filtering import both_ways
 from intarsia.codegen.pack import pack_matrix
-from intarsia.codegen.stepped import Stepped
+from intarsia.codegen.stepped import Stepped, blocked_tile
 from intarsia.codegen.target import Target
 from intarsia.codegen.winograd import WinogradSpec
 from intarsia.codegen.winograd_choice import is_applicable, tile_count
 from intarsia.codegen.winograd_kernel import Winograd
 from intarsia.graph.dtypes import DType
+from intarsia.records import dataclass
 
 OUTPUTS = 4
 _FILTER = np.array([(3, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 3)], np.int64)
@@ -57,35 +58,68 @@ def is_exact(weights: np.ndarray, dtype: DType, zero: int | None) -> bool:
 
 def takes(shape: ConvShape, dtype: DType, target: Target) -> bool:
     """Whether a convolution of bytes is estimated to be faster so than by direct sums; `is_exact` decides whether it may."""
-    lanes = target.vector_bytes // 4
-    if dtype not in BYTES or ByteDot.kind_of(target, lanes) != "vpdpbusd" or len(shape.kernel) != 2:
+    lanes, found = target.vector_bytes // 4, rates(target)
+    if dtype not in BYTES or found is None or len(shape.kernel) != 2:
         return False
-    return is_applicable(shape) and _winograd_cycles(shape, lanes, target) < _WORTH * _direct_cycles(shape, lanes)
+    winograd, direct = _winograd_cycles(shape, lanes, target, found), _direct_cycles(shape, lanes, found)
+    return is_applicable(shape) and winograd < found.worth * direct
 
 
-# Measured on a Zen 4: cycles of a core in which VPDPBUSD and VPDPWSSD of a vector take one each.
-_DIRECT_SHARE = 0.96  # of the peak that direct sums reach
-_INPUT_CYCLES, _OUTPUT_CYCLES = 240, 300  # to transform one vector of channels of a tile
-_MASKED = 3  # times as many for one whose lanes are not all channels
-_CALL_STEPS = 6  # what a call of the micro-kernel costs, in steps along k
-_WEIGHT_BYTES = 12  # a cycle, from the third-level cache
-_WORTH = 0.88  # of direct sums' time that is worth weights of eight times the size
-_OVERLAP = 0.5  # of the shorter of multiplying and reading weights that the longer does not hide
+def register_tile(filters: int, target: Target) -> Tile:
+    """Of the products."""
+    return byte_words.word_tile(target) if byte_words.takes(target) else blocked_tile(filters, None, SUMS, target)
 
 
-def _direct_cycles(shape: ConvShape, lanes: int) -> float:
+@dataclass(frozen=True)
+class Rates:
+    """What a core takes, in cycles.
+
+    Attributes:
+        fours: of a vector of words by a word of four bytes, in direct sums.
+        pairs: of a vector of words by a word of two 16-bit integers.
+        inputs, outputs: to transform one vector of channels of a tile.
+        masked: how many times as many for one whose lanes are not all channels.
+        call_steps: of a call of the micro-kernel, in steps along k.
+        weight_nbytes: read in a cycle from the third-level cache.
+        worth: the part of direct sums' time that is worth weights of eight times the size.
+        overlap: of the shorter of multiplying and reading weights that the longer does not hide.
+    """
+
+    fours: float
+    pairs: float
+    inputs: int
+    outputs: int
+    masked: int = 3
+    call_steps: int = 6
+    weight_nbytes: int = 12
+    worth: float = 0.88
+    overlap: float = 0.5
+
+
+_VNNI = Rates(1.04, 1, 240, 300)  # measured on a Zen 4, with registers of 64 bytes
+_AVX2 = Rates(1.15, 0.6, 240, 200, weight_nbytes=4)  # VPMADDWD, measured on a Zen 3
+
+
+def rates(target: Target) -> Rates | None:
+    """What is known of a target; None: nothing, and direct sums are taken."""
+    if ByteDot.kind_of(target, target.vector_bytes // 4) == "vpdpbusd":
+        return _VNNI
+    return _AVX2 if byte_words.takes(target) else None
+
+
+def _direct_cycles(shape: ConvShape, lanes: int, rate: Rates) -> float:
     pixels = shape.batch * math.prod(shape.output)
-    return 9 * pixels * -(-shape.channels // 4) * -(-shape.filters // lanes) / _DIRECT_SHARE
+    return 9 * pixels * -(-shape.channels // 4) * -(-shape.filters // lanes) * rate.fours
 
 
-def _winograd_cycles(shape: ConvShape, lanes: int, target: Target) -> float:
+def _winograd_cycles(shape: ConvShape, lanes: int, target: Target, rate: Rates) -> float:
     tiles, words, vectors = tile_count(shape, OUTPUTS), -(-shape.channels // 2), -(-shape.filters // lanes)
-    products = 36 * tiles * (words + _CALL_STEPS) * vectors
+    products = 36 * tiles * (words + rate.call_steps) * vectors * rate.pairs
     nbytes = 36 * 4 * words * vectors * lanes
-    reading = nbytes / _WEIGHT_BYTES if nbytes > target.l2_nbytes // 2 else 0
-    inputs = shape.channels // (2 * lanes) + (_MASKED if shape.channels % (2 * lanes) else 0)
-    transforms = tiles * (inputs * _INPUT_CYCLES + vectors * _OUTPUT_CYCLES)
-    return max(products, reading) + _OVERLAP * min(products, reading) + transforms
+    reading = nbytes / rate.weight_nbytes if nbytes > target.l2_nbytes // 2 else 0
+    inputs = shape.channels // (2 * lanes) + (rate.masked if shape.channels % (2 * lanes) else 0)
+    transforms = tiles * (inputs * rate.inputs + vectors * rate.outputs)
+    return max(products, reading) + rate.overlap * min(products, reading) + transforms
 
 
 def pack_weights(weights: np.ndarray, tile: Tile) -> np.ndarray:
@@ -113,6 +147,8 @@ class _SteppedPairs(Stepped):
         return self.body.b.add(x, y)
 
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
+        if byte_words.takes(self.body.module.target):
+            return byte_words.added_products(self.body, sums, scalar, column)
         vector = ir.VectorType(ir.IntType(32), self.lanes)
         name = f"llvm.x86.avx512.vpdpwssd.{self.lanes * 32}"
         return self.body.b.call(self.body.intrinsic(name, vector, [vector] * 3), [sums, scalar, column])

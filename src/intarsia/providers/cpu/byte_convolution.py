@@ -279,7 +279,7 @@ class ByteConvolution(Filtered):
         weights: np.ndarray, key: str,
     ) -> Step:  # fmt: skip
         """Fewer multiplications, of 16-bit integers: the sums are the same."""
-        tile, zero = blocked_tile(len(weights), None, SUMS, target), self.border_number(workspace)
+        tile, zero = winograd_bytes.register_tile(len(weights), target), self.border_number(workspace)
         spec = winograd.WinogradSpec(winograd_bytes.OUTPUTS, epilogue, SUMS, tile, self.data.dtype)
         packed = workspace.add(
             self.reads[1], f"byte_winograd{tile.width}_{key}", lambda: winograd_bytes.pack_weights(weights, tile)
