@@ -65,12 +65,13 @@ class _WordMicro(Micro):
 
 
 def added_products(body: Body, sums: Value, x: Value, y: Value) -> Value:
-    """sums + x . y of the two integers in each word (VPMADDWD).
+    """sums + x . y of the two integers in each word (VPMADDWD)."""
+    return hidden(body, body.b.add(sums, _products(body, x, y)))
 
-    LLVM would add the products of several steps first, and spill them: it knows nothing of what passes through `asm`.
-    """
-    added = body.b.add(sums, _products(body, x, y))
-    return body.b.asm(ir.FunctionType(added.type, [added.type]), "", "=x,0", [added])
+
+def hidden(body: Body, sums: Value) -> Value:
+    """Sums as something that LLVM knows nothing of: it would add the products of several steps first, and spill them."""
+    return body.b.asm(ir.FunctionType(sums.type, [sums.type]), "", "=x,0", [sums])
 
 
 def _products(body: Body, x: Value, y: Value) -> Value:

@@ -111,6 +111,13 @@ def pack_byte_weights(weights: np.ndarray, group: int, tile: Tile, long_rows: bo
     return pack(dense.reshape(groups, parts * taps, count // taps * merge * depth, merge * each), tile)
 
 
+def byte_matrix(weights: np.ndarray, long_rows: bool) -> np.ndarray:
+    """Weights [M, C, *kernel] of one group as [taps, K, M]; `long_rows`: see `displacements`."""
+    filters, count = len(weights), math.prod(weights.shape[2:])
+    taps = count // weights.shape[-1] if long_rows else count
+    return _dense_groups(weights, 1, 1).reshape(taps, -1, filters)
+
+
 def _dense_groups(weights: np.ndarray, group: int, merge: int) -> np.ndarray:
     """Weights as [groups, kernel, part, channel, part, filter], where `merge` groups are the parts of one."""
     filters, depth = weights.shape[:2]
@@ -168,6 +175,7 @@ def conv_args(
     claims: int = 0,
     threads: int = 1,
     scratch: int = 0,
+    panel_nbytes: int = 0,
 ) -> list[int]:
     """The arguments of the product's kernel for a convolution.
 
@@ -192,7 +200,7 @@ def conv_args(
     call = functools.partial(
         general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,  # type: ignore[arg-type]
         ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
-        threads=threads, scratch=scratch,
+        threads=threads, scratch=scratch, panel_nbytes=panel_nbytes,
     )  # fmt: skip
     a_group, c_group = depth * size, each * out_size
     if s.is_pointwise:

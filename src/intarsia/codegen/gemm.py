@@ -154,6 +154,7 @@ def matrix_args(
     taps: int = 0,
     claims: int = 0,
     threads: int = 1,
+    panel_nbytes: int = 0,
 ) -> list[int]:
     """The kernel's arguments for C[batch, M, N] = A[batch, M, K] B[batch, K, N].
 
@@ -170,6 +171,7 @@ def matrix_args(
     return general_args(
         spec, target, micro=micro, a=a, lda=lda, b=b, ldb=ldb, c=c, ldc=ldc, m=m, n=n, k=k, taps=taps, ntaps=1, batch=batch,
         a_batch=a_batch, b_batch=b_batch, c_batch=c_batch, operands=operands, scratch=scratch, claims=claims, threads=threads,
+        panel_nbytes=panel_nbytes,
     )  # fmt: skip
 
 
@@ -202,6 +204,7 @@ def general_args(
     a_nbytes: int | None = None,
     claims: int = 0,
     threads: int = 1,
+    panel_nbytes: int = 0,
 ) -> list[int]:
     """As `matrix_args`, for rows on three levels and several taps.
 
@@ -225,7 +228,9 @@ def general_args(
         if larger and spec.b_layout == "packed" and all_tiles >= 2 * threads:
             chunks = -(-chunks // threads) * threads
         chunk = -(-all_tiles // chunks) if chunks else 1
-    if spec.b_layout == "packed":
+    if panel_nbytes:
+        pass
+    elif spec.b_layout == "packed":
         panel_nbytes = k * ntaps * tile.width * spec.b_itemsize
     elif spec.blocks is not None:
         panel_nbytes = spec.blocks.rows(k * spec.numbers) * tile.width * tile.itemsize

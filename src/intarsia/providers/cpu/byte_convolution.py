@@ -18,6 +18,7 @@ from intarsia.codegen import (
     blocked,
     byte_depthwise,
     byte_groups,
+    byte_order,
     byte_words,
     conv,
     depthwise,
@@ -38,7 +39,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
-from intarsia.providers.cpu.byte_product import LIFT, Correction, digest, keep_sums
+from intarsia.providers.cpu.byte_product import LIFT, Correction, Ordered, digest, keep_sums, ordered_weights
 from intarsia.providers.cpu.convolution_call import FilterCall
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.windowed import Filtered, Geometry, explicit_pads, strides_and_dilations, with_fewer_axes
@@ -199,8 +200,10 @@ class ByteConvolution(Filtered):
                 return found
         if self._takes_winograd(target, workspace, weights, kernel):
             return [self._winograd(target, workspace, epilogue, operands, out, weights, key)]
-        parts = _parts(weights)
-        if byte_words.takes(target) and len(parts) == 1:
+        parts, ordered = _parts(weights), None
+        if byte_words.takes(target) and len(parts) == 1 and group == 1:
+            ordered = self._in_order(workspace, parts[0], key, target)
+        if byte_words.takes(target) and len(parts) == 1 and ordered is None:
             steps, source = self._widened(target, workspace, kernel)
             epilogue, operands = Correction(epilogue, operands).finish()
             return [*steps, self._sums(target, workspace, epilogue, operands, source, out, parts, group, key, in_words=True)]
@@ -215,14 +218,14 @@ class ByteConvolution(Filtered):
             sums = correction.operand(steps[-1].writes[0], "row", SUMS)
             correction.subtract(correction.operand(column, "column", SUMS) * sums)
         epilogue, operands = self._correct(workspace, correction, weights, lift)
-        return [*steps, self._sums(target, workspace, epilogue, operands, source, out, parts, group, key)]
+        return [*steps, self._sums(target, workspace, epilogue, operands, source, out, parts, group, key, ordered=ordered)]
 
     def _sums(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], source: str,
-        out: str, parts: np.ndarray, group: int, key: str, in_words: bool = False,
+        out: str, parts: np.ndarray, group: int, key: str, in_words: bool = False, ordered: Ordered | None = None,
     ) -> Step:  # fmt: skip
         """Sums of products by weights [parts, M, C / group, *kernel], whose parts are added; `in_words`: of an input that was
-        widened."""
+        widened; `ordered`: weights that are packed already."""
         y, filters, kernel = self.output.shape, parts.shape[1], tuple(parts.shape[3:])
         assert y is not None
         each = filters // group * conv.merged_groups(filters, group, byte_tile(target))
@@ -232,18 +235,32 @@ class ByteConvolution(Filtered):
         tile = byte_words.word_tile(target) if in_words else blocked_tile(each, line, SUMS, target)
         spec = gemm.GemmSpec(SUMS, "packed", epilogue, tile=tile, stored=DType.INT8 if in_words else None)
         long_rows = group == conv.merged_groups(filters, group, tile) and dilations[-1] == 1
-        packed = workspace.add(
+        packed = ordered.packed if ordered is not None else workspace.add(
             self.reads[1], f"{'pairs' if in_words else 'bytes'}{tile.width}_{key}",
             lambda: conv.pack_byte_weights(parts, group, tile, long_rows, in_words),
         )  # fmt: skip
-        micro = byte_words.word_micro_text(target, tile) if in_words else byte_micro_text(self.data.dtype, target, tile)
+        if ordered is not None:
+            micro = byte_order.ordered_micro_text(self.data.dtype, target, tile)
+        elif in_words:
+            micro = byte_words.word_micro_text(target, tile)
+        else:
+            micro = byte_micro_text(self.data.dtype, target, tile)
         geometry = replace(self.geometry(kernel), y=(*y[:-1], filters))
-        call = _ByteCall(geometry, spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts))
+        call = _ByteCall(
+            geometry, spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts),
+            panel_nbytes=0 if ordered is None else ordered.panel_nbytes,
+        )  # fmt: skip
         label = f"byte conv {'x'.join(map(str, kernel))} {TensorType(SUMS, geometry.y)}"
         return Step(
             gemm.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call.product, label=label,
-            calls=(micro,), work=call.geometry.shares, scratch_nbytes=call.panel_nbytes if in_words else None,
+            calls=(micro,), work=call.geometry.shares, scratch_nbytes=call.widened_nbytes if in_words else None,
         )  # fmt: skip
+
+    def _in_order(self, workspace: Workspace, weights: np.ndarray, key: str, target: Target) -> Ordered | None:
+        """The weights in an order in which bytes can be multiplied as they are, where that is faster."""
+        _, dilations = strides_and_dilations(self.node, weights.ndim - 2)
+        matrix = conv.byte_matrix(weights, dilations[-1] == 1)
+        return ordered_weights(workspace, self.reads[1], key, matrix, byte_tile(target))
 
     def _widened(self, target: Target, workspace: Workspace, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
         """The step that writes the input less its zero point, and zeros around it, in 16 bits; and what it writes."""
@@ -317,6 +334,7 @@ class _ByteCall(FilterCall):
 
     zero: str = ""
     parts: int = 1
+    panel_nbytes: int = 0
 
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
@@ -332,10 +350,10 @@ class _ByteCall(FilterCall):
         return conv.conv_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
             taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            scratch=Ref(SCRATCH) if self.spec.in_words else 0,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def panel_nbytes(self, size: Sizes, threads: int) -> int:
+    def widened_nbytes(self, size: Sizes, threads: int) -> int:
         """Of the widened panels of all threads."""
         return threads * conv.panel_nbytes(self.spec, self.target, self.geometry.at(size), self.parts)
 

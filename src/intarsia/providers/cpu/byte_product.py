@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen import byte_words
+from intarsia.codegen import byte_order, byte_words
 from intarsia.codegen import gemm as template
 from intarsia.codegen.byte_kernel import SUMS, byte_micro_text, byte_tile, last_group
 from intarsia.codegen.byte_pack import (
@@ -91,6 +91,23 @@ def centred(weights: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarr
         return moved.astype(np.int8), None
     lift = LIFT if weights.dtype == np.uint8 else 0
     return (weights.astype(np.int16) - lift).astype(np.int8), zero.astype(np.int32) - lift
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Weights that `byte_order` packed: their name, and the bytes of a panel."""
+
+    packed: str
+    panel_nbytes: int
+
+
+def ordered_weights(workspace: Workspace, weights: str, key: str, matrix: np.ndarray, tile: Tile) -> Ordered | None:
+    """int8 [taps, K, N], made of the constant `weights`, in an order in which bytes can be multiplied as they are, where that
+    is faster than by words."""
+    if not byte_order.pays(matrix, tile):
+        return None
+    panels = byte_order.pack_ordered(matrix, tile)
+    return Ordered(workspace.add(weights, f"ordered{tile.width}_{key}", lambda: panels), panels.shape[1])
 
 
 class Correction:
@@ -227,6 +244,7 @@ class _Builder:
         self.before: list[Step] = []
         self.unit = ""  # what multiplies bytes, where it is no vector instruction
         self.in_words = False
+        self.ordered: Ordered | None = None
 
     def steps(self) -> list[Step]:
         weights = self._weights()
@@ -265,6 +283,10 @@ class _Builder:
         if left is None and made.a_zero.kind != "row" and pays(self.m, *values.shape[::-1]):
             self.unit = byte_unit(workspace.config, self.target)
         packed = ""
+        if byte_words.takes(self.target) and not self.unit:
+            self.ordered = ordered_weights(workspace, made.reads[1], key, values[None], self.tile)
+        if self.ordered is not None:
+            return Weights(self.ordered.packed, sums, left, values, key)
         self.in_words = self._takes_words(left) and not self.unit
         if self.in_words:
             self.tile = byte_words.word_tile(self.target)
@@ -376,18 +398,22 @@ class _Builder:
         """A times `right`, or times a column of ones."""
         target, a = self.target, self.made.reads[0]
         spec, micro = template.GemmSpec(SUMS, "packed", epilogue), byte_micro_text(self.a_dtype, target)
+        ordered = self.ordered if right is not None else None
+        if ordered is not None:
+            micro = byte_order.ordered_micro_text(self.a_dtype, target, self.tile)
         if self.in_words:
             a, micro = self._widen(), byte_words.word_micro_text(target, self.tile)
             spec = replace(spec, tile=self.tile, stored=DType.INT8)
         call = _ByteProduct(
-            spec, target, micro.symbol, a, right, out, self.m, self.depth, n, self.found, tuple(operands), self.tile
-        )
+            spec, target, micro.symbol, a, right, out, self.m, self.depth, n, self.found, tuple(operands), self.tile,
+            0 if ordered is None else ordered.panel_nbytes,
+        )  # fmt: skip
         reads = (a, *([right] if right else []), *(o.name for o in operands if o.name != _DEPTH))
         work = self.m * n * self.depth * self.found.sizes[0] * self.found.sizes[1]
         return Step(
             template.kernel_text(spec, target), reads, (out,), call.arguments, serial=Below(work, _SERIAL_PRODUCTS),
             label=f"byte gemm {self.m}x{n}x{self.depth}" if right else "row sums", calls=(micro,),
-            scratch_nbytes=call.panel_nbytes if self.in_words else None,
+            scratch_nbytes=call.widened_nbytes if self.in_words else None,
         )  # fmt: skip
 
     def _widen(self) -> str:
@@ -423,6 +449,7 @@ class _ByteProduct:
     batches: Batches
     operands: tuple[FusedOperand, ...]
     tile: Tile
+    panel_nbytes: int = 0
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
@@ -437,9 +464,10 @@ class _ByteProduct:
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a), b_batch=(b_batch[0] * of_b, b_batch[1] * of_b),
             c_batch=c_batch, operands=[_operand(o, n, k, out_item, c_batch, b_batch) for o in self.operands],
             taps=np.array([0, last_group(k)], np.int64), scratch=Ref(SCRATCH) if self.spec.in_words else 0,  # type: ignore[arg-type]
+            panel_nbytes=self.panel_nbytes,
         )  # fmt: skip
 
-    def panel_nbytes(self, size: Sizes, threads: int) -> int:
+    def widened_nbytes(self, size: Sizes, threads: int) -> int:
         """Of the widened panels of all threads."""
         return threads * template.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
 
