@@ -186,3 +186,21 @@ def test_max_pool(dtype: type, channels: int) -> None:
     expected = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2].max((-1, -2))
     made = session([node], {"x": (x.dtype, x.shape)}, {"y": (x.dtype, expected.shape)}, {})
     np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
+
+
+@pytest.mark.parametrize("x_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("case", [case for case in CASES if case[2] == 1] + [(64, 48, 1, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))])
+def test_usual_weights(case: tuple, x_type: type) -> None:
+    """Of which few are near the largest, as CPUs without VNNI multiply them by VPMADDUBSW; inputs of the largest numbers."""
+    channels, filters, group, kernel, strides, dilations, pads = case
+    rng, info = np.random.default_rng(2), np.iinfo(x_type)
+    x = rng.choice(np.array([info.min, info.max], x_type), (2, channels, 12, 13))
+    x[0] = info.max
+    w = np.clip(np.rint(rng.normal(0, 20, (filters, channels, *kernel))), -128, 127).astype(np.int8)
+    zero = np.array(info.min + 3, x_type)
+    node = helper.make_node(
+        "ConvInteger", ["x", "w", "zx"], ["y"], strides=strides, dilations=dilations, pads=pads, kernel_shape=kernel
+    )
+    expected = convolved(x.astype(np.int64) - int(zero), w.astype(np.int64), strides, dilations, pads, group)
+    made = session([node], {"x": (x_type, x.shape)}, {"y": (np.int32, expected.shape)}, {"w": w, "zx": zero})
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)

@@ -72,6 +72,28 @@ def test_matmul_integer(a_type: type, b_type: type, zeros: str, constant: bool) 
     assert "byte gemm" in plan_of(made)
 
 
+@pytest.mark.parametrize("deviation", [20, 90])
+@pytest.mark.parametrize("a_type", [np.uint8, np.int8])
+@pytest.mark.parametrize("zeros", ["none", "scalar", "run time", "of weights"])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 64, 32), (6, 70, 48), (33, 129, 40)])
+def test_constant_weights(m: int, k: int, n: int, zeros: str, a_type: type, deviation: int) -> None:
+    """Weights of which few are near the largest, or many: CPUs without VNNI multiply these in different ways."""
+    rng, info = np.random.default_rng(8), np.iinfo(a_type)
+    a = rng.choice(np.array([info.min, info.max], a_type), (m, k))
+    a[0] = info.max
+    b = np.clip(np.rint(rng.normal(0, deviation, (k, n))), -128, 127).astype(np.int8)
+    a_zero, b_zero = values(rng, (), a_type), np.array(-100 if zeros == "of weights" else 0, np.int8)
+    feeds, constants, names = {"a": a}, {"b": b, "zb": b_zero}, ["a", "b", "za", "zb"]
+    if zeros == "none":
+        a_zero, names = np.array(0, a_type), names[:2]
+    else:
+        (feeds if zeros == "run time" else constants)["za"] = a_zero
+    node = helper.make_node("MatMulInteger", names, ["y"])
+    made = session([node], {x: (v.dtype, v.shape) for x, v in feeds.items()}, {"y": (np.int32, (m, n))}, constants)
+    expected = (a.astype(np.int64) - int(a_zero)) @ (b.astype(np.int64) - int(b_zero))
+    np.testing.assert_array_equal(made.run(None, feeds)[0], expected)
+
+
 @pytest.mark.parametrize(("a_shape", "b_shape"), [
     ((2, 3, 5, 18), (2, 3, 18, 33)), ((4, 7, 20), (20, 17)), ((3, 1, 6, 9), (1, 2, 9, 4)), ((9,), (9, 5)), ((6, 9), (9,)),
     ((3, 4, 8), (3, 8, 16)), ((1, 130), (130, 70)),

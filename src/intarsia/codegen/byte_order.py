@@ -8,15 +8,13 @@ panel of B its rows, groups of four numbers of k, are sorted:
 - a row that fits by itself is alone;
 - a row that does not fit becomes two, of its even and of its odd numbers, which always fit, and may have neighbours.
 
-Where A's numbers of a row lie is read from a table. A panel begins with a cache line: int32, where its rows begin, zeros, and 16
-ones of 16 bits, which widen sums and have no register. For each tap follow int32 (rows with neighbours, rows, each row's place in
-A), filled up to a cache line; then the rows, int8 [columns][4]. A last group that is shorter is read with numbers before it, which
-meet zeros.
+Where A's numbers of a row lie is read from a table. A panel begins with a cache line: int32, where its rows begin, zeros, and
+16 ones of 16 bits, which widen sums and have no register. For each tap follow int32 (rows with neighbours, rows, each row's
+place in A), filled up to a cache line; then the rows, int8 [columns][4]. A last group that is shorter is read with numbers
+before it, which meet zeros.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 
@@ -43,17 +41,19 @@ _SAMPLE = 8  # panels by which is estimated
 
 
 @dataclass(frozen=True)
-class _Tap:
-    """The rows of one tap of one panel.
+class Ordered:
+    """Rows of weights, those of one tap of one panel side by side; `counts` and `neighbours` are int [panels, taps].
 
     Attributes:
-        places: of each row's numbers, along k.
-        neighbours: how many rows, from the first on, come in twos.
-        rows: int8 [rows, columns, 4].
+        counts: how many rows there are.
+        neighbours: how many of them, from the first on, come in twos.
+        places: where each row's numbers are along k.
+        rows: int8 [rows, 4, columns of a panel].
     """
 
+    counts: np.ndarray
+    neighbours: np.ndarray
     places: np.ndarray
-    neighbours: int
     rows: np.ndarray
 
 
@@ -62,90 +62,98 @@ def pays(values: np.ndarray, tile: Tile) -> bool:
     taps, k, n = values.shape
     if k < GROUP or n < tile.width:
         return False
-    starts = range(0, n - tile.width + 1, max(1, n // tile.width // _SAMPLE) * tile.width)
-    time = 0.0
-    for start in starts:
-        for tap in _ordered(values[:, :, start : start + tile.width]):
-            time += _NEIGHBOUR * tap.neighbours + _ALONE * (len(tap.rows) - tap.neighbours)
-    return time < _WORTH * len(starts) * taps * (k / GROUP)
+    step = max(1, n // tile.width // _SAMPLE) * tile.width
+    starts = np.arange(0, n - tile.width + 1, step)
+    found = ordered(values[:, :, (starts[:, None] + np.arange(tile.width)).reshape(-1)], tile.width)
+    twos = int(found.neighbours.sum())
+    time = _NEIGHBOUR * twos + _ALONE * (len(found.rows) - twos)
+    return bool(time < _WORTH * len(starts) * taps * (k / GROUP))
 
 
 def pack_ordered(values: np.ndarray, tile: Tile) -> np.ndarray:
     """Pack int8 [taps, K, N]: uint8 [panels, bytes of the longest]."""
-    panels = []
-    for start in range(0, values.shape[-1], tile.width):
-        columns = values[:, :, start : start + tile.width]
-        panels.append(_panel(columns, -(-columns.shape[-1] // tile.lanes) * tile.lanes))
+    found, n = ordered(values, tile.width), values.shape[-1]
+    panels, first = [], 0
+    for panel, (counts, neighbours) in enumerate(zip(found.counts, found.neighbours, strict=True)):
+        last = first + counts.sum()
+        columns = min(tile.width, -(-(n - panel * tile.width) // tile.lanes) * tile.lanes)
+        panels.append(_panel(counts, neighbours, found.places[first:last], found.rows[first:last, :, :columns]))
+        first = last
     out = aligned_zeros((len(panels), max(map(len, panels))), np.dtype(np.uint8))
-    for row, panel in zip(out, panels, strict=True):
-        row[: len(panel)] = panel
+    for row, made in zip(out, panels, strict=True):
+        row[: len(made)] = made
     return out
 
 
-def _panel(values: np.ndarray, width: int) -> np.ndarray:
-    taps = list(_ordered(values))
-    table = [np.array([tap.neighbours, len(tap.rows), *tap.places], np.int32) for tap in taps]
-    count = sum(map(len, table))
-    nbytes = _TABLE + -(-4 * count // LINE_NBYTES) * LINE_NBYTES
+def _panel(counts: np.ndarray, neighbours: np.ndarray, places: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    table: list[np.ndarray] = []
+    for each, count, where in zip(neighbours, counts, np.split(places, np.cumsum(counts)[:-1]), strict=True):
+        table += [np.array([each, count]), where]
+    length = sum(map(len, table))
+    nbytes = _TABLE + -(-4 * length // LINE_NBYTES) * LINE_NBYTES
     head = np.zeros(nbytes // 4, np.int32)
     head[0] = nbytes
     head[_ONES // 4 : _TABLE // 4] = 0x00010001
-    head[_TABLE // 4 : _TABLE // 4 + count] = np.concatenate(table)
-    rows = np.concatenate([tap.rows for tap in taps])
-    filled = np.zeros((len(rows), width, GROUP), np.int8)
-    filled[:, : rows.shape[1]] = rows
-    length = -(-filled.nbytes // LINE_NBYTES) * LINE_NBYTES
-    body = np.zeros(length, np.uint8)
-    body[: filled.nbytes] = filled.reshape(-1).view(np.uint8)
+    head[_TABLE // 4 : _TABLE // 4 + length] = np.concatenate(table)
+    body = np.zeros(-(-rows.size // LINE_NBYTES) * LINE_NBYTES, np.uint8)
+    body[: rows.size] = np.moveaxis(rows, 1, 2).reshape(-1).view(np.uint8)
     return np.concatenate([head.view(np.uint8), body])
 
 
-def _ordered(values: np.ndarray) -> Iterator[_Tap]:
-    """The rows of weights [taps, K, columns of one panel]."""
-    _, k, columns = values.shape
-    places = np.minimum(np.arange(0, k, GROUP), k - GROUP)
-    for tap in values:
-        rows = np.empty((len(places), GROUP, columns), np.int8)
-        for i in range(GROUP):
-            rows[:, i] = tap[places + i]
-        rows[-1, : -k % GROUP] = 0
-        whole = _fit(rows)
-        even, odd = rows[~whole], rows[~whole]
-        even[:, 1::2], odd[:, ::2] = 0, 0
-        rows = np.concatenate([rows[whole], even, odd])
-        where = np.concatenate([places[whole], places[~whole], places[~whole]])
-        order, neighbours = _paired(rows)
-        yield _Tap(where[order], neighbours, np.ascontiguousarray(np.moveaxis(rows[order], 1, 2)))
+def ordered(values: np.ndarray, width: int) -> Ordered:
+    """The rows of weights [taps, K, N] in panels of so many columns."""
+    taps, k, n = values.shape
+    panels, places = -(-n // width), np.minimum(np.arange(0, k, GROUP), k - GROUP)
+    filled = np.zeros((taps, k, panels * width), np.int8)
+    filled[..., :n] = values
+    grouped = filled[:, places[:, None] + np.arange(GROUP)]
+    grouped[:, -1, : -k % GROUP] = 0
+    rows = grouped.reshape(taps, len(places), GROUP, panels, width).transpose(3, 0, 1, 2, 4).reshape(-1, GROUP, width)
+    owner, where = np.repeat(np.arange(panels * taps), len(places)), np.tile(places, panels * taps)
+    whole = _fit(rows)
+    even, odd = rows[~whole], rows[~whole]
+    even[:, 1::2], odd[:, ::2] = 0, 0
+    rows = np.concatenate([rows[whole], even, odd])
+    owner, where = (np.concatenate([x[whole], x[~whole], x[~whole]]) for x in (owner, where))
+    order = np.argsort(owner, kind="stable")
+    rows, owner, where = rows[order], owner[order], where[order]
+    counts = np.bincount(owner, minlength=panels * taps)
+    partner = _partners(rows, owner, counts)
+    alone, index = partner < 0, np.arange(len(rows))
+    leader = np.where(alone, index, np.minimum(partner, index))
+    order = np.lexsort((index, leader, alone, owner))
+    neighbours = np.bincount(owner[~alone], minlength=panels * taps)
+    return Ordered(counts.reshape(panels, taps), neighbours.reshape(panels, taps), where[order], rows[order])
 
 
 def _sums(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """What positive and negative weights add up to where a row's products are summed: [rows, sums]."""
     wide = rows.astype(np.int16)
-    return tuple((side[:, ::2] + side[:, 1::2]).reshape(len(rows), -1) for side in (np.maximum(wide, 0), np.maximum(-wide, 0)))  # type: ignore[return-value]
+    above, below = (side[:, ::2] + side[:, 1::2] for side in (np.maximum(wide, 0), np.maximum(-wide, 0)))
+    return above.reshape(len(rows), -1), below.reshape(len(rows), -1)
 
 
 def _fit(rows: np.ndarray) -> np.ndarray:
     """Which rows [rows, 4, columns] are exact by themselves."""
     above, below = _sums(rows)
-    return (above <= _MOST).all(1) & (below <= _MOST).all(1)
+    return np.asarray((above <= _MOST).all(1) & (below <= _MOST).all(1))
 
 
-def _paired(rows: np.ndarray) -> tuple[np.ndarray, int]:
-    """An order of the rows, and how many of them, from the first on, are neighbours that are exact together."""
+def _partners(rows: np.ndarray, owner: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The index of the row of the same owner that each is exact together with, or -1; owners' rows are side by side."""
     above, below = _sums(rows)
+    start = (np.cumsum(counts) - counts)[owner]
+    place, count = np.arange(len(rows)) - start, counts[owner]
     partner = np.full(len(rows), -1)
     for distance in range(1, _BLOCK):
         first = np.flatnonzero(partner < 0)
-        second = first ^ distance
-        first, second = first[(first < second) & (second < len(rows))], second[(first < second) & (second < len(rows))]
+        other = place[first] ^ distance
+        first = first[(place[first] < other) & (other < count[first])]
+        second = start[first] + (place[first] ^ distance)
         first, second = first[partner[second] < 0], second[partner[second] < 0]
-        if not len(first):
-            continue
         fits = (above[first] + above[second] <= _MOST).all(1) & (below[first] + below[second] <= _MOST).all(1)
         partner[first[fits]], partner[second[fits]] = second[fits], first[fits]
-    leading = np.flatnonzero(partner > np.arange(len(rows)))
-    twos = np.stack([leading, partner[leading]], 1).reshape(-1)
-    return np.concatenate([twos, np.flatnonzero(partner < 0)]), len(twos)
+    return partner
 
 
 # --- the micro-kernel ---------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
   inverse of 9 and a shift undo that, where 2^6 times the result is a number of 32 bits (`is_exact`).
 
 VPDPWSSD does half of VPDPBUSD's multiplications, so a quarter of them take half the time, beside the transforms; where direct
-sums are of words, too, a quarter. An input less its zero point needs no correction behind the sums, nor does a weight of nine bits.
+sums are of words, too, a quarter. An input less its zero point needs no correction behind the sums, nor does a weight of nine
+bits.
 """
 
 from __future__ import annotations

@@ -298,7 +298,7 @@ class _Builder:
         return Weights(packed, sums, left, values, key)
 
     def _takes_words(self, left: np.ndarray | None) -> bool:
-        """Whether rows are widened to 16 bits: not few, which wait for the weights, nor such as have zero points of their own."""
+        """Whether rows are widened to 16 bits: not few, which wait for weights, nor such as have zero points of their own."""
         zero, many = self.made.a_zero, not (isinstance(self.m, int) and self.m <= _FEW_ROWS)
         plain = zero.known or (zero.kind == "scalar" and zero.dtype is self.a_dtype)
         return many and left is None and plain and byte_words.takes(self.target)
