@@ -547,19 +547,31 @@ class Gemm:
         return self.finish.operand(index, self.body.at(self._row_operands[index], j * step))
 
     def _rows_partial(self, c: Value, places: list[Value], rows: Value) -> None:
-        body, tile, finish = self.body, self.tile, self.finish
+        body, tile = self.body, self.tile
         width_nbytes = body.mul(self.vectors, tile.lanes * tile.itemsize)
-        with body.loop(0, self.vectors) as j:
+        whole: Value | int = 0
+        if self.spec.dtype is SUMS and self.module.target.vector_bytes == 32:  # AVX2 has no masks for bytes: they go one by one
+            whole = body.div(self.columns, tile.lanes)
+            with body.loop(0, whole) as j:
+                self._column_of_rows(c, places, rows, width_nbytes, body.mul(j, tile.lanes), None)
+        with body.loop(whole, self.vectors) as j:
             column = body.mul(j, tile.lanes)
             mask = body.mask(body.sub(self.columns, column), tile.lanes)
-            with body.loop(0, rows) as i:
-                at_row = self._at_row(places, i)
-                values = []
-                for index, kind in enumerate(finish.kinds):
-                    vector = kind in ("column", "full")
-                    offset = body.mul(column, itemsize(finish.dtypes[index])) if vector else 0
-                    values.append(finish.operand(index, body.at(at_row[index], offset), mask if vector else None))
-                line = body.at(self.buffer, body.mul(i, width_nbytes), body.mul(column, tile.itemsize))
-                sums = body.load(line, self.spec.dtype, tile.lanes)
-                out = body.at(c, body.mul(i, self.v["ldc"]), body.mul(column, finish.itemsize))
-                finish.store(sums, values, out, mask)
+            self._column_of_rows(c, places, rows, width_nbytes, column, mask)
+
+    def _column_of_rows(
+        self, c: Value, places: list[Value], rows: Value, width_nbytes: Value, column: Value, mask: Value | None
+    ) -> None:  # fmt: skip
+        """A vector of each row, those lanes that the mask has."""
+        body, tile, finish = self.body, self.tile, self.finish
+        with body.loop(0, rows) as i:
+            at_row = self._at_row(places, i)
+            values = []
+            for index, kind in enumerate(finish.kinds):
+                vector = kind in ("column", "full")
+                offset = body.mul(column, itemsize(finish.dtypes[index])) if vector else 0
+                values.append(finish.operand(index, body.at(at_row[index], offset), mask if vector else None))
+            line = body.at(self.buffer, body.mul(i, width_nbytes), body.mul(column, tile.itemsize))
+            sums = body.load(line, self.spec.dtype, tile.lanes)
+            out = body.at(c, body.mul(i, self.v["ldc"]), body.mul(column, finish.itemsize))
+            finish.store(sums, values, out, mask)

@@ -164,6 +164,29 @@ class ByteWinograd(Winograd):
     def __init__(self, spec: WinogradSpec, target: Target) -> None:
         super().__init__(spec, target)
         self.channels, self.x_nbytes = 2 * self.lanes, 1
+        self.whole_alone = byte_words.takes(target)  # AVX2 has no masks for bytes: they go one by one
+
+    def _border_channels(
+        self, first: Value, pixels: list[list[Value]], there: list[list[Value]], target: Value
+    ) -> Value:  # fmt: skip
+        body = self.body
+        if not self.whole_alone:
+            return first
+        whole = body.b.and_(self.v["channels"], body.i(-self.channels))
+        with body.loop(first, whole, self.channels) as c:
+            values = [[self._guarded(p, c, there[i][j], None) for j, p in enumerate(line)] for i, line in enumerate(pixels)]
+            self._transform_input(values, body.at(target, body.mul(c, self.transformed_nbytes)))
+        return whole
+
+    def _store_pixels(self, places: list[Value], to: Value, rows: Value, columns: Value, left: Value) -> None:
+        if not self.whole_alone:
+            super()._store_pixels(places, to, rows, columns, left)
+            return
+        with self.body.either(self.body.less(self.lanes - 1, left)) as (whole, rest):
+            with whole:
+                self._each_pixel(places, to, rows, columns, None)
+            with rest:
+                super()._store_pixels(places, to, rows, columns, left)
 
     def _set_neutral(self) -> None:
         body = self.body

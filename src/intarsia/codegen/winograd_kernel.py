@@ -175,13 +175,20 @@ class Winograd:
             offset = body.mul(c, self.x_nbytes)
             values = [[self._read(body.at(p, offset)) for p in line] for line in pixels]
             self._transform_input(values, body.at(target, body.mul(c, self.transformed_nbytes)))
-        with body.loop(fast, v["channels"], self.channels) as c:
+        whole = self._border_channels(fast, pixels, there, target)
+        with body.loop(whole, v["channels"], self.channels) as c:
             offset = body.mul(c, self.x_nbytes)
             mask = body.mask(body.sub(v["channels"], c), self.channels)
             values = [
                 [self._guarded(p, offset, there[i][j], mask) for j, p in enumerate(line)] for i, line in enumerate(pixels)
             ]
             self._transform_input(values, body.at(target, body.mul(c, self.transformed_nbytes)))
+
+    def _border_channels(
+        self, first: Value, pixels: list[list[Value]], there: list[list[Value]], target: Value
+    ) -> Value:  # fmt: skip
+        """Whole vectors from `first` on, where masks cost more than they spare; returns where those begin that need them."""
+        return first
 
     # What vectors of the input, of sums and of outputs are.
 
@@ -200,7 +207,7 @@ class Winograd:
     def _outputs_of(self, sums: list[list[Value]]) -> list[Value]:
         return list(of_sums(sums, self.m, self))
 
-    def _guarded(self, pointer: Value, offset: Value, inside: Value, mask: Value) -> Value:
+    def _guarded(self, pointer: Value, offset: Value, inside: Value, mask: Value | None) -> Value:
         pointer = self.body.b.select(inside, self.body.at(pointer, offset), self.neutral)
         return self._read(pointer, mask)
 
@@ -333,10 +340,17 @@ class Winograd:
     def _store_partial(
         self, values: list[Value], places: list[Value], to: Value, rows: Value, columns: Value, left: Value
     ) -> None:
-        body, finish, steps = self.body, self.finish, self.output_steps
+        body = self.body
         for index, value in enumerate(values):
             body.store(value, body.at(self.outputs, index * self.vector_nbytes), self.spec.dtype)
-        mask = body.mask(left, self.lanes)
+        self._store_pixels(places, to, rows, columns, left)
+
+    def _store_pixels(self, places: list[Value], to: Value, rows: Value, columns: Value, left: Value) -> None:
+        """The finished vectors of `outputs`, as many lanes as are `left`."""
+        self._each_pixel(places, to, rows, columns, self.body.mask(left, self.lanes))
+
+    def _each_pixel(self, places: list[Value], to: Value, rows: Value, columns: Value, mask: Value | None) -> None:
+        body, finish, steps = self.body, self.finish, self.output_steps
         with body.loop(0, rows) as y, body.loop(0, columns) as x:
             operands = []
             for i, place in enumerate(places):
