@@ -8,8 +8,9 @@ A signed A is read as a + 128 (bits flipped), so its products are too large by 1
 callers subtract as they do for zero points. Sums wrap around modulo 2^32 like the int32 that ONNX defines.
 
 vpdpbusd where the CPU has it. Otherwise bytes are widened to 16 bits, even and odd ones apart, and multiplied by pmaddwd,
-which cannot saturate there. On ARM64 usdot (i8mm), or sdot (dotprod) of a - 128, to which 128 times the sum of B's four is
-added; without these, and on other architectures, 32-bit products.
+which cannot saturate there; constant weights are multiplied faster on such CPUs (`byte_order`, `byte_words`). On
+ARM64 usdot (i8mm), or sdot (dotprod) of a - 128, to which 128 times the sum of B's four is added; without these, and on other
+architectures, 32-bit products.
 """
 
 from __future__ import annotations
