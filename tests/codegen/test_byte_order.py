@@ -105,7 +105,8 @@ def test_products_of_words(m: int, k: int, n: int, kind: str) -> None:
     a[-1], a[0] = 255, -255
     tile = byte_words.word_tile(t.host())
     spec, taps = GemmSpec(SUMS, tile=tile, stored=DType.INT8), np.zeros(1, np.int64)
-    packed, micro = pack_byte_pairs(b, tile), t.address(byte_words.word_micro_text(t.host(), tile))
+    many = gemm.many_rows(m, tile)
+    packed, micro = pack_byte_pairs(b, tile), t.address(byte_words.word_micro_text(t.host(), tile, many))
     scratch = aligned_zeros((2 * gemm.scratch_nbytes(spec, t.host(), spec.steps(k)),), np.dtype(np.uint8))
     c, whole = t.guarded((m, n), np.int32)
     rows = np.zeros(m * k + 1, np.int16)  # a last word may have a number more

@@ -15,7 +15,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
-from intarsia.providers.cpu.byte_product import Correction
+from intarsia.providers.cpu.byte_correction import Correction
 from intarsia.providers.cpu.template import FusedOperand
 
 TYPES = {np.uint8: onnx.TensorProto.UINT8, np.int8: onnx.TensorProto.INT8}
@@ -92,6 +92,19 @@ def test_constant_weights(m: int, k: int, n: int, zeros: str, a_type: type, devi
     made = session([node], {x: (v.dtype, v.shape) for x, v in feeds.items()}, {"y": (np.int32, (m, n))}, constants)
     expected = (a.astype(np.int64) - int(a_zero)) @ (b.astype(np.int64) - int(b_zero))
     np.testing.assert_array_equal(made.run(None, feeds)[0], expected)
+
+
+@pytest.mark.parametrize("deviation", [20, 90])
+def test_constant_weights_and_any_rows(deviation: int) -> None:
+    """Few rows and many by the same session."""
+    rng = np.random.default_rng(9)
+    b = np.clip(np.rint(rng.normal(0, deviation, (67, 40))), -128, 127).astype(np.int8)
+    node = helper.make_node("MatMulInteger", ["a", "b", "za"], ["y"])
+    given = {"a": (np.uint8, ("m", 67))}
+    made = session([node], given, {"y": (np.int32, ("m", 40))}, {"b": b, "za": np.array(128, np.uint8)})
+    for m in (1, 3, 12, 13, 40, 2):
+        a = values(rng, (m, 67), np.uint8)
+        np.testing.assert_array_equal(made.run(None, {"a": a})[0], (a.astype(np.int64) - 128) @ b.astype(np.int64))
 
 
 @pytest.mark.parametrize(("a_shape", "b_shape"), [

@@ -39,25 +39,35 @@ def word_tile(target: Target) -> Tile:
 
 
 @kept
-def word_micro_text(target: Target, tile: Tile) -> KernelText:
-    """The micro-kernels: as `microkernel.PARAMETERS` says, `k` in words."""
+def word_micro_text(target: Target, tile: Tile, many: bool = True) -> KernelText:
+    """The micro-kernels: as `microkernel.PARAMETERS` says, `k` in words; B is words for `many` rows (`gemm.many_rows`), else
+    pairs of bytes."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
-        _WordMicro(body, tile.lanes, rows, vectors).emit()
+        _WordMicro(body, tile.lanes, rows, vectors, many).emit()
 
-    return dispatched("micro_words", tile, target, variant)
+    return dispatched("micro_words" if many else "micro_byte_pairs", tile, target, variant)
 
 
 class _WordMicro(Micro):
-    def __init__(self, body: Body, lanes: int, rows: int, vectors: int) -> None:
+    def __init__(self, body: Body, lanes: int, rows: int, vectors: int, many: bool) -> None:
         super().__init__(body, SUMS, lanes, rows, vectors)
-        self.unroll, self.fetches = max(self.unroll, _STEPS), False
+        self.unroll, self.fetches, self.many = max(self.unroll, _STEPS), False, many
+        self.column_nbytes = lanes * (4 if many else 2)
+
+    def _columns(self, pb: Value) -> list[Value]:
+        if self.many:
+            return super()._columns(pb)
+        body, count = self.body, 2 * self.lanes
+        pairs = [body.load(body.at(pb, j * self.column_nbytes), DType.INT8, count) for j in range(self.vectors)]
+        wide = [body.b.sext(x, ir.VectorType(I16, count)) for x in pairs]
+        return [body.b.bitcast(x, body.vector_type(SUMS, self.lanes)) for x in wide]
 
     def _sum(self, x: Value, y: Value) -> Value:
         return self.body.b.add(x, y)
 
     def _next(self, pb: Value, ldb: Value, ahead: Value, pace: Value) -> tuple[Value, Value]:
-        """A panel in scratch is dense, and nothing is far: the processor sees by itself that panels are read in order."""
+        """Panels are dense, and the processor sees by itself that they are read in order."""
         return self.body.at(pb, self.vectors * self.column_nbytes), ahead
 
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:

@@ -220,6 +220,12 @@ def conv_args(
     )  # fmt: skip
 
 
+def rows(shape: ConvShape) -> int:
+    """Rows of one batch of the product, as `conv_args` makes batches."""
+    s = shape.as_3d()
+    return math.prod(s.output) * (s.batch if s.is_pointwise or s.output[0] == 1 else 1)
+
+
 def panel_nbytes(spec: GemmSpec, target: Target, shape: ConvShape, parts: int = 1) -> int:
     """Bytes of scratch a thread needs to widen a panel of the weights."""
     s = shape.as_3d()

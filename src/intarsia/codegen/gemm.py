@@ -237,7 +237,7 @@ def general_args(
     else:
         panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
     copied = spec.b_layout == "rows" or widens_panels(spec, target)
-    copy = 1 if copied and (spec.in_words or many_rows(m * lines * images, tile)) else 0
+    copy = 1 if copied and many_rows(m * lines * images, tile) else 0
     args = [
         micro, a, lda, b, ldb, c, ldc, m, lines, images, n, k, taps, ntaps, *batch, *a_outer, *a_batch, *c_outer, *c_batch,
         *b_batch, tiles, m // max(1, tiles), m % max(1, tiles), max(1, chunk), panels, panel_nbytes, scratch,

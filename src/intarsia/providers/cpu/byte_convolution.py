@@ -40,7 +40,8 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
-from intarsia.providers.cpu.byte_product import LIFT, Correction, Ordered, digest, keep_sums, ordered_weights
+from intarsia.providers.cpu.byte_correction import Correction
+from intarsia.providers.cpu.byte_product import LIFT, Ordered, digest, keep_sums, ordered_weights
 from intarsia.providers.cpu.convolution_call import FilterCall
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.windowed import Filtered, Geometry, explicit_pads, strides_and_dilations, with_fewer_axes
@@ -240,21 +241,23 @@ class ByteConvolution(Filtered):
             self.reads[1], f"{'pairs' if in_words else 'bytes'}{tile.width}_{key}",
             lambda: conv.pack_byte_weights(parts, group, tile, long_rows, in_words),
         )  # fmt: skip
+        few: KernelText | None = None
         if ordered is not None:
             micro = byte_order.ordered_micro_text(self.data.dtype, target, tile)
         elif in_words:
-            micro = byte_words.word_micro_text(target, tile)
+            micro, few = (byte_words.word_micro_text(target, tile, many) for many in (True, False))
         else:
             micro = byte_micro_text(self.data.dtype, target, tile)
         geometry = replace(self.geometry(kernel), y=(*y[:-1], filters))
         call = _ByteCall(
             geometry, spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts),
-            panel_nbytes=0 if ordered is None else ordered.panel_nbytes,
+            panel_nbytes=0 if ordered is None else ordered.panel_nbytes, few=few.symbol if few else "",
         )  # fmt: skip
         label = f"byte conv {'x'.join(map(str, kernel))} {TensorType(SUMS, geometry.y)}"
         return Step(
             gemm.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call.product, label=label,
-            calls=(micro,), work=call.geometry.shares, scratch_nbytes=call.widened_nbytes if in_words else None,
+            calls=(micro, few) if few else (micro,), work=call.geometry.shares,
+            scratch_nbytes=call.widened_nbytes if in_words else None,
         )  # fmt: skip
 
     def _in_order(self, workspace: Workspace, weights: np.ndarray, key: str, target: Target) -> Ordered | None:
@@ -336,6 +339,7 @@ class _ByteCall(FilterCall):
     zero: str = ""
     parts: int = 1
     panel_nbytes: int = 0
+    few: str = ""  # the micro-kernel for few pixels, where that is another
 
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
@@ -348,8 +352,9 @@ class _ByteCall(FilterCall):
     def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         taps = conv.displacements(shape, SUMS, self.target, parts=self.parts, in_words=self.spec.in_words)
+        micro = Code(self.few if self.few and not gemm.many_rows(conv.rows(shape), self.spec.tile) else self.micro)
         return conv.conv_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=micro, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
             taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
             scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,  # type: ignore[arg-type]
         )  # fmt: skip

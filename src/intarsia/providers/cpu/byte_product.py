@@ -30,6 +30,7 @@ from intarsia.codegen.byte_pack import (
     pack_bytes,
 )
 from intarsia.codegen.conv import ConvShape
+from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import itemsize
 from intarsia.codegen.microkernel import Tile
@@ -40,6 +41,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import byte_unit
+from intarsia.providers.cpu.byte_correction import Correction
 from intarsia.providers.cpu.contraction import Batches, MatMul
 from intarsia.providers.cpu.product_steps import fused_operand
 from intarsia.providers.cpu.template import FusedOperand, Workspace
@@ -108,101 +110,6 @@ def ordered_weights(workspace: Workspace, weights: str, key: str, matrix: np.nda
         return None
     panels = byte_order.pack_ordered(matrix, tile)
     return Ordered(workspace.add(weights, f"ordered{tile.width}_{key}", lambda: panels), panels.shape[1])
-
-
-class Correction:
-    """Puts the terms of zero points between the sums and an epilogue: `subtract` as often as needed, then `finish`.
-
-    `sums`: the element type in which the kernel has the sums, if not int32.
-    """
-
-    def __init__(self, epilogue: Epilogue | None, operands: Sequence[FusedOperand], sums: DType = SUMS) -> None:
-        root = epilogue.root if epilogue else k.input(0, SUMS, ())
-        first = next(t for t in k.walk([root]) if t.prim == "input" and t.attrs[0] == 0)
-        self.root, self.shape = root, first.shape
-        self.value = first if sums is SUMS else k.cast(Tensor("input", (), (0,), sums, first.shape), SUMS)
-        self.kinds, self.dtypes = list(epilogue.kinds if epilogue else ()), list(epilogue.dtypes if epilogue else ())
-        self.operands = list(operands)
-
-    def operand(self, name: str, kind: str, dtype: DType) -> Tensor:
-        """A further operand, as int32."""
-        self.kinds.append(kind)
-        self.dtypes.append(dtype)
-        self.operands.append(FusedOperand(name, kind, dtype))
-        return k.cast(k.input(len(self.kinds), dtype, self.shape), SUMS)
-
-    def number(self, value: int) -> Tensor:
-        return k.full(self.shape, int(np.array(value, np.int64).astype(np.int32)), SUMS)
-
-    def subtract(self, term: Tensor) -> None:
-        self.value = self.value - term
-
-    def finish(self) -> tuple[Epilogue | None, list[FusedOperand]]:
-        """The epilogue with what was subtracted, and its operands."""
-        made: dict[int, Tensor] = {}
-        for t in k.walk([self.root]):
-            if t.prim == "input":
-                made[id(t)] = self.value if t.attrs[0] == 0 else t
-            elif (steps := _dequantized(t)) is not None:
-                whole, zero, bounds = steps
-                value, moved = made[id(whole)], k.cast(made[id(zero)], DType.FLOAT)
-                if bounds:
-                    made[id(t)] = k.minimum(k.maximum(value, bounds[0] - moved), bounds[1] - moved)
-                else:
-                    made[id(t)] = value - moved
-            else:
-                made[id(t)] = Tensor(t.prim, tuple(made[id(a)] for a in t.args), t.attrs, t.dtype, t.shape)
-        root = made[id(self.root)]
-        plain = root.prim == "input"
-        epilogue = None if plain else Epilogue(root, tuple(self.kinds), tuple(self.dtypes))
-        return epilogue, self.operands
-
-
-def _dequantized(t: Tensor) -> tuple[Tensor, Tensor, tuple[float, ...]] | None:
-    """Of a byte less its zero point in float, where the byte was made from a float just before: a whole float, the zero point,
-    and the bounds of what is a byte.
-
-    The float need not become a byte in between: it is from 0 to 255 (or -128 to 127), and there are no bounds; or it still
-    lacks the same zero point, and is to be kept within bounds that lack it, too.
-    """
-    if t.prim != "cast" or t.dtype is not DType.FLOAT or t.args[0].prim != "sub":
-        return None
-    whole, zero = t.args[0].args
-    if whole.prim != "cast" or whole.args[0].prim != "cast" or whole.args[0].dtype not in (DType.UINT8, DType.INT8):
-        return None
-    clamped = whole.args[0].args[0]
-    low, high = (0, 255) if whole.args[0].dtype is DType.UINT8 else (-128, 127)
-    if clamped.prim != "min" or clamped.dtype is not DType.FLOAT or _number(clamped.args[1]) != high:
-        return None
-    above = clamped.args[0]
-    if above.prim != "max" or _number(above.args[1]) != low:
-        return None
-    moved = above.args[0]
-    rounded = moved.args[0] if moved.prim == "add" and _is_whole(moved.args[1]) else moved
-    if rounded.prim != "round" or t.args[0].dtype is not SUMS:
-        return None
-    if rounded is not moved and _source(moved.args[1]) == _source(zero):
-        return rounded, zero, (float(low), float(high))
-    return clamped, zero, ()
-
-
-def _number(t: Tensor) -> float | None:
-    """The number that a tensor is everywhere."""
-    t = t.args[0] if t.prim == "broadcast" else t
-    return float(t.attrs[0]) if t.prim == "scalar" else None
-
-
-def _source(t: Tensor) -> object:
-    """Which byte was cast and broadcast."""
-    while t.prim in ("broadcast", "cast"):
-        (t,) = t.args
-    return t.attrs if t.prim in ("input", "scalar") else id(t)
-
-
-def _is_whole(t: Tensor) -> bool:
-    """Whether a float is a byte that was cast."""
-    t = t.args[0] if t.prim == "broadcast" else t
-    return t.prim == "cast" and t.args[0].dtype in (DType.UINT8, DType.INT8)
 
 
 def keep_sums(workspace: Workspace, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
@@ -401,18 +308,19 @@ class _Builder:
         ordered = self.ordered if right is not None else None
         if ordered is not None:
             micro = byte_order.ordered_micro_text(self.a_dtype, target, self.tile)
+        few: KernelText | None = None
         if self.in_words:
-            a, micro = self._widen(), byte_words.word_micro_text(target, self.tile)
+            a, micro, few = self._widen(), *(byte_words.word_micro_text(target, self.tile, many) for many in (True, False))
             spec = replace(spec, tile=self.tile, stored=DType.INT8)
         call = _ByteProduct(
             spec, target, micro.symbol, a, right, out, self.m, self.depth, n, self.found, tuple(operands), self.tile,
-            0 if ordered is None else ordered.panel_nbytes,
+            0 if ordered is None else ordered.panel_nbytes, few.symbol if few else "",
         )  # fmt: skip
         reads = (a, *([right] if right else []), *(o.name for o in operands if o.name != _DEPTH))
         work = self.m * n * self.depth * self.found.sizes[0] * self.found.sizes[1]
         return Step(
             template.kernel_text(spec, target), reads, (out,), call.arguments, serial=Below(work, _SERIAL_PRODUCTS),
-            label=f"byte gemm {self.m}x{n}x{self.depth}" if right else "row sums", calls=(micro,),
+            label=f"byte gemm {self.m}x{n}x{self.depth}" if right else "row sums", calls=(micro, few) if few else (micro,),
             scratch_nbytes=call.widened_nbytes if self.in_words else None,
         )  # fmt: skip
 
@@ -450,6 +358,7 @@ class _ByteProduct:
     operands: tuple[FusedOperand, ...]
     tile: Tile
     panel_nbytes: int = 0
+    few: str = ""  # the micro-kernel for few rows, where that is another
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
@@ -458,8 +367,9 @@ class _ByteProduct:
         c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
         b_batch = (size(batches.b[0]), size(batches.b[1])) if self.b is not None else (0, 0)
         ones = pack_bytes(np.ones((1, k, 1), np.int8), self.tile) if self.b is None else None
+        micro = Code(self.few if self.few and not template.many_rows(m, self.tile) else self.micro)
         return template.matrix_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b) if self.b else ones, c=Ref(self.c),  # type: ignore[arg-type]
+            self.spec, self.target, micro=micro, a=Ref(self.a), b=Ref(self.b) if self.b else ones, c=Ref(self.c),  # type: ignore[arg-type]
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a), b_batch=(b_batch[0] * of_b, b_batch[1] * of_b),
             c_batch=c_batch, operands=[_operand(o, n, k, out_item, c_batch, b_batch) for o in self.operands],
