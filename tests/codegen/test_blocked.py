@@ -76,12 +76,12 @@ def convolve(
 ) -> np.ndarray:
     assert spec.tile is not None
     micro = t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile))
-    packed, tables = copied.pack_windows(w, spec.tile, s.group), copied.window_tables(spec, s, nthreads)
+    packed, tables = copied.pack_windows(w, spec.tile, s.group), copied.window_tables(spec, t.host(), s, nthreads)
     scratch = pack.aligned_zeros((nthreads, copied.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
     claims = np.zeros(1, np.int64)
     args = copied.window_args(
-        spec, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables,
+        spec, t.host(), s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables,
         scratch=scratch.ctypes.data, claims=claims.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
     )  # fmt: skip
     t.run(copied.window_text(spec, t.host()), args, nthreads)

@@ -8,7 +8,7 @@ channels][depth][height][width][channel].
 
 A block of a sum is some whole blocks of channels, or lines of the kernel in one plane and one block of channels. Of the latter
 only what lies inside the image is multiplied: the kernel's planes and lines by the output's line, and where a window is wider
-than a tile (dilations) its columns by the tile's pixels.
+than a tile (dilations) its columns by the tile's pixels. Where blocks are long (`window_blocks`) this holds for the former, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.codegen import claims as claiming
-from intarsia.codegen.blocked import BLOCK_TAPS, LINE, Block, Rows, check
+from intarsia.codegen.blocked import LINE, Block, Rows, check
 from intarsia.codegen.body import Value
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
@@ -32,6 +32,7 @@ from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.stepped import STEPS
 from intarsia.codegen.tables import Inside, Part, Spread, Table
 from intarsia.codegen.target import Target
+from intarsia.codegen.window_blocks import block_fields, blocks_of, has_long_blocks
 from intarsia.graph.dtypes import DType
 from intarsia.graph.trace import cached, least, most
 from intarsia.records import dataclass
@@ -46,7 +47,6 @@ _FIELDS = (
     "kernel_planes plane_step pad_plane plane_dilation plane_count plane_x fill blocks blocks_at planes_at lines_at "
     "kernel_width dilation stride"
 ).split() + list(claiming.FIELDS)
-_BLOCK_FIELDS = ("tap", "taps", "plane", "line", "lines", "line_taps", "pixel_taps")
 
 
 def takes_windows(channels: int, filters: int, group: int, tile: Tile) -> bool:
@@ -116,7 +116,7 @@ def _plan(spec: GemmSpec, shape: ConvShape, threads: int) -> _Plan:
 
 @dataclass(frozen=True)
 class _Tables:
-    """`table` has the taps, the blocks (`_BLOCK_FIELDS`), and what of the kernel is inside: [first, last) for every plane and
+    """`table` has the taps, the blocks (`block_fields`), and what of the kernel is inside: [first, last) for every plane and
     line of the output; with each one's place."""
 
     table: Table
@@ -126,10 +126,10 @@ class _Tables:
 
 
 @cached(1024)
-def _tables(spec: GemmSpec, shape: ConvShape, threads: int) -> _Tables:
+def _tables(spec: GemmSpec, target: Target, shape: ConvShape, threads: int) -> _Tables:
     plan, s, tile = _plan(spec, shape, threads), shape.as_3d(), check(spec)
     each, padded = LINE // tile.itemsize, padded_channels(s.channels // s.group)
-    blocks, fill = _blocks(s.kernel, padded, each)
+    blocks, fill = blocks_of(s.kernel, padded, each, has_long_blocks(target))
     planes, down = _inside_each(s.output[0], 0, s), _whole(plan.lines) if plan.flat else _inside_each(plan.lines, 1, s)
     taps = _taps(plan, s, padded, each, tile.itemsize)
     table = Table((*taps, blocks.reshape(-1), planes, down))
@@ -164,16 +164,6 @@ def _tap_spread(start: int, *axes: tuple[int, int]) -> Spread:
 _NOTHING = np.zeros(1, np.int64)
 
 
-@functools.lru_cache(maxsize=256)
-def _blocks(kernel: tuple[int, ...], padded: int, each: int) -> tuple[np.ndarray, bool]:
-    """The blocks (`_BLOCK_FIELDS`) of a sum, and whether one has parts outside the image multiplied."""
-    blocks = []
-    for number, at in enumerate(range(0, padded, each)):
-        blocks += _channel_blocks(kernel, -(-min(each, padded - at) // STEPS), number * math.prod(kernel) * (each // STEPS))
-    found = _joined(blocks)
-    return np.array(found, np.int64), any(not block[-1] for block in found)
-
-
 def _whole(count: int) -> Spread:
     """[0, 1) for all of `count` positions."""
     return Spread(0, ((count, 0), (2, 1)))
@@ -200,42 +190,9 @@ def multiplied_share(shape: ConvShape, rows: int = 6) -> float:
     return share
 
 
-def _channel_blocks(kernel: tuple[int, ...], halves: int, tap: int) -> list[tuple[int, ...]]:
-    """The blocks of one block of channels, from `tap` on; `pixel_taps` is 0 where nothing of it can be left out."""
-    depth, height, width = kernel
-    line_taps = width * halves
-    if line_taps > 2 * BLOCK_TAPS:
-        pieces = round(line_taps / BLOCK_TAPS)
-        ends = [line_taps * (i + 1) // pieces for i in range(pieces)]
-        parts = list(zip([0, *ends[:-1]], ends, strict=True))
-        cuts = [(tap + line * line_taps + a, b - a) for line in range(depth * height) for a, b in parts]
-        return [(at, count, 0, 0, 1, count, 0) for at, count in cuts]
-    if line_taps * height * depth <= 2 * BLOCK_TAPS and depth > 1:
-        return [(tap, line_taps * height * depth, 0, 0, 1, line_taps * height * depth, 0)]
-    together = height if line_taps * height <= 2 * BLOCK_TAPS else max(1, round(BLOCK_TAPS / line_taps))
-    made: list[tuple[int, ...]] = []
-    for plane in range(depth):
-        for line in range(0, height, together):
-            lines = min(together, height - line)
-            at = tap + (plane * height + line) * line_taps
-            made.append((at, lines * line_taps, plane, line, lines, line_taps, halves))
-    return made
-
-
-def _joined(blocks: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Small blocks of neighbouring channels together, as many as fit."""
-    size = max((block[1] for block in blocks), default=0)
-    count = BLOCK_TAPS // size if size and len(blocks) > 1 else 1
-    if count < 2:
-        return blocks
-    parts = [blocks[i : i + count] for i in range(0, len(blocks), count)]
-    sizes = [sum(block[1] for block in part) for part in parts]
-    return [(part[0][0], n, 0, 0, 1, n, 0) for part, n in zip(parts, sizes, strict=True)]
-
-
-def window_tables(spec: GemmSpec, shape: ConvShape, threads: int) -> Table:
+def window_tables(spec: GemmSpec, target: Target, shape: ConvShape, threads: int) -> Table:
     """The tables of `window_text`; `threads` as `window_args` is given it."""
-    found: _Tables = _tables(spec, shape, threads)
+    found: _Tables = _tables(spec, target, shape, threads)
     return found.table
 
 
@@ -247,6 +204,7 @@ def window_scratch_nbytes(spec: GemmSpec, shape: ConvShape, threads: int) -> int
 
 def window_args(
     spec: GemmSpec,
+    target: Target,
     shape: ConvShape,
     *,
     micro: int,
@@ -265,7 +223,7 @@ def window_args(
     `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `blocked.rows_args`;
     `x_pixel_nbytes` and `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images."""
     tile, s = check(spec), shape.as_3d()
-    plan, found = _plan(spec, shape, threads), _tables(spec, shape, threads)
+    plan, found = _plan(spec, shape, threads), _tables(spec, target, shape, threads)
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
     (in_planes, in_height, in_width), (out_planes, out_height, out_width) = s.spatial, s.output
     x_pixel, y_pixel = x_pixel_nbytes or s.channels * tile.itemsize, y_pixel_nbytes or s.filters * out_size
@@ -452,8 +410,9 @@ class _Windows(Rows):
                 self.bases[i] = body.at(self.bases[i], body.mul(column, itemsize(dtype)))
 
     def _block(self, index: Value, is_last: Value) -> tuple[Value, Value, Value, dict[str, Value]]:
-        place = self.body.at(self.v["taps"], self.v["blocks_at"], self.body.mul(index, 8 * len(_BLOCK_FIELDS)))
-        fields = {name: self.body.load_i64(place, i) for i, name in enumerate(_BLOCK_FIELDS)}
+        names = block_fields(self.module.target)
+        place = self.body.at(self.v["taps"], self.v["blocks_at"], self.body.mul(index, 8 * len(names)))
+        fields = {name: self.body.load_i64(place, i) for i, name in enumerate(names)}
         return fields["tap"], fields["taps"], self.body.i(0), fields
 
     def _span(self, table: str, index: Value) -> tuple[Value, Value]:
@@ -499,7 +458,7 @@ class _Windows(Rows):
         self, a: Value, rows: Value, block: Block, lines: tuple[Value, Value], across: tuple[Value, Value]
     ) -> None:  # fmt: skip
         """Those parts of a block that lie inside the image: in one call, or line by line where some pixels are outside."""
-        body, v, fields = self.body, self.v, block.fields
+        body, fields = self.body, block.fields
         tap_nbytes = body.mul(self.ldb, STEPS)
         z_low, z_high = self.inside_planes
         part = body.less(0, fields["pixel_taps"])
@@ -512,12 +471,28 @@ class _Windows(Rows):
         width = body.select(part, body.sub(body.mul(across[1], fields["pixel_taps"]), left), fields["line_taps"])
         whole = body.equal(width, fields["line_taps"])
         none = body.b.or_(body.equal(low, high), body.equal(width, 0))
-        taps = body.select(none, 0, body.select(whole, body.mul(body.sub(high, low), width), width))
-        calls = body.select(body.b.or_(whole, none), 1, body.sub(high, low))
+        count = body.sub(high, low)
+        taps = body.select(none, 0, body.select(whole, body.mul(count, width), width))
+        calls = body.select(body.b.or_(whole, none), 1, count)
         first = body.add(body.mul(low, fields["line_taps"]), left)
-        accumulate = body.select(block.is_first, 0, 1)
+        if not has_long_blocks(self.module.target):
+            self._lines_inside(a, rows, block, tap_nbytes, (first, taps, calls), body.select(block.is_first, 0, 1))
+            return
+        every = body.b.and_(whole, body.equal(count, fields["lines"]))
+        parts = body.select(body.b.or_(every, none), 1, fields["parts"])
+        taps = body.select(body.b.and_(every, body.b.not_(none)), fields["taps"], taps)
+        with body.loop(0, parts) as i:
+            begins = body.b.and_(block.is_first, body.equal(i, 0))
+            found = body.add(first, body.mul(i, fields["part_taps"])), taps, calls
+            self._lines_inside(a, rows, block, tap_nbytes, found, body.select(begins, 0, 1))
+
+    def _lines_inside(
+        self, a: Value, rows: Value, block: Block, tap_nbytes: Value, found: tuple[Value, Value, Value], accumulate: Value
+    ) -> None:  # fmt: skip
+        """Some calls, line by line; `found` has the first one's first tap in the block, the taps of each, and the calls."""
+        body, (first, taps, calls) = self.body, found
         with body.loop(0, calls) as i:
-            tap = body.add(first, body.mul(i, fields["line_taps"]))
-            table = body.at(v["taps"], body.mul(body.add(block.tap, tap), 8))
+            tap = body.add(first, body.mul(i, block.fields["line_taps"]))
+            table = body.at(self.v["taps"], body.mul(body.add(block.tap, tap), 8))
             following = body.select(body.equal(i, 0), accumulate, 1)
             self._multiply(a, body.at(block.b, body.mul(tap, tap_nbytes)), block.rest, table, taps, following, block, rows)

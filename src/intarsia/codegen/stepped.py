@@ -16,6 +16,7 @@ second-level cache the lines of one step of B at `ahead`, which then moves by `p
 
 from __future__ import annotations
 
+from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.ending import accumulates, emit_ending
 from intarsia.codegen.engine import KernelText
@@ -76,6 +77,12 @@ def stepped_micro_text(dtype: DType, target: Target, tile: Tile, met: Met = EVER
     return dispatched(f"micro_steps_{dtype.name.lower()}", tile, target, variant, met=met)
 
 
+def holds_places(target: Target) -> bool:
+    """Whether a tap's steps are written out, from addresses that LLVM knows nothing of: else it adds up that of each row anew for
+    every two steps. With 16 registers the loads stay where they are, and no sum is spilled."""
+    return target.arch == "x86_64" and target.vector_bytes == 32
+
+
 class Stepped:
     """One variant; the fewest rows have several sets of accumulators to hide the latency. `ends`: records are taken."""
 
@@ -84,7 +91,8 @@ class Stepped:
         self.body, self.dtype, self.lanes, self.rows, self.vectors = body, dtype, lanes, rows, vectors
         self.itemsize = dtype.bits // 8
         self.cells = rows * vectors
-        self.unroll = 1 if self.cells > _ROOMY else STEPS if vectors == 4 else 2
+        self.holds = holds_places(body.module.target)
+        self.unroll = 1 if self.cells > _ROOMY else STEPS if vectors == 4 or self.holds else 2
         self.unroll = max(self.unroll, steps_at_once(body.module.target, lanes))
         self.sets = 1 if body.module.target.ordered else min(self.unroll, max(1, 8 // self.cells))
 
@@ -151,7 +159,13 @@ class Stepped:
         """The addresses `offset` behind the first `count` rows; base, base + lda and base + 2 lda fit x86's addressing."""
         body, lda = self.body, self.body.args[1]
         bases = [body.at(base, offset) for base in self.bases[: -(-count // 3)]]
+        if self.holds:
+            bases = [self._held(base) for base in bases]
         return [body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0) for i in range(count)]
+
+    def _held(self, pointer: Value) -> Value:
+        """The pointer, as something that the compiler knows nothing of."""
+        return self.body.b.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer])
 
     def _steps(self, state: list[Value], rows: list[Value], pb: Value, count: int) -> None:
         body, vector_bytes = self.body, self.lanes * self.itemsize

@@ -87,9 +87,9 @@ class ConvolutionCall(FilterCall):
             for o in self.operands
         ]
         return copied.window_args(
-            self.spec, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
-            tables=copied.window_tables(self.spec, shape, threads), scratch=Ref(SCRATCH), claims=Ref(CLAIMS), operands=given,  # type: ignore[arg-type]
-            threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
+            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
+            tables=copied.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH), claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            operands=given, threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
         )  # fmt: skip
 
     def windows_scratch(self, size: Sizes, threads: int) -> int:
