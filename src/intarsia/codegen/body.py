@@ -147,6 +147,10 @@ class Body:
                 pointer = self.b.gep(pointer, [self.i(offset)], source_etype=_I8)
         return pointer
 
+    def opaque(self, pointer: Value) -> Value:
+        """The pointer, as something that the compiler knows nothing of: what it is made of is not computed anew behind it."""
+        return self.b.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer])
+
     def pointer(self, address: Value) -> Value:
         return self.b.inttoptr(address, _POINTER)
 

@@ -8,7 +8,7 @@ channels][depth][height][width][channel].
 
 A block of a sum is some whole blocks of channels, or lines of the kernel in one plane and one block of channels. Of the latter
 only what lies inside the image is multiplied: the kernel's planes and lines by the output's line, and where a window is wider
-than a tile (dilations) its columns by the tile's pixels. Where blocks are long (`window_blocks`) this holds for the former, too.
+than a tile (dilations) its columns by the tile's pixels. Where blocks are long (`window_blocks`), so it is of the former, too.
 """
 
 from __future__ import annotations

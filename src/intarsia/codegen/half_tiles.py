@@ -188,7 +188,7 @@ class _HalfMicro:
         a, scales, pb, ldb, k, columns, _, tile, accumulate, ahead, pace = body.args
         cells = self.rows * self.vectors
         # A broadcast of 16 bits costs a shuffle, unless the multiply-add does it: each vector reads by an address of its own.
-        own = [a, *(self._same(a) for _ in range(1, self.vectors))]
+        own = [a, *(body.opaque(a) for _ in range(1, self.vectors))]
         state = [body.zero(_HALF, self.lanes)] * cells + [ahead, pb, *own]
         whole = body.b.and_(k, body.i(-2))
         with body.carry(0, whole, 2, state):
@@ -202,11 +202,6 @@ class _HalfMicro:
             with goes_on:
                 self._add(state, rows, columns, tile, True)
         body.b.ret_void()
-
-    def _same(self, pointer: Value) -> Value:
-        """The pointer, as something that the compiler knows nothing of."""
-        kind = ir.FunctionType(pointer.type, [pointer.type])
-        return self.body.b.asm(kind, "", "=r,0", [pointer])
 
     def _steps(self, state: list[Value], ldb: Value, pace: Value, count: int) -> None:
         body, cells = self.body, self.rows * self.vectors

@@ -16,7 +16,6 @@ second-level cache the lines of one step of B at `ahead`, which then moves by `p
 
 from __future__ import annotations
 
-from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.ending import accumulates, emit_ending
 from intarsia.codegen.engine import KernelText
@@ -78,8 +77,8 @@ def stepped_micro_text(dtype: DType, target: Target, tile: Tile, met: Met = EVER
 
 
 def holds_places(target: Target) -> bool:
-    """Whether a tap's steps are written out, from addresses that LLVM knows nothing of: else it adds up that of each row anew for
-    every two steps. With 16 registers the loads stay where they are, and no sum is spilled."""
+    """Whether a tap's steps are written out, from addresses that LLVM knows nothing of: else it adds up that of each row anew
+    for every two steps. With 16 registers loads stay where they are, and no sum is spilled."""
     return target.arch == "x86_64" and target.vector_bytes == 32
 
 
@@ -160,12 +159,8 @@ class Stepped:
         body, lda = self.body, self.body.args[1]
         bases = [body.at(base, offset) for base in self.bases[: -(-count // 3)]]
         if self.holds:
-            bases = [self._held(base) for base in bases]
+            bases = [body.opaque(base) for base in bases]
         return [body.at(bases[i // 3], body.mul(lda, i % 3) if i % 3 else 0) for i in range(count)]
-
-    def _held(self, pointer: Value) -> Value:
-        """The pointer, as something that the compiler knows nothing of."""
-        return self.body.b.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer])
 
     def _steps(self, state: list[Value], rows: list[Value], pb: Value, count: int) -> None:
         body, vector_bytes = self.body, self.lanes * self.itemsize

@@ -26,6 +26,7 @@ from intarsia.records import dataclass
 PIXELS = 7
 OPERATIONS = ("multiply", "max", "average")
 _BLOCK_VECTORS = 8  # channels of a unit of work: 512 bytes of AVX-512 vectors
+_WIDE_BLOCK_VECTORS = 32  # where these are read pixel by pixel: what is read in a row can be foreseen
 _LIGHT = 12  # primitives of an epilogue that is still unrolled for all pixels
 FIELDS = (
     "x y weights batch depth height width channels out_depth out_height out_width pad_d pad_h pad_w "
@@ -79,6 +80,17 @@ class WindowSpec:
             raise ValueError("a window's epilogue takes operands of kind column, full or scalar; got 'row'")
 
 
+def by_pixels(target: Target) -> bool:
+    """Whether all channels of some pixels come before the next pixels, whose addresses are in few registers. Of 32 bytes two
+    vectors share a line of the cache, which would be gone when the second asks for it; and of 16 registers LLVM would spill
+    those that have the distance of each pixel."""
+    return target.arch == "x86_64" and target.vector_bytes == 32
+
+
+def _block_vectors(target: Target) -> int:
+    return _WIDE_BLOCK_VECTORS if by_pixels(target) else _BLOCK_VECTORS
+
+
 def window_args(
     spec: WindowSpec,
     target: Target,
@@ -113,7 +125,7 @@ def window_args(
     high = [n + p for n, p in zip(s.spatial, ends, strict=True)] if count_include_pad else list(s.spatial)
     args = [
         x, y, weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high, *_strides(x_pixel, s.spatial),
-        *_strides(y_pixel, out), -(-s.channels // (lanes * _BLOCK_VECTORS)), number, 1,
+        *_strides(y_pixel, out), -(-s.channels // (lanes * _block_vectors(target))), number, 1,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -149,7 +161,10 @@ class Window:
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
         self.pixels = spec.pixels
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
-        self.loose = self.halo  # pixels at either end of those that outputs see which may lie outside in the fast case, too
+        self.by_pixels = by_pixels(target)
+        self.block = _block_vectors(target)
+        # Pixels at either end of those that outputs see which may lie outside in the fast case, too.
+        self.loose = (self.halo + 1) // 2 if self.by_pixels else self.halo
         self.primitives = len(walk([spec.epilogue.root])) if spec.epilogue else 0
         self.light = spec.operation != "average" and self.primitives <= _LIGHT
 
@@ -208,9 +223,13 @@ class Window:
         row, block = body.div(unit, v["blocks"]), body.rem(unit, v["blocks"])
         self._place(row)
         whole = body.div(v["channels"], self.lanes)
-        first = body.mul(block, _BLOCK_VECTORS)
-        with body.loop(first, body.min(body.add(first, _BLOCK_VECTORS), whole)) as vector:
-            self._channels(body.mul(vector, self.lanes), None)
+        first = body.mul(block, self.block)
+        last = body.min(body.add(first, self.block), whole)
+        if self.by_pixels:
+            self._pixel_by_pixel(first, last)
+        else:
+            with body.loop(first, last) as vector:
+                self._channels(body.mul(vector, self.lanes), None)
         rest = body.rem(v["channels"], self.lanes)
         last_block = body.equal(body.add(block, 1), v["blocks"])
         with body.when(body.b.and_(last_block, body.less(0, rest))):
@@ -249,6 +268,14 @@ class Window:
 
         first = body.min(ceiling(body.sub(low, start)), self.kernel[axis])
         return first, body.max(first, body.min(ceiling(body.sub(high, start)), self.kernel[axis]))
+
+    def _pixel_by_pixel(self, first: Value, last: Value) -> None:
+        """Vectors `first` to `last` - 1 of some pixels before those of the next."""
+        body, v = self.body, self.v
+        with body.loop(0, v["out_width"], self.pixels) as column:
+            start = body.sub(body.mul(column, self.strides[2]), v["pad_w"])
+            with body.loop(first, last) as vector:
+                self._pixels_either(body.mul(vector, self.lanes), column, start)
 
     def _channels(self, channel: Value, mask: Value | None) -> None:
         body, v = self.body, self.v
@@ -311,17 +338,32 @@ class Window:
         """One line of the window for all pixels: every input pixel is loaded once."""
         body, v = self.body, self.v
         loaded: dict[int, Value] = {}
+        place = self._places(row, start) if self.by_pixels and not guarded else None
 
         def pixel(at: int) -> Value:
             if at not in loaded:
                 x = body.add(start, at)
-                pointer = body.at(row, body.mul(x, v["x_pixel"]))
+                pointer = place(at) if place else body.at(row, body.mul(x, v["x_pixel"]))
                 if guarded or at < self.loose or at > self.reach - self.loose:
                     pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
                 loaded[at] = self._load(pointer, mask)
             return loaded[at]
 
         self._accumulate_line(state, pixel, position, offset)
+
+    def _places(self, row: Value, start: Value) -> Callable[[int], Value]:
+        """Where pixels from `start` on are in a line: the first of every three at an address that is held, the others by x86's
+        addressing from it."""
+        body, pixel = self.body, self.v["x_pixel"]
+        first, held = body.at(row, body.mul(start, pixel)), dict[int, Value]()
+
+        def place(at: int) -> Value:
+            base, rest = divmod(at, 3)
+            if base not in held:
+                held[base] = body.opaque(body.at(first, body.mul(pixel, 3 * base)) if base else first)
+            return body.at(held[base], body.mul(pixel, rest)) if rest else held[base]
+
+        return place
 
     def _accumulate_line(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
         """One line of the window; `pixel` gives the input's pixels, `position` is the line's first, `offset` the channels'."""
