@@ -12,6 +12,7 @@ from cpu_models import REFERENCE, Feeds, check, model_of, normal, session_of
 
 import intarsia as ort
 from intarsia.codegen import few_filters
+from intarsia.codegen.target import Target
 
 
 def reference_of(text: str, constants: Feeds, feeds: Feeds) -> list[np.ndarray]:
@@ -131,7 +132,8 @@ def test_few_filters(name: str) -> None:
         constants["gain"] = normal(filters, *[1] * rank)
     feeds = [{"x": normal(n, channels, *s)} for n, s in ((2, (11, 9, 29)[3 - rank :]), (1, (7, 12, 18)[3 - rank :]))]
     session = check(text, *feeds, constants=constants, rtol=3e-5)
-    assert [label for label in labels(session) if label.startswith("few filters")]
+    wide = few_filters.takes((filters, channels, *kernel), 1, Target.host().vector_bytes // 4)
+    assert bool([label for label in labels(session) if label.startswith("few filters")]) == wide
 
 
 def test_few_filters_of_doubles_and_with_a_residual() -> None:

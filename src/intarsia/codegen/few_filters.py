@@ -20,11 +20,12 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import Operand
 from intarsia.codegen.pack import aligned_zeros
 from intarsia.codegen.target import Target
-from intarsia.codegen.window import FIELDS, Window, WindowSpec, window_args
+from intarsia.codegen.window import FIELDS, Window, WindowSpec, by_pixels, window_args
 
-_SUMS = 24  # vectors of sums in registers
+_SUMS = 24  # vectors of sums in registers, where there are 32
 _MOST_PIXELS = 8
 _HELD = 9  # vectors of weights, of one line of the kernel, that fit beside the sums
+_FEW_REGISTERS = 16
 _LEAST_STEPS = 8  # multiplications of a sum's vectors: fewer do not pay for adding up its lanes
 _WINOGRAD_FILTERS = 4  # of 3x3 kernels: from more on Winograd's products are fewer
 
@@ -69,13 +70,21 @@ def few_filters_args(
     return args
 
 
+def _in_registers(filters: int, target: Target) -> tuple[int, int]:
+    """Pixels at once, and the vectors of weights that are held beside their sums and one vector of the input."""
+    if not by_pixels(target):
+        return max(1, min(_MOST_PIXELS, _SUMS // filters)), _HELD
+    pixels = max(1, min(_MOST_PIXELS, (_FEW_REGISTERS - 1 - filters) // filters))
+    return pixels, _FEW_REGISTERS - 1 - pixels * filters
+
+
 class FewFilters(Window):
     """Writes one kernel."""
 
     def __init__(self, spec: WindowSpec, target: Target) -> None:
         super().__init__(spec, target)
         self.filters = spec.filters
-        self.pixels = max(1, min(_MOST_PIXELS, _SUMS // self.filters))
+        self.pixels, self.held = _in_registers(self.filters, target)
         self.loose = 0
 
     def _unit(self, unit: Value) -> None:
@@ -106,7 +115,7 @@ class FewFilters(Window):
         nbytes = self.lanes * self.size
         source = body.at(row, body.mul(vector, nbytes))
         weights = body.at(line, body.mul(vector, taps * self.filters * nbytes))
-        if taps * self.filters > _HELD:
+        if taps * self.filters > self.held:
             with body.carry(0, taps, 1, state) as tap:
                 held = self._weights(body.at(weights, body.mul(tap, self.filters * nbytes)))
                 for p in range(self.pixels):
