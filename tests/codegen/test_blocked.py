@@ -15,6 +15,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import GemmSpec, Operand
 from intarsia.codegen.microkernel import Tile, tile_of
 from intarsia.codegen.stepped import STEPS, blocked_tile, stepped_micro_text
+from intarsia.codegen.window_blocks import blocks_of
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 
@@ -47,6 +48,9 @@ SHAPES = [
     ConvShape(1, (8, 9), 26, 40, (3, 3), (1, 1), (2, 2), (2, 2, 2, 2), 2),
     ConvShape(2, (150,), 48, 96, (7,), (1,), (1,), (3, 3), 2),
     ConvShape(1, (3, 6, 6), 32, 24, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1), 2),
+    ConvShape(1, (6, 9), 120, 24, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),  # more than a long block, and half a block of channels
+    ConvShape(1, (5, 11), 40, 24, (7, 7), (1, 1), (2, 2), (6, 6, 6, 6)),
+    ConvShape(2, (50,), 200, 24, (3,), (2,), (1,), (1, 1)),
     ConvShape(0, (7, 7), 16, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
 ]
 
@@ -168,6 +172,29 @@ def test_values_outside_are_not_multiplied(rng: np.random.Generator) -> None:
     finite = np.isfinite(convolve(shape, x, w, GemmSpec(tile=tiles(DType.FLOAT)[0]), 1, np.float32)).all(-1)[0]
     assert not finite[3:6, 3:6].any()
     assert finite.sum() == 81 - 9
+
+
+def test_lines_outside_are_not_multiplied(rng: np.random.Generator) -> None:
+    """Of blocks of many channels, too: what is infinite in the kernel's first line reaches all but the output's first line."""
+    shape = ConvShape(1, (5, 9), 64, 24, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    w = rng.standard_normal((24, 64, 3, 3)).astype(np.float32)
+    w[:, :, 0] = np.inf
+    y = convolve(shape, 1 + t.random(rng, 1, 5, 9, 64) ** 2, w, GemmSpec(tile=tiles(DType.FLOAT)[0]), 1, np.float32)
+    assert np.isfinite(y[:, 0]).all()
+    assert not np.isfinite(y[:, 1:]).any()
+
+
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("kernel", [(1, 3, 3), (1, 1, 3), (1, 5, 5), (1, 1, 70), (3, 3, 3), (1, 7, 7)], ids=str)
+@pytest.mark.parametrize("channels", [8, 16, 120, 512])
+def test_blocks_are_all_taps(kernel: tuple[int, ...], channels: int, long: bool) -> None:
+    """Every tap of a sum is in one block; long blocks have parts that are alike."""
+    blocks, _ = blocks_of(kernel, channels, 16, long)
+    taps = np.concatenate([np.arange(tap, tap + count) for tap, count, *_ in blocks])
+    np.testing.assert_array_equal(taps, np.arange(channels // STEPS * np.prod(kernel)))
+    if long:
+        assert (blocks[:, 1] == blocks[:, -2] * blocks[:, -1]).all()
+        assert blocks[:, 1].max() <= 108
 
 
 @pytest.mark.parametrize("shape", [ConvShape(1, (6, 40), 16, 16, (3, 3), (1, 1), (5, 30), (5, 30, 5, 30)), SHAPES[14]], ids=str)

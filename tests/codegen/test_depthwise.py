@@ -30,6 +30,8 @@ SHAPES = [
     depthwise_shape(2, (31,), 20, (4,), (1,), (1,), (3, 0)),
     depthwise_shape(1, (5, 6, 9), 18, (3, 2, 3), (2, 1, 1), (1, 2, 1), (1, 1, 1, 1, 1, 1)),
     depthwise_shape(1, (1, 1), 8, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    depthwise_shape(1, (4, 29), 283, (3, 5), (1, 1), (1, 1), (1, 4, 1, 0)),  # several blocks of channels; all pads at one end
+    depthwise_shape(1, (5, 40), 24, (3, 3), (1, 2), (1, 3), (1, 0, 1, 6)),
 ]
 
 

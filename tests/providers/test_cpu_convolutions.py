@@ -113,6 +113,7 @@ FEW = {  # filters, channels, kernel, stride, dilation, what follows
     "strided": (2, 40, (3, 3), 2, 1, "y = Mul(a, gain)"),
     "dilated": (4, 20, (5, 5), 1, 2, "y = Add(a, a)"),
     "wide": (8, 48, (7, 2), 1, 1, "y = Sigmoid(a)"),
+    "four": (4, 64, (5, 5), 1, 1, "y = Relu(a)"),
     "one_pixel": (1, 150, (1, 1), 1, 1, "y = Identity(a)"),
     "line": (2, 33, (5,), 1, 1, "y = Relu(a)"),
     "volume": (1, 24, (3, 3, 3), 1, 1, "y = Relu(a)"),

@@ -471,14 +471,13 @@ class _Windows(Rows):
         width = body.select(part, body.sub(body.mul(across[1], fields["pixel_taps"]), left), fields["line_taps"])
         whole = body.equal(width, fields["line_taps"])
         none = body.b.or_(body.equal(low, high), body.equal(width, 0))
-        count = body.sub(high, low)
-        taps = body.select(none, 0, body.select(whole, body.mul(count, width), width))
-        calls = body.select(body.b.or_(whole, none), 1, count)
+        taps = body.select(none, 0, body.select(whole, body.mul(body.sub(high, low), width), width))
+        calls = body.select(body.b.or_(whole, none), 1, body.sub(high, low))
         first = body.add(body.mul(low, fields["line_taps"]), left)
         if not has_long_blocks(self.module.target):
             self._lines_inside(a, rows, block, tap_nbytes, (first, taps, calls), body.select(block.is_first, 0, 1))
             return
-        every = body.b.and_(whole, body.equal(count, fields["lines"]))
+        every = body.b.and_(whole, body.equal(body.sub(high, low), fields["lines"]))
         parts = body.select(body.b.or_(every, none), 1, fields["parts"])
         taps = body.select(body.b.and_(every, body.b.not_(none)), fields["taps"], taps)
         with body.loop(0, parts) as i:
