@@ -13,7 +13,7 @@ from intarsia.codegen.target import Target
 
 _BLOCK_FIELDS = ("tap", "taps", "plane", "line", "lines", "line_taps", "pixel_taps")
 _PART_FIELDS = ("parts", "part_taps")  # of long blocks: those of neighbouring blocks of channels in one
-_LONG_TAPS = 108  # of a long block, at most
+_LONG_TAPS = 54  # of a long block, at most
 
 
 def has_long_blocks(target: Target) -> bool:
