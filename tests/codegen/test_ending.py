@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.codegen import blocked, pack
-from intarsia.codegen.ending import Ending, ending_of
+from intarsia.codegen.ending import Ending, ending_of, takes_residuals
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import GemmSpec, Operand
 from intarsia.codegen.microkernel import Tile, tile_of
@@ -26,8 +26,7 @@ BOUNDS = {
 }  # fmt: skip
 
 
-def bounded(low: float, high: float, shift: k.Tensor = BIAS) -> Epilogue:
-    root = SUMS + shift
+def bounded(low: float, high: float, root: k.Tensor = SUMS + BIAS) -> Epilogue:
     root = k.maximum(root, low) if low > -math.inf else root
     root = k.minimum(high, root) if high < math.inf else root
     return Epilogue(root, ("column",), (DType.FLOAT,))
@@ -41,16 +40,20 @@ def tiles(dtype: DType) -> list[Tile]:
     return sorted(found, key=lambda tile: (tile.rows, tile.lanes))
 
 
-def product(spec: GemmSpec, a: np.ndarray, b: np.ndarray, bias: np.ndarray, threads: int) -> np.ndarray:
+def product(
+    spec: GemmSpec, a: np.ndarray, b: np.ndarray, bias: np.ndarray, threads: int, residual: np.ndarray | None = None
+) -> np.ndarray:
     assert spec.tile is not None
     (m, depth), n = a.shape, b.shape[1]
-    packed, taps = pack.pack_matrix(b, spec.tile), blocked.row_taps(spec.dtype)
+    packed, taps = pack.pack_matrix(b, spec.tile), blocked.row_taps(spec.dtype, t.host())
     c, whole = t.guarded((m, n), a.dtype.type)
-    claims = np.zeros(1, np.int64)
+    claims, operands = np.zeros(1, np.int64), [Operand(bias.ctypes.data)]
+    if residual is not None:
+        operands.append(Operand(residual.ctypes.data, residual.strides[0]))
     args = blocked.rows_args(
-        spec, micro=t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile)), a=a.ctypes.data, b=packed.ctypes.data,
-        c=c.ctypes.data, m=m, n=n, k=depth, taps=taps.ctypes.data, claims=claims.ctypes.data,
-        operands=[Operand(bias.ctypes.data)], threads=threads,
+        spec, t.host(), micro=t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile)), a=a.ctypes.data,
+        b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=depth, taps=taps.ctypes.data, claims=claims.ctypes.data,
+        operands=operands, threads=threads,
     )  # fmt: skip
     t.run(blocked.rows_text(spec, t.host()), args, threads)
     t.check_margin(whole)
@@ -62,7 +65,7 @@ def product(spec: GemmSpec, a: np.ndarray, b: np.ndarray, bias: np.ndarray, thre
 def test_products(name: str, depth: int) -> None:
     rng = np.random.default_rng(0)
     epilogue = bounded(*BOUNDS[name])
-    assert ending_of(epilogue, DType.FLOAT) == Ending(0, *BOUNDS[name])
+    assert ending_of(epilogue, DType.FLOAT, t.host()) == Ending(0, *BOUNDS[name])
     for m, n in ((1, 16), (49, 70), (200, 96), (333, 24)):
         a, b, bias = t.random(rng, m, depth), t.random(rng, depth, n), t.random(rng, n)
         expected = np.clip(a.astype(np.float64) @ b + bias, *BOUNDS[name])
@@ -70,6 +73,26 @@ def test_products(name: str, depth: int) -> None:
             for threads in (1, 2):
                 found = product(GemmSpec(epilogue=epilogue, tile=tile, ends=True), a, b, bias, threads)
                 np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+@pytest.mark.parametrize("depth", [8, 20, 300])
+@pytest.mark.parametrize("first", [False, True], ids=["last", "first"])
+def test_residuals(name: str, depth: int, first: bool) -> None:
+    """A tensor of C's shape is added where micro-kernels take it; elsewhere the kernel adds it."""
+    rng = np.random.default_rng(0)
+    full = k.input(2, DType.FLOAT, (1,))
+    shifted = bounded(*BOUNDS[name], full + (SUMS + BIAS) if first else SUMS + BIAS + full)
+    epilogue = Epilogue(shifted.root, ("column", "full"), (DType.FLOAT,) * 2)
+    found = ending_of(epilogue, DType.FLOAT, t.host())
+    assert found == (Ending(0, *BOUNDS[name], residual=1) if takes_residuals(t.host()) else None)
+    for m, n in ((1, 16), (49, 70), (200, 96), (333, 24)):
+        a, b, bias, more = t.random(rng, m, depth), t.random(rng, depth, n), t.random(rng, n), t.random(rng, m, n)
+        expected = np.clip(a.astype(np.float64) @ b + bias + more, *BOUNDS[name])
+        for tile in tiles(DType.FLOAT):
+            for threads in (1, 2):
+                c = product(GemmSpec(epilogue=epilogue, tile=tile, ends=True), a, b, bias, threads, more)
+                np.testing.assert_allclose(c, expected, rtol=1e-4, atol=2e-4)
 
 
 def test_products_of_double() -> None:
@@ -99,6 +122,7 @@ def test_nan_stays(name: str) -> None:
         None,
         Epilogue(k.maximum(SUMS, 0.0)),
         Epilogue(SUMS + BIAS, ("full",), (DType.FLOAT,)),
+        Epilogue(SUMS + (BIAS + k.input(2, DType.FLOAT, (1,))), ("column", "full"), (DType.FLOAT,) * 2),
         Epilogue(k.maximum(SUMS + BIAS, 0.0) * 2.0, ("column",), (DType.FLOAT,)),
         Epilogue(k.maximum(SUMS, BIAS), ("column",), (DType.FLOAT,)),
         Epilogue(SUMS + SUMS),
@@ -107,7 +131,7 @@ def test_nan_stays(name: str) -> None:
         Epilogue(k.maximum(SUMS + BIAS, math.nan), ("column",), (DType.FLOAT,)),
         Epilogue(k.minimum(k.maximum(SUMS + BIAS, 3.0), 2.0), ("column",), (DType.FLOAT,)),
     ],
-    ids=["none", "no bias", "residual", "scaled", "bound by column", "twice", "cast", "half bias", "nan", "empty range"],
+    ids="none,no bias,residual alone,operands first,scaled,bound by column,twice,cast,half bias,nan,empty range".split(","),
 )
 def test_what_is_left_to_the_kernel(epilogue: Epilogue | None) -> None:
-    assert ending_of(epilogue, DType.FLOAT) is None
+    assert ending_of(epilogue, DType.FLOAT, t.host()) is None

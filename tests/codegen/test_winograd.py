@@ -49,7 +49,7 @@ def convolve(
     target: Target | None = None, **more: object,
 ) -> np.ndarray:  # fmt: skip
     target = target or t.host()
-    tile, taps = winograd.winograd_tile(spec, t.host()), row_taps(DType.FLOAT)
+    tile, taps = winograd.winograd_tile(spec, t.host()), row_taps(DType.FLOAT, t.host())
     if spec.pairs:
         text, packed = winograd_pairs.micro_text(t.host(), tile), winograd_pairs.pack_weights(w, tile, in_pairs)
     else:

@@ -58,7 +58,7 @@ def convolve(
     target, tile = t.host(), winograd_bytes.register_tile(s.filters, t.host())
     kind = DType.UINT8 if x.dtype == np.uint8 else DType.INT8
     spec = WinogradSpec(winograd_bytes.OUTPUTS, epilogue, SUMS, tile, kind)
-    packed, taps, number = winograd_bytes.pack_weights(w, tile), row_taps(SUMS), np.array([zero], x.dtype)
+    packed, taps, number = winograd_bytes.pack_weights(w, tile), row_taps(SUMS, t.host()), np.array([zero], x.dtype)
     scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, target, s, nthreads) + 64,), np.uint8)
     scratch[:] = 55
     out = np.int32 if epilogue is None else np.uint8

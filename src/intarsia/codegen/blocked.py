@@ -27,6 +27,8 @@ from intarsia.records import dataclass
 LINE = 64  # bytes of a pixel's channels in a block
 GROUP = 32  # tiles whose sums wait at once
 BLOCK_TAPS = 18  # of a block of steps, about: two for every pixel of a 3 x 3 window
+_STREAMED_TAPS = 128  # of a block of rows' sums that is read from the second-level cache
+_L1_WAY_NBYTES = 4096  # lines so far apart are in the same set of a first-level cache of 32 KiB, which holds eight
 _ROWS_FIELDS = (
     *"micro a lda b near c ldc m n taps units per rest blocks panel_nbytes tiles rows extra chunk panels".split(),
     *claiming.FIELDS,
@@ -39,20 +41,34 @@ def check(spec: GemmSpec) -> Tile:
     return spec.tile
 
 
-def row_taps(dtype: DType) -> np.ndarray:
+def _streams(target: Target) -> bool:
+    """Whether blocks of rows' sums need not stay in the first-level cache: a step of 6 x 2 vectors of 32 bytes reads 64 bytes
+    of B in 6 cycles, which the second level delivers, and sums that wait between blocks cost more."""
+    return target.arch == "x86_64" and target.vector_bytes == 32
+
+
+def row_taps(dtype: DType, target: Target) -> np.ndarray:
     """The taps of a block of `rows_text`: int64 bytes."""
-    return np.arange(BLOCK_TAPS + 1, dtype=np.int64) * STEPS * itemsize(dtype)
+    count = _STREAMED_TAPS if _streams(target) else BLOCK_TAPS
+    return np.arange(count + 1, dtype=np.int64) * STEPS * itemsize(dtype)
 
 
-def row_blocks(k: int) -> tuple[int, int, int, int]:
+def row_blocks(k: int, target: Target) -> tuple[int, int, int, int]:
     """How a sum of k products is cut: taps, taps of a block, single steps behind the last one, blocks."""
     units = k // STEPS
-    blocks = max(1, -(-units // BLOCK_TAPS))
+    blocks = max(1, -(-units // (_STREAMED_TAPS if _streams(target) else BLOCK_TAPS)))
     return units, max(1, -(-units // blocks)), k % STEPS, blocks
+
+
+def _near(lda: int, rows: int, target: Target) -> int:
+    """How far behind a tile's rows those lie that are fetched into the first-level cache, the next tile's: 0 (its own) where
+    both would be in one set."""
+    return 0 if _streams(target) and lda % _L1_WAY_NBYTES == 0 else lda * rows
 
 
 def rows_args(
     spec: GemmSpec,
+    target: Target,
     *,
     micro: int,
     a: int,
@@ -84,8 +100,9 @@ def rows_args(
         chunks = -(-chunks // threads) * threads
     even, chunk = m // max(1, tiles), max(1, -(-tiles // chunks))
     args = [
-        micro, a, lda, b, lda * even, c, ldc, m, n, taps, *row_blocks(k), k * tile.width * size, tiles, even, m % max(1, tiles),
-        chunk, panels, claims, *claiming.tail(tiles * panels, tile.rows * tile.width * k, threads, (chunk,)),
+        micro, a, lda, b, _near(lda, even, target), c, ldc, m, n, taps, *row_blocks(k, target), k * tile.width * size, tiles,
+        even, m % max(1, tiles), chunk, panels, claims,
+        *claiming.tail(tiles * panels, tile.rows * tile.width * k, threads, (chunk,)),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -141,9 +158,11 @@ class Rows(Gemm):
         self.read_arguments()
         v = self.v
         self.sums = body.alloca(GROUP * self.tile.nbytes)
-        ending = ending_of(self.spec.epilogue, self.spec.dtype) if self.spec.ends else None
+        ending = ending_of(self.spec.epilogue, self.spec.dtype, self.module.target) if self.spec.ends else None
         self.ending = Record(body, ending, self.spec.dtype, v["ldc"]) if ending is not None else None
-        self.bias = ending.bias if ending is not None else 0
+        self.bias, self.residual = (ending.bias, ending.residual) if ending is not None else (0, -1)
+        if self.ending is not None and self.residual >= 0:
+            self.ending.set("residual_row", self.operands[self.residual][1])
         claiming.emit_shares(body, self._begin(), v, self._units)
         body.b.ret_void()
         return self.module.text(self.name, quick=self.quick)
@@ -228,8 +247,10 @@ class Rows(Gemm):
             finishes = body.b.and_(block.is_last, body.b.not_(direct))
             self.ending.set("accumulate", accumulate)
             self.ending.set("c", body.b.ptrtoint(c, row.type))
+            if self.residual >= 0:
+                self.ending.set("residual", body.b.ptrtoint(places[self.residual], row.type))
             accumulate = body.select(body.b.and_(block.is_last, direct), self.ending.address, accumulate)
-        with body.when(finishes):
+        with body.when(block.is_last if self.residual >= 0 else finishes):
             self._fetch(c, places, rows)
         self._multiply(a, block.b, block.rest, v["taps"], block.taps, accumulate, block, rows)
         with body.when(finishes):

@@ -210,7 +210,7 @@ def winograd_args(
     tail = claiming.tail(blocks, products, nthreads if claims else 1, least=1) if blocks >= nthreads else (0, 1)
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, solid.channels, *shape.pads[:2], out_height, out_width,
-        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(depth),
+        shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(depth, target),
         x_pixel, x_pixel * width, x_pixel * width * height * solid.spatial[0], y_pixel, y_pixel * out_width,
         y_pixel * out_width * out_height, scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
         depth * padded_filters * tile.itemsize, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],

@@ -305,7 +305,7 @@ class ByteConvolution(Filtered):
         packed = workspace.add(
             self.reads[1], f"byte_winograd{tile.width}_{key}", lambda: winograd_bytes.pack_weights(weights, tile)
         )
-        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(SUMS))
+        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(SUMS, target))
         micro = winograd_bytes.micro_text(target, tile)
         call = _ByteCall(
             self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps, zero

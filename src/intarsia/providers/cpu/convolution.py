@@ -154,7 +154,7 @@ class Convolution(Filtered):
             form, pack = "", partial(winograd.pack_weights, weights, spec, tile)
             micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights)))
         packed = workspace.add(self.reads[1], f"{label}_{tile.width}{form}", pack)
-        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(dtype))
+        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(dtype, target))
 
         # Blocks have sizes that follow from the number of threads.
         call = ConvolutionCall(

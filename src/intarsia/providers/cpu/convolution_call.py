@@ -74,8 +74,9 @@ class ConvolutionCall(FilterCall):
     ) -> Sequence[Argument]:
         """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
         return blocked.rows_args(
-            self.spec, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y, m=shape.batch * math.prod(shape.output),  # type: ignore[arg-type]
-            n=shape.filters, k=shape.channels, taps=blocked.row_taps(self.spec.dtype),  # type: ignore[arg-type]
+            self.spec, self.target, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y,  # type: ignore[arg-type]
+            m=shape.batch * math.prod(shape.output), n=shape.filters, k=shape.channels,
+            taps=blocked.row_taps(self.spec.dtype, self.target),  # type: ignore[arg-type]
             claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,  # type: ignore[arg-type]
             lda=self.x_place.pixel_nbytes or None, ldc=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
