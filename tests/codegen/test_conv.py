@@ -142,6 +142,18 @@ def test_slices_of_channels() -> None:
     assert (y[..., 28:] == 77).all()
 
 
+@pytest.mark.parametrize(("sizes", "strides"), [((9,), (2,)), ((8, 11), (2, 3)), ((5, 4, 7), (3, 1, 2)), ((0, 5), (2, 2))])
+def test_picking(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    ones, rank = (1,) * len(sizes), len(sizes)
+    s = ConvShape(2, sizes, 5, 3, ones, strides, ones, (0, 0) * rank)
+    x = t.random(np.random.default_rng(0), 2, *sizes, 5)
+    for nthreads in t.THREADS:
+        out, whole = t.guarded((2, *s.output, 5))
+        t.run(conv.picking_text(t.host()), conv.picking_args(s, DType.FLOAT, x.ctypes.data, out.ctypes.data), nthreads)
+        t.check_margin(whole)
+        np.testing.assert_array_equal(out, x[(slice(None), *(slice(None, None, n) for n in strides))])
+
+
 @pytest.mark.parametrize("channels_first", [False, True])
 @pytest.mark.parametrize("s", [s for s in SHAPES if s.needs_border], ids=str)
 def test_border(s: ConvShape, channels_first: bool) -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import REFERENCE, Feeds, check, model_of, normal, session_of
 
 import intarsia as ort
-from intarsia.codegen import few_filters
+from intarsia.codegen import blocked, few_filters
 from intarsia.codegen.target import Target
 
 
@@ -88,6 +88,19 @@ def test_blocked_sums(x: tuple[int, ...], f: tuple[int, ...], attributes: str, s
         session = session_of(text, constants, threads=threads)
         expected = reference_of(text, constants, {"x": normal(*x)})[0]
         np.testing.assert_allclose(session.run(None, {"x": normal(*x)})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", ["1, 40, 21, 18", "n, 40, h, w"])
+def test_pixels_that_strides_meet(sizes: str) -> None:
+    """A pointwise convolution with strides, which some CPUs compute from a copy of what it sees, with a residual."""
+    text = f"""g (float[{sizes}] x, float[n, 72, p, q] z) => (float[n, 72, p, q] y) {{
+        a = Conv <strides = [2, 3]> (x, f, b)  c = Add(a, z)  y = Relu(c) }}"""
+    constants = {"f": normal(72, 40, 1, 1) / 6, "b": normal(72)}
+    known = (1, 21, 18) if "h" not in sizes else (3, 30, 7)
+    feeds = [{"x": normal(n, 40, h, w), "z": normal(n, 72, -(-h // 2), -(-w // 3))} for n, h, w in ((1, 21, 18), known)]
+    session = check(text, *feeds, constants=constants, rtol=3e-5)
+    picks = [label for label in labels(session) if label == "pick"]
+    assert len(picks) == blocked.streams(Target.host())
 
 
 def test_residual_behind_a_window_of_one_axis() -> None:

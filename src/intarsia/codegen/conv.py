@@ -331,3 +331,36 @@ def border_args(shape: ConvShape, source: int, out: int, number: int = 0) -> lis
     """
     s = shape.as_3d()
     return [source, out, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded, number]
+
+
+# --- pixels that strides meet -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def picking_text(target: Target) -> KernelText:
+    """The step that copies the pixels that a pointwise convolution with strides sees; see `picking_args`."""
+    module = Module(target)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    source, out = body.load_pointer(args, 0), body.load_pointer(args, 1)
+    batch, planes, lines, pixels, image, plane, line, step, nbytes = (body.load_i64(args, 2 + i) for i in range(9))
+    first, last = body.share(body.mul(body.mul(batch, planes), lines), tid, nthreads)
+    with body.loop(first, last) as unit:
+        rest, at = body.div(unit, lines), body.rem(unit, lines)
+        moved = (body.div(rest, planes), image), (body.rem(rest, planes), plane), (at, line)
+        begin = body.at(source, *(body.mul(number, each) for number, each in moved))
+        target_line = body.at(out, body.mul(unit, body.mul(pixels, nbytes)))
+        with body.loop(0, pixels) as pixel:
+            body.copy(body.at(begin, body.mul(pixel, step)), body.at(target_line, body.mul(pixel, nbytes)), nbytes)
+    body.b.ret_void()
+    return module.text("picking")
+
+
+def picking_args(shape: ConvShape, dtype: DType, source: int, out: int) -> list[int]:
+    """The arguments of `picking_text`: addresses of the input and of its copy, dense [N, *shape.output, C]."""
+    s = shape.as_3d()
+    nbytes = s.channels * itemsize(dtype)
+    line = nbytes * s.spatial[2]
+    plane = line * s.spatial[1]
+    steps = plane * s.strides[0], line * s.strides[1], nbytes * s.strides[2]
+    return [source, out, s.batch, *s.output, plane * s.spatial[0], *steps, nbytes]

@@ -336,17 +336,12 @@ class Window:
         self, state: list[Value], row: Value, start: Value, position: Value, offset: Value, mask: Value | None, guarded: bool
     ) -> None:
         """One line of the window for all pixels: every input pixel is loaded once."""
-        body, v = self.body, self.v
         loaded: dict[int, Value] = {}
         place = self._places(row, start) if self.by_pixels and not guarded else None
 
         def pixel(at: int) -> Value:
             if at not in loaded:
-                x = body.add(start, at)
-                pointer = place(at) if place else body.at(row, body.mul(x, v["x_pixel"]))
-                if guarded or at < self.loose or at > self.reach - self.loose:
-                    pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
-                loaded[at] = self._load(pointer, mask)
+                loaded[at] = self._load(self._pixel_place(row, start, at, guarded, place), mask)
             return loaded[at]
 
         self._accumulate_line(state, pixel, position, offset)
@@ -364,6 +359,18 @@ class Window:
             return body.at(held[base], body.mul(pixel, rest)) if rest else held[base]
 
         return place
+
+    def _pixel_place(
+        self, row: Value, start: Value, at: int, guarded: bool, place: Callable[[int], Value] | None = None
+    ) -> Value:
+        """Where pixel `at` of those that the outputs in registers see in a line is (`place` says it, if given), or the neutral
+        vector."""
+        body, v = self.body, self.v
+        x = body.add(start, at)
+        pointer = place(at) if place else body.at(row, body.mul(x, v["x_pixel"]))
+        if guarded or at < self.loose or at > self.reach - self.loose:
+            pointer = body.b.select(body.b.icmp_unsigned("<", x, v["width"]), pointer, self.neutral)
+        return pointer
 
     def _accumulate_line(self, state: list[Value], pixel: Callable[[int], Value], position: Value, offset: Value) -> None:
         """One line of the window; `pixel` gives the input's pixels, `position` is the line's first, `offset` the channels'."""

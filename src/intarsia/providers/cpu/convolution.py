@@ -35,7 +35,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
-from intarsia.plan.step import Step
+from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.arithmetic import asked, in_halves, pair_unit
 from intarsia.providers.cpu.convolution_call import ConvolutionCall
 from intarsia.providers.cpu.half_product import half_steps
@@ -51,7 +51,7 @@ from intarsia.providers.cpu.pair_rows import (
 )
 from intarsia.providers.cpu.strassen_product import may_pay, pointwise_step
 from intarsia.providers.cpu.template import FusedOperand, Schedules, Template, Workspace
-from intarsia.providers.cpu.windowed import Filtered, strides_and_dilations, windowed
+from intarsia.providers.cpu.windowed import Filtered, Geometry, strides_and_dilations, windowed
 from intarsia.providers.cpu.word_product import pair_steps, window_steps
 from intarsia.records import dataclass
 
@@ -64,6 +64,7 @@ _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise con
 _IN_PAIRS = (DType.FLOAT, DType.BFLOAT16)
 _UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
 _LEAST_TERMS = 16  # of a sum in a small group
+_PICKING_FILTERS = 64  # of a pointwise convolution with strides: fewer are not worth a copy of the pixels it sees
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
@@ -254,6 +255,8 @@ class Convolution(Filtered):
         weights: np.ndarray, kernel: tuple[int, ...], group: int,
     ) -> list[Step]:  # fmt: skip
         dtype = self.data.dtype
+        if self._picks(target, weights.shape):
+            return self._picked(target, workspace, epilogue, operands, out, weights)
         found = self._blocked(target, workspace, epilogue, operands, out, weights.shape, group)
         if found is not None:
             return found
@@ -268,6 +271,32 @@ class Convolution(Filtered):
         reads = (source, packed, *(o.name for o in operands))
         text = gemm.kernel_text(spec, target)
         return [*border, Step(text, reads, (out,), call.product, label=label, calls=(micro,), work=call.geometry.shares)]
+
+    def _picks(self, target: Target, shape: tuple[int, ...]) -> bool:
+        """Whether a pointwise product with strides is that of a copy of the pixels it sees: where products of rows are faster
+        than those of windows by more than that."""
+        pixels = product(self.output.shape[:-1])  # type: ignore[index]
+        strided = math.prod(strides_and_dilations(self.node, len(shape) - 2)[0]) > 1
+        pointwise = math.prod(shape[2:]) == 1 and not any(self.pads) and int(self.node.attributes.get("group", 1)) == 1
+        few = isinstance(pixels, int) and pixels < _FEW_PIXELS
+        return strided and pointwise and not few and shape[0] >= _PICKING_FILTERS and blocked.streams(target)
+
+    def _picked(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
+        weights: np.ndarray,
+    ) -> list[Step]:  # fmt: skip
+        x, y, rank = self.data.shape, self.output.shape, weights.ndim - 2
+        assert x is not None and y is not None
+        picked = replace(self.data, shape=(*y[:-1], x[-1]))
+        source = workspace.temporary(f"{out}%picked", picked.dtype, picked.shape)  # type: ignore[arg-type]
+        geometry = self.geometry(weights.shape[2:])
+        arguments = partial(_picking, geometry, picked.dtype, self.reads[0], source)
+        step = Step(
+            conv.picking_text(target), self.reads[:1], (source,), arguments, label="pick", work=geometry.shares
+        )  # fmt: skip
+        node = self.node.copy(attributes={**self.node.attributes, "strides": [1] * rank})
+        plain = replace(self, node=node, types=(picked, *self.types[1:]), reads=(source, *self.reads[1:]))
+        return [step, *plain._product(target, workspace, epilogue, operands, out, weights, weights.shape[2:], 1)]
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
         weights = self.filters(workspace)
@@ -408,3 +437,7 @@ class Convolution(Filtered):
         if not may_pay(pixels, filters, channels, target, workspace.config, tile):
             return None
         return weights.reshape(filters, channels).T
+
+
+def _picking(geometry: Geometry, dtype: DType, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return conv.picking_args(geometry.at(size), dtype, Ref(x), Ref(y))  # type: ignore[arg-type]
