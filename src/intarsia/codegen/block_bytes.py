@@ -20,7 +20,7 @@ import numpy as np
 
 from intarsia.codegen import block_shorts, ir
 from intarsia.codegen import claims as claiming
-from intarsia.codegen.block_kernel import BlockFormat
+from intarsia.codegen.block_kernel import BlockFormat, BlockMicro
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.byte_kernel import ByteDot
 from intarsia.codegen.engine import KernelText
@@ -185,25 +185,12 @@ def block_micro_text(form: BlockFormat, target: Target) -> KernelText:
     return dispatched(f"micro_blocks{kind}", block_tile(target), target, variant)
 
 
-class _Micro:
+class _Micro(BlockMicro):
     def __init__(self, body: Body, form: BlockFormat, lanes: int, rows: int, vectors: int) -> None:
-        self.body, self.form, self.lanes, self.rows, self.vectors = body, form, lanes, rows, vectors
-        self.cells = rows * vectors
+        super().__init__(body, form, lanes, rows, vectors)
         self.sets = 2 if self.cells <= 4 else 1  # of integer sums, to hide the latency
-        self.words = form.size // form.each
         self.unroll = math.gcd(self.words, 4)
-        self.row_nbytes = vectors * lanes * 4
         self.dot = ByteDot(body, body.module.target, lanes)
-
-    def emit(self) -> None:
-        body = self.body
-        a, _, pb, _, blocks, scales, _, tile, *_ = body.args
-        state = [body.zero(_F32, self.lanes)] * self.cells + [pb, a, scales]
-        with body.carry(0, blocks, 1, state):
-            self._block(state)
-        for index in range(self.cells):
-            body.store(state[index], body.at(tile, index * self.lanes * 4), _F32)
-        body.b.ret_void()
 
     def _block(self, state: list[Value]) -> None:
         body, b, form, lanes = self.body, self.body.b, self.form, self.lanes

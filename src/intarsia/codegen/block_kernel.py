@@ -7,6 +7,8 @@ registers, so that B's bytes are read once and nothing else is; for more rows a 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from intarsia.codegen import ir
@@ -236,3 +238,27 @@ def emit_unpack(module: Module, form: BlockFormat, tile: Tile) -> Body:
             state[:] = inner
     body.b.ret_void()
     return body
+
+
+class BlockMicro(ABC):
+    """A micro-kernel of bytes, of `rows` by `vectors`: sums in float32 of what each block gives."""
+
+    def __init__(self, body: Body, form: BlockFormat, lanes: int, rows: int, vectors: int) -> None:
+        self.body, self.form, self.lanes, self.rows, self.vectors = body, form, lanes, rows, vectors
+        self.cells = rows * vectors
+        self.words = form.size // form.each
+        self.row_nbytes = vectors * lanes * 4
+
+    def emit(self) -> None:
+        body = self.body
+        a, _, pb, _, blocks, scales, _, tile, *_ = body.args
+        state = [body.zero(DType.FLOAT, self.lanes)] * self.cells + [pb, a, scales]
+        with body.carry(0, blocks, 1, state):
+            self._block(state)
+        for index in range(self.cells):
+            body.store(state[index], body.at(tile, index * self.lanes * 4), DType.FLOAT)
+        body.b.ret_void()
+
+    @abstractmethod
+    def _block(self, state: list[Value]) -> None:
+        """Add a block to the sums; behind them are where it lies in B and in A, and A's scales."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from intarsia.codegen import ir
-from intarsia.codegen.block_kernel import BlockFormat
+from intarsia.codegen.block_kernel import BlockFormat, BlockMicro
 from intarsia.codegen.body import Body, Value
 from intarsia.graph.dtypes import DType
 
@@ -36,29 +36,16 @@ def swapped(words: np.ndarray) -> np.ndarray:
     return exchanged
 
 
-class ShortMicro:
+class ShortMicro(BlockMicro):
     """One variant, of `rows` by `vectors`."""
 
     def __init__(self, body: Body, form: BlockFormat, lanes: int, rows: int, vectors: int) -> None:
-        self.body, self.form, self.lanes, self.rows, self.vectors = body, form, lanes, rows, vectors
-        self.cells = rows * vectors
-        self.words = form.size // form.each
+        super().__init__(body, form, lanes, rows, vectors)
         self.run = math.gcd(self.words, _WORDS)
         # A loop holds LLVM back from going through words row by row, with all of their numbers in the stack.
         self.unroll = 1 if rows > 1 else self.run if form.bits == 4 else math.gcd(self.words, 2 * _WORDS)
-        self.row_nbytes = vectors * lanes * 4
         self.word_nbytes = form.each * row_bits(form) // 8  # of a row, for a word of each column
         self.kinds = {n: ir.VectorType(kind, lanes * 32 // n) for n, kind in ((8, _I8), (16, _I16), (32, _I32))}
-
-    def emit(self) -> None:
-        body = self.body
-        a, _, pb, _, blocks, scales, _, tile, *_ = body.args
-        state = [body.zero(_F32, self.lanes)] * self.cells + [pb, a, scales]
-        with body.carry(0, blocks, 1, state):
-            self._block(state)
-        for index in range(self.cells):
-            body.store(state[index], body.at(tile, index * self.lanes * 4), _F32)
-        body.b.ret_void()
 
     def _block(self, state: list[Value]) -> None:
         body, form = self.body, self.form

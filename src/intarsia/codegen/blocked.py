@@ -41,29 +41,29 @@ def check(spec: GemmSpec) -> Tile:
     return spec.tile
 
 
-def streams(target: Target) -> bool:
-    """Whether blocks of rows' sums need not stay in the first-level cache: a step of 6 x 2 vectors of 32 bytes reads 64 bytes
-    of B in 6 cycles, which the second level delivers, and sums that wait between blocks cost more."""
-    return target.arch == "x86_64" and target.vector_bytes == 32
+def has_long_blocks(target: Target) -> bool:
+    """Whether a block need not stay in the first-level cache: a step of 6 x 2 vectors of 32 bytes reads 64 bytes of B in 6
+    cycles, which the second level delivers, and sums that wait between blocks, and calls of the micro-kernel, cost more."""
+    return target.is_avx2
 
 
 def row_taps(dtype: DType, target: Target) -> np.ndarray:
     """The taps of a block of `rows_text`: int64 bytes."""
-    count = _STREAMED_TAPS if streams(target) else BLOCK_TAPS
+    count = _STREAMED_TAPS if has_long_blocks(target) else BLOCK_TAPS
     return np.arange(count + 1, dtype=np.int64) * STEPS * itemsize(dtype)
 
 
 def row_blocks(k: int, target: Target) -> tuple[int, int, int, int]:
     """How a sum of k products is cut: taps, taps of a block, single steps behind the last one, blocks."""
     units = k // STEPS
-    blocks = max(1, -(-units // (_STREAMED_TAPS if streams(target) else BLOCK_TAPS)))
+    blocks = max(1, -(-units // (_STREAMED_TAPS if has_long_blocks(target) else BLOCK_TAPS)))
     return units, max(1, -(-units // blocks)), k % STEPS, blocks
 
 
 def _near(lda: int, rows: int, target: Target) -> int:
     """How far behind a tile's rows those lie that are fetched into the first-level cache, the next tile's: 0 (its own) where
     both would be in one set."""
-    return 0 if streams(target) and lda % _L1_WAY_NBYTES == 0 else lda * rows
+    return 0 if has_long_blocks(target) and lda % _L1_WAY_NBYTES == 0 else lda * rows
 
 
 def rows_args(

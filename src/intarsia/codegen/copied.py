@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.codegen import claims as claiming
-from intarsia.codegen.blocked import LINE, Block, Rows, check
+from intarsia.codegen.blocked import LINE, Block, Rows, check, has_long_blocks
 from intarsia.codegen.body import Value
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.engine import KernelText
@@ -32,7 +32,7 @@ from intarsia.codegen.pack import pack_matrix, packed_nbytes
 from intarsia.codegen.stepped import STEPS
 from intarsia.codegen.tables import Inside, Part, Spread, Table
 from intarsia.codegen.target import Target
-from intarsia.codegen.window_blocks import block_fields, blocks_of, has_long_blocks
+from intarsia.codegen.window_blocks import block_fields, blocks_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.trace import cached, least, most
 from intarsia.records import dataclass

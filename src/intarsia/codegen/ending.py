@@ -37,7 +37,7 @@ class Ending:
 
 def takes_residuals(target: Target) -> bool:
     """Whether micro-kernels add residuals: 12 vectors, each an operand of an addition. Measured with 16 registers alone."""
-    return target.arch == "x86_64" and target.vector_bytes == 32
+    return target.is_avx2
 
 
 def ending_of(epilogue: Epilogue | None, dtype: DType, target: Target) -> Ending | None:

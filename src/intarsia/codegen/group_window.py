@@ -57,7 +57,7 @@ def scheduled(spec: WindowSpec, width: int | None, target: Target) -> WindowSpec
 
 def _has_spare_loads(target: Target) -> bool:
     """Whether two loads pass beside two multiply-adds in each cycle, of vectors that 16 registers hold few of."""
-    return target.arch == "x86_64" and target.vector_bytes == 32
+    return target.is_avx2
 
 
 @functools.lru_cache(maxsize=256)

@@ -79,7 +79,7 @@ def stepped_micro_text(dtype: DType, target: Target, tile: Tile, met: Met = EVER
 def holds_places(target: Target) -> bool:
     """Whether a tap's steps are written out, from addresses that LLVM knows nothing of: else it adds up that of each row anew
     for every two steps. With 16 registers loads stay where they are, and no sum is spilled."""
-    return target.arch == "x86_64" and target.vector_bytes == 32
+    return target.is_avx2
 
 
 class Stepped:

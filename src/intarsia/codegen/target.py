@@ -188,10 +188,15 @@ class Target:
         return 32 if self.vector_bytes == 64 or self.arch == "aarch64" else 16
 
     @property
+    def is_avx2(self) -> bool:
+        """Whether there are x86's vectors of 32 bytes, no longer ones, and 16 registers of them."""
+        return self.arch == "x86_64" and self.vector_bytes == 32
+
+    @property
     def reads_rows(self) -> bool:
         """Whether loads pass beside multiply-adds, so that products need no packed rows: of two halves, or of 6 x 2 vectors,
         whose 12 multiply-adds on two units take 6 cycles, and their 8 loads 4."""
-        return self.halves_vectors or (self.arch == "x86_64" and self.vector_bytes == 32)
+        return self.halves_vectors or self.is_avx2
 
     @property
     def has_tiles(self) -> bool:

@@ -84,7 +84,7 @@ def by_pixels(target: Target) -> bool:
     """Whether all channels of some pixels come before the next pixels, whose addresses are in few registers. Of 32 bytes two
     vectors share a line of the cache, which would be gone when the second asks for it; and of 16 registers LLVM would spill
     those that have the distance of each pixel."""
-    return target.arch == "x86_64" and target.vector_bytes == 32
+    return target.is_avx2
 
 
 def _block_vectors(target: Target) -> int:

@@ -7,19 +7,13 @@ import math
 
 import numpy as np
 
-from intarsia.codegen.blocked import BLOCK_TAPS
+from intarsia.codegen.blocked import BLOCK_TAPS, has_long_blocks
 from intarsia.codegen.stepped import STEPS
 from intarsia.codegen.target import Target
 
 _BLOCK_FIELDS = ("tap", "taps", "plane", "line", "lines", "line_taps", "pixel_taps")
 _PART_FIELDS = ("parts", "part_taps")  # of long blocks: those of neighbouring blocks of channels in one
 _LONG_TAPS = 54  # of a long block, at most
-
-
-def has_long_blocks(target: Target) -> bool:
-    """Whether a block need not stay in the first-level cache: a step of 6 x 2 vectors of 32 bytes reads 64 bytes of B in 6
-    cycles, which the second level delivers, and a call of the micro-kernel costs as much as two taps."""
-    return target.arch == "x86_64" and target.vector_bytes == 32
 
 
 def block_fields(target: Target) -> tuple[str, ...]:

@@ -279,7 +279,7 @@ class Convolution(Filtered):
         strided = math.prod(strides_and_dilations(self.node, len(shape) - 2)[0]) > 1
         pointwise = math.prod(shape[2:]) == 1 and not any(self.pads) and int(self.node.attributes.get("group", 1)) == 1
         few = isinstance(pixels, int) and pixels < _FEW_PIXELS
-        return strided and pointwise and not few and shape[0] >= _PICKING_FILTERS and blocked.streams(target)
+        return strided and pointwise and not few and shape[0] >= _PICKING_FILTERS and blocked.has_long_blocks(target)
 
     def _picked(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
