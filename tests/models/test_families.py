@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import logging
 import warnings
@@ -246,12 +247,13 @@ def _language_model(transformers: Any) -> Family:
     sizes = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
     config = transformers.LlamaConfig(**sizes, num_key_value_heads=2, max_position_embeddings=64)
     llama = transformers.LlamaForCausalLM(config)
+    given = "cache" if "cache" in inspect.signature(llama.forward).parameters else "past_key_values"  # before transformers 5.24
 
     def forward(m: Any, ids: Any, mask: Any, positions: Any, keys: Any, values: Any) -> Any:
         cache = transformers.DynamicCache(config=config)
         cache.update(keys, values, 0)
-        out = m.llama(input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True)
-        return out.logits, out.past_key_values.layers[0].keys, out.past_key_values.layers[0].values
+        out = m.llama(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **{given: cache})
+        return out.logits, cache.layers[0].keys, cache.layers[0].values
 
     def state(batch: int, length: int, past: int) -> tuple[Any, ...]:
         positions = torch.arange(past, past + length)[None].expand(batch, length).contiguous()

@@ -72,6 +72,15 @@ def test_matmul_integer(a_type: type, b_type: type, zeros: str, constant: bool) 
     assert "byte gemm" in plan_of(made)
 
 
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 8, 16), (3, 0, 16), (3, 8, 0), (3, 0, 0)])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_nothing_to_multiply(m: int, k: int, n: int, batch: tuple[int, ...]) -> None:
+    b = np.ones((*batch, k, n), np.int8)
+    node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+    made = session([node], {"a": (np.dtype(np.uint8), ("M", k))}, {"y": (np.int32, (*batch, "M", n))}, {"b": b})
+    np.testing.assert_array_equal(made.run(None, {"a": np.ones((m, k), np.uint8)})[0], np.zeros((*batch, m, n), np.int32))
+
+
 @pytest.mark.parametrize("deviation", [20, 90])
 @pytest.mark.parametrize("a_type", [np.uint8, np.int8])
 @pytest.mark.parametrize("zeros", ["none", "scalar", "run time", "of weights"])

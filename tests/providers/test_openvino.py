@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx.parser
 import pytest
@@ -122,8 +123,6 @@ class TestRuns:
         assert not np.shares_memory(y, x)
 
     def test_half_precision_types(self) -> None:
-        import ml_dtypes
-
         for name, dtype, rtol in (("float16", np.float16, 2e-3), ("bfloat16", ml_dtypes.bfloat16, 2e-2)):
             source = model(f"g ({name}[N,8] x, {name}[8,4] v) => ({name}[N,4] y) {{ a = MatMul(x, v)  y = Tanh(a) }}")
             rng = np.random.default_rng(0)
@@ -375,6 +374,16 @@ class TestRefusals:
         refusal = node.refusals[OPENVINO]
         assert refusal.code == code
         assert reason.replace(".", "") in refusal.reason.replace(".", "").replace("(", "")
+
+    @pytest.mark.parametrize(("value", "taken"), [(-np.inf, False), (-1.0, True)])
+    def test_infinite_constants_of_bfloat16(self, value: float, taken: bool) -> None:
+        proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+            g (bfloat16[3] x) => (bool[3] y) { a = Add(x, x)  y = Equal(a, m) }""")
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, ml_dtypes.bfloat16), "m"))
+        made = session(proto.SerializeToString(), CPU, entries={"partition.keep_islands": "1"})
+        assert placed(made) == {"Add": OPENVINO, "Equal": OPENVINO if taken else CPU}
+        if not taken:
+            assert "'m' is infinite bfloat16" in made.explain().nodes[1].refusals[OPENVINO].reason
 
     def test_shapes_and_indices_of_64_bits_are_taken(self) -> None:
         text = """g (float[N,4] x, int64[K] i) => (float[K,2,2] y) {

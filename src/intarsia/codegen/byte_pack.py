@@ -34,7 +34,7 @@ def pack_byte_pairs(b: np.ndarray, tile: Tile) -> np.ndarray:
     *batch, taps, k, n = b.shape
     filled = np.zeros((*batch, taps, -(-k // 2) * 2, n), np.int8)
     filled[..., :k, :] = b
-    grouped = filled.reshape(*batch, -1, 2, n)
+    grouped = filled.reshape(*batch, filled.shape[-3] * filled.shape[-2] // 2, 2, n)
     pairs = np.ascontiguousarray(np.moveaxis(grouped, -2, -1)).view("<i2")[..., 0].view(np.int16)
     return pack_matrix(pairs, tile)
 

@@ -45,6 +45,16 @@ def _power_of_two(e: Elements, n: str, block: Block) -> str:
     return _let(e, block, d.bitcast(f"({bits} << {d.shift('52', Kind.I32)})", Kind.U64, _KIND))
 
 
+def rounded(e: Elements, x: str, block: Block) -> str:
+    """To the nearest whole number, halves to even ones; drivers on CPUs without AVX-512 make 709 of 709.5."""
+    whole, half = _let(e, block, f"trunc({x})"), _number(e, 0.5)
+    rest, halved = _let(e, block, f"abs({x} - {whole})"), _let(e, block, f"({whole} * {half})")
+    away = e.let(block, f"({rest} > {half} || ({rest} == {half} && {halved} != trunc({halved})))", Kind.BOOL)
+    one = _number(e, 1.0)
+    next_one = _if(e, block, f"({x} < {_number(e, 0.0)})", f"({whole} - {one})", f"({whole} + {one})")
+    return _if(e, block, away, next_one, whole)
+
+
 def exponential(e: Elements, x: str, block: Block) -> str:
     """exp(x) = 2^n exp(r), |r| <= ln 2 / 2: Taylor's series, whose next term is below 2^-57."""
     d = e.dialect
@@ -250,6 +260,6 @@ def power(e: Elements, x: str, y: str, block: Block) -> str:
 WRITTEN: Mapping[str, Callable[..., str]] = {
     "exp": exponential, "log": logarithm, "tanh": tangent_hyperbolic, "sinh": sine_hyperbolic, "cosh": cosine_hyperbolic,
     "sin": sine, "cos": cosine, "tan": tangent, "atan": arctangent, "asin": arcsine, "acos": arccosine,
-    "erf": error_function, "pow": power,
+    "erf": error_function, "pow": power, "round": rounded,
 }  # fmt: skip
 """What is written for a primitive on doubles."""

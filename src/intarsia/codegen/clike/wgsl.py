@@ -33,7 +33,7 @@ class Wgsl(Dialect):
     storage: Mapping[DType, str] = _STORED
     functions: Mapping[tuple[str, Kind], str] = {
         **{(op, Kind.F32): op for op in _FUNCTIONS.split()},
-        **{(op, Kind.F64): op for op in "abs floor ceil round trunc sqrt".split()},
+        **{(op, Kind.F64): op for op in "abs floor ceil trunc sqrt".split()},
     }  # fmt: skip
     loses_nan: ClassVar[frozenset[str]] = frozenset(("atan",))
     group: ClassVar[tuple[str, str, str]] = ("i32(group.x)", "i32(group.y)", "i32(group.z)")

@@ -20,6 +20,7 @@ from intarsia.records import dataclass
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
 _NARROW_LIMIT = 1 << 31
+_BFLOAT16_INFINITY = 0x7F80  # its bits
 
 _MOVES = frozenset(
     "Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape Slice SpaceToDepth Split "
@@ -109,6 +110,8 @@ class Analysis:
             if kind.dtype not in TAKEN:
                 extra = " (OpenVINO computes it in float32)" if kind.dtype is DType.DOUBLE else ""
                 return Support.no(f"{name!r} has elements of type {kind.dtype.onnx_name}{extra}", code="type")
+            if kind.dtype is DType.BFLOAT16 and self._is_infinite(name):
+                return Support.no(f"{name!r} is infinite bfloat16, which OpenVINO takes for a finite number", code="wrong")
             if kind.dtype is DType.INT64 and not (i < len(node.inputs) and i in index) and not self.is_narrow(name):
                 return Support.no(
                     f"{name!r} holds int64 numbers of unknown size, which OpenVINO computes in 32 bits", code="type"
@@ -119,6 +122,11 @@ class Analysis:
             if kind.dtype in (DType.INT8, DType.UINT8) and node.op_type not in _MOVES | _EIGHT_BITS:
                 return Support.no(f"{node.op_type} of {kind.dtype.onnx_name}: OpenVINO saturates where ONNX wraps", code="type")
         return None
+
+    def _is_infinite(self, name: str) -> bool:
+        """Whether some elements of a constant of bfloat16 are."""
+        constant = self.graph.constants.get(name)
+        return constant is not None and bool(((constant.numpy().view(np.uint16) & 0x7FFF) == _BFLOAT16_INFINITY).any())
 
     @staticmethod
     def _exact(node: Node, i: int) -> bool:
