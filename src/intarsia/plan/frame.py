@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 _LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
 _KEPT_LAYOUTS = 8  # of each kind, for later processes
-_MOST_TAUGHT = 64
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
 _WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
