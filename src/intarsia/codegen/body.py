@@ -147,9 +147,10 @@ class Body:
                 pointer = self.b.gep(pointer, [self.i(offset)], source_etype=_I8)
         return pointer
 
-    def opaque(self, pointer: Value) -> Value:
-        """The pointer, as something that the compiler knows nothing of: what it is made of is not computed anew behind it."""
-        return self.b.asm(ir.FunctionType(pointer.type, [pointer.type]), "", "=r,0", [pointer])
+    def opaque(self, value: Value) -> Value:
+        """A pointer or a vector as something that the compiler knows nothing of: it is not computed anew behind it."""
+        register = "x" if isinstance(value.type, ir.VectorType) else "r"
+        return self.b.asm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", [value])
 
     def pointer(self, address: Value) -> Value:
         return self.b.inttoptr(address, _POINTER)

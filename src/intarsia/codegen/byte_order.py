@@ -21,7 +21,6 @@ import numpy as np
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Value
 from intarsia.codegen.byte_kernel import FLIP, GROUP, SUMS
-from intarsia.codegen.byte_words import hidden
 from intarsia.codegen.emit import I8, I16, I32
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.kept_text import kept
@@ -229,4 +228,4 @@ class _OrderedMicro(Micro):
         found = [b.call(multiply, [b.bitcast(x, self.bytes), b.bitcast(y, self.bytes)]) for x, y in factors]
         halves = found[0] if len(found) == 1 else b.add(*found)
         kind = ir.FunctionType(self.words, [self.halves, self.ones.type])
-        return hidden(body, b.add(sums, b.asm(kind, "vpmaddwd ($2), $1, $0", "=x,x,r", [halves, self.ones])))
+        return body.opaque(b.add(sums, b.asm(kind, "vpmaddwd ($2), $1, $0", "=x,x,r", [halves, self.ones])))

@@ -76,12 +76,8 @@ class _WordMicro(Micro):
 
 def added_products(body: Body, sums: Value, x: Value, y: Value) -> Value:
     """sums + x . y of the two integers in each word (VPMADDWD)."""
-    return hidden(body, body.b.add(sums, _products(body, x, y)))
-
-
-def hidden(body: Body, sums: Value) -> Value:
-    """Sums as something that LLVM knows nothing of: it would add the products of several steps first, and spill them."""
-    return body.b.asm(ir.FunctionType(sums.type, [sums.type]), "", "=x,0", [sums])
+    # Opaque, or LLVM would add the products of several steps first, and spill them.
+    return body.opaque(body.b.add(sums, _products(body, x, y)))
 
 
 def _products(body: Body, x: Value, y: Value) -> Value:

@@ -228,14 +228,7 @@ def general_args(
         if larger and spec.b_layout == "packed" and all_tiles >= 2 * threads:
             chunks = -(-chunks // threads) * threads
         chunk = -(-all_tiles // chunks) if chunks else 1
-    if panel_nbytes:
-        pass
-    elif spec.b_layout == "packed":
-        panel_nbytes = k * ntaps * tile.width * spec.b_itemsize
-    elif spec.blocks is not None:
-        panel_nbytes = spec.blocks.rows(k * spec.numbers) * tile.width * tile.itemsize
-    else:
-        panel_nbytes = tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
+    panel_nbytes = panel_nbytes or _panel_nbytes(spec, tile, k, ntaps, ldb)
     copied = spec.b_layout == "rows" or widens_panels(spec, target)
     copy = 1 if copied and many_rows(m * lines * images, tile) else 0
     args = [
@@ -249,6 +242,15 @@ def general_args(
     for operand in operands:
         args.extend(operand)
     return args
+
+
+def _panel_nbytes(spec: GemmSpec, tile: Tile, k: int, ntaps: int, ldb: int) -> int:
+    """The bytes from one panel of B to the next."""
+    if spec.b_layout == "packed":
+        return k * ntaps * tile.width * spec.b_itemsize
+    if spec.blocks is not None:
+        return spec.blocks.rows(k * spec.numbers) * tile.width * tile.itemsize
+    return tile.width * (ldb if spec.b_layout == "columns" else tile.itemsize)
 
 
 def many_rows(rows: int, tile: Tile) -> bool:
