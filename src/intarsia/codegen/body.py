@@ -357,6 +357,27 @@ class Body:
         f = self.intrinsic(name, ir.VoidType(), [value.type, pointer.type, _I32, mask.type])
         self.b.call(f, [value, pointer, self.const32(dtype.bits // 8), mask])
 
+    def store_chosen(self, value: Value, pointer: Value, chosen: Value, dtype: DType) -> Value:
+        """Store the lanes that are chosen one behind the other; returns how many they are.
+
+        With AVX-512 they move together within a register: Zen 4 takes some 140 cycles where the store does it.
+        """
+        b, lanes = self.b, value.type.count
+        bits = b.bitcast(chosen, ir.IntType(lanes))
+        count = b.call(self.intrinsic("llvm.ctpop.i64", _I64, [_I64]), [bits if lanes == 64 else b.zext(bits, _I64)])
+        if self.module.target.arch != "x86_64" or self.module.target.vector_bytes < 64:
+            name = f"llvm.masked.compressstore.{_suffix(dtype, lanes)}"
+            b.call(self.intrinsic(name, ir.VoidType(), [value.type, pointer.type, chosen.type]), [value, pointer, chosen])
+            return count
+        wide = max(dtype.bits, 32)
+        vector = ir.VectorType(ir.IntType(wide), lanes)
+        together = self.intrinsic(f"llvm.x86.avx512.mask.compress.v{lanes}i{wide}", vector, [vector, vector, chosen.type])
+        moved = b.call(
+            together, [b.zext(value, vector) if dtype.bits < wide else value, ir.Literal(vector, "zeroinitializer"), chosen]
+        )
+        self.store_masked(b.trunc(moved, value.type) if dtype.bits < wide else moved, pointer, self.mask(count, lanes), dtype)
+        return count
+
     def part(self, count: Value, lanes: int) -> Part:
         """The lanes below `count`."""
         slow = self.module.target.vector_bytes < 64

@@ -40,8 +40,6 @@ def kernel_text(itemsize: int, target: Target) -> KernelText:
 
 def _elements(body: Body, dtype: DType, x: Value, condition: Value, y: Value, length: Value) -> None:
     b, nbytes = body.b, dtype.bits // 8
-    vector = body.vector_type(dtype, _LANES)
-    name = f"llvm.masked.compressstore.v{_LANES}i{dtype.bits}"
     ends = [body.i(0)]
 
     def step(i: Value, mask: Value | None) -> None:
@@ -52,10 +50,8 @@ def _elements(body: Body, dtype: DType, x: Value, condition: Value, y: Value, le
             bits = body.load_masked(here, mask, DType.UINT8, _LANES)
             values = body.load_masked(source, mask, dtype, _LANES)
         found = b.icmp_unsigned("!=", bits, body.zero(DType.UINT8, _LANES))
-        to = body.at(y, body.mul(ends[0], nbytes))
-        b.call(body.intrinsic(name, ir.VoidType(), [vector, to.type, found.type]), [values, to, found])
-        count = b.call(body.intrinsic("llvm.ctpop.i8", ir.IntType(8), [ir.IntType(8)]), [b.bitcast(found, ir.IntType(8))])
-        ends[0] = body.add(ends[0], b.zext(count, ir.IntType(64)))
+        stored = body.store_chosen(values, body.at(y, body.mul(ends[0], nbytes)), found, dtype)
+        ends[0] = body.add(ends[0], stored)
 
     whole = body.sub(length, body.rem(length, _LANES))
     with body.carry(0, whole, _LANES, ends) as i:

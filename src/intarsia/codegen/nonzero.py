@@ -103,11 +103,8 @@ class _NonZero:
         def step(i: Value, mask: Value | None) -> None:
             found = self._found(self._at(x, i), _LANES, mask)
             indices = b.add(body.splat(i, _LANES), lanes)
-            target = body.at(columns, body.mul(ends[0], 8))
-            kinds = [vector, target.type, found.type]
-            f = body.intrinsic("llvm.masked.compressstore.v8i64", ir.VoidType(), kinds)
-            b.call(f, [indices, target, found])
-            ends[0] = body.add(ends[0], self._number(found, _LANES))
+            stored = body.store_chosen(indices, body.at(columns, body.mul(ends[0], 8)), found, DType.INT64)
+            ends[0] = body.add(ends[0], stored)
 
         whole = body.sub(inner, body.rem(inner, _LANES))
         with body.carry(0, whole, _LANES, ends) as i:
