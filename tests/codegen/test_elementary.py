@@ -144,3 +144,22 @@ def test_tanh_of_doubles() -> None:
     edges = unary("tanh", np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e300, -25.0]))
     np.testing.assert_array_equal(edges, [np.nan, 1, -1, 0, 0, 1, -1])
     np.testing.assert_array_equal(np.signbit(edges[3:5]), [False, True])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # signalling NaN among the bit patterns
+def test_remainders_are_exact() -> None:
+    rng = np.random.default_rng(3)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 2.0**-126, 1.0, -1.0, 3.0, 7.0, 3.4e38], np.float32)
+    x, y = (v.reshape(-1) for v in np.meshgrid(special, special))
+    any_bits, normal = every_float32(65_537), rng.normal(size=(2, 20_000)).astype(np.float32)
+    whole, small = rng.integers(1, 1 << 24, 20_000).astype(np.float32), rng.integers(1, 1 << 12, 20_000).astype(np.float32)
+    tenths = np.full(20_000, 0.1, np.float32)
+    x = np.concatenate([x, rng.permutation(any_bits), normal[0] * 100, whole * tenths, whole])
+    y = np.concatenate([y, rng.permutation(any_bits), normal[1], tenths, small])
+    with np.errstate(all="ignore"):
+        expected = np.fmod(x, y)
+    divided, divisor = (k.input(i, DType.FLOAT, x.shape) for i in range(2))
+    (found,) = run_loops([k.binary("fmod", divided, divisor)], x, y)
+    np.testing.assert_array_equal(found, expected)
+    number = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(x[number]))

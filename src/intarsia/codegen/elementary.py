@@ -1,6 +1,6 @@
-"""float32 functions whose steps are taken in float64: sin and cos (Cody and Waite's reduction) and pow (2^(y log2 x)).
+"""float32 functions whose steps are taken in float64: sin and cos (Cody and Waite's reduction), pow (2^(y log2 x)) and fmod.
 
-Errors in units of the last place: sin 2, cos 2, pow 1; but sin and cos of |x| >= 2^46 are off by up to 2^-36.
+Errors in units of the last place: sin 2, cos 2, pow 1, fmod 0; but sin and cos of |x| >= 2^46 are off by up to 2^-36.
 Special values are IEEE 754's.
 """
 
@@ -22,6 +22,8 @@ _TWO_OVER_PI = 0.6366197723675814
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 _REDUCIBLE = 46  # for |x| < 2^46, x - n pi / 2 is right to 2^-50 and n fits the low bits
 _ROWS = 128 - _REDUCIBLE  # exponents of the larger numbers
+_DIGIT = 28  # bits of a quotient that are found at once: with a divisor's 24 bits, and one for an error, they fit 53
+_DIGITS = 10  # of a quotient below 2^277, the largest number of float32 by the least
 _INVERSE_TURN = 0x28BE60DB9391054A7F09D5F47D4D377036D8A5664F  # 2^168 / 2 pi
 
 # Fitted for this file (weighted least squares towards the minimax): relative errors 4e-9, 2e-10, 3e-12, 2e-9.
@@ -145,6 +147,26 @@ def power(e: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
     unit = b.and_(b.fcmp_ordered("==", size, one), b.fcmp_ordered("==", e.intrinsic("fabs", [y]), infinity))
     unit = b.or_(unit, b.or_(b.fcmp_ordered("==", x, one), b.fcmp_ordered("==", y, zero)))
     return b.select(unit, one, out)
+
+
+def remainder(e: Emitter, x: ir.Value, y: ir.Value) -> ir.Value:
+    """x - trunc(x / y) y without rounding (fmod): digit by digit of the quotient, as in a long division.
+
+    A digit may be 1 too large or too small; what is left then is a bit less than 0 or no less than the divisor, and so exact.
+    """
+    b, infinity = e.builder, e.constant(float("inf"), _F32)
+    size, divisor = e.intrinsic("fabs", [x]), e.intrinsic("fabs", [y])
+    rest, step = b.fpext(size, e.shaped(_F64)), b.fpext(divisor, e.shaped(_F64))
+    inverse = b.fdiv(e.constant(1.0, _F64), step)
+    for place in range(_DIGIT * (_DIGITS - 1), -1, -_DIGIT):
+        unit = b.fmul(step, e.constant(2.0**place, _F64))
+        digit = e.intrinsic("trunc", [b.fmul(rest, b.fmul(inverse, e.constant(2.0**-place, _F64)))])
+        rest = _fma(e, b.fneg(digit), unit, rest)
+    rest = b.select(b.fcmp_ordered("<", rest, e.constant(0.0, _F64)), b.fadd(rest, step), rest)
+    rest = b.select(b.fcmp_ordered("<=", step, rest), b.fsub(rest, step), rest)
+    out = e.intrinsic("copysign", [b.fptrunc(rest, e.shaped(_F32)), x])
+    unbounded = b.and_(b.fcmp_ordered("==", divisor, infinity), b.fcmp_ordered("<", size, infinity))
+    return b.select(unbounded, x, out)
 
 
 def log2_wide(e: Emitter, x: ir.Value) -> ir.Value:

@@ -2,7 +2,7 @@
 
 Elements are held in *compute* types: float16 and bfloat16 as float32 (rounded when stored), booleans as one bit, all
 others as themselves. float32 functions are polynomials that need no call (here, in `elementary` and in
-`inverse`), but fmod and atan2; these and float64 functions call libm.
+`inverse`), but atan2; that and float64 functions call libm.
 
 Largest errors seen over all of float32's range (units in the last place): exp 1, log 1, tanh 5, erf 6.
 """
@@ -367,7 +367,7 @@ class Emitter:
     def _float_modulus(self, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:
         """The remainder with the divisor's sign."""
         b, kind = self.builder, compute_type(dtype)
-        remainder = self._library_call("fmod", [x, y], kind)
+        remainder = self._float("fmod", [x, y], dtype)
         zero = self.constant(0.0, kind)
         opposite = b.xor(b.fcmp_ordered("<", remainder, zero), b.fcmp_ordered("<", y, zero))
         wrong = b.and_(b.fcmp_unordered("!=", remainder, zero), opposite)
@@ -471,9 +471,10 @@ def _as_float32(value: float) -> float:
 
 
 _WITHOUT_CALLS: dict[str, Callable[..., ir.Value]] = {
-    "sin": elementary.sine, "cos": elementary.cosine, "pow": elementary.power, "tan": inverse.tangent, "asin": inverse.arcsine,
-    "acos": inverse.arccosine, "atan": inverse.arctangent, "sinh": inverse.hyperbolic_sine, "cosh": inverse.hyperbolic_cosine,
-    "asinh": inverse.area_sine, "acosh": inverse.area_cosine, "atanh": inverse.area_tangent,
+    "sin": elementary.sine, "cos": elementary.cosine, "pow": elementary.power, "fmod": elementary.remainder,
+    "tan": inverse.tangent, "asin": inverse.arcsine, "acos": inverse.arccosine, "atan": inverse.arctangent,
+    "sinh": inverse.hyperbolic_sine, "cosh": inverse.hyperbolic_cosine, "asinh": inverse.area_sine,
+    "acosh": inverse.area_cosine, "atanh": inverse.area_tangent,
 }  # fmt: skip
 _DOUBLE: dict[str, Callable[..., ir.Value]] = {"exp": elementary.exp_double, "tanh": elementary.tanh_double}
 _COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
