@@ -354,10 +354,10 @@ class Emitter:
         if getattr(b.module, EXTREMA, False) and not self.finite:
             function = self._declare(f"llvm.{op}imum.{_suffix(x.type)}", x.type, [x.type, x.type])
             return b.call(function, [y, x], flags="nsz")  # x, often a sum so far, waits for no comparison
-        picked = b.select(b.fcmp_ordered("<" if op == "min" else ">", x, y), x, y)
+        picked = b.select(b.fcmp_ordered("<" if op == "min" else ">", y, x), y, x)
         if self.finite:
             return picked
-        return b.select(b.fcmp_unordered("uno", x, x), x, picked)
+        return b.select(b.fcmp_unordered("uno", y, y), y, picked)  # again, x waits for one operation
 
     def _sign(self, x: ir.Value, kind: ir.Type) -> ir.Value:
         b, zero = self.builder, self.constant(0.0, kind)

@@ -218,7 +218,7 @@ class Target:
     def has_extrema(self) -> bool:
         """Whether LLVM's minimum and maximum, which keep NaN, are the shortest way: of ARM64 an instruction, of vectors without
         masks a comparison less than by selections, which LLVM joins."""
-        return self.arch == "aarch64" or (self.arch == "x86_64" and self.vector_bytes < 64)
+        return self.arch in ("aarch64", "x86_64")
 
     @property
     def function_attributes(self) -> str:
