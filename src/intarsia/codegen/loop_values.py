@@ -51,6 +51,7 @@ class ValueEmitter(LoopBuilder):
         self.serial = 0
         self.tables: dict[bytes, ir.GlobalVariable] = {}
         self.row_variable: str | None = None
+        self.rolls_extrema = False  # whether LLVM is to look for vectors along rows of extrema before it writes them out
         self.rows: Rows | None = None
         self.inside: frozenset[tuple[Index, Dim]] = frozenset()  # indices into axes of padded operands that meet no border
         self.filled: frozenset[Dim] = frozenset()  # numbers of elements that are not 0 there, along the row
@@ -386,7 +387,7 @@ class ValueEmitter(LoopBuilder):
                     e.store(total, spot, held)
 
                 borders = dict.fromkeys(border for ks in places for border in self._bordered(t, at, ks, row))
-                self._row(outer, [*borders], start, end, body, "row")
+                self._row(outer, [*borders], start, end, body, "row", properties)
 
             def nest(level: int, ks: list[Index], outer: Scope) -> None:
                 if level == len(extents):
@@ -412,6 +413,7 @@ class ValueEmitter(LoopBuilder):
                 self._loop(outer, first, self._dim(outer, extent), body, name)
 
             few = t.prim == "reduce" and _is_read_by_rows(t.args[0])
+            properties = (ROLLED,) if self.rolls_extrema and _is_watched(op, t.dtype) else ()
             along_row(place, [])
             nest(0, [], place)
         here = scope.binding(row).variables[row]

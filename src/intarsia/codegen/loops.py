@@ -256,6 +256,7 @@ class _Lowering(InOrder):
         plan = self._plan(roots, shape, names)
         self.chunk = plan.chunk
         self.row_variable = None if plan.inner is None else names[plan.inner]
+        self.rolls_extrema = plan.inner is not None and self._is_of_parts(shape[plan.inner])
         self.kept = kept_value(roots[0], names) if plan.whole_rows and len(roots) == 1 else None
         self.kept_offsets, self.kept_shape = offsets, full
         outer, rows = plan.outer, plan.rows
@@ -345,6 +346,11 @@ class _Lowering(InOrder):
         if not isinstance(extent, int) or not _TAIL < extent <= _WRITTEN_ROW:
             return ()
         return (ROLLED, MASKED) if self.target.has("avx512vl") else (ROLLED,)
+
+    def _is_of_parts(self, extent: Dim) -> bool:
+        """Whether a row of extrema is one of vectors, halves and quarters of them: with masks in registers, what LLVM makes of
+        it once it has written all elements out is up to eight times slower."""
+        return self.target.has("avx512vl") and isinstance(extent, int) and extent > _TAIL and extent % 4 == 0
 
     def _store(self, scope: Scope, roots: list[Tensor], indices: list[Index], offsets: list[Dim], full: Sequence[Dim]) -> None:
         values = [self._value(r, indices, scope) for r in roots]
