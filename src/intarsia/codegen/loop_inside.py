@@ -14,6 +14,7 @@ from intarsia.kernel.lang import Tensor
 from intarsia.records import dataclass
 
 _WRITTEN_OUT = 64  # elements of a window
+_FEW = 4  # elements of a step
 
 
 def is_written_out(t: Tensor) -> bool:
@@ -116,6 +117,26 @@ def emptiable(t: Tensor, at: list[Index], row: str) -> list[Dim]:
 
     visit(t, at)
     return list(found)
+
+
+def reads_apart(t: Tensor, at: list[Index], row: str) -> bool:
+    """Whether an operand is read in steps of a few elements along the row: vectors are then shuffled from some others."""
+    seen: set[object] = set()
+
+    def visit(t: Tensor, at: list[Index]) -> bool:
+        if (id(t), tuple(at)) in seen or (t.prim in ("reduce", "argreduce", "dot") and not is_written_out(t)):
+            return False
+        seen.add((id(t), tuple(at)))
+        if t.prim == "input":
+            return 1 < _step(linear(at, t.shape), row) <= _FEW
+        if is_written_out(t):
+            return any(visit(t.args[0], where) for where in window_elements(t, at))
+        pairs = operand_indices(t, at)
+        if t.prim == "pad":
+            pairs[0] = (t.args[0], [add(i, of_dim(-low)) for i, low in zip(at, t.attrs[0], strict=True)])
+        return any(visit(operand, where) for operand, where in pairs)
+
+    return visit(t, at)
 
 
 def _step(index: Index, row: str) -> int:

@@ -16,6 +16,8 @@ from intarsia.records import dataclass
 
 ROLLED = '!{!"llvm.loop.unroll.disable"}'  # no iterations are written out before LLVM looks for vectors along the loop
 MASKED = '!{!"llvm.loop.vectorize.predicate.enable", i1 true}'  # what is left over for no whole vector is one under a mask
+# Vectors of a loop of fewer than 16 iterations, with some left over: else LLVM gathers all of what it reads under a mask.
+FORCED = '!{!"llvm.loop.vectorize.enable", i1 true}'
 
 
 @dataclass
@@ -83,7 +85,7 @@ class LoopBuilder:
         self, scope: Scope, low: ir.Value, high: ir.Value, initial: list[ir.Value],
         body: Callable[[Scope, list[ir.Value]], list[ir.Value]], name: str, properties: tuple[str, ...] = (),
     ) -> list[ir.Value]:  # fmt: skip
-        """A loop that carries values; the body finds its counter in `self.loop_variable`. `properties`: of ROLLED, MASKED."""
+        """A loop that carries values; the body finds its counter in `self.loop_variable`. `properties`: of those above."""
         outer = scope.builder
         head, inside, after = (outer.append_basic_block(f"{name}.{part}") for part in ("head", "body", "exit"))
         b = ir.IRBuilder(head)

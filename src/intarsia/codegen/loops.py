@@ -25,10 +25,10 @@ from intarsia.codegen.emit import EXTREMA, I64, PTR, SCALES, SUPPORTED_DTYPES, E
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.loop_in_order import ROW_CHUNK, InOrder
 from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
-from intarsia.codegen.loop_inside import Bordered, bordered, emptiable, is_written_out, window_elements
+from intarsia.codegen.loop_inside import Bordered, bordered, emptiable, is_written_out, reads_apart, window_elements
 from intarsia.codegen.loop_kept import kept_value
 from intarsia.codegen.loop_rows import BLOCK, Rows, rows_of
-from intarsia.codegen.loop_scope import MASKED, ROLLED, Scope
+from intarsia.codegen.loop_scope import FORCED, MASKED, ROLLED, Scope
 from intarsia.codegen.loop_sizes import with_open_sizes
 from intarsia.codegen.loop_values import stripped
 from intarsia.codegen.narrow import NARROW
@@ -335,16 +335,21 @@ class _Lowering(InOrder):
             borders = [border for r in plain for border in bordered(r, at, names[plan.inner])]
             filled = [n for r in plain if plan.rows is None for n in emptiable(r, at, names[plan.inner])]
             start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
-            self._row(scope, borders, start, end, store, "inner", self._row_properties(shape[plan.inner], borders), filled)
+            apart = any(reads_apart(r, at, names[plan.inner]) for r in plain)
+            properties = self._row_properties(shape[plan.inner], borders, apart)
+            self._row(scope, borders, start, end, store, "inner", properties, filled)
 
-    def _row_properties(self, extent: Dim, borders: Sequence[Bordered]) -> tuple[str, ...]:
+    def _row_properties(self, extent: Dim, borders: Sequence[Bordered], apart: bool) -> tuple[str, ...]:
         """For rows that LLVM would write out element by element before it makes vectors of them, and rows of windows side by
-        side, which are short, so that their last elements would cost as much as the others."""
+        side, which are short, so that their last elements would cost as much as the others. `apart`: what is read for
+        neighbours lies apart (`reads_apart`), and LLVM would gather it."""
         beside = borders and all(border.step == 1 for border in borders)
         if beside and isinstance(extent, Expr) and self.target.has("avx512vl"):
             return (MASKED,)
         if not isinstance(extent, int) or not _TAIL < extent <= _WRITTEN_ROW:
             return ()
+        if apart:
+            return (ROLLED, FORCED)
         return (ROLLED, MASKED) if self.target.has("avx512vl") else (ROLLED,)
 
     def _is_of_parts(self, extent: Dim) -> bool:
