@@ -72,3 +72,43 @@ def test_extrema_of_columns_are_nan_where_one_element_is(op: str) -> None:
     root = k.reduce(k.input(0, DType.FLOAT, data.shape), op, [0])
     (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
     np.testing.assert_array_equal(got, data.max(0) if op == "max" else data.min(0))
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("width", [9, 12, 16, 20, 28, 31, 64])
+def test_extrema_of_short_rows_are_nan_where_one_element_is(op: str, width: int) -> None:
+    """Rows of vectors, halves and quarters, and others; NaN in the first, the last and a middle one of what is reduced."""
+    data = np.random.default_rng(width).standard_normal((4, 11, width)).astype(np.float32)
+    data[0, 0, 1] = data[1, -1, width - 1] = data[2, 5, width // 2] = np.nan
+    data[3, :, 0], data[3, 4, 2] = -np.inf, np.inf
+    for root, axes in ((k.reduce(k.input(0, DType.FLOAT, data.shape), op, axes), axes) for axes in ([1], [0, 1], [0])):
+        (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
+        np.testing.assert_array_equal(got, getattr(np, op)(data, tuple(axes)))
+
+
+@pytest.mark.parametrize("width", [9, 12, 14, 15, 16])
+@pytest.mark.parametrize("step", [2, 3, 4, 5, -1])
+def test_short_rows_that_are_read_in_steps(width: int, step: int) -> None:
+    rng = np.random.default_rng(width)
+    data = rng.standard_normal((5, 6, (width - 1) * abs(step) + 2)).astype(np.float32)
+    x = k.input(0, DType.FLOAT, data.shape)
+    first = 1 if step > 0 else width
+    sliced = k.strided_slice(x, (0, 0, first), (1, 1, step), (5, 6, width))
+    roots = [(k.exp(sliced), np.exp(data[:, :, first::step][:, :, :width]))]
+    if step > 0:
+        padded = k.pad(x, (0, 1, 1), (0, 1, 1), -np.inf)
+        view = k.windows(padded, (1, 2), (2, 2), (step, step), (1, 1))
+        around = np.pad(data, ((0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+        pairs = np.lib.stride_tricks.sliding_window_view(around, (2, 2), (1, 2))[:, ::step, ::step]
+        roots.append((k.reduce(view, "max", (3, 4)), pairs.max((3, 4))))
+    for root, wanted in roots:
+        (got,), _ = run_kernel(compiled([root]), [root], [data], {}, 2)
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_short_rows_of_windows_with_steps_are_shuffled_not_gathered() -> None:
+    x = k.input(0, DType.FLOAT, (8, 28, 28))
+    largest = k.reduce(k.windows(x, (1, 2), (2, 2), (2, 2), (1, 1)), "max", (3, 4))
+    text = compiled([largest]).text.ir
+    assert "llvm.loop.vectorize.enable" in text
+    assert "llvm.loop.vectorize.predicate.enable" not in text

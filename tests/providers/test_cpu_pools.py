@@ -20,7 +20,7 @@ CASES = [  # kernel, stride, pad, dilation, ceil_mode
     (13, 1, 6, 1, 0),
     (4, 3, 2, 1, 1),
 ]
-SIZES = ((2, 5, 37, 41), (1, 5, 16, 16), (1, 3, 7, 100))
+SIZES = ((2, 5, 37, 41), (1, 5, 16, 16), (1, 3, 7, 100), (1, 3, 21, 27))
 
 
 def run(operator: str, attributes: str, is_open: bool, shape: tuple[int, ...], x: np.ndarray) -> np.ndarray:
