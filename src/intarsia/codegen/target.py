@@ -216,8 +216,8 @@ class Target:
 
     @property
     def has_extrema(self) -> bool:
-        """Whether LLVM's minimum and maximum, which keep NaN, are the shortest way: of ARM64 an instruction, of vectors without
-        masks a comparison less than by selections, which LLVM joins."""
+        """Whether LLVM's minimum and maximum, which keep NaN, are the shortest way: of ARM64 an instruction, of x86 one and a
+        choice by a comparison, where LLVM would join two choices to one that waits for two comparisons."""
         return self.arch in ("aarch64", "x86_64")
 
     @property
