@@ -103,9 +103,7 @@ def widen_args(shape: ConvShape, source: int, out: int, number: int) -> list[int
     return [source, out, number, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded]
 
 
-_FIELDS = (
-    "source out number batch planes height width channels plane0 line0 column0 out_planes out_height out_width"
-).split()
+_FIELDS = ("source out number batch planes height width channels plane0 line0 column0 out_planes out_height out_width").split()
 
 
 class _Widening:
