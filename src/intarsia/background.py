@@ -145,6 +145,10 @@ class Underway:
     def expect_sizes(self) -> None:
         """Nothing, as for given inputs."""
 
+    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        """None: `run` says who computes them."""
+        return None
+
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """None: later runs through a binding ask again."""
         return None

@@ -6,7 +6,7 @@ A binding whose inputs and outputs are all tensors in host memory is prepared on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,6 +16,7 @@ from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
 from intarsia.ort_device import OrtDevice
 from intarsia.partition.device import DeviceTensor
+from intarsia.plan.constraints import SizesApart
 from intarsia.values import OrtValue, OrtValueVector, array_at, check_device, device_of, element_dtype
 
 if TYPE_CHECKING:
@@ -224,7 +225,9 @@ class IOBinding:
                 for name, value in zip(self._outputs, found, strict=True)
             ]
         else:
-            found = session.run(list(self._outputs), self._inputs, run_options)
+            into = run_options is None and any(target is not None for target in self._outputs.values())
+            made = _run_into(session, self._inputs, self._outputs) if into else None
+            found = session.run(list(self._outputs), self._inputs, run_options) if made is None else made
         self._results = [
             _delivered(name, value, target) for (name, target), value in zip(self._outputs.items(), found, strict=True)
         ]
@@ -250,6 +253,23 @@ class IOBinding:
             self._output_places = {name: i for i, name in enumerate(self._outputs)}
 
 
+def _run_into(session: InferenceSession, feed: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Any] | None:
+    """All outputs by a plain run, in the targets' order, each written into its target (None: new memory); None where that is
+    not possible, and `InferenceSession.run` says what is wrong."""
+    if session._watched or session._by_size is not None or targets.keys() != set(session._output_names):
+        return None
+    model = session._model
+    inputs = session._reader.quick(feed, model.awaits)
+    try:
+        made = None if inputs is None else model.run_into(inputs, targets)
+    except SizesApart:
+        return None
+    if made is None:
+        return None
+    results = dict(zip(model.outputs, made, strict=True))
+    return [results[name] for name in targets]
+
+
 def _plain(array: np.ndarray) -> bool:
     return array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative and not array.dtype.hasobject
 
@@ -270,7 +290,7 @@ def _arguments(call: str, names: Sequence[str], place: Sequence[Any], named: dic
 
 
 def _delivered(name: str, value: Any, target: Any) -> Any:
-    if target is None:
+    if target is None or value is target:
         return value
     if isinstance(target, DeviceTensor):
         written_on_device(target, value)

@@ -131,6 +131,11 @@ class CompiledModel:
         assert provider is not None
         return _Step(str(copy), provider.name, _copy_call(copy), reads, writes, copies=not copy.shape_only)
 
+    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        """`Program.run_into` where one program in host memory is the whole model, else None."""
+        direct = self._direct
+        return direct.run_into(inputs, targets) if direct is not None and self.run == direct.run else None
+
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """`Program.bound` where one program in host memory is the whole model, else None."""
         return self._direct.bound(inputs, targets) if self._direct is not None else None

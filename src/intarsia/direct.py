@@ -25,6 +25,10 @@ class DirectModel:
         self.feed_call: FeedCall | None = None
         self.inputs, self.outputs, self.run, self.awaits = program.inputs, program.outputs, program.run, program.awaits
 
+    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        """`Program.run_into`."""
+        return self.program.run_into(inputs, targets)
+
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """`Program.bound`."""
         return self.program.bound(inputs, targets)

@@ -1,13 +1,14 @@
-"""Parts of GroupQueryAttention that providers use inside, never a model: turned queries, caches of keys and values, and the
-attention over them, for which the CPU provider has a kernel."""
+"""Parts of GroupQueryAttention that providers use inside, never a model: turned queries, rows of keys and values, the caches
+that these go into and the attention over them, for which the CPU provider has kernels."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from intarsia.graph.dims import dim_max
 from intarsia.kernel import lang as k
 from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, split_heads
-from intarsia.ops.contrib_attention import GroupedInputs
+from intarsia.ops.contrib_attention import GroupedInputs, appended
 from intarsia.ops.operands import dim
 from intarsia.ops.registry import op
 
@@ -31,19 +32,27 @@ def grouped_query(
     return merge_heads(given.part(0, norm_weight))
 
 
-@op("GroupedCache", 1, domain=DOMAIN, values=_VALUES)
-def grouped_cache(
+@op("GroupedRows", 1, domain=DOMAIN, values=_VALUES)
+def grouped_rows(
     query: Tensor, key: Tensor | None = None, value: Tensor | None = None, seqlens_k: Tensor | None = None,
     total_sequence_length: np.ndarray | None = None, cos_cache: Tensor | None = None, sin_cache: Tensor | None = None,
-    position_ids: Tensor | None = None, norm_weight: Tensor | None = None, past: Tensor | None = None, *, num_heads: int,
-    kv_num_heads: int, do_rotary: int, rotary_interleaved: int, norm_epsilon: float, which: int,
+    position_ids: Tensor | None = None, norm_weight: Tensor | None = None, *, num_heads: int, kv_num_heads: int, do_rotary: int,
+    rotary_interleaved: int, norm_epsilon: float, which: int,
 ) -> Tensor:  # fmt: skip
-    """All its keys (`which` 1) or values (2), [batch, groups, capacity, size]."""
+    """Its own keys (`which` 1) or values (2), [batch, groups, steps, size]."""
     given = _given(
         num_heads, kv_num_heads, query, key, value, seqlens_k, total_sequence_length, cos_cache, sin_cache, position_ids,
         do_rotary, rotary_interleaved, norm_epsilon,
     )  # fmt: skip
-    return given.cache(which, past, norm_weight)
+    return given.rows(which, norm_weight, None)
+
+
+@op("GroupedCache", 1, domain=DOMAIN, values=_VALUES)
+def grouped_cache(rows: Tensor, past: Tensor, lengths: Tensor, total_sequence_length: np.ndarray) -> Tensor:
+    """All its keys or values, [batch, groups, capacity, size]: those of `past`, and `rows` [batch, groups, steps, size] where
+    they end at `lengths` [batch]."""
+    before = k.reshape(lengths, (lengths.shape[0], 1, 1, 1)) - k.size(rows.shape[2])
+    return appended(past, rows, before, dim_max(past.shape[2], dim(total_sequence_length, "total_sequence_length")))
 
 
 @op("GroupedLengths", 1, domain=DOMAIN, values=_VALUES)

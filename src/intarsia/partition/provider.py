@@ -230,6 +230,11 @@ class Program:
         """Compute the outputs from the inputs, both in the order of their names; `run` says what the caller asked of it."""
         raise NotImplementedError(f"{type(self).__name__}.run")
 
+    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        """As `run`, with each output written into its target (None: new memory), which is then the result. None, and nothing
+        done, where a target is of another type or shape, or lies in memory that the run reads otherwise than it may."""
+        return None
+
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs asked for
         (None: new memory in each run). None where the program has nothing faster than `run` for them."""

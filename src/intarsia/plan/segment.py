@@ -70,6 +70,7 @@ class Segment:
     rows: Rows | None = None  # which steps may go a few rows of a batch at a time
     parts: dict[tuple[int, int], Segment] = field(default_factory=dict, repr=False)  # some of the steps, by the first and end
     allowed: SideBySide = field(default_factory=SideBySide, repr=False)  # the session's, once it is in one
+    onto: dict[str, str] = field(default_factory=dict)  # by output, the input that may lie in its memory
     sized: Sized | None = None  # what depends on sizes alone
     products: Sized | None = None  # of it what comes of products
     values: SizedValues | None = field(default=None, repr=False)  # of it, those that runs with the same sizes find

@@ -103,6 +103,7 @@ class Step:
         varies: what it writes may differ from run to run though what it reads does not (random numbers).
         shared: any step that writes the same buffer writes the same into it: where one has run, others are left out.
         chosen: of what it reads, that of which data choose the parts: the rows of a table, the weights of experts.
+        onto: what of it may lie in the same memory as what it writes ("": nothing).
     """
 
     kernel: KernelText
@@ -124,6 +125,7 @@ class Step:
     ahead: bool = False
     arithmetic: str = ""
     chosen: tuple[str, ...] = ()
+    onto: str = ""
 
     @property
     def title(self) -> str:

@@ -6,7 +6,6 @@ of the executor, from native code where it is short.
 
 from __future__ import annotations
 
-import bisect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from intarsia.partition.provider import BoundCall
 from intarsia.plan.address import address_of
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.results import memory
+from intarsia.plan.targets import Targets, fits
 from intarsia.runtime.feed_call import again_call
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class CpuBoundCall(BoundCall):
         specs = dict(zip(segment.outputs, bound.outputs, strict=True))
         self._output_slots = [places[name] for name in targets]
         self._specs = [specs[name] for name in targets]
-        self._targets = list(targets.values())
+        self._names, self._targets = tuple(targets), list(targets.values())
         self._unwanted = [np.empty(*specs[name]) for name in segment.outputs if name not in targets]
         for array, name in zip(self._unwanted, (n for n in segment.outputs if n not in targets), strict=True):
             self._externals[places[name]] = address_of(array)
@@ -57,8 +57,7 @@ class CpuBoundCall(BoundCall):
 
     def _settle(self) -> None:
         """Write the targets' addresses; outputs without one get new memory in each run."""
-        spans = sorted((start := address_of(t), start + t.nbytes) for t in self._targets if t is not None and t.nbytes)
-        self._starts, self._ends = [start for start, _ in spans], [end for _, end in spans]
+        self._places = Targets(dict(zip(self._names, self._targets, strict=True)), self._bound.segment.onto)
         for slot, target in zip(self._output_slots, self._targets, strict=True):
             if target is not None:
                 self._externals[slot] = address_of(target)
@@ -112,18 +111,15 @@ class CpuBoundCall(BoundCall):
             return False
         if not (flags.carray or (flags.c_contiguous and flags.aligned)):
             return False
-        start = address_of(value)
-        if self._starts:
-            place = bisect.bisect_left(self._starts, start + value.nbytes) - 1  # the last target that begins before its end
-            if place >= 0 and self._ends[place] > start:  # targets are disjoint: if this one does not overlap, none does
-                return False
+        if not self._places.allow(self._program.inputs[index], value):
+            return False
         if not self._lock.acquire(False):  # by keyword it takes twice the time
             return False
         try:
             self._inputs[index] = value
             slot = self._input_slots[index]
             if slot >= 0:
-                self._externals[slot] = start
+                self._externals[slot] = address_of(value)
         finally:
             self._lock.release()
         return True
@@ -131,13 +127,15 @@ class CpuBoundCall(BoundCall):
     def retarget(self, index: int, target: np.ndarray | None) -> bool:
         if index < 0:
             return False
-        others = [*self._inputs, *(t for i, t in enumerate(self._targets) if i != index)]
-        if target is not None and (not _fits(target, self._specs[index]) or _overlaps(target, others)):
-            return False
+        targets = [target if i == index else t for i, t in enumerate(self._targets)]
+        if target is not None:
+            named = dict(zip(self._names, targets, strict=True))
+            if not (fits(target, self._specs[index]) and may_be(named, self._program, self._inputs, self._bound)):
+                return False
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            self._targets = [target if i == index else t for i, t in enumerate(self._targets)]
+            self._targets = targets
             self._settle()
         finally:
             self._lock.release()
@@ -147,15 +145,15 @@ class CpuBoundCall(BoundCall):
 def bound_call(
     program: CpuProgram, bound: BoundSegment, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]
 ) -> CpuBoundCall | None:
-    """The call that reads `inputs` and writes `targets` (None: new memory in each run); None where their memory overlaps, a
-    target is of another type or shape, memory is limited, or an output is not written by the segment under its own name."""
+    """The call that reads `inputs` and writes `targets` (None: new memory in each run); None where these may not lie where
+    they do, a target is of another type or shape, memory is limited, or an output is not written by the segment under its own
+    name."""
     specs = dict(zip(bound.segment.outputs, bound.outputs, strict=True))
     if specs.keys() != set(program.outputs) or not targets.keys() <= specs.keys():
         return None
-    arrays = [t for t in targets.values() if t is not None]
-    if not all(target is None or _fits(target, specs[name]) for name, target in targets.items()):
+    if not all(target is None or fits(target, specs[name]) for name, target in targets.items()):
         return None
-    if any(_overlaps(t, [*inputs, *arrays[:i]]) for i, t in enumerate(arrays)):
+    if not may_be(targets, program, inputs, bound):
         return None
     arena = bound.segment.arena
     if arena.limit or not arena.keep:  # a binding's memory is its own as long as it lives: others would run short of it
@@ -168,18 +166,9 @@ def _run_parts(state: Any, call: Callable[[int], int], _: int) -> int:
     return status
 
 
-def _fits(target: np.ndarray, spec: tuple[tuple[int, ...], np.dtype]) -> bool:
-    flags = target.flags
-    plain = flags.c_contiguous and flags.aligned and flags.writeable
-    return plain and (target.shape, target.dtype) == spec
-
-
-def _overlaps(array: np.ndarray, others: Sequence[np.ndarray | None]) -> bool:
-    start = address_of(array)
-    end = start + array.nbytes
-    for other in others:
-        if other is not None:
-            begin = address_of(other)
-            if start < begin + other.nbytes and begin < end:
-                return True
-    return False
+def may_be(
+    targets: Mapping[str, np.ndarray | None], program: CpuProgram, inputs: Sequence[np.ndarray], bound: BoundSegment
+) -> bool:
+    """Whether a run that reads `inputs` may write into the targets' memory."""
+    places = Targets(targets, bound.segment.onto)
+    return places.apart and all(map(places.allow, program.inputs, inputs))

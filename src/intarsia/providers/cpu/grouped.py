@@ -85,13 +85,16 @@ class _Apart:
         if normal or how["do_rotary"] or not operands[1]:
             query = f"{first}%query"
             self._add("GroupedQuery", [*operands, *tables, self._name("q_norm_weight") if normal else ""], query, of_query)
-        caches = []
-        for which, past in ((1, "past_key"), (2, "past_value")):
-            caches.append(present[which - 1] or f"{first}%{past}")
-            weight = self._name("k_norm_weight") if normal and which == 1 else ""
-            self._add("GroupedCache", [*operands, *tables, weight, self._name(past)], caches[-1], of_cache | {"which": which})
-        lengths = f"{first}%lengths"
+        lengths, caches = f"{first}%lengths", []
         self._add("GroupedLengths", [operands[0], *operands[3:]], lengths, {})
+        for which, name in ((1, "past_key"), (2, "past_value")):
+            cache, past = present[which - 1] or f"{first}%{name}", self._name(name)
+            rows = f"{cache}%rows" if past else cache
+            weight = self._name("k_norm_weight") if normal and which == 1 else ""
+            self._add("GroupedRows", [*operands, *tables, weight], rows, of_cache | {"which": which})
+            if past:
+                self._add("GroupedCache", [rows, past, lengths, operands[4]], cache, {})
+            caches.append(cache)
         window = int(a.get("local_window_size", -1))
         self._add(
             "GroupedAttention", [query, *caches, lengths], first,

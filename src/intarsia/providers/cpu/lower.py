@@ -29,6 +29,7 @@ from intarsia.ops.registry import Registry
 from intarsia.plan.constraints import Constraint
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import STATUS, Below, Jump, Step
+from intarsia.plan.targets import written_onto
 from intarsia.providers.cpu.batch_rows import BatchRows
 from intarsia.providers.cpu.byte_moves import moved_bytes
 from intarsia.providers.cpu.byte_tables import byte_tables
@@ -375,6 +376,7 @@ class _Lowerer:
             unit.outputs = tuple(sorted(written & later))
             unit.inputs = tuple(sorted(n for n in read - written if n not in self.constants.used))
             unit.constants = {n: self.constants.used[n] for n in read if n in self.constants.used}
+            unit.onto = written_onto(unit.steps, unit.inputs, unit.outputs)
             unit.buffers = {n: self._buffer(n) for n in (written | set(unit.inputs))}
             unit.rows = rows.of(unit, lambda name: outputs.get(name, (name,)))
             later |= set(unit.inputs)

@@ -30,6 +30,7 @@ from intarsia.plan.segment import Segment
 from intarsia.plan.sized import MOST_NBYTES
 from intarsia.plan.state import State
 from intarsia.plan.step import Step
+from intarsia.plan.targets import fits
 from intarsia.providers.cpu.ahead import Ahead
 from intarsia.providers.cpu.common_weights import share_constants
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
@@ -176,14 +177,7 @@ class CpuProgram(Program):
     # --- running ---
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        key: tuple[object, ...] = tuple([x.shape if type(x) is np.ndarray else None for x in inputs])
-        if self._sized_inputs:
-            key += tuple(inputs[i].tobytes() for i in self._sized_inputs)
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._ahead.plans.get(key) or self._bind(key, inputs)
-        elif len(self._plans) > PLAN_LIMIT // 2:
-            self._touch(key)
+        plan = self._plan_for(inputs)
         if plan.single is not None:
             given = inputs if plan.picks is None else [inputs[i] for i in plan.picks]
             results = self._run_segment(plan.single, given, run)
@@ -220,6 +214,37 @@ class CpuProgram(Program):
             if not self._lends:
                 return made
         return made if self.inner else owned(made, inputs, self._constant_roots())
+
+    def _plan_for(self, inputs: Sequence[Any]) -> Plan:
+        key: tuple[object, ...] = tuple([x.shape if type(x) is np.ndarray else None for x in inputs])
+        if self._sized_inputs:
+            key += tuple(inputs[i].tobytes() for i in self._sized_inputs)
+        plan = self._plans.get(key)
+        if plan is None:
+            return self._ahead.plans.get(key) or self._bind(key, inputs)
+        if len(self._plans) > PLAN_LIMIT // 2:
+            self._touch(key)
+        return plan
+
+    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        from intarsia.providers.cpu.bound import may_be
+
+        if self.context.on_step is not None or not all(type(x) is np.ndarray for x in inputs):
+            return None
+        plan = self._plan_for(inputs)
+        bound = plan.single
+        made = None if bound is None else range(len(bound.outputs)) if plan.plain else [i for i, _ in plan.results() or ()]
+        if bound is None or made is None or len(made) != len(self.outputs) or plan.reshaped:
+            return None
+        given = {bound.segment.outputs[i]: targets[name] for i, name in zip(made, self.outputs, strict=True)}
+        specs = dict(zip(bound.segment.outputs, bound.outputs, strict=True))
+        if len(given) != len(made) or not all(t is None or fits(t, specs[name]) for name, t in given.items()):
+            return None
+        if not may_be(given, self, inputs, bound):
+            return None
+        picked = inputs if plan.picks is None else [inputs[i] for i in plan.picks]
+        results = self._run_segment(bound, picked, targets=[given.get(name) for name in bound.segment.outputs])
+        return [results[i] for i in made]
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         from intarsia.providers.cpu.bound import bound_call
@@ -266,7 +291,10 @@ class CpuProgram(Program):
             self._touch(shapes)
         return plan
 
-    def _run_segment(self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None) -> list[Any]:
+    def _run_segment(
+        self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None,
+        targets: Sequence[np.ndarray | None] | None = None,
+    ) -> list[Any]:  # fmt: skip
         state = bound.acquire(self.context.on_step is not None)
         externals = state.externals
         i = 0
@@ -276,7 +304,8 @@ class CpuProgram(Program):
         results: list[Any] = []
         for shape, dtype in bound.outputs:
             try:
-                y = memory.empty(shape, dtype)
+                y = None if targets is None else targets[len(results)]
+                y = memory.empty(shape, dtype) if y is None else y
             except (MemoryError, ValueError):  # "array is too big", even where another size is 0
                 bound.release(state)
                 name = bound.segment.outputs[len(results)]

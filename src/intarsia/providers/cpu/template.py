@@ -178,6 +178,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "Irfft"): "intarsia.providers.cpu.fourier:irfft",
     ("", "Attention"): "intarsia.providers.cpu.attention:attention",
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.attention:multi_head_attention",
+    ("intarsia.grouped", "GroupedCache"): "intarsia.providers.cpu.cache_rows:cache_rows",
     ("intarsia.grouped", "GroupedAttention"): "intarsia.providers.cpu.attention:grouped_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.convolution:convolution",
     ("intarsia.channels_last", "ConvInteger"): "intarsia.providers.cpu.byte_convolution:convolution",
