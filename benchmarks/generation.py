@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import gc
+import importlib
 import json
 import os
 import resource
@@ -28,13 +29,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from generation_models import LONGEST, MODELS, written
 
 TURN = 8  # steps
 FRAMES = 400  # of an encoder
+LONGEST = 2048  # tokens of a cache that has one length, as `generation_models` has it
 TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
 
 
@@ -181,39 +183,28 @@ WAYS: dict[str, Any] = {"values": ByValues, "iobinding": ByBinding, "shared": By
 
 
 def generator(runtime: str, path: Path, threads: int, batch: int, by: str) -> Generator:
-    import onnx
-    import onnxruntime
-
-    model = onnx.load(path, load_external_data=False).graph
-    names = [v.name for v in model.output]
-    inputs = Inputs(_described(model), batch, by == "shared")
     if runtime == "openvino":
         import openvino
 
         config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
         config["INFERENCE_NUM_THREADS"] = threads
         compiled = openvino.Core().compile_model(str(path), "CPU", config)
-        return OpenVino([compiled.create_infer_request() for _ in range(2)], names, inputs)
-    import intarsia
-
-    module: Any = intarsia if runtime == "intarsia" else onnxruntime
+        arguments = [_described(port) for port in compiled.inputs]
+        names = [port.get_any_name() for port in compiled.outputs]
+        return OpenVino([compiled.create_infer_request() for _ in range(2)], names, Inputs(arguments, batch, False))
+    module = importlib.import_module(runtime)
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
     session = module.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    inputs, names = Inputs(session.get_inputs(), batch, by == "shared"), [a.name for a in session.get_outputs()]
     return WAYS[by](module, session, names, inputs) if by in WAYS else Generator(session, names, inputs)
 
 
-def _described(graph: Any) -> list[Any]:
-    """Inputs as onnxruntime describes them."""
-    from types import SimpleNamespace
-
-    kinds = {1: "tensor(float)", 10: "tensor(float16)", 7: "tensor(int64)", 9: "tensor(bool)"}
-    found = []
-    for value in graph.input:
-        kind = value.type.tensor_type
-        shape = [d.dim_value if d.HasField("dim_value") else d.dim_param for d in kind.shape.dim]
-        found.append(SimpleNamespace(name=value.name, type=kinds[kind.elem_type], shape=shape))
-    return found
+def _described(port: Any) -> SimpleNamespace:
+    """An input of OpenVINO as onnxruntime describes it."""
+    kinds = {"f32": "tensor(float)", "f16": "tensor(float16)", "i64": "tensor(int64)", "boolean": "tensor(bool)"}
+    shape = [d.get_length() if d.is_static else "" for d in port.get_partial_shape()]
+    return SimpleNamespace(name=port.get_any_name(), type=kinds[port.get_element_type().get_type_name()], shape=shape)
 
 
 def generators(path: Path, options: argparse.Namespace, by: str) -> dict[str, Generator]:
@@ -344,15 +335,18 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     does: Callable[..., None] = {"steps": compared, "prompts": prompts, "memory": memory}.get(options.what, lambda *_: None)
+    if options.inside:  # nothing is imported but the runtime
+        path = options.folder / f"{options.names[0]}.onnx"
+        print(json.dumps(memory_of(options.runtimes, path, options, options.by)))
+        return
+    from generation_models import MODELS, written
+
     for name in MODELS:
         if not any(fnmatch.fnmatch(name, pattern) for pattern in options.names):
             continue
         path = written(options.folder, name)
         for by in options.by.split(","):
-            if options.inside:
-                print(json.dumps(memory_of(options.runtimes, path, options, by)))
-            else:
-                does(name, path, options, by)
+            does(name, path, options, by)
             gc.collect()
 
 

@@ -72,6 +72,21 @@ def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultM
     assert memory.kept_nbytes == 0
 
 
+def test_what_nobody_wanted_for_long_is_freed(memory: ResultMemory) -> None:
+    """A block that a growing result has outgrown; what runs use is kept."""
+    outgrown = [memory.empty((LEAST,), np.dtype(np.uint8)) for _ in range(3)]
+    del outgrown
+    assert memory.kept_nbytes == 3 * LEAST
+    addresses = set()
+    for i in range(spmd_state.MOST_IDLE + spmd_state.IDLE_LOOK + 1):
+        array = memory.empty((LEAST + 1 + i,), np.dtype(np.uint8))
+        addresses.add(array.ctypes.data)
+        del array
+        assert memory.kept_nbytes > 3 * LEAST or i > spmd_state.MOST_IDLE - spmd_state.IDLE_LOOK - 4
+    assert len(addresses) == 1
+    assert memory.kept_nbytes == LEAST + 1 + i
+
+
 def test_sizes_of_blocks() -> None:
     """A block serves what is up to twice as large, or an eighth larger where it is large, and no other."""
     memory = ResultMemory()

@@ -18,7 +18,8 @@ Place = tuple[int, int]  # the first byte, and the one behind the last
 
 def written_onto(steps: Sequence[Step | Jump], inputs: Sequence[str], outputs: Sequence[str]) -> dict[str, str]:
     """Which input may lie in an output's memory, by output: one that the step which writes it alone reads (`Step.onto`)."""
-    read, written = (Counter(n for s in steps for n in set(names(s))) for names in (lambda s: s.reads, lambda s: s.writes))
+    read = Counter(name for step in steps for name in set(step.reads))
+    written = Counter(name for step in steps for name in set(step.writes))
     pairs = {s.writes[0]: s.onto for s in steps if isinstance(s, Step) and s.onto and len(s.writes) == 1}
     alone = {out for out, name in pairs.items() if read[name] == written[out] == 1}
     return {out: pairs[out] for out in alone if out in outputs and pairs[out] in inputs}

@@ -2,7 +2,8 @@
 
 A result of `2 ** spmd_state.LEAST_ROOM` bytes and more is an array without memory of its own: its base is a capsule, whose
 destructor (`give_back`) puts the block under it into a list of blocks of its kind, newest first, for the next result. All of
-it runs with the GIL, so a list needs no lock. What a block says of itself lies in front of its elements; what is kept, and
+it runs with the GIL, so a list needs no lock. Blocks that no result took while `spmd_state.MOST_IDLE` others came back are
+freed: those that a growing cache has outgrown. What a block says of itself lies in front of its elements; what is kept, and
 how much of it, in the words of the memory (`spmd_state.LEASE_*`). `intarsia.plan.results` tells which sizes blocks have.
 """
 
@@ -68,14 +69,14 @@ define internal void @free_block(ptr %memory, ptr %block) alwaysinline nounwind 
   ret void
 }
 
-; frees the block that came back first of all; whether there was one
-define internal i1 @evict(ptr %memory) nounwind {
+; frees the block that came back first of all, if that was before number %before; whether it did
+define internal i1 @evict(ptr %memory, i64 %before) nounwind {
 entry:
   br label %next
 next:
   %kind = phi i64 [ 0, %entry ], [ %kind1, %seen ]
   %best = phi ptr [ null, %entry ], [ %best1, %seen ]
-  %least = phi i64 [ -1, %entry ], [ %least1, %seen ]
+  %least = phi i64 [ %before, %entry ], [ %least1, %seen ]
   %more = icmp ult i64 %kind, $LEASE_KINDS$
   br i1 %more, label %look, label %decide
 look:
@@ -112,7 +113,7 @@ define internal void @evict_all(ptr %memory) nounwind {
 entry:
   br label %next
 next:
-  %more = call i1 @evict(ptr %memory)
+  %more = call i1 @evict(ptr %memory, i64 -1)
   br i1 %more, label %next, label %out
 out:
   ret void
@@ -230,10 +231,20 @@ next:
   %kept_p = getelementptr i64, ptr %memory, i64 $LEASE_KEPT$
   %kept = load i64, ptr %kept_p
   %over = icmp ugt i64 %kept, %most
-  br i1 %over, label %more, label %out
+  br i1 %over, label %more, label %count
 more:
-  %freed = call i1 @evict(ptr %memory)
-  br i1 %freed, label %next, label %out
+  %freed = call i1 @evict(ptr %memory, i64 -1)
+  br i1 %freed, label %next, label %count
+count:
+  %part = and i64 %number, $IDLE_LOOK$
+  %now = icmp eq i64 %part, 0
+  %late = icmp ugt i64 %number, $MOST_IDLE$
+  %look = and i1 %now, %late
+  br i1 %look, label %idle, label %out
+idle:
+  %since = sub i64 %number, $MOST_IDLE$
+  %gone = call i1 @evict(ptr %memory, i64 %since)
+  br i1 %gone, label %idle, label %out
 out:
   ret void
 }

@@ -86,5 +86,7 @@ LEAST_ROOM, MOST_ROOM = 18, 27  # as powers of two, the smallest block and the l
 MOST_ROOMY = 25  # up to this one blocks are powers of two, beyond there are eight sizes to each
 LEASE_KINDS = MOST_ROOMY - LEAST_ROOM + 1 + 8 * (MOST_ROOM - MOST_ROOMY)
 LEASE_WORDS = LEASE_LISTS + 2 * LEASE_KINDS
+MOST_IDLE = 1024  # blocks that come back while another is kept that nobody wants
+IDLE_LOOK = 63  # the number of a block that comes back has none of these bits: then those that are idle are looked for
 BLOCK_RAW, BLOCK_KIND, BLOCK_MEMORY, BLOCK_WRITTEN, BLOCK_NUMBER, BLOCK_OLDER, BLOCK_NEWER, BLOCK_WORDS = range(8)
 MOST_AXES = 64
