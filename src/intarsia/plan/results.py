@@ -3,7 +3,7 @@
 A large block that the C library gives back to the system is made of new pages when it is asked for again, each of which the
 system fills with zeros: for results of some megabytes that takes longer than many kernels. Blocks of `LEAST` bytes and more
 are kept instead, `MOST_KEPT` bytes at most, and go to the next result of about their size; those that came back first go
-first, and so do those that no result took while 1,024 others came back: what a cache that grows has outgrown.
+first, and so do those that no result took while 512 others came back: what a cache that grows has outgrown.
 
 Blocks of up to `MOST_ROOMY` bytes are powers of two, so that a result which grows from run to run, as a decoder's cache does,
 goes on in the same ones. The system gives pages when they are written, so the rest of a block is no memory. Larger blocks are
