@@ -29,7 +29,8 @@ from intarsia.cli.timing import intarsia_runner, interleave, largest_difference,
 MODULES = (
     "family_text", "family_boxes", "family_vision", "family_sound", "family_other", "family_tensorflow", "family_habits",
     "family_drawn", "family_recent", "family_backbones", "family_decoders", "family_encoders", "family_signals",
-    "family_scenes", "family_keras", "family_types", "family_pictures", "family_places",
+    "family_scenes", "family_keras", "family_types", "family_pictures", "family_places", "family_widths",
+    "family_deployed", "family_sequences", "family_science", "family_zoo",
 )  # fmt: skip
 MOST_ERROR = 4.0  # times onnxruntime's own error against float64
 TOLERANCE = 2e-5  # of the largest element; torch's own kernels differ by a tenth of it

@@ -8,7 +8,7 @@ import io
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -88,3 +88,9 @@ def exported(family: Family, dynamo: bool, opset: int) -> onnx.ModelProto:
         warnings.simplefilter("ignore")
         program = torch.onnx.export(module, example, None if dynamo else file, **how)
     return program.model_proto if dynamo else onnx.load_from_string(file.getvalue())
+
+
+def by_export(family: Family, opset: int) -> Family:
+    """The family of fixed sizes as torch.export alone can write it, from this opset on."""
+    plain = replace(family, axes={})
+    return replace(family, build=lambda _, asked: exported(plain, True, max(asked, opset)))
