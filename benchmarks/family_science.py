@@ -156,6 +156,11 @@ def table_in_context() -> Family:
     return Family(module, [run(200, 56), run(64, 9)], {"x": {0: "rows"}, "y": {0: "known"}})
 
 
+def summed(like: Tensor, index: Tensor, rows: Tensor) -> Tensor:
+    """Rows added up by index (torch's exporter writes `index_add` as if none came twice)."""
+    return torch.zeros_like(like).scatter_add(0, index.unsqueeze(-1).expand_as(rows), rows)
+
+
 def equivariant_graph() -> Family:
     """EGNN: messages along 4,000 edges of 500 atoms move features and places; sums by index."""
 
@@ -166,8 +171,8 @@ def equivariant_graph() -> Family:
             far = away.pow(2).sum(-1, keepdim=True)
             message = layer[0](torch.cat((h[a], h[b], far), -1))
             message = message * torch.sigmoid(layer[1](message))
-            x = x + torch.zeros_like(x).index_add(0, a, away / (far.sqrt() + 1) * torch.tanh(layer[2](message)) * 0.1)
-            total = torch.zeros_like(h).index_add(0, a, message)
+            x = x + summed(x, a, away / (far.sqrt() + 1) * torch.tanh(layer[2](message)) * 0.1)
+            total = summed(h, a, message)
             h = h + layer[3](torch.cat((h, total), -1))
         return m.out(h).sum(0), x
 
@@ -198,7 +203,7 @@ def graph_transformer() -> Family:
             p = torch.exp(scores - top[b])
             total = torch.zeros(n, 8).scatter_add(0, where, p)
             p = p / (total[b] + 1e-9)
-            mixed = torch.zeros(n, 128).index_add(0, b, (p.unsqueeze(-1) * (v[a] + f)).flatten(1))
+            mixed = summed(x, b, (p.unsqueeze(-1) * (v[a] + f)).flatten(1))
             whole = F.scaled_dot_product_attention(*(z.transpose(0, 1).unsqueeze(0) for z in (q, k, v)))
             x = layer[4](x + mixed + whole.squeeze(0).transpose(0, 1).flatten(1))
             x = layer[6](x + layer[5](x))

@@ -57,15 +57,18 @@ def swift_former() -> Family:
 
 
 def super_point() -> Family:
-    """A VGG over a grey picture, then places whose number the data tell."""
+    """A VGG over a grey picture, 65 classes of each eight by eight pixels, and the largest around each pixel."""
 
     def forward(m: Any, x: Tensor) -> Any:
-        y = m.model.encoder(x[:, :1]).last_hidden_state
-        scores = m.model.keypoint_decoder._get_pixel_scores(y)
-        return scores, m.model.descriptor_decoder.conv_descriptor_b(torch.relu(m.model.descriptor_decoder.conv_descriptor_a(y)))
+        y = m.model.encoder(x).last_hidden_state
+        points, places = m.model.keypoint_decoder, m.model.descriptor_decoder
+        scores = points.conv_score_b(torch.relu(points.conv_score_a(y))).softmax(1)[:, :-1]
+        scores = F.pixel_shuffle(scores, 8)
+        kept = torch.where(scores == F.max_pool2d(scores, 9, 1, 4), scores, torch.zeros_like(scores))
+        return kept, F.normalize(places.conv_descriptor_b(torch.relu(places.conv_descriptor_a(y))), dim=1)
 
     module = Calling(forward, model=hf.SuperPointForKeypointDetection(hf.SuperPointConfig()))
-    return Family(module, *images("image", (1, 3, 240, 320), (1, 3, 480, 640), axes={2: "height", 3: "width"}))
+    return Family(module, *images("image", (1, 1, 240, 320), (1, 1, 480, 640), axes={2: "height", 3: "width"}))
 
 
 def _detector(model: Any, *shapes: tuple[int, ...]) -> Family:

@@ -15,6 +15,7 @@ from intarsia.graph.dims import floordiv
 from intarsia.kernel import lang as k
 from intarsia.ops import nn, pooling
 from intarsia.ops.registry import REGISTRY, OpRecord, op
+from intarsia.ops.sampling import Border, sample
 from intarsia.ops.spatial import place_windows, slide
 
 DOMAIN = "intarsia.channels_last"
@@ -73,3 +74,36 @@ def windows(
     seen = slide(to_channels_first(x), placed, 0)  # [N, C, out..., kernel...]
     rows = k.transpose(seen, (0, *range(2, 2 + 2 * rank), 1))
     return k.reshape(rows, (x.shape[0], *placed.out, math.prod(kernel_shape) * x.shape[-1]))
+
+
+@op("BentWindows", 1, domain=DOMAIN)
+def bent_windows(
+    x: k.Tensor, offset: k.Tensor, mask: k.Tensor | None = None, *, kernel_shape: Sequence[int], strides: Sequence[int],
+    dilations: Sequence[int], pads: Sequence[int], groups: int = 1,
+) -> k.Tensor:  # fmt: skip
+    """[N, spatial..., C] to [N, out..., kernel... * C]: what DeformConv multiplies, read at places that `offset`
+    [N, out..., groups * kernel... * rank] moves, times `mask` [N, out..., groups * kernel...]; zero outside the image."""
+    rank, area, batch, spatial = len(kernel_shape), math.prod(kernel_shape), x.shape[0], x.shape[1:-1]
+    placed = place_windows(spatial, tuple(kernel_shape), strides, pads, dilations)
+    pixels = (batch, *placed.out)
+    moved = k.reshape(offset, (*pixels, groups, *kernel_shape, rank))
+    shape = (*pixels, groups, *kernel_shape)
+
+    def beside_channels(t: k.Tensor) -> k.Tensor:
+        """[N, out..., groups, kernel...] to [N, out..., kernel, groups, 1]."""
+        flat = k.reshape(t, (*pixels, groups, area))
+        return k.expand_dims(k.transpose(flat, (*range(rank + 1), rank + 2, rank + 1)), [rank + 3])
+
+    places = []
+    for i in range(rank):
+        part = k.strided_slice(moved, (0,) * (2 * rank + 2) + (i,), (1,) * moved.rank, (*shape, 1))
+        regular = k.iota(shape, 1 + i) * strides[i] + k.iota(shape, 2 + rank + i) * dilations[i] - k.size(placed.low[i])
+        places.append(beside_channels(k.reshape(part, shape) + k.cast(regular, x.dtype)))
+    columns = (*pixels, area, groups, floordiv(x.shape[-1], groups))
+    borders = [Border("zeros", n, 0.0, x.dtype) for n in spatial]
+    apart = k.reshape(x, (batch, *spatial, *columns[-2:]))
+    behind = [k.iota(columns, rank + 2), k.iota(columns, rank + 3)]
+    value = sample(apart, [k.iota(columns, 0)], places, borders, "linear", behind)
+    if mask is not None:
+        value = value * beside_channels(k.reshape(mask, shape))
+    return k.reshape(value, (*pixels, area * x.shape[-1]))

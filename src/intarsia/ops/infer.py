@@ -18,7 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.attributes import check_attributes
-from intarsia.ops.ratios import FOLLOWED, Ratio, follow
+from intarsia.ops.ratios import FOLLOWED, Ratio, divided, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 from intarsia.records import dataclass
@@ -34,6 +34,7 @@ MALFORMED = (
     AttributeError,
     ArithmeticError,
 )  # of definitions given what they do not expect
+_MOVES = frozenset(("Concat", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"))  # of vectors in floating point
 _SAME_RANK = frozenset(("Resize", "Upsample", "Pad", "Slice", "Tile", "CenterCropPad"))  # as their first input
 
 
@@ -365,6 +366,8 @@ def _follow_values(
                 result.values[name] = known
         if root is not None and root.rank == 0 and not node.domain and node.op_type in FOLLOWED and name not in result.values:
             _follow_ratio(result, node, name, root.dtype in _INTEGERS)
+        if root is not None and root.dtype in _FLOATS and root.rank == 1 and not node.domain:
+            _follow_vector(result, node, name, root, values)
         if not name or root is None or root.dtype not in _INTEGERS:
             continue
         count = product(root.shape)
@@ -382,6 +385,26 @@ def _follow_ratio(result: Inference, node: Node, name: str, whole: bool) -> None
         result.ratios[name] = found
     elif found is not None:
         result.values[name] = np.array(found, object)
+
+
+def _follow_vector(
+    result: Inference, node: Node, name: str, root: k.Tensor, values: Mapping[int, np.ndarray | None]
+) -> None:
+    """Sizes, and quotients of sizes, in a vector in floating point: what Resize takes as its scales."""
+    known = [values.get(i) for i in range(len(node.inputs))]
+    count = product(root.shape)
+    if any(x is None for x in known) or not isinstance(count, int) or count > FLOAT_LIMIT:
+        return
+    found = None
+    if node.op_type == "Cast":
+        found = known[0]
+    elif node.op_type == "Div":
+        found = divided(*known)  # type: ignore[arg-type]
+    elif node.op_type in _MOVES:
+        with suppress(Unknown):
+            found = evaluate_symbolic(root, values)
+    if found is not None:
+        result.values[name] = found
 
 
 def fresh_shape(rank: int, hint: str) -> tuple[Expr, ...]:

@@ -1,4 +1,5 @@
-"""Sizes in floating point: ceil((n - 5) / 2.0 + 1.0) is a size again. Numbers are followed as quotients of sizes by integers.
+"""Sizes in floating point: ceil((n - 5) / 2.0 + 1.0) is a size again. Numbers are followed as quotients of sizes by integers,
+elements of vectors as quotients of sizes by sizes (how old exporters write what Resize brings an image to).
 
 What a float rounds is left out of account, as it is where a size is cast: sizes are exact up to 2^24 in float32, and a
 quotient of such is an integer only where the exact one is.
@@ -15,6 +16,7 @@ import numpy as np
 
 from intarsia.graph.dims import Dim, Expr, floordiv, truncdiv
 from intarsia.graph.model import Node
+from intarsia.records import dataclass
 
 FOLLOWED = frozenset(("Add", "Cast", "Ceil", "Div", "Floor", "Identity", "Mul", "Neg", "Round", "Sub"))
 _MOST = 1 << 20  # a constant's numerator and denominator
@@ -28,6 +30,14 @@ class Ratio(NamedTuple):
 
 
 Scalar = Dim | Ratio
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """One size by another, an element of a vector in floating point."""
+
+    numerator: Dim
+    denominator: Dim
 
 
 def follow(node: Node, whole: bool, values: Mapping[str, np.ndarray], ratios: Mapping[str, Ratio]) -> Scalar | None:
@@ -98,3 +108,26 @@ def _lowest(numerator: Dim, denominator: int) -> Ratio | None:
         )
         return _lowest(scaled, denominator // common)
     return Ratio(numerator, denominator) if denominator <= _MOST * _MOST else None
+
+
+def divided(a: np.ndarray, b: np.ndarray) -> np.ndarray | None:
+    """Vectors in floating point, element by element; None where one is not a number, a size, or a size by a size."""
+    pairs = [_quotient(x, y) for x, y in zip(*(v.flat for v in np.broadcast_arrays(a, b)), strict=True)]
+    if any(q is None for q in pairs):
+        return None
+    out = np.empty(np.broadcast_shapes(a.shape, b.shape), object)
+    for i, q in enumerate(pairs):
+        out.flat[i] = q
+    return out
+
+
+def _quotient(a: object, b: object) -> Dim | float | Quotient | None:
+    if a == b and isinstance(a, Expr):
+        return 1.0
+    if not isinstance(a, (int, float, Expr)) or not isinstance(b, (int, float, Expr)):
+        return None
+    if not isinstance(a, Expr) and not isinstance(b, Expr):
+        return a / b if b else None
+    if isinstance(a, float) or isinstance(b, float):
+        return a if b == 1 else None  # type: ignore[return-value]
+    return Quotient(a, b)

@@ -13,6 +13,7 @@ from intarsia.graph.dims import Dim, Expr, scaled
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
+from intarsia.ops.ratios import Quotient
 from intarsia.ops.registry import op
 from intarsia.records import dataclass
 
@@ -132,12 +133,22 @@ def _scaled_axes(x: k.Tensor, axes: Sequence[int], scales: Sequence[float], roi:
         raise k.DefinitionError(f"scales has {len(scales)} values; expected {len(axes)}")
     plan = []
     for i, (axis, factor) in enumerate(zip(axes, scales, strict=True)):
+        if isinstance(factor, (Expr, Quotient)):
+            plan.append(_computed_axis(axis, x.shape[axis], factor, roi is not None))
+            continue
         start, end = (roi[i], roi[len(axes) + i]) if roi is not None else (0.0, 1.0)
         scale = float(np.float32(factor))
         if not scale > 0:
             raise k.DefinitionError(f"scales has {scale} for axis {axis}; expected a number greater than 0")
         plan.append(Axis(axis, x.shape[axis], scaled(x.shape[axis], scale * (end - start)), scale, start, end))
     return plan
+
+
+def _computed_axis(axis: int, length: Dim, factor: Expr | Quotient, cropped: bool) -> Axis:
+    """An axis whose scale is its new size by its size: what a float32 rounds of that is left out of account."""
+    if cropped or isinstance(factor, Expr) or factor.denominator != length:
+        raise k.SymbolicValueError(f"its scale of axis {axis} is computed from sizes other than its own")
+    return Axis(axis, length, factor.numerator, None)
 
 
 def _sized_axes(x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: str, roi: Sequence[float] | None) -> list[Axis]:
@@ -256,6 +267,8 @@ def _nearest(a: Axis, sampling: Sampling) -> k.Tensor:
     x = coordinates(a, sampling.transform)
     mode = sampling.nearest_mode
     if mode == "simple":  # Resize-10: towards the input's start when enlarging, its end when shrinking
+        if a.scale is None:
+            x = k.select(k.size(a.out) < k.size(a.length), k.unary("ceil", x), x)
         mode = "ceil" if a.scale is not None and a.scale < 1 else "floor"
     if mode == "round_prefer_floor":
         x = k.unary("ceil", x - 0.5)

@@ -52,11 +52,14 @@ class Border:
         return k.cast(number(d), self.dtype)
 
 
-def sample(x: k.Tensor, lead: Sequence[k.Tensor], places: Sequence[k.Tensor], borders: Sequence[Border], mode: str) -> k.Tensor:
-    """x[lead..., places...] interpolated along the last len(places) axes; indices and places broadcast together."""
+def sample(
+    x: k.Tensor, lead: Sequence[k.Tensor], places: Sequence[k.Tensor], borders: Sequence[Border], mode: str,
+    behind: Sequence[k.Tensor] = (),
+) -> k.Tensor:  # fmt: skip
+    """x[lead..., places..., behind...] interpolated along the axes of `places`; indices and places broadcast together."""
     if mode == "nearest":
         found = [b.element(b.place(k.unary("round", p))) for p, b in zip(places, borders, strict=True)]
-        value = k.index(x, [*lead, *(i for i, _ in found)])
+        value = k.index(x, [*lead, *(i for i, _ in found), *behind])
         for _, inside in found:
             value = value if inside is None else k.select(inside, value, k.scalar(0, x.dtype))
         return value
@@ -65,7 +68,7 @@ def sample(x: k.Tensor, lead: Sequence[k.Tensor], places: Sequence[k.Tensor], bo
     taps = [_taps(p, b, mode) for p, b in zip(places, borders, strict=True)]
     total: k.Tensor | None = None
     for corner in itertools.product(*taps):
-        value = k.index(x, [*lead, *(i for i, _ in corner)])
+        value = k.index(x, [*lead, *(i for i, _ in corner), *behind])
         weight = corner[0][1]
         for _, w in corner[1:]:
             weight = weight * w

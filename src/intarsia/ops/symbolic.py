@@ -10,6 +10,7 @@ import numpy as np
 from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, is_nonnegative, lower_bound, mod, truncdiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
+from intarsia.ops.ratios import Quotient
 
 _MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "cast"))
 _MAY_OVERFLOW = frozenset(("cast", "neg", "abs", "add", "sub", "mul", "div", "reduce"))
@@ -39,7 +40,7 @@ def evaluate_symbolic(root: Tensor, operands: Mapping[int, np.ndarray | None]) -
 
 
 def _has_size(values: np.ndarray) -> bool:
-    return any(isinstance(v, Expr) for v in values.flat)
+    return any(isinstance(v, (Expr, Quotient)) for v in values.flat)
 
 
 def _wrapped(values: np.ndarray, dtype: DType) -> np.ndarray:
@@ -157,6 +158,8 @@ def _select(condition: Any, a: Any, b: Any) -> Any:
 
 
 def _cast(t: Tensor, args: list[np.ndarray], operands: object) -> np.ndarray:
+    if any(isinstance(x, Quotient) for x in args[0].flat):
+        raise Unknown("float")
     if t.dtype.is_integer:
         return _elementwise(lambda x: x if isinstance(x, Expr) else int(x))(t, args, operands)
     if t.dtype is DType.BOOL:

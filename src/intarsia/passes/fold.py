@@ -52,7 +52,7 @@ def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
             return None
         constants.append(found)
     types = [rewriter.types.get(o) for o in node.outputs if o]
-    nbytes = _result_nbytes(types)
+    nbytes = _result_nbytes([rewriter.types.get(o) for o in node.outputs if o and rewriter.reader_count(o)])
     if nbytes is None or nbytes > max(GROWTH_LIMIT_NBYTES, sum(c.nbytes for c in constants if c is not None)):
         return None
     results = _lazily if nbytes > LAZY_NBYTES and node.op_type in _LAZY and not _may_fail(node, types) else _at_once

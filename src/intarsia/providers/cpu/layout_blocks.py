@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from intarsia.providers.cpu.computed_filters import suits
 from intarsia.providers.cpu.layout_twins import Twins
 
 _PIXELS_FOR_FILTER = 4
+_CHANNELS_TOGETHER = 16  # of a place that DeformConv reads, so that channels are worth a vector
 _MOST_MOVED = 1 << 22  # elements of filters that are put in another order
 
 _VERSIONS = {
@@ -28,6 +30,7 @@ _VERSIONS = {
     "Transpose": 13,
     "MatMul": 13,
     "Windows": 1,
+    "BentWindows": 1,
 }
 
 
@@ -49,6 +52,17 @@ def has_computed_filters(node: Node, inference: Inference) -> bool:
         return False
     pixels = product(y.shape[2:])
     return not isinstance(pixels, int) or pixels >= _PIXELS_FOR_FILTER * int(w.shape[0])  # type: ignore[arg-type]
+
+
+def is_bent(node: Node, inference: Inference) -> bool:
+    """A DeformConv whose places are read with all their channels beside each other, and are multiplied as rows of pixels."""
+    if node.domain or node.op_type != "DeformConv" or int(node.attributes.get("group", 1)) != 1:
+        return False
+    x, w = (inference.types.get(n) for n in node.inputs[:2])
+    if not isinstance(x, TensorType) or x.shape is None or x.dtype is not DType.FLOAT or not isinstance(x.shape[1], int):
+        return False
+    static = isinstance(w, TensorType) and w.shape is not None and is_static(w.shape)
+    return static and x.shape[1] // int(node.attributes.get("offset_group", 1)) >= _CHANNELS_TOGETHER
 
 
 class Blocks(Twins):
@@ -102,20 +116,37 @@ class Blocks(Twins):
         if suits(node, self.inference):
             self._restore(node.inputs[1])
             return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
-        (output,), rank = node.outputs, len(self._shape(node.inputs[0])) - 2
-        filters, channels, *kernel = (int(d) for d in self._shape(node.inputs[1]))  # type: ignore[arg-type]
-        made, source, ones = _Chain(self, node), self._last(node.inputs[0]), (1,) * rank
-        placed = {name: tuple(node.attributes.get(name) or ones) for name in ("strides", "dilations")}
-        pads = tuple(node.attributes.get("pads") or (0,) * (2 * rank))
-        if any(pads) or any(n != 1 for n in (*kernel, *placed["strides"])):
-            source = made("Windows", source, kernel_shape=tuple(kernel), pads=pads, **placed)
-        self._restore(node.inputs[1])
-        turned = made("Transpose", node.inputs[1], perm=(*range(2, rank + 2), 1, 0))
-        shape = self._constant(output, np.array([math.prod(kernel) * channels, filters], np.int64))
-        found = made("MatMul", source, made("Reshape", turned, shape))
-        self.twin[output] = made("Add", found, node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else found
-        self.missing.add(output)
+        kernel = [int(d) for d in self._shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
+        made, source, placed = _Chain(self, node), self._last(node.inputs[0]), _placed(node, kernel)
+        if any(placed["pads"]) or any(n != 1 for n in (*kernel, *placed["strides"])):
+            source = made("Windows", source, **placed)
+        self._product(made, node, source, 2)
         return True
+
+    def _bent(self, node: Node) -> bool:
+        """A product of the filters and what lies at the places that offsets move the windows' pixels to."""
+        kernel = [int(d) for d in self._shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
+        others = [self._last(n) for n in (node.inputs[2], *node.inputs[4:]) if n]
+        made, groups = _Chain(self, node), int(node.attributes.get("offset_group", 1))
+        source = made("BentWindows", self._last(node.inputs[0]), *others, groups=groups, **_placed(node, kernel))
+        self._product(made, node, source, 3)
+        return True
+
+    def _product(self, made: _Chain, node: Node, rows: str, bias: int) -> None:
+        """The node's result as the product of windows' pixels [N, out..., kernel... * C] and its filters, and its bias."""
+        filters, channels, *kernel = (int(d) for d in self._shape(node.inputs[1]))  # type: ignore[arg-type]
+        (output,), perm, shape = node.outputs, (*range(2, len(kernel) + 2), 1, 0), (math.prod(kernel) * channels, filters)
+        weights = self.graph.constants.get(node.inputs[1])
+        if weights is not None:
+            matrix = self._arranged(weights, shape, lambda w: np.ascontiguousarray(w.transpose(perm)).reshape(shape))
+        else:
+            self._restore(node.inputs[1])
+            turned = made("Transpose", node.inputs[1], perm=perm)
+            matrix = made("Reshape", turned, self._constant(output, np.array(shape, np.int64)))
+        found = made("MatMul", rows, matrix)
+        biased = len(node.inputs) > bias and node.inputs[bias]
+        self.twin[output] = made("Add", found, node.inputs[bias]) if biased else found
+        self.missing.add(output)
 
     def _normalization(self, node: Node) -> bool:
         """By the mean and variance of every channel, or group of channels, of an image: averages over pixels and element-wise
@@ -141,6 +172,12 @@ class Blocks(Twins):
         return True
 
 
+def _placed(node: Node, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Where a convolution's windows lie."""
+    found = {name: tuple(node.attributes.get(name) or (1,) * len(kernel)) for name in ("strides", "dilations")}
+    return {"kernel_shape": tuple(kernel), "pads": tuple(node.attributes.get("pads") or (0,) * (2 * len(kernel))), **found}
+
+
 class _Chain:
     """Appends nodes that together stand for one of the model."""
 
@@ -153,7 +190,7 @@ class _Chain:
         self.rewrite.nodes.append(
             Node(
                 op_type, list(inputs), [made], dict(attributes), name=f"{self.node.name} ({op_type})",
-                domain=DOMAIN if op_type == "Windows" else "", version=_VERSIONS[op_type], origin=self.node.origin,
+                domain=DOMAIN if op_type in ("Windows", "BentWindows") else "", version=_VERSIONS[op_type], origin=self.node.origin,
             )
         )  # fmt: skip
         return made
