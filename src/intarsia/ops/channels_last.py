@@ -15,7 +15,7 @@ from intarsia.graph.dims import floordiv
 from intarsia.kernel import lang as k
 from intarsia.ops import nn, pooling
 from intarsia.ops.registry import REGISTRY, OpRecord, op
-from intarsia.ops.sampling import Border, sample
+from intarsia.ops.sampling import Border, grid_sampled, sample
 from intarsia.ops.spatial import place_windows, slide
 
 DOMAIN = "intarsia.channels_last"
@@ -74,6 +74,14 @@ def windows(
     seen = slide(to_channels_first(x), placed, 0)  # [N, C, out..., kernel...]
     rows = k.transpose(seen, (0, *range(2, 2 + 2 * rank), 1))
     return k.reshape(rows, (x.shape[0], *placed.out, math.prod(kernel_shape) * x.shape[-1]))
+
+
+@op("GridSample", 1, domain=DOMAIN)
+def grid_sample(
+    x: k.Tensor, grid: k.Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> k.Tensor:
+    """[N, spatial..., C] by a grid [N, out..., rank] to [N, out..., C]."""
+    return grid_sampled(x, grid, x.rank - 1, align_corners, mode, padding_mode)
 
 
 @op("BentWindows", 1, domain=DOMAIN)

@@ -101,6 +101,13 @@ def grid_sample_16(
 def grid_sample(
     X: k.Tensor, grid: k.Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> k.Tensor:
+    return grid_sampled(X, grid, 1, align_corners, mode, padding_mode)
+
+
+def grid_sampled(
+    X: k.Tensor, grid: k.Tensor, channels: int, align_corners: int, mode: str, padding_mode: str
+) -> k.Tensor:  # fmt: skip
+    """GridSample of an image whose channels are its axis `channels`: 1, or the last one, as in the result."""
     mode = _MODES.get(mode, mode)
     if mode not in ("linear", "nearest", "cubic"):
         raise k.DefinitionError(f"mode is {mode!r}; expected linear, nearest or cubic")
@@ -116,19 +123,22 @@ def grid_sample(
     grid = widened(grid)
     exact = X.dtype is DType.DOUBLE or X.dtype.is_complex or mode == "nearest"
     image = X if exact else k.cast(X, DType.FLOAT)
-    out = (X.shape[0], X.shape[1], *grid.shape[1:-1])
+    spatial = [d for axis, d in enumerate(X.shape) if axis not in (0, channels)]
+    out = list(grid.shape[:-1])
+    out.insert(channels, X.shape[channels])
     places = []
     borders = []
     for i in range(rank):  # the grid lists coordinates from the innermost axis to the outermost
         last = [0] * (grid.rank - 1) + [rank - 1 - i]
         column = k.strided_slice(grid, last, (1,) * grid.rank, (*grid.shape[:-1], 1))
-        normal = k.reshape(column, (grid.shape[0], 1, *grid.shape[1:-1]))
-        length = k.cast(number(X.shape[2 + i]), grid.dtype)
+        normal = k.reshape(column, [1 if axis == channels else d for axis, d in enumerate(out)])
+        length = k.cast(number(spatial[i]), grid.dtype)
         place = (normal + 1.0) * 0.5 * (length - 1.0) if align_corners else ((normal + 1.0) * length - 1.0) * 0.5
         places.append(place)
-        borders.append(Border(padding_mode, X.shape[2 + i], 0.0 if align_corners else -0.5, grid.dtype))
-    value = sample(image, [k.iota(out, 0), k.iota(out, 1)], places, borders, mode)
-    return k.cast(value, X.dtype)
+        borders.append(Border(padding_mode, spatial[i], 0.0 if align_corners else -0.5, grid.dtype))
+    batch, channel = k.iota(out, 0), k.iota(out, channels)
+    lead, behind = ([batch, channel], []) if channels == 1 else ([batch], [channel])
+    return k.cast(sample(image, lead, places, borders, mode, behind), X.dtype)
 
 
 @op("AffineGrid", since=20, values=("size",))

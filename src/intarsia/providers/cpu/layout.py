@@ -20,7 +20,7 @@ from intarsia.ops.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.infer import Inference
 from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.providers.cpu.byte_convolution import is_byte_convolution
-from intarsia.providers.cpu.layout_blocks import Blocks, has_computed_filters, is_bent
+from intarsia.providers.cpu.layout_blocks import Blocks, has_computed_filters, is_bent, is_sampled
 from intarsia.providers.cpu.transposed import as_convolution, as_phases, is_transposed_convolution
 
 _ELEMENTWISE = frozenset(
@@ -41,7 +41,7 @@ def channels_last(inference: Inference) -> Graph | None:
     """
     graph = inference.graph
     windowed = [n for n in graph.nodes if _is_windowed(n, inference)]
-    apart = (has_computed_filters(n, inference) or is_bent(n, inference) for n in graph.nodes)
+    apart = (has_computed_filters(n, inference) or is_bent(n, inference) or is_sampled(n, inference) for n in graph.nodes)
     if all(n.op_type in _POOLS for n in windowed) and not any(apart):
         return None
     return _Rewrite(inference).run()
@@ -100,6 +100,8 @@ class _Rewrite(Blocks):
             return self._computed_filters
         if is_bent(node, self.inference):
             return self._bent
+        if is_sampled(node, self.inference):
+            return self._grid_sample
         if node.domain == INTEGERS and node.inputs[0] in self.twin:
             return self._lookup if node.op_type == "Lookup" else self._elementwise
         if not node.domain and node.op_type == "Transpose":

@@ -17,6 +17,7 @@ from intarsia.providers.cpu.layout_twins import Twins
 
 _PIXELS_FOR_FILTER = 4
 _CHANNELS_TOGETHER = 16  # of a place that DeformConv reads, so that channels are worth a vector
+_PIXELS_FOR_PLACE = 4
 _MOST_MOVED = 1 << 22  # elements of filters that are put in another order
 
 _VERSIONS = {
@@ -63,6 +64,19 @@ def is_bent(node: Node, inference: Inference) -> bool:
         return False
     static = isinstance(w, TensorType) and w.shape is not None and is_static(w.shape)
     return static and x.shape[1] // int(node.attributes.get("offset_group", 1)) >= _CHANNELS_TOGETHER
+
+
+def is_sampled(node: Node, inference: Inference) -> bool:
+    """A GridSample that reads all channels of a place together, at so many places that the image is worth transposing."""
+    if node.domain or node.op_type != "GridSample":
+        return False
+    x, grid = (inference.types.get(n) for n in node.inputs[:2])
+    if not isinstance(x, TensorType) or x.shape is None or not isinstance(grid, TensorType) or grid.shape is None:
+        return False
+    if x.dtype is not DType.FLOAT or not isinstance(x.shape[1], int) or x.shape[1] < _CHANNELS_TOGETHER:
+        return False
+    pixels, places = product(x.shape[2:]), product(grid.shape[1:-1])
+    return not (isinstance(pixels, int) and isinstance(places, int)) or places * _PIXELS_FOR_PLACE >= pixels
 
 
 class Blocks(Twins):
@@ -131,6 +145,11 @@ class Blocks(Twins):
         source = made("BentWindows", self._last(node.inputs[0]), *others, groups=groups, **_placed(node, kernel))
         self._product(made, node, source, 3)
         return True
+
+    def _grid_sample(self, node: Node) -> bool:
+        """An image read at places that a grid holds, all channels together."""
+        self._restore(node.inputs[1])
+        return self._emit(node, [self._last(node.inputs[0]), node.inputs[1]], domain=DOMAIN, version=1)
 
     def _product(self, made: _Chain, node: Node, rows: str, bias: int) -> None:
         """The node's result as the product of windows' pixels [N, out..., kernel... * C] and its filters, and its bias."""
