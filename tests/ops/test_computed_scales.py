@@ -69,6 +69,24 @@ def test_as_large_as_another_image(opset: int, operator: str, mode: str, apart: 
         np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-7)
 
 
+@pytest.mark.parametrize("opset", [10, 13])
+def test_between_convolutions(opset: int) -> None:
+    """Layouts put scales in another order."""
+    made = onnx.load_from_string(model(opset, "Resize", "nearest"))
+    node, weights = made.graph.node[-1], np.random.default_rng(1).standard_normal((3, 3, 3, 3)).astype(np.float32)
+    for at, (before, after) in enumerate((("x", "seen"), ("large", "z"))):
+        made.graph.node.insert(at * len(made.graph.node), helper.make_node("Conv", [before, "filters"], [after], pads=[1] * 4))
+    node.input[0], node.output[0] = "seen", "large"
+    made.graph.initializer.append(onnx.numpy_helper.from_array(weights, "filters"))
+    session = ort.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert all(n.kind != "host" for n in session.explain().nodes)
+    peer = onnxruntime.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    for h, w, to_h, to_w in SIZES:
+        given = feeds((h, w), (to_h, to_w))
+        (found,), (wanted,) = session.run(None, given), peer.run(None, given)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["nearest", "linear"])
 def test_by_the_sizes_of_a_third(kind: str) -> None:
     """What the new size is only a run knows; it is right nevertheless."""

@@ -114,16 +114,16 @@ def test_images_read_by_a_grid(mode: str, padding: str, between: bool) -> None:
     weights = {}
     if between:
         weights = {
-            "w": rng.standard_normal((24, 20, 3, 3), np.float32) / 12, "v": rng.standard_normal((8, 24, 1, 1), np.float32) / 5
+            "w": rng.standard_normal((40, 36, 3, 3), np.float32) / 12, "v": rng.standard_normal((8, 40, 1, 1), np.float32) / 5
         }  # fmt: skip
         before = helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4)
         nodes = [before, helper.make_node("GridSample", ["a", "grid"], ["c"], mode=mode, padding_mode=padding)]
         nodes.append(helper.make_node("Conv", ["c", "v"], ["y"]))
-    made = model(nodes, {"x": ("n", 20, "h", "w"), "grid": ("n", "rows", "columns", 2)}, weights)
+    made = model(nodes, {"x": ("n", 40 - 4 * between, "h", "w"), "grid": ("n", "rows", "columns", 2)}, weights)
     mine, peer = session(made), onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
     for batch, image, places in ((2, (11, 8), (5, 9)), (1, (6, 7), (1, 1)), (3, (1, 1), (4, 2))):
         grid = rng.uniform(-1.4, 1.4, (batch, *places, 2)).astype(np.float32)
-        feeds = {"x": rng.standard_normal((batch, 20, *image), np.float32), "grid": grid}
+        feeds = {"x": rng.standard_normal((batch, 40 - 4 * between, *image), np.float32), "grid": grid}
         (found,), (wanted,) = mine.run(None, feeds), peer.run(None, feeds)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5)
 
@@ -131,9 +131,9 @@ def test_images_read_by_a_grid(mode: str, padding: str, between: bool) -> None:
 def test_volumes_read_by_a_grid() -> None:
     rng = np.random.default_rng(3)
     node = onnx.helper.make_node("GridSample", ["x", "grid"], ["y"], align_corners=1)
-    made = model([node], {"x": (2, 17, 4, 5, 6), "grid": (2, 3, 4, 5, 3)}, {})
+    made = model([node], {"x": (2, 37, 4, 5, 6), "grid": (2, 3, 4, 5, 3)}, {})
     feeds = {
-        "x": rng.standard_normal((2, 17, 4, 5, 6), np.float32),
+        "x": rng.standard_normal((2, 37, 4, 5, 6), np.float32),
         "grid": rng.uniform(-1.2, 1.2, (2, 3, 4, 5, 3)).astype(np.float32),
     }
     (found,) = session(made).run(None, feeds)

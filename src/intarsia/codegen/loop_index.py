@@ -50,7 +50,7 @@ def operand_indices(t: Tensor, at: list[Index]) -> list[tuple[Tensor, list[Index
     if t.prim == "row":
         return [(x, [("clamp", ("at", t.args[1], ()), x.shape[0]), *at])]
     if t.prim == "index":
-        return [(x, [("checked", ("at", a, tuple(at)), d) for a, d in zip(t.args[1:], x.shape, strict=True)])]
+        return [(x, [_element(a, at, d) for a, d in zip(t.args[1:], x.shape, strict=True)])]
     if t.prim == "pad":
         moved = [add(i, of_dim(-low)) for i, low in zip(at, t.attrs[0], strict=True)]
         inside = [i if lo == hi == 0 else ("clamp", i, d) for i, d, lo, hi in zip(moved, x.shape, *t.attrs, strict=True)]
@@ -62,6 +62,13 @@ def operand_indices(t: Tensor, at: list[Index]) -> list[tuple[Tensor, list[Index
             start = start + a.shape[axis]
         return out
     return []
+
+
+def _element(indices: Tensor, at: Sequence[Index], length: Dim) -> Index:
+    """Where in an axis an index tensor points; one that counts along an axis as long needs no check."""
+    if indices.prim == "iota" and indices.shape[indices.attrs[0]] == length:
+        return at[indices.attrs[0]]
+    return ("checked", ("at", indices, tuple(at)), length)
 
 
 def of_dim(d: Dim) -> Index:

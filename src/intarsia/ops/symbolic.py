@@ -12,7 +12,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.ops.ratios import Quotient
 
-_MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "cast"))
+_MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "take", "cast"))
 _MAY_OVERFLOW = frozenset(("cast", "neg", "abs", "add", "sub", "mul", "div", "reduce"))
 _SIZE_BITS = 32  # of integers that hold any size; smaller ones may wrap around at a run
 

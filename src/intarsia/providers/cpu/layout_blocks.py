@@ -16,7 +16,7 @@ from intarsia.providers.cpu.computed_filters import suits
 from intarsia.providers.cpu.layout_twins import Twins
 
 _PIXELS_FOR_FILTER = 4
-_CHANNELS_TOGETHER = 16  # of a place that DeformConv reads, so that channels are worth a vector
+_CHANNELS_TOGETHER = 8  # of a place that DeformConv or GridSample reads: with fewer, places are worth a vector
 _PIXELS_FOR_PLACE = 4
 _MOST_MOVED = 1 << 22  # elements of filters that are put in another order
 
