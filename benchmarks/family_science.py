@@ -130,7 +130,7 @@ def table_in_context() -> Family:
         mean, std = x[:n].mean(0), x[:n].std(0) + 1e-6
         z = ((x - mean) / std).clamp(-10, 10).unflatten(1, (10, 2))
         z = m.enter(z) + m.place
-        known = m.label(torch.cat((y, torch.full((x.shape[0] - n,), 10)), 0)).unsqueeze(1)
+        known = m.label(torch.cat((y, y.new_full((x.shape[0] - n,), 10)), 0)).unsqueeze(1)
         z = torch.cat((z, known), 1)
         for layer in m.layers:
             z = z + m_attend(layer[0], z, z)

@@ -64,8 +64,11 @@ def super_point() -> Family:
         points, places = m.model.keypoint_decoder, m.model.descriptor_decoder
         scores = points.conv_score_b(torch.relu(points.conv_score_a(y))).softmax(1)[:, :-1]
         scores = F.pixel_shuffle(scores, 8)
-        kept = torch.where(scores == F.max_pool2d(scores, 9, 1, 4), scores, torch.zeros_like(scores))
-        return kept, F.normalize(places.conv_descriptor_b(torch.relu(places.conv_descriptor_a(y))), dim=1)
+        return (
+            scores,
+            F.max_pool2d(scores, 9, 1, 4),
+            F.normalize(places.conv_descriptor_b(torch.relu(places.conv_descriptor_a(y))), dim=1),
+        )
 
     module = Calling(forward, model=hf.SuperPointForKeypointDetection(hf.SuperPointConfig()))
     return Family(module, *images("image", (1, 1, 240, 320), (1, 1, 480, 640), axes={2: "height", 3: "width"}))

@@ -1,4 +1,4 @@
-"""Scales of Upsample and Resize that a model computes as one size by another, as exporters wrote an image "as large as that one"."""
+"""Scales of Upsample and Resize that a model computes as one size by another: an image "as large as that one"."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def test_large_weights_are_folded_when_they_are_read():
 
 def test_what_nobody_reads_does_not_count_as_growth():
     weight = np.random.default_rng(0).normal(size=(300, 1024)).astype(np.float32)
-    model = build([("TopK", "w k", "sorted places"), ("Mul", "x sorted", "y")], {"x": [1024]}, ["y"], {"w": weight, "k": [1024]})
+    model = build(
+        [("TopK", "w k", "sorted places"), ("Mul", "x sorted", "y")], {"x": [1024]}, ["y"], {"w": weight, "k": [1024]}
+    )
     result = optimized(model, BASIC)  # its indices alone are larger than the weights
     assert counts(result.graph) == {"Mul": 1}
 

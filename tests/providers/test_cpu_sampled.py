@@ -1,4 +1,4 @@
-"""DeformConv and GridSample read all channels of a place together: results against a plain float64 computation and onnxruntime."""
+"""DeformConv and GridSample, which read all channels of a place together, beside float64 and onnxruntime."""
 
 from __future__ import annotations
 

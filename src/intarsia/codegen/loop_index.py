@@ -66,8 +66,10 @@ def operand_indices(t: Tensor, at: list[Index]) -> list[tuple[Tensor, list[Index
 
 def _element(indices: Tensor, at: Sequence[Index], length: Dim) -> Index:
     """Where in an axis an index tensor points; one that counts along an axis as long needs no check."""
-    if indices.prim == "iota" and indices.shape[indices.attrs[0]] == length:
-        return at[indices.attrs[0]]
+    if indices.prim == "iota":
+        axis: int = indices.attrs[0]
+        if indices.shape[axis] == length:
+            return at[axis]
     return ("checked", ("at", indices, tuple(at)), length)
 
 

@@ -387,9 +387,7 @@ def _follow_ratio(result: Inference, node: Node, name: str, whole: bool) -> None
         result.values[name] = np.array(found, object)
 
 
-def _follow_vector(
-    result: Inference, node: Node, name: str, root: k.Tensor, values: Mapping[int, np.ndarray | None]
-) -> None:
+def _follow_vector(result: Inference, node: Node, name: str, root: k.Tensor, values: Mapping[int, np.ndarray | None]) -> None:
     """Sizes, and quotients of sizes, in a vector in floating point: what Resize takes as its scales."""
     known = [values.get(i) for i in range(len(node.inputs))]
     count = product(root.shape)

@@ -129,5 +129,5 @@ def _quotient(a: object, b: object) -> Dim | float | Quotient | None:
     if not isinstance(a, Expr) and not isinstance(b, Expr):
         return a / b if b else None
     if isinstance(a, float) or isinstance(b, float):
-        return a if b == 1 else None  # type: ignore[return-value]
+        return a if b == 1 else None
     return Quotient(a, b)

@@ -205,11 +205,11 @@ class _Chain:
         (self.output,) = node.outputs
 
     def __call__(self, op_type: str, *inputs: str, **attributes: object) -> str:
-        made = self.rewrite._name(self.output)
+        made, own = self.rewrite._name(self.output), DOMAIN if op_type in ("Windows", "BentWindows") else ""
         self.rewrite.nodes.append(
             Node(
                 op_type, list(inputs), [made], dict(attributes), name=f"{self.node.name} ({op_type})",
-                domain=DOMAIN if op_type in ("Windows", "BentWindows") else "", version=_VERSIONS[op_type], origin=self.node.origin,
+                domain=own, version=_VERSIONS[op_type], origin=self.node.origin,
             )
         )  # fmt: skip
         return made
