@@ -134,3 +134,14 @@ def test_lengths_beyond_the_cache_read_nothing_outside() -> None:
         except ort.InvalidArgument:
             continue
         assert np.isfinite(y).all()
+
+
+def test_no_steps_leave_zeros_behind_the_past() -> None:
+    """There are no new rows to put where the past has none."""
+    given = feeds(np.random.default_rng(8), 1, 0, 4, 2, 8, 5, [5])
+    given["total_sequence_length"] = np.array(8, np.int32)
+    attributes = {"num_heads": 4, "kv_num_heads": 2}
+    y, keys, values = ort.InferenceSession(model(given, attributes, symbolic=True)).run(None, given)
+    assert y.shape == (1, 0, 32)
+    for cache, past in ((keys, given["past_key"]), (values, given["past_value"])):
+        np.testing.assert_array_equal(cache, np.concatenate([past, np.zeros((1, 2, 3, 8), np.float32)], 2))

@@ -17,7 +17,8 @@ def cache_rows_text(target: Target) -> KernelText:
     of a row, and from how many bytes on the result passes by the caches.
 
     New rows end where the count says; before and behind them are those of the past, and where the past has none those of the
-    new rows, which nobody reads. Where the result lies in the memory of the past, that is left as it is.
+    new rows (zeros where there are none), which nobody reads. Where the result lies in the memory of the past, that is left as
+    it is.
     """
     module = Module(target)
     past_caches = copy_function(module, target) if passes_caches(target) else None
@@ -49,9 +50,12 @@ def cache_rows_text(target: Target) -> KernelText:
             body.copy(source, body.at(to, body.mul(low, row)), body.mul(body.sub(high, low), row))
         with body.loop(body.max(begin, had), end) as place:
             away = body.b.or_(body.less(place, before), body.b.icmp_signed(">=", place, behind))
-            with body.when(away):
-                source = body.at(news, body.mul(body.min(body.sub(place, had), body.sub(steps, 1)), row))
-                body.copy(source, body.at(to, body.mul(place, row)), row)
+            with body.when(away), body.either(body.less(0, steps)) as (some, none):
+                with some:
+                    source = body.at(news, body.mul(body.min(body.sub(place, had), body.sub(steps, 1)), row))
+                    body.copy(source, body.at(to, body.mul(place, row)), row)
+                with none:
+                    body.fill(body.at(to, body.mul(place, row)), row)
     if past_caches is not None:
         with body.when(large):
             fence(body)
