@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
-from intarsia.codegen.engine import KernelText, get_engine
+from intarsia.codegen.engine import KernelText, emit_assembly, get_engine, with_parts
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.microkernel import Tile, micro_text, tile_of
 from intarsia.codegen.tables import Table
@@ -42,6 +43,12 @@ def micro(dtype: DType = DType.FLOAT) -> int:
 
 def address(text: KernelText) -> int:
     return get_engine(host()).load([text])[text.symbol]
+
+
+def assembly(text: KernelText, target: Target) -> str:
+    """A kernel's and its parts' machine code for any target; parts for R rows and V vectors are called tile_RxV."""
+    code = [emit_assembly(each.ir, target) for each in with_parts((text,)).values()]
+    return re.sub(r"\w+_(\d+x\d+)_[0-9a-f]{32}", r"tile_\1", "\n".join(code))
 
 
 def run(text: KernelText, args: Sequence[int | Table], nthreads: int = 1) -> None:

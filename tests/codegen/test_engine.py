@@ -107,6 +107,53 @@ def test_groups_share_kernels(engine: Engine, tmp_path: Path) -> None:
     assert (third.compiled, third.loaded_from_cache) == (0, 3)
 
 
+CALLS = """
+declare void @PART(ptr, i64, i64)
+define void @__SYMBOL__(ptr %args, i64 %tid, i64 %nthreads) nounwind {
+  tail call void @PART(ptr %args, i64 %tid, i64 %nthreads)
+  ret void
+}
+; NUMBER
+"""
+
+
+def calling(part: KernelText, number: int = 0) -> KernelText:
+    return kernel_text("calls", CALLS.replace("PART", part.symbol).replace("NUMBER", str(number)), parts=[part])
+
+
+@pytest.mark.parametrize("linked_by_llvm", [False, True])
+def test_parts_are_compiled_once_for_all_that_call_them(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked_by_llvm: bool
+) -> None:
+    if linked_by_llvm:
+        monkeypatch.setattr("intarsia.codegen.image.link", lambda objects, symbols: None)
+    x, part = np.arange(5, dtype=np.float32), scale_kernel(2.0)
+    callers = [calling(part), calling(part, 1), calling(calling(part, 2), 3)]
+    addresses = engine.load(callers[:2])
+    assert engine.compiled == 3
+    addresses |= engine.load(callers[2:])  # the innermost one's code is linked into a second block
+    assert engine.compiled == 5
+    fresh = Engine(Target.host(), DiskCache(tmp_path))
+    for found in (addresses, fresh.load(callers), fresh.load([part])):
+        for symbol in found:
+            np.testing.assert_array_equal(call_scale(found[symbol], x), x * 2 + 1)
+    assert fresh.compiled == 0
+    objects = engine.objects(callers)
+    assert objects is not None and len(objects) == 5
+
+
+def test_parts_are_compiled_again_where_nothing_keeps_them() -> None:
+    engine, part, x = Engine(Target.host(), DiskCache(None)), scale_kernel(2.0), np.arange(5, dtype=np.float32)
+    for kernel in (part, calling(part), calling(part, 1)):
+        np.testing.assert_array_equal(call_scale(engine.load([kernel])[kernel.symbol], x), x * 2 + 1)
+
+
+def test_what_no_part_defines(engine: Engine) -> None:
+    part = scale_kernel(2.0)
+    with pytest.raises(EPFail, match=f"calls '{part.symbol}', which neither it nor this process's libraries define"):
+        engine.load([replace(calling(part), parts=())])
+
+
 def test_damaged_cache_is_compiled_anew(engine: Engine, tmp_path: Path) -> None:
     kernel = scale_kernel(2.0)
     engine.load([kernel, scale_kernel(3.0)])

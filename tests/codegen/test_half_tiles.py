@@ -10,7 +10,6 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.codegen import gemm_tiles, half_tiles, pack, pack_tiles
-from intarsia.codegen.engine import emit_assembly
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import GemmSpec, Operand
 from intarsia.codegen.microkernel import Tile
@@ -133,5 +132,5 @@ def test_broadcasts_are_part_of_the_multiplication(tile: Tile) -> None:
     """A broadcast of 16 bits by itself costs a shuffle; full tiles must not have one."""
     features = "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512fp16,+f16c,+fma,+avx2"
     target = Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", features)
-    text = emit_assembly(half_tiles.half_micro_text(tile, target).ir, target)
+    text = t.assembly(half_tiles.half_micro_text(tile, target), target)
     assert text.count("{1to32}") > 200 and text.count("vpbroadcastw") < 40

@@ -56,6 +56,20 @@ def test_a_packed_text_is_a_text() -> None:
     assert (gone.symbol, gone.ir, gone.final) == (texts[0].symbol, "", False)
 
 
+def test_parts_are_kept_with_their_text() -> None:
+    def write() -> KernelText:
+        inner = kernel_text("inner", IR, quick=True)
+        call = f"declare void @{inner.symbol}(ptr, i64, i64)\n" + IR
+        return kernel_text("outer", call, parts=[kernel_text("middle", IR, final=True, parts=[inner])])
+
+    written = write()
+    for text in (kept(write)(), kept(write)()):  # written, and read from the cache
+        assert (text.symbol, text.ir) == (written.symbol, written.ir)
+        (middle,) = text.parts
+        assert (middle.symbol, middle.ir, middle.final, middle.quick) == (written.parts[0].symbol, IR.replace("__SYMBOL__", middle.symbol), True, False)
+        assert [(part.symbol, part.quick) for part in middle.parts] == [(written.parts[0].parts[0].symbol, True)]
+
+
 def test_without_a_cache_they_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INTARSIA_CACHE", "0")
     assert kept(lambda n: kernel_text("some", IR.replace("NUMBER", str(n))))(5).ir.endswith("; 5\n")
@@ -66,6 +80,6 @@ def test_micro_kernels_differ_by_target() -> None:
     wide = Target.create("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx2,+fma,+avx512f,+avx512vl")
     narrow = Target.create("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx2,+fma")
     texts = [microkernel.micro_text(DType.FLOAT, t) for t in (wide, narrow)]
-    assert "<16 x float>" in texts[0].ir
-    assert "<16 x float>" not in texts[1].ir
+    assert all("<16 x float>" in part.ir for part in texts[0].parts)
+    assert not any("<16 x float>" in part.ir for part in texts[1].parts)
     assert microkernel.micro_text(DType.FLOAT, wide) is texts[0]

@@ -8,11 +8,9 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-import llvmlite.binding as llvm
+import template_kernels as t
 
-from intarsia.codegen import compiler
 from intarsia.codegen.byte_kernel import byte_micro_text
-from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import micro_text, tile_of, tiled_micro_text
 from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.codegen.target import Target
@@ -21,15 +19,6 @@ from intarsia.graph.dtypes import DType
 
 def target(features: str = "") -> Target:
     return Target.create("aarch64-unknown-linux-gnu", "neoverse-n1", features)
-
-
-def assembly(text: KernelText, target: Target) -> str:
-    compiler.llvm()
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    module, machine = llvm.parse_assembly(text.ir), target.target_machine()
-    compiler.optimized(module, machine)
-    return str(machine.emit_assembly(module))
 
 
 def longest_loop(code: str, function: str) -> list[str]:
@@ -56,7 +45,7 @@ def test_floats_by_lanes(kind: str, dtype: DType, lanes: int) -> None:
         "rows": lambda: micro_text(dtype, given, tile), "tiles": lambda: tiled_micro_text(dtype, given, tile),
         "steps": lambda: stepped_micro_text(dtype, given, blocked_tile(64, None, dtype, given)),
     }[kind]()  # fmt: skip
-    loop = longest_loop(assembly(text, given), f"tile_{tile.rows}x{tile.vectors}")
+    loop = longest_loop(t.assembly(text, given), f"tile_{tile.rows}x{tile.vectors}")
     products = [line for line in loop if line.startswith("fmla")]
     loads = [line for line in loop if line.startswith("ld")]
     steps = len(products) // (tile.rows * tile.vectors)
@@ -72,7 +61,7 @@ def test_floats_by_lanes(kind: str, dtype: DType, lanes: int) -> None:
 def test_bytes_by_lanes(features: str, instruction: str, dtype: DType) -> None:
     given = target(features)
     tile = tile_of(DType.INT32, given)
-    loop = longest_loop(assembly(byte_micro_text(dtype, given), given), f"tile_{tile.rows}x{tile.vectors}")
+    loop = longest_loop(t.assembly(byte_micro_text(dtype, given), given), f"tile_{tile.rows}x{tile.vectors}")
     by_lanes = [line for line in loop if re.match(rf"{instruction}\t.*\.4b\[\d\]$", line)]
     assert len(by_lanes) == tile.rows * tile.vectors * tile.lanes
     assert not [line for line in loop if line.startswith(("dup", "str", "stp", "ld1r"))]
@@ -80,4 +69,4 @@ def test_bytes_by_lanes(features: str, instruction: str, dtype: DType) -> None:
 
 def test_bytes_without_dot_products() -> None:
     given = target()
-    assert "dot" not in assembly(byte_micro_text(DType.UINT8, given), given)
+    assert "dot" not in t.assembly(byte_micro_text(DType.UINT8, given), given)

@@ -144,7 +144,7 @@ def test_four_loads_serve_four_products(source: DType, instruction: str, cpu: st
     target = intel(cpu)
     assert target.has_tiles
     text = word_micro_text(source, word_tile(768, TILES, target), TILES, target)
-    assembly = emit_assembly(text.ir, target)
+    assembly = t.assembly(text, target)
     for strips, vectors in ((1, 1), (1, 2), (2, 1), (2, 2)):
         (loop,) = loops(assembly, f"tile_{strips}x{vectors}")
         words = [x.split()[0] for x in loop]
@@ -161,7 +161,10 @@ def test_machine_code_of_a_product() -> None:
     target = intel("sapphirerapids")
     for source, opcode, prefix in ((DType.FLOAT, 0x5C, 2), (DType.INT8, 0x5E, 3), (DType.UINT8, 0x5E, 1)):
         text = word_micro_text(source, word_tile(768, TILES, target), TILES, target)
-        code = compiler.compiled(compiler.Request(text.symbol, text.ir, target.triple, target.cpu, target.features, True))
+        code = b"".join(
+            compiler.compiled(compiler.Request(part.symbol, part.ir, target.triple, target.cpu, target.features, True))
+            for part in text.parts
+        )
         found = re.findall(rb"\xc4\xe2(.)" + re.escape(bytes([opcode])) + rb"(.)", code, re.DOTALL)
         registers = {
             (m[0] & 7, m[0] >> 3 & 7, ~(v[0] >> 3) & 7) for v, m in found if v[0] & 0x87 == prefix and m[0] >= 0xC0
@@ -191,7 +194,7 @@ def test_the_peak_of_tiles_is_measured_without_loads() -> None:
 @pytest.mark.parametrize("tile", [Tile(14, 2, 16, 4), Tile(8, 3, 16, 4)], ids=str)
 def test_vectors_of_pairs(tile: Tile, cpu: str) -> None:
     target = Target.create("x86_64-unknown-linux-gnu", cpu, _AVX512)
-    assembly = emit_assembly(word_micro_text(DType.FLOAT, tile, VECTORS, target).ir, target)
+    assembly = t.assembly(word_micro_text(DType.FLOAT, tile, VECTORS, target), target)
     (loop,) = loops(assembly, f"tile_{tile.rows}x{tile.vectors}")
     assert sum(x.startswith("vdpbf16ps") for x in loop) == 4 * tile.rows * tile.vectors
     assert not any("vmovups" in x and x.endswith(")") for x in loop), "sums are stored in the loop"

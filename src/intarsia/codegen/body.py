@@ -21,6 +21,7 @@ Index = int | Any
 
 _I8, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _POINTER = ir.PointerType()
+_KINDS = {"p": _POINTER, "i": _I64}  # of parameters
 
 # Loops are scheduled by hand and small code compiles fast: no unrolling, no vectorizing.
 _LOOP_PROPERTIES = ('!{!"llvm.loop.unroll.disable"}', '!{!"llvm.loop.vectorize.enable", i1 false}')
@@ -34,7 +35,7 @@ class Module:
         self.ir = ir.Module("kernel")
         self.ir.triple = target.triple
         self.attributes = target.function_attributes
-        self._functions: list[Any] = []
+        self._parts: dict[str, KernelText] = {}
 
     def lanes(self, dtype: DType) -> int:
         return self.target.vector_bytes * 8 // dtype.bits
@@ -45,19 +46,22 @@ class Module:
 
     def function(self, name: str, parameters: Sequence[str], internal: bool = True) -> Body:
         """A void function of pointers ("p") and 64-bit integers ("i")."""
-        kinds = {"p": _POINTER, "i": ir.IntType(64)}
-        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), [kinds[p] for p in parameters]), name)
+        function = ir.Function(self.ir, ir.FunctionType(ir.VoidType(), [_KINDS[p] for p in parameters]), name)
         if internal:
             function.linkage = "internal"
             function.attributes.add("noinline")
-        self._functions.append(function)
         return Body(self, function)
+
+    def part(self, text: KernelText, parameters: Sequence[str]) -> Any:
+        """A function of another module, to be called."""
+        self._parts[text.symbol] = text
+        return ir.Function(self.ir, ir.FunctionType(ir.VoidType(), [_KINDS[p] for p in parameters]), text.symbol)
 
     def text(self, prefix: str, *, final: bool = False, quick: bool = False) -> KernelText:
         """The kernel. `final`: without LLVM's passes, where they would take more time than they are worth; `quick`: for one
         that calls others, with instructions chosen quickly as well."""
         marked = self.ir.printed().replace("\n{\n", f" {self.attributes}\n{{\n")
-        return kernel_text(prefix, marked, final=final, quick=quick)
+        return kernel_text(prefix, marked, final=final, quick=quick, parts=self._parts.values())
 
 
 class _Callee:

@@ -19,7 +19,7 @@ from types import ModuleType
 
 TYPE_CHECKING = False  # typing takes milliseconds
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any, Self
 
 # Passes of LLVM's code generator for x86 that take a quarter of its time and make no kernel faster: texts say which addresses
@@ -34,7 +34,7 @@ class CompileError(Exception):
     """LLVM or a check refuses a text; the message names the kernel."""
 
 
-class Request(namedtuple("Request", "symbol ir triple cpu features optimize quick", defaults=[False])):  # noqa: PYI024
+class Request(namedtuple("Request", "symbol ir triple cpu features optimize quick parts", defaults=[False, ()])):  # noqa: PYI024
     """One module to compile, for a machine by LLVM's names.
 
     Attributes:
@@ -42,6 +42,7 @@ class Request(namedtuple("Request", "symbol ir triple cpu features optimize quic
         ir: its text.
         optimize: whether LLVM's passes run over it.
         quick: whether instructions are chosen quickly.
+        parts: functions that it may call and other modules define.
     """
 
     __slots__ = ()
@@ -105,15 +106,19 @@ def facts() -> tuple[str, str, str, str]:
     return binding.get_process_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), version
 
 
-def compiled(request: Request) -> bytes:
+def compiled(request: Request, machine_of: Callable[..., Any] | None = None) -> bytes:
     """The object file of a kernel.
+
+    Args:
+        machine_of: `target_machine`, or what remembers its results: one machine serves one thread at a time.
 
     Raises:
         CompileError: LLVM rejects the text, it does not define its symbol, or calls what nobody defines.
     """
     with parsed(request.symbol, request.ir) as module:
-        _check_symbols(request.symbol, module)
-        machine = target_machine(request.triple, request.cpu, request.features, opt=_QUICK_LEVEL if request.quick else 3)
+        _check_symbols(request.symbol, module, request.parts)
+        level = _QUICK_LEVEL if request.quick else 3
+        machine = (machine_of or target_machine)(request.triple, request.cpu, request.features, level)
         if request.optimize:
             optimized(module, machine)
         return emitted(machine, module)
@@ -160,12 +165,12 @@ def parsed(name: str, ir: str) -> Iterator[Any]:
         context.close()
 
 
-def _check_symbols(symbol: str, module: Any) -> None:
+def _check_symbols(symbol: str, module: Any, parts: Sequence[str]) -> None:
     defined = {function.name: not function.is_declaration for function in module.functions}
     if not defined.get(symbol):
         raise CompileError(f"the text of kernel {symbol!r} defines no function of that name; it defines {sorted(defined)}")
     for name, has_body in defined.items():
-        if not has_body and not name.startswith("llvm.") and not _in_process(name):
+        if not has_body and name not in parts and not name.startswith("llvm.") and not _in_process(name):
             raise CompileError(f"kernel {symbol!r} calls {name!r}, which neither it nor this process's libraries define")
 
 
@@ -241,6 +246,7 @@ def _serve() -> None:
     """Answer requests, each a Request's values, by an object file or an error's message."""
     _import_quickly()
     has_options = llvm().get_process_triple().startswith("x86_64")
+    machine_of = functools.cache(target_machine)  # to make one takes as long as a small kernel
     for option in _LEFT_OUT if has_options else ():
         llvm().set_option("", option)
     answers = os.fdopen(os.dup(1), "wb")
@@ -257,7 +263,7 @@ def _serve() -> None:
         if has_options:
             llvm().set_option("", f"-fast-isel={str(request.quick).lower()}")
         try:
-            answer = compiled(request)
+            answer = compiled(request, machine_of)
         except CompileError as error:
             answer = str(error)
         answers.write(packed(answer))

@@ -22,6 +22,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from intarsia.codegen import compiler, compiler_memory, image
@@ -48,7 +49,7 @@ _PACKED = 6  # about, of a text's characters in a byte of what it is packed to
 
 @dataclass(frozen=True)
 class KernelText:
-    """LLVM IR that defines `void @symbol(ptr args, i64 tid, i64 nthreads)` and needs nothing beyond libc and libm.
+    """LLVM IR that defines `void @symbol(ptr args, i64 tid, i64 nthreads)` and needs nothing beyond libc, libm and its parts.
 
     Make it with `kernel_text`, so that the symbol is the content's hash.
 
@@ -56,16 +57,19 @@ class KernelText:
         text: the IR, or what zlib made of it: a long text is in memory as a whole, a megabyte or so, only while it is compiled.
         final: optimizing would only take longer: LLVM's passes are left out.
         quick: final, and LLVM may choose its instructions quickly: what takes its time are other kernels, which it calls.
+        parts: texts of functions that it declares and calls by their symbols. Each is compiled once for all that call it, and
+            linked into the block of each.
     """
 
     symbol: str
     text: str | bytes
     final: bool = False
     quick: bool = False
+    parts: tuple[KernelText, ...] = ()
 
-    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool, bool]]:
+    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool, bool, tuple[KernelText, ...]]]:
         """Without the text: a program in the cache has its machine code beside it."""
-        return KernelText, (self.symbol, "", self.final, self.quick)
+        return KernelText, (self.symbol, "", self.final, self.quick, self.parts)
 
     @property
     def key(self) -> str:
@@ -79,9 +83,13 @@ class KernelText:
         """The text."""
         return self.text if isinstance(self.text, str) else zlib.decompress(self.text).decode()
 
+    def packed(self) -> KernelText:
+        """The same with a text that is packed."""
+        return self if isinstance(self.text, bytes) else replace(self, text=zlib.compress(self.text.encode(), 1))
+
     @property
     def size(self) -> int:
-        """Characters of the text, about."""
+        """Characters of the text, about, parts not counted."""
         return len(self.text) * (1 if isinstance(self.text, str) else _PACKED)
 
 
@@ -97,10 +105,22 @@ def kernel_symbol(prefix: str, ir_with_placeholder: str) -> str:
     return f"{prefix}_{_digest(ir_with_placeholder)}"
 
 
-def kernel_text(prefix: str, ir_with_placeholder: str, *, final: bool = False, quick: bool = False) -> KernelText:
+def kernel_text(
+    prefix: str, ir_with_placeholder: str, *, final: bool = False, quick: bool = False, parts: Iterable[KernelText] = ()
+) -> KernelText:  # fmt: skip
     """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs; `quick` is `final` as well."""
     symbol = kernel_symbol(prefix, ir_with_placeholder)
-    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), final or quick, quick)
+    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), final or quick, quick, tuple(parts))
+
+
+def with_parts(kernels: Iterable[KernelText]) -> dict[str, KernelText]:
+    """Kernels and all their parts by key, what takes longest to compile of each first."""
+    found: dict[str, KernelText] = {}
+    for kernel in kernels:
+        for part in sorted(kernel.parts, key=lambda part: -part.size):
+            found |= with_parts((part,))
+        found[kernel.key] = kernel
+    return found
 
 
 class Engine:
@@ -120,7 +140,7 @@ class Engine:
         self._serial = itertools.count()  # names of libraries: one that could not be linked keeps its own
 
     def has(self, kernel: KernelText, optimize: bool = True) -> bool:
-        """Whether a kernel is in this process or the disk cache."""
+        """Whether a kernel, its parts not counted, is in this process or the disk cache."""
         return kernel.key in self._addresses or self.cache.has(self._entry_key(kernel.key, optimize))
 
     def load(
@@ -135,28 +155,30 @@ class Engine:
         if self._addresses.keys() >= by_key.keys():
             return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
         with _lock:
-            missing = [key for key in by_key if key not in self._addresses]
+            every = with_parts(kernels)
+            missing = with_parts(kernel for key, kernel in by_key.items() if key not in self._addresses)
             if missing:
-                objects = self._from_cache(list(by_key), missing, optimize)
+                objects = self._from_cache(list(every), list(missing), optimize)
                 self.loaded_from_cache += len(objects)
-                absent = [by_key[key] for key in missing if key not in objects]
+                absent = [kernel for key, kernel in missing.items() if key not in objects]
                 if absent:
                     with compilation or Compilation(self, optimize) as running:
                         objects |= self._compile(absent, optimize, running)
-                    if len(by_key) > 1:
-                        self._write_pack(list(by_key), objects, optimize)
-                self._add(objects, {key: by_key[key].symbol for key in missing})
+                    if len(every) > 1:
+                        self._write_pack(list(every), objects, optimize)
+                self._add(objects, {key: kernel.symbol for key, kernel in missing.items()})
                 if absent:
                     compiler_memory.release()
             return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
 
     def objects(self, kernels: Sequence[KernelText], *, anew: bool = False) -> list[bytes] | None:
-        """The object files of kernels, or None where the cache does not have them (any more).
+        """The object files of kernels and their parts, or None where the cache does not have them (any more).
 
         `anew`: compile those whose text is there; None only for others.
         """
-        found = {kernel.key: self.cache.get(self._entry_key(kernel.key, True)) for kernel in kernels}
-        absent = [kernel for kernel in kernels if found[kernel.key] is None]
+        every = with_parts(kernels)
+        found = {key: self.cache.get(self._entry_key(key, True)) for key in every}
+        absent = [kernel for key, kernel in every.items() if found[key] is None]
         if absent and not (anew and all(kernel.size for kernel in absent)):
             return None
         made: dict[str, bytes] = {}
@@ -291,9 +313,10 @@ class Compilation:
         self._serial = itertools.count()
 
     def begin(self, kernel: KernelText) -> None:
-        """Compile a kernel unless it is there."""
-        if kernel.key not in self._codes and not self.engine.has(kernel, self._optimize):
-            self._submit(kernel)
+        """Compile a kernel and its parts unless they are there."""
+        for key, each in with_parts((kernel,)).items():
+            if key not in self._codes and not self.engine.has(each, self._optimize):
+                self._submit(each)
 
     def results(self, kernels: Iterable[KernelText]) -> Iterator[tuple[KernelText, bytes]]:
         """Each kernel with its machine code, as they are done."""
@@ -322,7 +345,8 @@ class Compilation:
     def _compiled(self, kernel: KernelText) -> bytes:
         target = self.engine.target
         ir, optimize = with_conversions(kernel.ir, target), self._optimize and not kernel.final
-        request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize, kernel.quick)
+        parts = tuple(part.symbol for part in kernel.parts)
+        request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize, kernel.quick, parts)
         return compilers().compiled(request, self)
 
     def __enter__(self) -> Self:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import zlib
+import pickle
 from collections.abc import Callable
-from typing import ParamSpec, cast
+from typing import Any, ParamSpec, cast
 
 from intarsia.codegen.cache import cached, content_key
 from intarsia.codegen.engine import KernelText
@@ -24,13 +24,17 @@ def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, Kernel
         key = content_key(
             around["Intarsia's files"], around["llvmlite"], write.__module__, write.__qualname__, repr(args), repr(kwargs)
         )  # fmt: skip
-        symbol, kind, packed = cached(f"text-{key}", lambda: _packed(write(*args, **kwargs))).split(b"\n", 2)
-        return KernelText(symbol.decode(), packed, bool(kind), kind == b"quick")
+        return _text(pickle.loads(cached(f"text-{key}", lambda: pickle.dumps(_words(write(*args, **kwargs)), 5))))  # noqa: S301 # the cache is trusted
 
     return cast("Callable[_Arguments, KernelText]", found)
 
 
-def _packed(text: KernelText) -> bytes:
-    kind = "quick" if text.quick else "final" if text.final else ""
-    head = f"{text.symbol}\n{kind}\n"
-    return head.encode() + zlib.compress(text.ir.encode(), 1)
+def _words(text: KernelText) -> tuple[Any, ...]:
+    """What a text is made of, its parts' words included: pickled as itself it would lose its IR."""
+    packed = text.packed()
+    return packed.symbol, packed.text, packed.final, packed.quick, tuple(_words(part) for part in packed.parts)
+
+
+def _text(words: tuple[Any, ...]) -> KernelText:
+    *own, parts = words
+    return KernelText(*own, tuple(_text(part) for part in parts))

@@ -30,7 +30,7 @@ from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.emit import Emitter
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.numbers import Numbers, multiplies_by_lanes, steps_at_once
 from intarsia.codegen.target import Target
@@ -68,15 +68,15 @@ class Tile:
 
 @dataclass(frozen=True)
 class Met:
-    """Which tiles a micro-kernel meets: a text for all is long, and most of it is never called.
+    """Which tiles a micro-kernel meets: code for all is long, and most of it is never called.
 
     Attributes:
         heights: their rows, where they are known; () for any. Others are right, but slow.
-        narrow: whether they may have fewer vectors than the register tile has.
+        widths: their vectors, where they are known; () for any. There are no others.
     """
 
     heights: tuple[int, ...] = ()
-    narrow: bool = True
+    widths: tuple[int, ...] = ()
 
 
 EVERY = Met()
@@ -84,8 +84,15 @@ EVERY = Met()
 
 def met_of(tile: Tile, rows: Dim | None, columns: Dim) -> Met:
     """The tiles of so many rows (None: any), which are cut evenly, by panels of so many columns."""
-    panels = -(-columns // tile.lanes) if isinstance(columns, int) else 1
-    return Met(() if rows is None else _heights(tile, rows), panels % tile.vectors != 0)
+    return Met(() if rows is None else _heights(tile, rows), _widths(tile, columns))
+
+
+def _widths(tile: Tile, columns: Dim) -> tuple[int, ...]:
+    """Those of whole panels and of the last one."""
+    if not isinstance(columns, int):
+        return ()
+    whole, left = divmod(-(-columns // tile.lanes), tile.vectors)
+    return (left,) * (left > 0) + (tile.vectors,) * (whole > 0)
 
 
 def _heights(tile: Tile, rows: Dim) -> tuple[int, ...]:
@@ -171,18 +178,33 @@ def dispatched(
     prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], least: int = 1, met: Met = EVERY
 ) -> KernelText:
     """One function of the variants that `emit` writes for tiles that are `met`, of `least` rows and more. Other numbers of
-    rows go row by row."""
+    rows go row by row. What `emit` writes follows from the prefix, the tile and the target: each variant is a part of its own,
+    which micro-kernels have in common."""
     module = Module(target)
-    variants = {}
     heights = sorted({1, *met.heights}) if met.heights else range(least, tile.rows + 1)
-    for vectors in range(1 if met.narrow else tile.vectors, tile.vectors + 1):
-        for rows in heights:
-            body = module.function(f"tile_{rows}x{vectors}", _VARIANT_PARAMETERS)
-            emit(body, tile, rows, vectors)
-            variants[rows, vectors] = body.function
-    entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
+    variants = {
+        (rows, vectors): module.part(_variant(prefix, tile, target, emit, rows, vectors), _VARIANT_PARAMETERS)
+        for vectors in met.widths or range(1, tile.vectors + 1)
+        for rows in heights
+    }
+    entry = module.function(SYMBOL_PLACEHOLDER, PARAMETERS, internal=False)
     _dispatch(entry, variants, tile, by_rows=bool(met.heights))
     return module.text(prefix, final=True)
+
+
+def _variant(
+    prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], rows: int, vectors: int
+) -> KernelText:
+    """The part for tiles of so many rows and vectors, packed: texts of all are some megabytes."""
+    key = (prefix, tile, target, rows, vectors)
+    if key not in _variants:
+        body = Module(target).function(SYMBOL_PLACEHOLDER, _VARIANT_PARAMETERS, internal=False)
+        emit(body, tile, rows, vectors)
+        _variants[key] = body.module.text(f"{prefix}_{rows}x{vectors}", final=True).packed()
+    return _variants[key]
+
+
+_variants: dict[tuple[str, Tile, Target, int, int], KernelText] = {}
 
 
 def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile, by_rows: bool) -> None:

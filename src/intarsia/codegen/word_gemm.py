@@ -157,7 +157,7 @@ def _tile_micro_text(kind: str, unit: str, target: Target) -> KernelText:
     def variant(body: Body, tile: Tile, strips: int, vectors: int) -> None:
         _TileMicro(body, kind, unit, strips, vectors).emit()
 
-    return dispatched(f"micro_{kind}", Tile(_STRIPS, _STRIPS, ROWS, 4), target, variant)
+    return dispatched(f"micro_{kind}_{unit}", Tile(_STRIPS, _STRIPS, ROWS, 4), target, variant)
 
 
 class _TileMicro:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.engine import KernelText, with_parts
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
@@ -211,7 +211,7 @@ class _Lowerer:
             steps = [s for s in steps if not (isinstance(s, Step) and s.shared and set(s.writes) <= self.produced)]
         if self.begin is not None:
             for step in steps:
-                for kernel in sorted(step.kernels, key=lambda kernel: -kernel.size):  # what takes longest first
+                for kernel in sorted(with_parts(step.kernels).values(), key=lambda kernel: -kernel.size):  # what takes longest first
                     self.begin(kernel)
         self.steps += steps
         self.produced.update(n for s in steps for n in s.writes)
