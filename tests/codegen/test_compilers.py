@@ -20,7 +20,7 @@ pytest.importorskip("llvmlite", reason="compiles with llvmlite")
 
 from intarsia.codegen import compiler, compilers
 from intarsia.codegen.cache import DiskCache
-from intarsia.codegen.compiler import Request
+from intarsia.codegen.compiler import Effort, Request
 from intarsia.codegen.compilers import VARIABLE, Compilers
 from intarsia.codegen.engine import Compilation, Engine, KernelText, kernel_text
 from intarsia.codegen.target import Target
@@ -37,7 +37,7 @@ def number(value: int) -> KernelText:
 
 def request(kernel: KernelText) -> Request:
     host = Target.host()
-    return Request(kernel.symbol, kernel.ir, host.triple, host.cpu, host.features, True)
+    return Request(kernel.symbol, kernel.ir, host.triple, host.cpu, host.features)
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytes
     monkeypatch.setattr(own, "compiled", compiled)
     filler = "; a comment\n" * 50
     first, short, passes = number(1), number(2), kernel_text("passes", filler + TEXT)
-    plain, longest = (kernel_text("final", filler * n + TEXT, final=True) for n in (3, 20))
-    quick = kernel_text("quick", filler * 2 + TEXT, quick=True)
+    plain, longest = (kernel_text("final", filler * n + TEXT, Effort.CODE) for n in (3, 20))
+    quick = kernel_text("quick", filler * 2 + TEXT, Effort.QUICK)
     with Compilation(Engine(Target.host(), DiskCache(tmp_path))) as running:
         running.begin(first)
         assert begun.wait(60)
@@ -123,16 +123,16 @@ def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
 def test_a_quick_choice_of_instructions_is_one_kernels_alone(own: Compilers) -> None:
     whole = request(number(7))
     before = own.compiled(whole)
-    assert own.compiled(request(number(8))._replace(optimize=False, quick=True))
+    assert own.compiled(request(number(8))._replace(effort=Effort.QUICK))
     assert own.compiled(whole) == before
     assert len(pids(own)) == 1
 
 
 def test_errors_come_back(own: Compilers) -> None:
     with pytest.raises(EPFail, match=r"(?s)LLVM rejects the text of kernel 'bad'.*expected type"):
-        own.compiled(Request("bad", "define void @bad(", "", "", "", True))
+        own.compiled(Request("bad", "define void @bad(", "", "", ""))
     with pytest.raises(EPFail, match="'other' defines no function of that name"):
-        own.compiled(Request("other", number(1).ir, "", "", "", True))
+        own.compiled(Request("other", number(1).ir, "", "", ""))
     assert own.compiled(request(number(2)))
     assert len(pids(own)) == 1
 

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="writes kernels with llvmlite")
 
 from intarsia.codegen import microkernel
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.target import Target
@@ -24,24 +25,24 @@ def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_written_once_for_all_processes(tmp_path: Path) -> None:
-    written: list[tuple[int, bool]] = []
+    written: list[tuple[int, str]] = []
 
-    def write(number: int, final: bool = False) -> KernelText:
-        written.append((number, final))
-        return kernel_text("some", IR.replace("NUMBER", str(number)), final=final)
+    def write(number: int, effort: str = Effort.ALL) -> KernelText:
+        written.append((number, effort))
+        return kernel_text("some", IR.replace("NUMBER", str(number)), effort)
 
     first = kept(write)
-    texts = [first(1), first(2), first(1, final=True), first(1)]
-    assert written == [(1, False), (2, False), (1, True)]
+    texts = [first(1), first(2), first(1, Effort.CODE), first(1)]
+    assert written == [(1, "all"), (2, "all"), (1, "code")]
     another_process = kept(write)
-    again = [another_process(1), another_process(2), another_process(1, final=True)]
-    assert written == [(1, False), (2, False), (1, True)]
-    assert [(t.symbol, t.ir, t.final) for t in again] == [(t.symbol, t.ir, t.final) for t in texts[:3]]
+    again = [another_process(1), another_process(2), another_process(1, Effort.CODE)]
+    assert written == [(1, "all"), (2, "all"), (1, "code")]
+    assert [(t.symbol, t.ir, t.effort) for t in again] == [(t.symbol, t.ir, t.effort) for t in texts[:3]]
     assert len({t.ir for t in again}) == 2
     for path in tmp_path.rglob("text-*"):
         path.write_bytes(path.read_bytes()[:-2])
     assert kept(write)(2).ir == texts[1].ir
-    assert written[3:] == [(2, False)]
+    assert written[3:] == [(2, "all")]
 
 
 def test_a_packed_text_is_a_text() -> None:
@@ -53,21 +54,21 @@ def test_a_packed_text_is_a_text() -> None:
     assert len({*texts}) == 2
     assert texts[0].size > 0
     gone = pickle.loads(pickle.dumps(texts[0]))
-    assert (gone.symbol, gone.ir, gone.final) == (texts[0].symbol, "", False)
+    assert (gone.symbol, gone.ir, gone.effort) == (texts[0].symbol, "", Effort.ALL)
 
 
 def test_parts_are_kept_with_their_text() -> None:
     def write() -> KernelText:
-        inner = kernel_text("inner", IR, quick=True)
+        inner = kernel_text("inner", IR, effort=Effort.QUICK)
         call = f"declare void @{inner.symbol}(ptr, i64, i64)\n" + IR
-        return kernel_text("outer", call, parts=[kernel_text("middle", IR, final=True, parts=[inner])])
+        return kernel_text("outer", call, parts=[kernel_text("middle", IR, Effort.CODE, parts=[inner])])
 
     written = write()
     for text in (kept(write)(), kept(write)()):  # written, and read from the cache
         assert (text.symbol, text.ir) == (written.symbol, written.ir)
         (middle,) = text.parts
-        assert (middle.symbol, middle.ir, middle.final, middle.quick) == (written.parts[0].symbol, IR.replace("__SYMBOL__", middle.symbol), True, False)
-        assert [(part.symbol, part.quick) for part in middle.parts] == [(written.parts[0].parts[0].symbol, True)]
+        assert (middle.symbol, middle.ir, middle.effort) == (written.parts[0].symbol, written.parts[0].ir, Effort.CODE)
+        assert [(part.symbol, part.effort) for part in middle.parts] == [(written.parts[0].parts[0].symbol, Effort.QUICK)]
 
 
 def test_without_a_cache_they_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

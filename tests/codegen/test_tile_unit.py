@@ -162,7 +162,7 @@ def test_machine_code_of_a_product() -> None:
     for source, opcode, prefix in ((DType.FLOAT, 0x5C, 2), (DType.INT8, 0x5E, 3), (DType.UINT8, 0x5E, 1)):
         text = word_micro_text(source, word_tile(768, TILES, target), TILES, target)
         code = b"".join(
-            compiler.compiled(compiler.Request(part.symbol, part.ir, target.triple, target.cpu, target.features, True))
+            compiler.compiled(compiler.Request(part.symbol, part.ir, target.triple, target.cpu, target.features))
             for part in text.parts
         )
         found = re.findall(rb"\xc4\xe2(.)" + re.escape(bytes([opcode])) + rb"(.)", code, re.DOTALL)

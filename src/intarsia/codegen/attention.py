@@ -16,6 +16,7 @@ from intarsia.codegen import ir
 from intarsia.codegen.attention_dots import emit_dots
 from intarsia.codegen.attention_plan import FIELDS, KEY_PANELS, POINTERS, AttentionSpec
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
@@ -49,7 +50,7 @@ def pack_text(target: Target) -> KernelText:
         with values:
             body.b.call(rows, arguments)
     body.b.ret_void()
-    return module.text("pack_head", quick=True)
+    return module.text("pack_head", Effort.QUICK)
 
 
 def entry_length(body: Body, v: dict[str, Value], lengths: DType, entry: Value) -> Value:
@@ -121,7 +122,7 @@ class _Attention:
         with body.loop(first, last) as unit:
             self._unit(unit)
         body.b.ret_void()
-        return self.module.text("attention", quick=True)
+        return self.module.text("attention", Effort.QUICK)
 
     # --- a unit: some tiles of queries of one head ----------------------------------------------------------------
 

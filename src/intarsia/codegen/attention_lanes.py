@@ -24,6 +24,7 @@ from intarsia.codegen import ir
 from intarsia.codegen.attention import entry_length
 from intarsia.codegen.attention_plan import LANE_FIELDS, LANE_POINTERS, AttentionSpec, key_block, lane_tile
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import PARAMETERS
@@ -111,7 +112,7 @@ class _Lanes:
         with body.when(body.equal(body.b.lshr(left, body.i(32)), body.sub(nthreads, 1))):
             body.b.store(body.i(0), v["claims"], align=8)
         body.b.ret_void()
-        return self.module.text("attention_lanes", quick=True)
+        return self.module.text("attention_lanes", Effort.QUICK)
 
     # --- a unit: some queries of one head -------------------------------------------------------------------------
 

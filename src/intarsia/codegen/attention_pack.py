@@ -7,6 +7,7 @@ import functools
 from intarsia.codegen.attention import entry_length
 from intarsia.codegen.attention_plan import LANE_POINTERS, PACK_FIELDS, lane_tile
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.pack import transposed
 from intarsia.codegen.strips import paired_words
@@ -45,7 +46,7 @@ def pack_text(lengths: DType | None, target: Target, pairs: bool = False) -> Ker
             out = body.at(v["v_out"], body.mul(number, v["v_nbytes"]))
             body.b.call(values, [values_at, v["v_row"], v["vsize"], start, stop, out, v["keys"]])
     body.b.ret_void()
-    return module.text("pack_attention", quick=True)
+    return module.text("pack_attention", Effort.QUICK)
 
 
 def _emit_keys(module: Module, target: Target, pairs: bool) -> object:

@@ -165,7 +165,7 @@ class Rows(Gemm):
             self.ending.set("residual_row", self.operands[self.residual][1])
         claiming.emit_shares(body, self._begin(), v, self._units)
         body.b.ret_void()
-        return self.module.text(self.name, quick=self.quick)
+        return self.module.text(self.name, self.effort)
 
     def _begin(self) -> Value:
         """What is done once for each call; returns how many units there are."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from intarsia.codegen import ir
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.emit import storage_type
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText, kernel_text
 from intarsia.codegen.target import Target
@@ -57,11 +58,10 @@ class Module:
         self._parts[text.symbol] = text
         return ir.Function(self.ir, ir.FunctionType(ir.VoidType(), [_KINDS[p] for p in parameters]), text.symbol)
 
-    def text(self, prefix: str, *, final: bool = False, quick: bool = False) -> KernelText:
-        """The kernel. `final`: without LLVM's passes, where they would take more time than they are worth; `quick`: for one
-        that calls others, with instructions chosen quickly as well."""
+    def text(self, prefix: str, effort: str = Effort.ALL) -> KernelText:
+        """The kernel."""
         marked = self.ir.printed().replace("\n{\n", f" {self.attributes}\n{{\n")
-        return kernel_text(prefix, marked, final=final, quick=quick, parts=self._parts.values())
+        return kernel_text(prefix, marked, effort, self._parts.values())
 
 
 class _Callee:

@@ -25,23 +25,38 @@ if TYPE_CHECKING:
 # Passes of LLVM's code generator for x86 that take a quarter of its time and make no kernel faster: texts say which addresses
 # are kept, and these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
 _LEFT_OUT = ("-disable-lsr", "-disable-post-ra")
+_OPTIONS = (*_LEFT_OUT, "-optimize-regalloc=true")  # registers as at level 3 at all levels: code is a quarter shorter
 _LENGTH_NBYTES = 8
 _MOST_NBYTES = 1 << 32  # of one value: letters in the place of a length are more
-_QUICK_LEVEL = 1  # of the code generator, with "fast" selection of instructions: two thirds of level 3's time
+
+
+class Effort:
+    """What LLVM does for a module, by what its time goes into.
+
+    Instructions are chosen quickly on x86, in processes that compile alone: the options for that are a process's.
+    """
+
+    ALL = "all"  # loops that may be unrolled and made of vectors
+    VECTORS = "vectors"  # loops of vectors: of LLVM's passes only simplifications of functions, half of the time
+    CODE = "code"  # instructions that are good as they are: no passes
+    QUICK = "quick"  # kernels that it calls: no passes, and instructions are chosen quickly
+    CONTROL = "control"  # what others do: functions are inlined where they say so, and instructions chosen most quickly
+
+
+_LEVELS = {Effort.QUICK: 1, Effort.CONTROL: 0}  # of the code generator
 
 
 class CompileError(Exception):
     """LLVM or a check refuses a text; the message names the kernel."""
 
 
-class Request(namedtuple("Request", "symbol ir triple cpu features optimize quick parts", defaults=[False, ()])):  # noqa: PYI024
+class Request(namedtuple("Request", "symbol ir triple cpu features effort parts", defaults=[Effort.ALL, ()])):  # noqa: PYI024
     """One module to compile, for a machine by LLVM's names.
 
     Attributes:
         symbol: the function that the module has to define.
         ir: its text.
-        optimize: whether LLVM's passes run over it.
-        quick: whether instructions are chosen quickly.
+        effort: one of `Effort`.
         parts: functions that it may call and other modules define.
     """
 
@@ -106,21 +121,24 @@ def facts() -> tuple[str, str, str, str]:
     return binding.get_process_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), version
 
 
-def compiled(request: Request, machine_of: Callable[..., Any] | None = None) -> bytes:
+def compiled(request: Request, machine_of: Callable[[Request], Any] | None = None) -> bytes:
     """The object file of a kernel.
 
     Args:
-        machine_of: `target_machine`, or what remembers its results: one machine serves one thread at a time.
+        machine_of: what gives the target machine of a request, in the place of a new one.
 
     Raises:
         CompileError: LLVM rejects the text, it does not define its symbol, or calls what nobody defines.
     """
     with parsed(request.symbol, request.ir) as module:
         _check_symbols(request.symbol, module, request.parts)
-        level = _QUICK_LEVEL if request.quick else 3
-        machine = (machine_of or target_machine)(request.triple, request.cpu, request.features, level)
-        if request.optimize:
+        machine = machine_of(request) if machine_of else target_machine(request.triple, request.cpu, request.features)
+        if request.effort == Effort.ALL:
             optimized(module, machine)
+        elif request.effort == Effort.VECTORS:
+            simplified(module, machine)
+        elif request.effort == Effort.CONTROL:
+            inlined(module, machine)
         return emitted(machine, module)
 
 
@@ -206,6 +224,24 @@ def optimized(module: Any, machine: Any) -> None:
     run_passes(builder.getModulePassManager(), module, builder)
 
 
+def simplified(module: Any, machine: Any) -> None:
+    """Run the passes of level 1 that look at functions alone: half of level 3's time."""
+    options = llvm().create_pipeline_tuning_options(speed_level=1)
+    options.loop_unrolling = True
+    builder = llvm().create_pass_builder(machine, options)
+    passes = builder.getFunctionPassManager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def inlined(module: Any, machine: Any) -> None:
+    """Inline the functions that say `alwaysinline`."""
+    passes = llvm().create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.run(module, llvm().create_pass_builder(machine, llvm().create_pipeline_tuning_options()))
+
+
 def emitted(machine: Any, module: Any) -> bytes:
     """The object file of a module."""
     from llvmlite.binding import ffi
@@ -246,8 +282,13 @@ def _serve() -> None:
     """Answer requests, each a Request's values, by an object file or an error's message."""
     _import_quickly()
     has_options = llvm().get_process_triple().startswith("x86_64")
-    machine_of = functools.cache(target_machine)  # to make one takes as long as a small kernel
-    for option in _LEFT_OUT if has_options else ():
+    made = functools.cache(target_machine)  # to make one takes as long as a small kernel
+
+    def machine_of(request: Request) -> Any:
+        level = _LEVELS.get(request.effort, 3) if has_options else 3
+        return made(request.triple, request.cpu, request.features, level)
+
+    for option in _OPTIONS if has_options else ():
         llvm().set_option("", option)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
@@ -259,9 +300,8 @@ def _serve() -> None:
         except EOFError:
             return
         answer: bytes | str
-        request = request._replace(quick=request.quick and has_options)
         if has_options:
-            llvm().set_option("", f"-fast-isel={str(request.quick).lower()}")
+            llvm().set_option("", f"-fast-isel={str(request.effort in _LEVELS).lower()}")
         try:
             answer = compiled(request, machine_of)
         except CompileError as error:

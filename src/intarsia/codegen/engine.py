@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from intarsia.codegen import compiler, compiler_memory, image
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, checksum_of, content_key, get_cache
-from intarsia.codegen.compiler import Request
+from intarsia.codegen.compiler import Effort, Request
 from intarsia.codegen.compilers import at_once, compilers
 from intarsia.codegen.soft_half import VERSION as HALF_VERSION
 from intarsia.codegen.soft_half import needs_conversions, with_conversions
@@ -55,21 +55,19 @@ class KernelText:
 
     Attributes:
         text: the IR, or what zlib made of it: a long text is in memory as a whole, a megabyte or so, only while it is compiled.
-        final: optimizing would only take longer: LLVM's passes are left out.
-        quick: final, and LLVM may choose its instructions quickly: what takes its time are other kernels, which it calls.
+        effort: what LLVM does for it.
         parts: texts of functions that it declares and calls by their symbols. Each is compiled once for all that call it, and
             linked into the block of each.
     """
 
     symbol: str
     text: str | bytes
-    final: bool = False
-    quick: bool = False
+    effort: str = Effort.ALL
     parts: tuple[KernelText, ...] = ()
 
-    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, bool, bool, tuple[KernelText, ...]]]:
+    def __reduce__(self) -> tuple[type[KernelText], tuple[str, str, str, tuple[KernelText, ...]]]:
         """Without the text: a program in the cache has its machine code beside it."""
-        return KernelText, (self.symbol, "", self.final, self.quick, self.parts)
+        return KernelText, (self.symbol, "", self.effort, self.parts)
 
     @property
     def key(self) -> str:
@@ -106,11 +104,11 @@ def kernel_symbol(prefix: str, ir_with_placeholder: str) -> str:
 
 
 def kernel_text(
-    prefix: str, ir_with_placeholder: str, *, final: bool = False, quick: bool = False, parts: Iterable[KernelText] = ()
+    prefix: str, ir_with_placeholder: str, effort: str = Effort.ALL, parts: Iterable[KernelText] = ()
 ) -> KernelText:  # fmt: skip
-    """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs; `quick` is `final` as well."""
+    """A KernelText from IR that says `@__SYMBOL__` where the symbol belongs."""
     symbol = kernel_symbol(prefix, ir_with_placeholder)
-    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), final or quick, quick, tuple(parts))
+    return KernelText(symbol, ir_with_placeholder.replace(SYMBOL_PLACEHOLDER, symbol), effort, tuple(parts))
 
 
 def with_parts(kernels: Iterable[KernelText]) -> dict[str, KernelText]:
@@ -344,9 +342,10 @@ class Compilation:
 
     def _compiled(self, kernel: KernelText) -> bytes:
         target = self.engine.target
-        ir, optimize = with_conversions(kernel.ir, target), self._optimize and not kernel.final
+        ir = with_conversions(kernel.ir, target)
+        effort = kernel.effort if self._optimize or kernel.effort not in (Effort.ALL, Effort.VECTORS) else Effort.CODE
         parts = tuple(part.symbol for part in kernel.parts)
-        request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, optimize, kernel.quick, parts)
+        request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, effort, parts)
         return compilers().compiled(request, self)
 
     def __enter__(self) -> Self:
@@ -359,10 +358,13 @@ class Compilation:
         compilers().done()
 
 
+_RELATIVE = {Effort.ALL: 14.0, Effort.VECTORS: 8.0, Effort.QUICK: 2.5, Effort.CODE: 1.0, Effort.CONTROL: 0.6}
+
+
 def _effort(kernel: KernelText) -> float:
     """Roughly in proportion to the time that a kernel takes to compile: LLVM's passes take several times what the rest does,
     and what is selected from long blocks less for each character."""
-    return kernel.size * (2.5 if kernel.quick else 1.0 if kernel.final else 14.0)
+    return kernel.size * _RELATIVE[kernel.effort]
 
 
 def _digest(text: str) -> str:

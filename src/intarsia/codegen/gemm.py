@@ -22,6 +22,7 @@ from intarsia.codegen import claims as claiming
 from intarsia.codegen.block_kernel import DIRECT_ROWS, BlockFormat, emit_block_products, emit_unpack
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.byte_kernel import SUMS, groups
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
@@ -319,13 +320,12 @@ class Gemm:
         return widens_panels(self.spec, self.module.target)
 
     @property
-    def quick(self) -> bool:
-        """Whether LLVM's passes are left out of the kernel, and its instructions chosen quickly. What takes its time are
-        micro-kernels, which it calls; the passes would take half of a first start. A kernel that packs or widens B, or
-        finishes sums of bytes, gains by them."""
+    def effort(self) -> str:
+        """What takes the kernel's time are micro-kernels, which it calls; LLVM's passes would take half of a first start. A
+        kernel that packs or widens B, or finishes sums of bytes, gains by them."""
         spec = self.spec
         plain = spec.b_layout == "packed" and not self._widens() and not spec.halves and not spec.unit
-        return plain and spec.dtype is not SUMS
+        return Effort.QUICK if plain and spec.dtype is not SUMS else Effort.ALL
 
     def read_arguments(self) -> None:
         """Load all of `v`, and the places of the epilogue's operands."""
@@ -350,7 +350,7 @@ class Gemm:
         units = body.mul(body.mul(v["batch0"], v["batch1"]), self.per_batch)
         claiming.emit_shares(body, units, v, self._units)
         body.b.ret_void()
-        return self.module.text("gemm", quick=self.quick)
+        return self.module.text("gemm", self.effort)
 
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:
         """The tiles of one panel from `unit` on; returns how many."""

@@ -202,7 +202,7 @@ class TiledGemm(Gemm):
             body.b.store(body.i(0), v["claims"], align=8)
         self._leave()
         body.b.ret_void()
-        return self.module.text("gemm_tiles", quick=self.quick)
+        return self.module.text("gemm_tiles", self.effort)
 
     def _enter(self) -> None:
         """What comes before a share of work."""

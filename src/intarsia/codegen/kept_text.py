@@ -32,9 +32,9 @@ def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, Kernel
 def _words(text: KernelText) -> tuple[Any, ...]:
     """What a text is made of, its parts' words included: pickled as itself it would lose its IR."""
     packed = text.packed()
-    return packed.symbol, packed.text, packed.final, packed.quick, tuple(_words(part) for part in packed.parts)
+    return packed.symbol, packed.text, packed.effort, tuple(_words(part) for part in packed.parts)
 
 
 def _text(words: tuple[Any, ...]) -> KernelText:
-    *own, parts = words
-    return KernelText(*own, tuple(_text(part) for part in parts))
+    symbol, text, effort, parts = words
+    return KernelText(symbol, text, effort, tuple(_text(part) for part in parts))

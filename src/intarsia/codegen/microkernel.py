@@ -29,6 +29,7 @@ from collections.abc import Callable
 from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.kept_text import kept
@@ -189,7 +190,7 @@ def dispatched(
     }
     entry = module.function(SYMBOL_PLACEHOLDER, PARAMETERS, internal=False)
     _dispatch(entry, variants, tile, by_rows=bool(met.heights))
-    return module.text(prefix, final=True)
+    return module.text(prefix, Effort.CODE)
 
 
 def _variant(
@@ -200,7 +201,7 @@ def _variant(
     if key not in _variants:
         body = Module(target).function(SYMBOL_PLACEHOLDER, _VARIANT_PARAMETERS, internal=False)
         emit(body, tile, rows, vectors)
-        _variants[key] = body.module.text(f"{prefix}_{rows}x{vectors}", final=True).packed()
+        _variants[key] = body.module.text(f"{prefix}_{rows}x{vectors}", Effort.CODE).packed()
     return _variants[key]
 
 

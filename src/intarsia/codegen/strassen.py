@@ -209,7 +209,7 @@ class Strassen(Gemm):
                 self._prepare()
                 claiming.emit_shares(body, body.mul(self.v["tiles"], self.v["panels"]), self.v, self._units)
         body.b.ret_void()
-        return self.module.text("strassen", quick=self.quick)
+        return self.module.text("strassen", self.effort)
 
     def _prepare(self) -> None:
         """What follows from the arguments, and where in scratch the sums are."""

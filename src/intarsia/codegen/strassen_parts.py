@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Micro, Tile, tiled_rows
 from intarsia.codegen.target import Target
@@ -58,7 +59,7 @@ def summing_micro_text(target: Target, tile: Tile, stored: DType | None = None) 
     b.position_at_end(done)
     b.ret_void()
     suffix = f"_{stored.name.lower()}" if stored is not None else ""
-    return module.text(f"micro_summing{suffix}", final=True)
+    return module.text(f"micro_summing{suffix}", Effort.CODE)
 
 
 class _SummingMicro(Micro):

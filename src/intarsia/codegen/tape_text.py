@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from intarsia.codegen import ir
 from intarsia.codegen.binder import APART, FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, PLACES, SERIAL, SETTLING, USED
 from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.settle_text import index as _index
 from intarsia.codegen.settle_text import write_settle
@@ -34,7 +35,7 @@ def bind_text(target: Target) -> KernelText:
         body.b.ret_void()
         body.b.position_at_end(body.b.append_basic_block("never"))
     _Binder(body).write()
-    return module.text("bind", final=True)  # optimizing gains nothing: what it reads and writes is in memory
+    return module.text("bind", Effort.CODE)  # optimizing gains nothing: what it reads and writes is in memory
 
 
 class _Binder:

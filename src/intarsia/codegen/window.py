@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from intarsia.codegen.body import Body, Index, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
@@ -191,7 +192,8 @@ class Window:
         with body.loop(first, last) as unit:
             self._unit(unit)
         body.b.ret_void()
-        return self.module.text(f"window_{self.spec.operation}")
+        floats = self.spec.dtype is DType.FLOAT and self.spec.x_dtype in (None, DType.FLOAT)
+        return self.module.text(f"window_{self.spec.operation}", Effort.VECTORS if floats else Effort.ALL)
 
     def _rows(self) -> Value:
         """Units of work of each block of channels."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 from intarsia.codegen import claims as claiming
 from intarsia.codegen.body import Body, Cell, Module, Value
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.microkernel import PARAMETERS
@@ -84,7 +85,7 @@ class Winograd:
 
         claiming.emit_shares(body, grains, v, work)
         body.b.ret_void()
-        return self.module.text(f"winograd{self.m}", quick=self.spec.dtype is not DType.INT32)
+        return self.module.text(f"winograd{self.m}", Effort.ALL if self.spec.dtype is DType.INT32 else Effort.QUICK)
 
     def _panels(self, first: Value, last: Value, tiles: Value) -> None:
         """Panels of blocks, in the order block, panel."""

@@ -7,6 +7,7 @@ shared in `intarsia.runtime.spmd_phases`.
 
 from __future__ import annotations
 
+from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText, kernel_text
 from intarsia.codegen.target import Target
 from intarsia.errors import EPFail
@@ -33,7 +34,7 @@ def executor_text(target: Target) -> KernelText:
     text = "\n".join([*waiting, WALKS, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, *calls, declaration])
     for name in _WORDS:
         text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
-    return kernel_text("spmd", text.replace("$PAUSE$", pause), final=True)
+    return kernel_text("spmd", text.replace("$PAUSE$", pause), Effort.CONTROL)
 
 
 _WORDS = """

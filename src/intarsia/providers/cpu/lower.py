@@ -211,7 +211,8 @@ class _Lowerer:
             steps = [s for s in steps if not (isinstance(s, Step) and s.shared and set(s.writes) <= self.produced)]
         if self.begin is not None:
             for step in steps:
-                for kernel in sorted(with_parts(step.kernels).values(), key=lambda kernel: -kernel.size):  # what takes longest first
+                every = with_parts(step.kernels).values()
+                for kernel in sorted(every, key=lambda kernel: -kernel.size):  # what takes longest first
                     self.begin(kernel)
         self.steps += steps
         self.produced.update(n for s in steps for n in s.writes)
