@@ -138,11 +138,13 @@ def _detector() -> ModelProto:
         y = net.activated(net.convolution(y, 64, 64, 1), activation)
         parts.append(net.activated(net.convolution(y, 64, 64), activation))
     joined = net.node("Concat", *parts, axis=1)
+    narrow = [net.convolution(net.convolution("x", 16, n), n, n, 3, 2) for n in (16, 80)]  # last panels of other widths
     scales = net.constant(np.array([1, 1, 2, 2], np.float32))
     results = [net.node("Resize", joined, "", scales, mode=mode) for mode in ("nearest", "linear")]
     results.append(net.node("MaxPool", joined, kernel_shape=[2, 2], strides=[2, 2]))
     results.append(net.node("AveragePool", joined, kernel_shape=[3, 3], pads=[1] * 4))
-    return net.model(*results, net.node("ConvTranspose", joined, net.weight(384, 32, 2, 2), strides=[2, 2]))
+    results.append(net.node("ConvTranspose", joined, net.weight(384, 32, 2, 2), strides=[2, 2]))
+    return net.model(*results, *narrow)
 
 
 def _encoder(activation: str) -> ModelProto:
@@ -187,6 +189,7 @@ def _dense() -> ModelProto:
     for activation in (*ACTIVATIONS, "Tanh"):
         y = net.activated(net.node("Gemm", "x", net.weight(64, 256), net.weight(256)), activation)
         results.append(net.node("Softmax", net.dense(y, 256, 10), axis=-1))
+    results += [net.dense("x", 64, columns) for columns in (8, 32, 48, 72)]  # panels of all widths
     return net.model(*results)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import re
@@ -126,6 +127,41 @@ def test_a_quick_choice_of_instructions_is_one_kernels_alone(own: Compilers) -> 
     assert own.compiled(request(number(8))._replace(effort=Effort.QUICK))
     assert own.compiled(whole) == before
     assert len(pids(own)) == 1
+
+
+ADDS = """
+define internal i64 @one(ptr %p) alwaysinline nounwind {
+  %x = load i64, ptr %p
+  %y = add i64 %x, 1
+  ret i64 %y
+}
+define void @__SYMBOL__(ptr %p, i64 %tid, i64 %nthreads) nounwind {
+  %y = call i64 @one(ptr %p)
+  store i64 %y, ptr %p
+  ret void
+}
+"""
+EFFORTS = (Effort.ALL, Effort.VECTORS, Effort.CODE, Effort.QUICK, Effort.CONTROL)
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_every_effort_makes_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, effort: str, processes: str) -> None:
+    monkeypatch.setenv(VARIABLE, processes)
+    engine, kernel = Engine(Target.host(), DiskCache(tmp_path)), kernel_text("adds", ADDS, effort)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(engine.load([kernel])[kernel.symbol])
+    number = ctypes.c_int64(41)
+    call(ctypes.addressof(number), 0, 1)
+    assert number.value == 42
+
+
+def test_efforts_do_not_disturb_each_other(own: Compilers) -> None:
+    kernel, host = kernel_text("adds", ADDS), Target.host()
+    asked = [Request(kernel.symbol, kernel.ir, host.triple, host.cpu, host.features, effort) for effort in EFFORTS]
+    first = [own.compiled(each) for each in asked]
+    assert [own.compiled(each) for each in reversed(asked)] == first[::-1]
+    assert len(pids(own)) == 1
+    assert len(first[EFFORTS.index(Effort.CONTROL)]) < len(first[EFFORTS.index(Effort.QUICK)])  # nothing is called
 
 
 def test_errors_come_back(own: Compilers) -> None:
