@@ -91,6 +91,21 @@ def test_matmul_n_bits(level: str, accuracy: int) -> None:
         np.testing.assert_allclose(actual, x @ weights.T, rtol=1e-4, atol=1e-3 if accuracy == 0 else 0.7)
 
 
+def test_matmul_bnb4(level: str) -> None:
+    rng = np.random.default_rng(4)
+    codes, largest = rng.integers(0, 256, 37 * 96 // 2).astype(np.uint8), rng.random(37 * 3).astype(np.float32)
+    positive = [0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4]
+    table = np.array([*positive, *(-v for v in positive)])
+    numbers = table[np.stack([codes >> 4, codes & 15], 1)].reshape(37 * 3, 32)
+    weights = (numbers * largest[:, None]).reshape(37, 96)
+    how = {"K": 96, "N": 37, "block_size": 32, "quant_type": 0}
+    nodes = [helper.make_node("MatMulBnb4", ["x", "b", "s"], ["y"], domain="com.microsoft", **how)]
+    for rows in (1, 9):
+        x = rng.normal(size=(rows, 96)).astype(np.float32)
+        actual = run(nodes, {"x": x}, {"b": codes, "s": largest}, np.dtype(np.float32))
+        np.testing.assert_allclose(actual, x @ weights.T, rtol=1e-4, atol=1e-5)
+
+
 def test_every_float16_and_back(level: str) -> None:
     """Widening is exact, and rounding is to the nearest, half to even, NaN and subnormal numbers included."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)

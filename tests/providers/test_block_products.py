@@ -1,4 +1,4 @@
-"""MatMulNBits by weights that stay packed, against float64 NumPy."""
+"""MatMulNBits and MatMulBnb4 by weights that stay packed, against float64 NumPy."""
 
 from __future__ import annotations
 
@@ -99,6 +99,42 @@ def test_few_and_many_rows(k: int, n: int, size: int, bits: int, rows: str | int
         x = rng.standard_normal((m, k)).astype(np.float32)
         exact = np.maximum(x.astype(np.float64) @ weights, 0)
         assert (np.abs(made.run(None, {"x": x})[0] - exact) <= np.abs(x) @ np.abs(weights) * 1e-6 + 1e-5).all()
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("quant_type", [0, 1])
+@pytest.mark.parametrize(
+    ("k", "n", "size"), [(64, 40, 64), (192, 33, 64), (256, 70, 16), (100, 24, 64), (36, 8, 12), (1536, 200, 32)]
+)
+def test_matmul_bnb4(k: int, n: int, size: int, quant_type: int, half: bool) -> None:
+    """Codes stay packed where blocks lie along K; where they do not, they are decoded."""
+    rng = np.random.default_rng(k + n)
+    real, kind = (np.float16, onnx.TensorProto.FLOAT16) if half else (np.float32, onnx.TensorProto.FLOAT)
+    codes = rng.integers(0, 16, n * k)
+    largest = (rng.random(-(-n * k // size)) + 0.1).astype(real)
+    positive = [0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4]
+    normal = [-1, -0.69619280, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.09105004, 0, 0.07958030, 0.16093020,
+              0.24611230, 0.33791524, 0.44070983, 0.56261700, 0.72295684, 1]  # fmt: skip
+    table = np.array([*positive, *(-v for v in positive)] if quant_type == 0 else normal)
+    weights = (table[codes] * np.repeat(largest.astype(np.float64), size)[: n * k]).reshape(n, k)
+    constants = {"b": (codes[::2] << 4 | codes[1::2]).astype(np.uint8), "s": largest}
+    how = {"K": k, "N": n, "block_size": size, "quant_type": quant_type}
+    node = helper.make_node("MatMulBnb4", ["x", "b", "s"], ["y"], domain="com.microsoft", **how)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, [1, "M", k])],
+        [helper.make_tensor_value_info("y", kind, [1, "M", n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for m in (1, 3, 9, 64):
+        x = rng.normal(size=(1, m, k)).astype(real)
+        exact = x.astype(np.float64) @ weights.T
+        actual = made.run(None, {"x": x})[0]
+        bound = np.abs(x.astype(np.float64)) @ np.abs(weights.T) * (1e-3 if half else 1e-6) + 1e-6
+        assert actual.dtype == real and (np.abs(actual - exact) <= bound).all()
+    sizes = [c.nbytes for s in made._model.programs[0].executable.segments() for c in s.constants.values()]
+    assert max(sizes) < 4 * n * k or n * k < 4000 or k % size, "the codes are kept packed"
 
 
 def rows_in_bytes(x: np.ndarray, size: int) -> np.ndarray:

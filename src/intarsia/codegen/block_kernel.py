@@ -1,5 +1,7 @@
 """Products by weights of 4 or 8 bits that stay packed: w = q * scale + offset, with a scale for every block along k.
 
+q is a number, or a code of 4 bits for one of sixteen floats.
+
 Packed B is, in the panels of `pack`, a column of 32-bit rows for each block: its scales, its offsets where the format has
 zero points, and words of 8 or 4 signed numbers q, the first in the lowest bits. A few rows of A meet the numbers in
 registers, so that B's bytes are read once and nothing else is; for more rows a panel is written out as float32 first.
@@ -30,11 +32,13 @@ class BlockFormat:
         bits: of a number, 4 or 8.
         size: numbers of a block along k, a multiple of `each` (or K and more: one block).
         zeros: whether blocks have zero points that are not the middle of the range.
+        table: what the sixteen codes of 4 bits stand for, if not for numbers; blocks of them are whole.
     """
 
     bits: int
     size: int
     zeros: bool
+    table: tuple[float, ...] = ()
 
     @property
     def each(self) -> int:
@@ -61,13 +65,13 @@ def pack_blocks(
     """Pack unsigned numbers for the kernel: int32, as `pack_matrix` gives it.
 
     Args:
-        words: uint32 [N, blocks, words of a block], numbers from the lowest bits up.
+        words: uint32 [N, blocks, words of a block], numbers or codes from the lowest bits up.
         scales: [N, blocks].
         zeros: zero points [N, blocks] where `form.zeros`.
     """
     n, blocks, _ = words.shape
     middle = 1 << (form.bits - 1)
-    signed = words ^ np.uint32(int.from_bytes(bytes([{4: 0x88, 8: 0x80}[form.bits]] * 4), "little"))
+    signed = words if form.table else words ^ np.uint32(int.from_bytes(bytes([{4: 0x88, 8: 0x80}[form.bits]] * 4), "little"))
     last = k - (blocks - 1) * form.size
     used, rest = divmod(last, form.each)
     if rest:
@@ -93,7 +97,7 @@ class _Words:
 
     def number(self, word: Value, index: int) -> Value:
         b, bits = self.body.b, self.form.bits
-        if bits == 4 and self.lanes == 16:
+        if self.form.table or (bits == 4 and self.lanes == 16):
             return self._looked_up(word, index)
         left = 32 - bits * (index + 1)
         moved = b.shl(word, self._all(left)) if left else word
@@ -101,11 +105,23 @@ class _Words:
 
     def _looked_up(self, word: Value, index: int) -> Value:
         """VPERMPS takes an element by the lowest four bits of each lane: no sign to extend, nothing to convert."""
-        floats = self.body.vector_type(DType.FLOAT, self.lanes)
-        table = ir.Constant(floats, [float(q - 16 if q > 7 else q) for q in range(16)])
-        moved = self.body.b.lshr(word, self._all(4 * index)) if index else word
-        take = self.body.intrinsic("llvm.x86.avx512.permvar.sf.512", floats, [floats, self.kind])
-        return self.body.b.call(take, [table, moved])
+        body, b = self.body, self.body.b
+        table = self.form.table or tuple(float(q - 16 if q > 7 else q) for q in range(16))
+        moved = b.lshr(word, self._all(4 * index)) if index else word
+        if self.lanes == 16:
+            floats = body.vector_type(DType.FLOAT, 16)
+            take = body.intrinsic("llvm.x86.avx512.permvar.sf.512", floats, [floats, self.kind])
+            return b.call(take, [ir.Constant(floats, list(table)), moved])
+        return self._by_bits(table, moved)
+
+    def _by_bits(self, table: tuple[float, ...], codes: Value) -> Value:
+        """An element by the lowest four bits of each lane: halves of the table are chosen between, bit after bit."""
+        b, floats = self.body.b, self.body.vector_type(DType.FLOAT, self.lanes)
+        found: list[Value] = [ir.Constant(floats, [number] * self.lanes) for number in table]
+        for bit in range(4):
+            is_set = b.icmp_signed("!=", b.and_(codes, self._all(1 << bit)), self._all(0))
+            found = [b.select(is_set, odd, even) for even, odd in zip(found[::2], found[1::2], strict=True)]
+        return found[0]
 
     def _all(self, value: int) -> Value:
         return ir.Constant(self.kind, [value] * self.lanes)

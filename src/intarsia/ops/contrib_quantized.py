@@ -231,13 +231,27 @@ def matmul_bnb4(
         k.concat([k.expand_dims(part, [1]) for part in _nibbles_high_first(k.reshape(B, (-(-N * K // 2),)))], 1),
         (-(-N * K // 2) * 2,),
     )
-    values = k.take(k.constant(np.array(_BNB4[quant_type], np.float32)), k.cast(codes, DType.INT64), 0)
+    values = k.take(k.constant(np.array(BNB4_NUMBERS[quant_type], np.float32)), k.cast(codes, DType.INT64), 0)
     values = k.strided_slice(values, (0,), (1,), (N * K,))
     blocks = -(-N * K // block_size)
     factor = k.reshape(k.broadcast(k.reshape(widened(absmax), (blocks, 1)), (blocks, block_size)), (blocks * block_size,))
     weights = k.reshape(values * k.strided_slice(factor, (0,), (1,), (N * K,)), (N, K))
     wide = widened(A)
     return k.cast(matrix_product(wide, k.transpose(weights, (1, 0)) if transB else weights), A.dtype)
+
+
+def bnb4_weights(codes: np.ndarray, largest: np.ndarray, size: int, quant_type: int, shape: tuple[int, int]) -> np.ndarray:
+    """MatMulBnb4's weights, float32, in the order in which they are stored: `shape`.
+
+    Args:
+        codes: uint8, two of them in each, the first in the higher bits.
+        largest: the largest magnitude of each block of `size` weights.
+    """
+    count = shape[0] * shape[1]
+    each = np.stack([codes.reshape(-1) >> 4, codes.reshape(-1) & 15], 1).reshape(-1)[:count]
+    factors = np.repeat(largest.reshape(-1).astype(np.float32), size)[:count]
+    weights: np.ndarray = np.array(BNB4_NUMBERS[quant_type], np.float32)[each] * factors
+    return weights.reshape(shape)
 
 
 def _nibbles_high_first(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -247,7 +261,7 @@ def _nibbles_high_first(x: Tensor) -> tuple[Tensor, Tensor]:
 # The numbers that bitsandbytes' 4-bit codes stand for: sign and 1/192, 2/3, 1, 1/3, 1/2, 1/6, 1/4 for FP4; the quantiles of a
 # normal distribution for NF4 (Dettmers et al., QLoRA, arXiv 2305.14314, appendix E).
 _FP4 = (0.0, 5.208333333e-03, 0.66666667, 1.0, 0.33333333, 0.5, 0.16666667, 0.25)
-_BNB4 = (
+BNB4_NUMBERS = (
     (*_FP4, *(-v for v in _FP4)),
     (
         -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,

@@ -120,7 +120,7 @@ _PRODUCTS: dict[str, Callable[[Node, Sequence[tuple[float, ...]], tuple[float, .
     "MultiHeadAttention": _attention,
     "ConvTranspose": _transposed_convolution,
     "Einsum": _einsum,
-    "MatMulNBits": _packed_matmul,
+    **dict.fromkeys(("MatMulNBits", "MatMulBnb4"), _packed_matmul),
 }
 
 

@@ -1,4 +1,4 @@
-"""MatMulNBits: products by weights of 4 or 8 bits that stay packed in memory."""
+"""MatMulNBits and MatMulBnb4: products by weights of 4 or 8 bits that stay packed in memory."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
+from intarsia.ops.contrib_quantized import BNB4_NUMBERS
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
 from intarsia.providers.cpu import block_pairs
@@ -237,6 +238,39 @@ class BlockMatMul(MatMul):
         if of_bytes is not None:
             return block_bytes.pack_byte_blocks(words, factors, zeros, form, of_bytes)
         return pack_blocks(words, factors, zeros, depth, form, tile)
+
+
+def whole_blocks(attributes: Mapping[str, object]) -> bool:
+    """Whether the blocks of MatMulBnb4's weights lie along K and fill it."""
+    depth, size = int(attributes["K"]), int(attributes["block_size"])  # type: ignore[call-overload]
+    return bool(attributes.get("transB", 1)) and size > 0 and size % 8 == 0 and depth % size == 0
+
+
+def matmul_bnb4(node: Node, inference: Inference) -> Template | None:
+    """Float32 rows by constant codes of 4 bits, in blocks that lie along K."""
+    (a, *_), out, attributes = tensor_types(node, inference), inference.types.get(node.outputs[0]), node.attributes
+    if a is None or a.shape is None or a.dtype is not DType.FLOAT or len(a.shape) < 2 or not isinstance(out, TensorType):
+        return None
+    constants = [inference.graph.constants.get(name) for name in node.inputs[1:3]]
+    if any(c is None for c in constants) or not whole_blocks(attributes):
+        return None
+    weights = TensorType(DType.FLOAT, (int(attributes["K"]), int(attributes["N"])))
+    form = BlockFormat(4, int(attributes["block_size"]), False, BNB4_NUMBERS[int(attributes["quant_type"])])
+    return CodedMatMul(node, tuple(node.inputs), (a, weights, None), out, form=form)
+
+
+@dataclass(frozen=True)
+class CodedMatMul(BlockMatMul):
+    """[..., M, K] by codes [N, K] in blocks, the first of a byte in the higher bits."""
+
+    def _packed(self, workspace: Workspace, tile: Tile, of_bytes: Target | None = None) -> np.ndarray:
+        form, (depth, columns) = self.form, self._sizes
+        codes, largest = workspace.array(self.reads[_B]), workspace.array(self.reads[_SCALES])
+        assert codes is not None and largest is not None
+        blocks = depth // form.size
+        swapped = np.ascontiguousarray(codes.reshape(-1) >> 4 | codes.reshape(-1) << 4)
+        words = swapped.view("<u4").reshape(columns, blocks, form.size // form.each)
+        return pack_blocks(words, largest.reshape(columns, blocks), None, depth, form, tile)
 
 
 @dataclass(frozen=True)

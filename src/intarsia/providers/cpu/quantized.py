@@ -30,7 +30,7 @@ from intarsia.providers.cpu.quantized_draft import DOMAINS, Draft
 from intarsia.providers.cpu.quantized_operators import IntegerOperators
 from intarsia.providers.cpu.quantized_pairs import PairProducts
 
-_INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"))
+_INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits", "MatMulBnb4"))
 _MOVES = frozenset(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
 _KEEP_STEPS = frozenset(("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Relu"))
 _CONTRIB = "com.microsoft"
@@ -64,6 +64,7 @@ class _Rewrite:
             (_CONTRIB, "QGemm"): operators.qgemm,
             (_CONTRIB, "DynamicQuantizeMatMul"): operators.dynamic_matmul,
             (_CONTRIB, "MatMulNBits"): operators.half_by_blocks,
+            (_CONTRIB, "MatMulBnb4"): operators.by_codes,
         }
         if pairs:
             self._make_unsigned()

@@ -7,6 +7,8 @@ import numpy as np
 from intarsia.codegen.byte_kernel import BYTES
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
+from intarsia.ops.contrib_quantized import bnb4_weights
+from intarsia.providers.cpu.block_product import whole_blocks
 from intarsia.providers.cpu.quantized_draft import Draft
 
 _CONTRIB = "com.microsoft"
@@ -97,6 +99,40 @@ class IntegerOperators:
         out = draft.append(node, "MatMulNBits", 1, inputs, "", _CONTRIB, node.attributes)
         draft.append(node, "Cast", 13, [out], node.outputs[0], attributes={"to": kind.value})
         return True
+
+    def by_codes(self, node: Node) -> bool:
+        """MatMulBnb4 of 16-bit floats, computed in float32; MatMul where blocks do not lie along K."""
+        draft, attributes = self.draft, node.attributes
+        a, codes, largest = node.inputs
+        kind, whole = draft.dtype(a), whole_blocks(attributes)
+        half = kind in _HALF
+        if kind is None or not (half or kind is DType.FLOAT) or (kind is DType.FLOAT and whole):
+            return False
+        if any(name not in draft.graph.constants for name in (codes, largest)):
+            return False
+        wide = draft.append(node, "Cast", 13, [a], attributes={"to": DType.FLOAT.value}) if half else a
+        last = "" if half else node.outputs[0]
+        if whole:
+            factors = self._widened(largest) if draft.dtype(largest) in _HALF else largest
+            out = draft.append(node, "MatMulBnb4", 1, [wide, codes, factors], last, _CONTRIB, attributes)
+        else:
+            out = draft.append(node, "MatMul", 13, [wide, self._decoded(node)], last)
+        if half:
+            draft.append(node, "Cast", 13, [out], node.outputs[0], attributes={"to": kind.value})
+        return True
+
+    def _decoded(self, node: Node) -> str:
+        """The name of MatMulBnb4's weights as float32, as they are multiplied."""
+        draft, attributes = self.draft, node.attributes
+        codes, largest = (draft.graph.constants[name] for name in node.inputs[1:3])
+        size, kind, depth, columns = (int(attributes[name]) for name in ("block_size", "quant_type", "K", "N"))
+        transposed = bool(attributes.get("transB", 1))
+
+        def weights() -> np.ndarray:
+            stored = bnb4_weights(codes.numpy(), largest.numpy(), size, kind, (columns, depth))
+            return stored.T if transposed else stored
+
+        return draft.derived(codes.name, DType.FLOAT, (depth, columns) if transposed else (columns, depth), weights)
 
     def _widened(self, name: str) -> str:
         constant = self.draft.graph.constants[name]

@@ -140,6 +140,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("", "MatMul"): "intarsia.providers.cpu.contraction:matmul",
     ("", "Gemm"): "intarsia.providers.cpu.contraction:gemm",
     ("com.microsoft", "MatMulNBits"): "intarsia.providers.cpu.block_product:matmul_n_bits",
+    ("com.microsoft", "MatMulBnb4"): "intarsia.providers.cpu.block_product:matmul_bnb4",
     ("", "LSTM"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "GRU"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
