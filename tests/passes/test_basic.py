@@ -63,6 +63,26 @@ def test_random_and_dequantized_values_stay():
     assert counts(asked.graph) == {"RandomNormal": 1, "Add": 2}
 
 
+def test_quantised_numbers_of_sizes_are_known():
+    """ceil(dequantize(quantize((size - 1) / 4)) + 1) of a size that is known, with steps that round it."""
+    model = build(
+        [
+            ("Shape", "x", "s"), ("Gather", "s i", "n"), ("Sub", "n one", "m"), ("Cast", "m", "f", {"to": 1}), ("Div", "f four", "d"),
+            ("QuantizeLinear", "d step zero", "q"), ("DequantizeLinear", "q step zero", "b"), ("DequantizeLinear", "c step zero", "e"),
+            ("Add", "b e", "a"), ("Ceil", "a", "up"), ("Cast", "up", "whole", {"to": 7}), ("Unsqueeze", "whole axes", "w"),
+            ("Concat", "none w", "pads", {"axis": 0}), ("Pad", "x pads", "y"),
+        ],
+        {"x": [7]},
+        ["y"],
+        {"i": np.int64(0), "one": np.int64(1), "four": 4.0, "step": 0.75, "zero": np.int8(-3), "c": np.int8(-2),
+         "axes": np.array([0]), "none": np.array([0])},
+    )  # fmt: skip
+    result = optimize(load(model))
+    assert counts(result.graph) == {"Pad": 1}
+    (pads,) = (c.numpy() for name, c in result.graph.constants.items() if name == result.graph.nodes[0].inputs[1])
+    assert pads.tolist() == [0, 3]  # 1.5 lies on a step; so 0.75 and 1.5 are 2.25
+
+
 def test_initializers_that_the_caller_may_replace_stay():
     model = build([("Add", "a b", "c"), ("Add", "x c", "y")], {"x": [1]}, ["y"], {"a": 1.0, "b": 2.0})
     model.graph.input.append(helper.make_tensor_value_info("a", 1, []))

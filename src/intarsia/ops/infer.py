@@ -17,6 +17,7 @@ from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
+from intarsia.kernel.interpret import DivisionByZero, interpret
 from intarsia.ops.attributes import check_attributes
 from intarsia.ops.ratios import FOLLOWED, Ratio, divided, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
@@ -25,6 +26,7 @@ from intarsia.records import dataclass
 
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
+_OF_NUMBERS = FOLLOWED | {"QuantizeLinear", "DequantizeLinear"}
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
 MALFORMED = (
@@ -368,6 +370,8 @@ def _follow_values(
             _follow_ratio(result, node, name, root.dtype in _INTEGERS)
         if root is not None and root.dtype in _FLOATS and root.rank == 1 and not node.domain:
             _follow_vector(result, node, name, root, values)
+        if root is not None and root.shape == () and node.op_type in _OF_NUMBERS:
+            _follow_numbers(result, node, name, root)
         if not name or root is None or root.dtype not in _INTEGERS:
             continue
         count = product(root.shape)
@@ -403,6 +407,29 @@ def _follow_vector(result: Inference, node: Node, name: str, root: k.Tensor, val
             found = evaluate_symbolic(root, values)
     if found is not None:
         result.values[name] = found
+
+
+def _follow_numbers(result: Inference, node: Node, name: str, root: k.Tensor) -> None:
+    """A number that is computed from numbers alone, as it is rounded in a run: quantisers do that to sizes, too."""
+    if name in result.values or name in result.ratios:
+        return
+    operands = [_number(result, n) if n else None for n in node.inputs]
+    if not any(n and x is None for n, x in zip(node.inputs, operands, strict=True)):
+        with suppress(DivisionByZero):
+            result.values[name] = np.asarray(interpret([root], operands)[0]).astype(object).reshape(())
+
+
+def _number(result: Inference, name: str) -> np.ndarray | None:
+    """What is known of a tensor without axes, if it is one of numbers."""
+    kind, known, ratio = result.types.get(name), result.values.get(name), result.ratios.get(name)
+    if not isinstance(kind, TensorType) or kind.shape != ():
+        return None
+    if ratio is not None and isinstance(ratio.numerator, int):
+        return np.array(ratio.numerator / ratio.denominator, kind.dtype.numpy)
+    if known is not None and not isinstance(known.item(), Expr):
+        return known.astype(kind.dtype.numpy)
+    constant = result.graph.constants.get(name)
+    return None if constant is None else constant.numpy()
 
 
 def fresh_shape(rank: int, hint: str) -> tuple[Expr, ...]:

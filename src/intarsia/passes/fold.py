@@ -37,9 +37,16 @@ def _random(rewriter: Rewriter, node: Node) -> bool:
     return node.op_type in RANDOM and not node.domain or record is not None and not record.deterministic
 
 
+def _dequantizes_a_number(rewriter: Rewriter, node: Node) -> bool:
+    """Whether a constant without axes is dequantised: quantisers do that to the numbers of formulas and of sizes, where no
+    memory is saved, and what is computed from them could not be known."""
+    found = rewriter.constant(node.inputs[0]) if node.op_type == "DequantizeLinear" else None
+    return found is not None and not found.shape
+
+
 def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
     rewriter, node = m.rewriter, m.root
-    if node.op_type in kept or _random(rewriter, node) or rewriter.record(node) is None:
+    if node.op_type in kept and not _dequantizes_a_number(rewriter, node) or _random(rewriter, node) or rewriter.record(node) is None:
         return None
     if node.op_type == "Identity" and node.outputs[0] in rewriter.outputs:
         return None
