@@ -56,7 +56,7 @@ def test_random_and_dequantized_values_stay():
         [("RandomNormal", [], "r", {"shape": [2]}), ("DequantizeLinear", "q s", "w"), ("Add", "r w", "a"), ("Add", "a x", "y")],
         {"x": [2]},
         ["y"],
-        {"q": np.array([1, 2], np.int8), "s": 0.5},
+        {"q": np.array([[1, 2]], np.int8), "s": 0.5},
     )
     assert counts(optimize(load(model)).graph) == {"RandomNormal": 1, "DequantizeLinear": 1, "Add": 2}
     asked = optimize(load(model), enabled=frozenset({"fold_dequantize"}))
@@ -67,9 +67,10 @@ def test_quantised_numbers_of_sizes_are_known():
     """ceil(dequantize(quantize((size - 1) / 4)) + 1) of a size that is known, with steps that round it."""
     model = build(
         [
-            ("Shape", "x", "s"), ("Gather", "s i", "n"), ("Sub", "n one", "m"), ("Cast", "m", "f", {"to": 1}), ("Div", "f four", "d"),
-            ("QuantizeLinear", "d step zero", "q"), ("DequantizeLinear", "q step zero", "b"), ("DequantizeLinear", "c step zero", "e"),
-            ("Add", "b e", "a"), ("Ceil", "a", "up"), ("Cast", "up", "whole", {"to": 7}), ("Unsqueeze", "whole axes", "w"),
+            ("Shape", "x", "s"), ("Gather", "s i", "n"), ("Sub", "n one", "m"), ("Cast", "m", "f", {"to": 1}),
+            ("Div", "f four", "d"), ("QuantizeLinear", "d step zero", "q"), ("DequantizeLinear", "q step zero", "b"),
+            ("DequantizeLinear", "c step zero", "e"), ("Add", "b e", "a"), ("Ceil", "a", "up"),
+            ("Cast", "up", "whole", {"to": 7}), ("Unsqueeze", "whole axes", "w"),
             ("Concat", "none w", "pads", {"axis": 0}), ("Pad", "x pads", "y"),
         ],
         {"x": [7]},
@@ -507,3 +508,47 @@ def test_rows_scattered_over_a_box_lie_beside_what_stays(
 )
 def test_rows_scattered_otherwise_stay(model: onnx.ModelProto) -> None:
     assert counts(optimized(model, BASIC).graph)["ScatterND"] == 1
+
+
+def test_quantised_normalisations_are_scales_and_shifts():
+    """Vectors that no product reads are constants, so that a normalisation follows from them."""
+    vectors = {"s": np.array([50, 100], np.int8), "b": np.array([-7, 30000], np.int32)}
+    numbers = {"step": 0.01, "zero": np.int8(3), "fine": 1e-4, "none": np.int32(0)}
+    model = build(
+        [
+            ("DequantizeLinear", "s step zero", "scale"), ("DequantizeLinear", "b fine none", "shift"),
+            ("BatchNormalization", "x scale shift mean var", "y"),
+        ],
+        {"x": [1, 2, 3]},
+        ["y"],
+        {**vectors, **numbers, "mean": np.array([0.5, -1], np.float32), "var": np.array([4, 0.25], np.float32)},
+    )  # fmt: skip
+    result = optimize(load(model))
+    assert counts(result.graph) == {"Mul": 1, "Add": 1}
+    x = np.random.default_rng(0).standard_normal((1, 2, 3)).astype(np.float32)
+    scale, shift = (np.array([47, 97]) * 0.01)[:, None], (vectors["b"] * 1e-4)[:, None]
+    exact = (x - np.array([[0.5], [-1]])) / np.sqrt(np.array([[4], [0.25]]) + 1e-5) * scale + shift
+    found = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_borders_that_are_rounded_are_the_convolutions(same):
+    """conv(round(pad(x))): 0 lies on a step, if what is quantised is dequantised by the same numbers."""
+    rng = np.random.default_rng(1)
+    w = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
+    model = build(
+        [
+            ("Pad", "x pads", "p"), ("QuantizeLinear", "p step zero", "q"), ("DequantizeLinear", "q step back", "d"),
+            ("Conv", "d w", "y", {"kernel_shape": [3, 3], "strides": [2, 2]}),
+        ],
+        {"x": [1, 3, 7, 8]},
+        ["y"],
+        {"pads": np.array([0, 0, 1, 0, 0, 0, 2, 1]), "step": 0.02, "zero": np.int8(5), "back": np.int8(6 - same), "w": w},
+    )  # fmt: skip
+    result = optimize(load(model))
+    assert counts(result.graph).get("Pad", 0) == (0 if same else 1)
+    x = rng.standard_normal((1, 3, 7, 8)).astype(np.float32)
+    expected = ort.InferenceSession(model.SerializeToString(), providers=["ReferenceExecutionProvider"]).run(None, {"x": x})[0]
+    found = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from intarsia.graph.model import Node
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
 from intarsia.kernel.lang import DefinitionError
 from intarsia.ops.spatial import place_windows
 from intarsia.passes.level import GraphOptimizationLevel
@@ -15,7 +16,8 @@ _POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
 def _pad_into_conv(m: Match) -> Patch | None:
-    """A border of zeros is the convolution's; a Transpose between them turns what is without the border."""
+    """A border of zeros is the convolution's; a Transpose between them turns what is without the border, and what is rounded
+    to steps is that, too: 0 lies on one."""
     rewriter, pad, conv = m.rewriter, m.node("pad"), m.root
     mode = pad.attributes.get("mode", "constant")
     pads = pad.attributes.get("pads") or (rewriter.ints(pad.inputs[1]) if len(pad.inputs) > 1 else None)
@@ -24,7 +26,7 @@ def _pad_into_conv(m: Match) -> Patch | None:
         value = rewriter.scalar(pad.inputs[2])
     if mode != "constant" or value != 0.0 or pads is None or min(pads) < 0 or len(pad.inputs) > 3 and pad.inputs[3]:
         return None
-    if conv.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+    if conv.attributes.get("auto_pad", "NOTSET") != "NOTSET" or "quantizer" in m.captured and not _same_steps(m):
         return None
     rank = len(pads) // 2
     low, high = pads[:rank], pads[rank:]
@@ -37,6 +39,11 @@ def _pad_into_conv(m: Match) -> Patch | None:
     total = [a + b for a, b in zip(old, [*low[2:], *high[2:]], strict=True)]
     patch = m.patch()
     data = pad.inputs[0] if perm is None else patch.op("Transpose", [pad.inputs[0]], perm=perm)
+    for step in [m.node(name) for name in ("quantizer", "dequantizer") if name in m.captured]:
+        moved = rewriter.fresh(f"{patch.stem}.{step.op_type.lower()}", patch.types)
+        patch.types[moved] = TensorType(DType.UNDEFINED)
+        patch.node(step.copy(inputs=[data, *step.inputs[1:]], outputs=[moved], origin=patch.origin))
+        data = moved
     out = rewriter.fresh(f"{patch.stem}.conv", patch.types)
     patch.node(
         conv.copy(
@@ -47,6 +54,15 @@ def _pad_into_conv(m: Match) -> Patch | None:
         )
     )
     return patch.result(out, conv.outputs[0])
+
+
+def _same_steps(m: Match) -> bool:
+    """Whether what is quantised is dequantised by the same numbers."""
+    there, back = m.node("quantizer").inputs[1:], m.node("dequantizer").inputs[1:]
+    pairs = [[m.rewriter.constant(name) for name in names] for names in zip(there, back, strict=False)]
+    if len(there) != 2 or len(back) != 2 or any(c is None or c.size != 1 for pair in pairs for c in pair):
+        return False
+    return all(a.dtype is b.dtype and a.numpy().item() == b.numpy().item() for a, b in pairs)  # type: ignore[union-attr]
 
 
 def _explicit_borders(m: Match) -> Patch | None:
@@ -113,6 +129,17 @@ def _kernel(node: Node, rewriter: Rewriter) -> tuple[int, ...] | None:
     return sizes if shape is not None and len(sizes) == len(shape) - 2 else None
 
 
+_ROUNDED_PADS = [
+    op(
+        "DequantizeLinear",
+        op("QuantizeLinear", op("Pad", name="pad"), Var("s"), Var("z"), name="quantizer", domain=domain),
+        Var("scale"),
+        Var("zero"),
+        name="dequantizer",
+        domain=domain,
+    )
+    for domain in ("", "com.microsoft")
+]
 _TURNED_PAD = op("Transpose", op("Pad", name="pad"), name="turn")
 
 RULES = RuleSet(
@@ -124,6 +151,9 @@ RULES = RuleSet(
         # conv(turn(pad(x, p))) = conv(turn(x), pads p')
         Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w")), _pad_into_conv),
         Rule("merge_pad_into_conv", op("Conv", _TURNED_PAD, Var("w"), Var("b")), _pad_into_conv),
+        # conv(round(pad(x, p))) = conv(round(x), pads p)
+        *(Rule("merge_pad_into_conv", op("Conv", pad, Var("w")), _pad_into_conv) for pad in _ROUNDED_PADS),
+        *(Rule("merge_pad_into_conv", op("Conv", pad, Var("w"), Var("b")), _pad_into_conv) for pad in _ROUNDED_PADS),
         # windows with auto_pad = windows with pads
         Rule("explicit_pads", Op((*_FILTERS, *_POOLS)), _explicit_windows, shared=True),
         # what is cut off is the same for all sizes, or the sizes are known

@@ -24,6 +24,8 @@ LAZY_NBYTES = 1 << 16  # larger results are computed when they are first read
 RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout")
 )
+_SHORT = 1 << 14  # numbers of a vector that is kept in the wider type
+_PRODUCTS = frozenset("Conv ConvTranspose Gemm MatMul".split())  # which take their bias, too, as integers
 _KEPT = frozenset(("DequantizeLinear", "Constant", "If", "Loop", "Scan", "SequenceMap"))
 # Operators that cannot fail on operands whose shapes were inferred, so that their evaluation can wait.
 _LAZY = frozenset(
@@ -37,16 +39,20 @@ def _random(rewriter: Rewriter, node: Node) -> bool:
     return node.op_type in RANDOM and not node.domain or record is not None and not record.deterministic
 
 
-def _dequantizes_a_number(rewriter: Rewriter, node: Node) -> bool:
-    """Whether a constant without axes is dequantised: quantisers do that to the numbers of formulas and of sizes, where no
-    memory is saved, and what is computed from them could not be known."""
+def _dequantizes_little(rewriter: Rewriter, node: Node) -> bool:
+    """Whether a number or a short vector is dequantised that no product reads: quantisers do that to the constants of formulas,
+    sizes and normalisations, where no memory is saved, and what follows from them could not be known."""
     found = rewriter.constant(node.inputs[0]) if node.op_type == "DequantizeLinear" else None
-    return found is not None and not found.shape
+    if found is None or len(found.shape) > 1 or found.size > _SHORT:
+        return False
+    return not found.shape or not any(r.op_type in _PRODUCTS for r in rewriter.readers.get(node.outputs[0], {}).values())
 
 
 def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
     rewriter, node = m.rewriter, m.root
-    if node.op_type in kept and not _dequantizes_a_number(rewriter, node) or _random(rewriter, node) or rewriter.record(node) is None:
+    if node.op_type in kept and not _dequantizes_little(rewriter, node):
+        return None
+    if _random(rewriter, node) or rewriter.record(node) is None:
         return None
     if node.op_type == "Identity" and node.outputs[0] in rewriter.outputs:
         return None
