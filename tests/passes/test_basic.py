@@ -84,6 +84,23 @@ def test_quantised_numbers_of_sizes_are_known():
     assert pads.tolist() == [0, 3]  # 1.5 lies on a step; so 0.75 and 1.5 are 2.25
 
 
+def test_quantised_numbers_that_the_caller_may_replace_are_not_known():
+    model = build(
+        [
+            ("QuantizeLinear", "a step zero", "q"), ("DequantizeLinear", "q step zero", "d"), ("Ceil", "d", "up"),
+            ("Cast", "up", "whole", {"to": 7}), ("Unsqueeze", "whole axes", "w"), ("Concat", "none w", "pads", {"axis": 0}),
+            ("Pad", "x pads", "y"),
+        ],
+        {"x": [3]},
+        ["y"],
+        {"a": 1.0, "step": 0.5, "zero": np.int8(0), "axes": np.array([0]), "none": np.array([0])},
+    )  # fmt: skip
+    model.graph.input.append(helper.make_tensor_value_info("a", 1, []))
+    session, x = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]), np.ones(3, np.float32)
+    assert session.run(None, {"x": x})[0].shape == (4,)
+    assert session.run(None, {"x": x, "a": np.float32(3)})[0].shape == (6,)
+
+
 def test_initializers_that_the_caller_may_replace_stay():
     model = build([("Add", "a b", "c"), ("Add", "x c", "y")], {"x": [1]}, ["y"], {"a": 1.0, "b": 2.0})
     model.graph.input.append(helper.make_tensor_value_info("a", 1, []))
