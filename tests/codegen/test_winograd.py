@@ -41,6 +41,9 @@ SHAPES = [
     ConvShape(2, (4, 9, 14), 16, 40, (3, 3, 3), (1, 1, 1), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
     ConvShape(1, (5, 7, 6), 32, 33, (2, 3, 3), (2, 1, 1), (3, 2, 1), (2, 2, 0, 1, 1, 2)),
     ConvShape(1, (1, 8, 8), 48, 16, (5, 3, 3), (1, 1, 1), (1, 1, 1), (2, 1, 1, 2, 1, 1)),
+    ConvShape(1, (7, 9), 48, 48, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1), 3),
+    ConvShape(2, (14, 13), 40, 72, (3, 3), (1, 1), (1, 2), (1, 2, 1, 2), 2),
+    ConvShape(1, (5, 6), 21 * 16, 21 * 17, (3, 3), (1, 1), (1, 1), (1, 0, 1, 1), 21),
 ]
 
 
@@ -53,7 +56,7 @@ def convolve(
     if spec.pairs:
         text, packed = winograd_pairs.micro_text(t.host(), tile), winograd_pairs.pack_weights(w, tile, in_pairs)
     else:
-        text, packed = stepped_micro_text(DType.FLOAT, t.host(), tile), winograd.pack_weights(w, spec, tile)
+        text, packed = stepped_micro_text(DType.FLOAT, t.host(), tile), winograd.pack_weights(w, spec, tile, s.group)
     micro = t.address(text)
     scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
@@ -88,7 +91,7 @@ def test_blocks_are_claimed(nthreads: int, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_winograd(s: ConvShape, outputs: int) -> None:
     rng = np.random.default_rng(0)
-    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels // s.group, *s.kernel)
     expected = reference(x, w, s)
     for nthreads in t.THREADS:
         for planned in (1, nthreads):
@@ -103,7 +106,8 @@ def test_winograd(s: ConvShape, outputs: int) -> None:
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_epilogue(s: ConvShape, outputs: int, heavy: bool) -> None:
     rng = np.random.default_rng(1)
-    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel) * np.float32(0.1)
+    x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels // s.group, *s.kernel)
+    w *= np.float32(0.1)
     bias, residual, factor = t.random(rng, s.filters), t.random(rng, s.batch, *s.output, s.filters), t.random(rng, 1)
     a, b, r, f = (lang.input(i, DType.FLOAT, ()) for i in range(4))
     kinds = ("column", "full", "scalar")
@@ -130,7 +134,9 @@ def test_refusals() -> None:
 def test_where_it_applies() -> None:
     assert winograd_choice.is_applicable(SHAPES[0])
     assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
-    assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
+    assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2)), "few channels of a group"
+    assert winograd_choice.is_applicable(ConvShape(1, (7, 7), 32, 32, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
+    assert not winograd_choice.is_applicable(ConvShape(1, (2, 7, 7), 32, 32, (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1) * 2, 2))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +216,7 @@ def small_filtering(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
 
 @pytest.mark.skipif(not t.host().has_pairs, reason="this CPU does not multiply pairs of bfloat16")
 @pytest.mark.parametrize("nthreads", [1, 3])
-@pytest.mark.parametrize("s", [s for s in SHAPES if s.channels % 2 == 0 and s.dilations == (1, 1)], ids=str)
+@pytest.mark.parametrize("s", [s for s in SHAPES if s.channels % 2 == 0 and s.dilations == (1, 1) and s.group == 1], ids=str)
 def test_products_of_pairs(s: ConvShape, nthreads: int) -> None:
     rng = np.random.default_rng(7)
     x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
@@ -235,4 +241,5 @@ def test_when_pairs_are_preferred() -> None:
     assert winograd_choice.prefers_pairs(square(1, 14, 14, 256, 256), 16, small_l2)
     assert winograd_choice.prefers_pairs(square(1, 28, 28, 128, 128), 16, small_l2)
     assert not winograd_choice.prefers_pairs(square(1, 56, 56, 17, 64), 16, small_l2)
-    assert not winograd_choice.prefers_pairs(SHAPES[-1], 16, small_l2)
+    assert not winograd_choice.prefers_pairs(ConvShape(1, (1, 8, 8), 48, 16, (5, 3, 3), (1,) * 3, (1,) * 3, (2, 1, 1) * 2), 16, small_l2)
+    assert not winograd_choice.prefers_pairs(replace(square(1, 28, 28, 256, 256), group=2), 16, small_l2)

@@ -90,6 +90,25 @@ def test_blocked_sums(x: tuple[int, ...], f: tuple[int, ...], attributes: str, s
         np.testing.assert_allclose(session.run(None, {"x": normal(*x)})[0], expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("sizes", ["2, 96, 21, 18", "n, 96, h, w"])
+@pytest.mark.parametrize(("filters", "group"), [(96, 4), (144, 3), (96, 2)])
+def test_groups_by_minimal_filtering(sizes: str, filters: int, group: int) -> None:
+    """Two convolutions in wide groups, whose results are parts of an image, one with a residual."""
+    text = f"""g (float[{sizes}] x) => (float[n, c, p, q] y) {{
+        a = Conv <pads = [1, 1, 1, 1], group = {group}> (x, f, b)
+        d = Conv <pads = [2, 2, 2, 2], dilations = [2, 2], group = {group}> (x, e)
+        r = Add(d, a)  h = Relu(r)  y = Concat <axis = 1> (x, a, h) }}"""
+    shape = (filters, 96 // group, 3, 3)
+    constants = {"f": normal(*shape) / 16, "e": normal(*shape) / 16, "b": normal(filters)}
+    for threads in (1, 3):
+        session = session_of(text, constants, threads=threads)
+        assert sum(label.startswith("winograd") for label in labels(session)) == 2
+        for n, h, w in ((2, 21, 18), (2, 21, 18) if "h" not in sizes else (1, 30, 7)):
+            x = normal(n, 96, h, w)
+            expected = reference_of(text, constants, {"x": x})[0]
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("sizes", ["1, 40, 21, 18", "n, 40, h, w"])
 def test_pixels_that_strides_meet(sizes: str) -> None:
     """A pointwise convolution with strides, which some CPUs compute from a copy of what it sees, with a residual."""

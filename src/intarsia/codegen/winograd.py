@@ -24,6 +24,7 @@ are more tiles of the same product.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,7 +40,7 @@ from intarsia.codegen.minimal_filtering import OUTPUTS, filter_matrix
 from intarsia.codegen.pack import aligned_zeros, pack_matrix, packed_nbytes
 from intarsia.codegen.stepped import blocked_tile
 from intarsia.codegen.target import L2_NBYTES, Target
-from intarsia.codegen.winograd_choice import phase_tiles, planar, rates, tile_count
+from intarsia.codegen.winograd_choice import one_group, phase_tiles, planar, rates, tile_count
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
 
@@ -48,7 +49,7 @@ FIELDS = (
     "dilation_h dilation_w grain units per rest steps "
     "x_pixel x_line x_image y_pixel y_line y_image scratch scratch_nbytes row_nbytes plane_nbytes sums_nbytes "
     "weight_plane_nbytes depth kernel_planes plane_step pad_plane plane_dilation x_plane out_planes channels_nbytes k "
-    "claims tail piece number"
+    "claims tail piece number groups x_group y_group weights_group"
 ).split()
 
 
@@ -85,18 +86,20 @@ def winograd_tile(spec: WinogradSpec, target: Target) -> Tile:
     return spec.tile or blocked_tile(1 << 10, None, spec.dtype, target)
 
 
-def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile) -> np.ndarray:
-    """ONNX weights [M, C, (d,) 3, 3] transformed (in float64) and packed: [side * side, packed [d * C, M]]."""
+def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile, group: int = 1) -> np.ndarray:
+    """ONNX weights [M, C / group, (d,) 3, 3] transformed (in float64) and packed: [group, side * side, packed [d * C, M]] of
+    each group's channels and filters."""
     if weights.ndim == 5:
         weights = np.moveaxis(weights, 2, 1).reshape(len(weights), -1, 3, 3)
-    filters, channels = weights.shape[:2]
+    filters, channels = len(weights) // group, weights.shape[1]
     both = filter_matrix(spec.outputs)
-    flat = weights.reshape(filters * channels, 9).astype(np.float64)
-    out = aligned_zeros((spec.side**2, packed_nbytes(channels, filters, tile) // tile.itemsize), weights.dtype)
-    for i in range(0, spec.side**2, spec.side):  # a line of matrices: all of them in float64 are twice as large as packed
-        line = slice(i, i + spec.side)
-        transformed = (both[line] @ flat.T).astype(weights.dtype).reshape(spec.side, filters, channels)
-        out[line] = pack_matrix(transformed.transpose(0, 2, 1), tile)
+    out = aligned_zeros((group, spec.side**2, packed_nbytes(channels, filters, tile) // tile.itemsize), weights.dtype)
+    for packed, part in zip(out, weights.reshape(group, filters * channels, 9), strict=True):
+        flat = part.astype(np.float64)
+        for i in range(0, spec.side**2, spec.side):  # a line of matrices: all of them in float64 are twice as large as packed
+            line = slice(i, i + spec.side)
+            transformed = (both[line] @ flat.T).astype(weights.dtype).reshape(spec.side, filters, channels)
+            packed[line] = pack_matrix(transformed.transpose(0, 2, 1), tile)
     return out
 
 
@@ -119,11 +122,14 @@ _SCRATCH_NBYTES = 24 << 20
 _NEAR_WEIGHTS = 10  # weights up to so many are read from the third level for every block,
 _NEAR_SCRATCH = 1.5  # whose transforms and sums are so many,
 _MANY_BLOCKS = 4  # where there are so many blocks: the first reads them from memory
+_MANY_GROUPS = 8  # for each thread, of which one more or less does not matter
 _FAR_SCRATCH = 8  # as many transforms and sums are made at once of weights that are read from memory
 
 
 @functools.lru_cache(maxsize=1024)
 def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int) -> _Layout:
+    if shape.group > 1:
+        return _layout(spec, target, one_group(shape), _sharers(shape.group, nthreads))
     tile, shape = winograd_tile(spec, target), planar(shape)
     down, across = phase_tiles(shape, spec.outputs)
     tiles = tile_count(shape, spec.outputs)
@@ -158,6 +164,11 @@ def _layout(spec: WinogradSpec, target: Target, shape: ConvShape, nthreads: int)
     block = max(1, -(-tiles // max(1, blocks)))
     plane, sums = _odd_lines(block * row), _odd_lines(block * out_row)
     return _Layout(down, across, block, row, plane, sums, matrices * (plane + sums))
+
+
+def _sharers(groups: int, nthreads: int) -> int:
+    """How many threads share a group's tiles: so many that all have as much to do, where whole groups do not even it out."""
+    return 1 if groups >= _MANY_GROUPS * nthreads else nthreads // math.gcd(groups, nthreads)
 
 
 def _odd_lines(nbytes: int) -> int:
@@ -197,25 +208,27 @@ def winograd_args(
     Operands are as `conv.conv_operand` gives them.
     """
     tile = winograd_tile(spec, target)
-    layout = _layout(spec, target, shape, nthreads)
+    layout, groups = _layout(spec, target, shape, nthreads), shape.group
+    whole, shape = shape, one_group(shape)
     solid, shape = shape.as_3d(), planar(shape)
     (height, width), (out_height, out_width) = shape.spatial, shape.output
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
     depth, x_size = spec.depth(shape.channels), itemsize(spec.x_dtype)
-    x_pixel, y_pixel = x_pixel_nbytes or solid.channels * x_size, y_pixel_nbytes or shape.filters * out_size
+    x_pixel, y_pixel = x_pixel_nbytes or whole.channels * x_size, y_pixel_nbytes or whole.filters * out_size
     padded_filters, panels = -(-shape.filters // tile.lanes) * tile.lanes, -(-shape.filters // tile.width)
-    blocks = -(-tile_count(shape, spec.outputs) // layout.block)
+    blocks = groups * -(-tile_count(shape, spec.outputs) // layout.block)
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
     products = spec.side**2 * layout.block * depth * padded_filters
     tail = claiming.tail(blocks, products, nthreads if claims else 1, least=1) if blocks >= nthreads else (0, 1)
+    plane = depth * padded_filters * tile.itemsize
     args = [
         micro, x, weights, y, taps, shape.batch, height, width, solid.channels, *shape.pads[:2], out_height, out_width,
         shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(depth, target),
         x_pixel, x_pixel * width, x_pixel * width * height * solid.spatial[0], y_pixel, y_pixel * out_width,
         y_pixel * out_width * out_height, scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
-        depth * padded_filters * tile.itemsize, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
+        plane, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
         solid.dilations[0], x_pixel * width * height, solid.output[0], solid.channels * x_size, depth,
-        claims, *tail, number,
+        claims, *tail, number, groups, solid.channels * x_size, shape.filters * out_size, spec.side**2 * plane,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)

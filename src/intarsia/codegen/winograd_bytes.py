@@ -63,7 +63,7 @@ def takes(shape: ConvShape, dtype: DType, target: Target) -> bool:
     if dtype not in BYTES or found is None or len(shape.kernel) != 2:
         return False
     winograd, direct = _winograd_cycles(shape, lanes, target, found), _direct_cycles(shape, lanes, found)
-    return is_applicable(shape) and winograd < found.worth * direct
+    return is_applicable(shape) and shape.group == 1 and winograd < found.worth * direct
 
 
 def register_tile(filters: int, target: Target) -> Tile:

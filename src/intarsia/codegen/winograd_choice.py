@@ -8,6 +8,7 @@ outside the image.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from intarsia.codegen.conv import ConvShape
 from intarsia.codegen.copied import multiplied_share
@@ -16,13 +17,24 @@ from intarsia.codegen.target import L2_NBYTES
 from intarsia.records import dataclass
 
 _PLANE_LANES = 16  # channels of a plane come in multiples of it where windows have several
+_LEAST_IN_GROUP = 16  # channels, and filters: of fewer a vector has several groups
 
 
 def is_applicable(shape: ConvShape) -> bool:
-    """Whether the convolution is 3 x 3 with stride 1 and one group, or so in each plane, with whole vectors of channels."""
-    if shape.kernel[-2:] != (3, 3) or shape.strides[-2:] != (1, 1) or shape.group != 1:
+    """Whether the convolution is 3 x 3 with stride 1, or so in each plane, with whole vectors of channels; groups are of many
+    channels and filters."""
+    if shape.kernel[-2:] != (3, 3) or shape.strides[-2:] != (1, 1):
         return False
+    if shape.group > 1:
+        return len(shape.kernel) == 2 and min(shape.channels, shape.filters) >= _LEAST_IN_GROUP * shape.group
     return len(shape.kernel) == 2 or shape.channels % _PLANE_LANES == 0
+
+
+def one_group(shape: ConvShape) -> ConvShape:
+    """The convolution of one of the groups."""
+    if shape.group == 1:
+        return shape
+    return replace(shape, channels=shape.channels // shape.group, filters=shape.filters // shape.group, group=1)
 
 
 def planar(shape: ConvShape) -> ConvShape:
@@ -91,6 +103,8 @@ def estimated_seconds(
 ) -> float:
     """Model of the time a 3 x 3 convolution takes on one core: Winograd with `outputs`, or direct (None). `pairs`: of bfloat16,
     each of which is multiplied like a float32."""
+    if shape.group > 1:
+        return shape.group * estimated_seconds(one_group(shape), outputs, lanes, l2_nbytes, pairs)
     share, rate = multiplied_share(shape) if outputs is None else 1.0, rates(l2_nbytes)
     shape = planar(shape)
     height, width = shape.output
@@ -128,7 +142,7 @@ _PAIRS_WORTH = 0.9  # of the time without that is worth what rounding transforms
 
 def prefers_pairs(shape: ConvShape, lanes: int = 16, l2_nbytes: int = L2_NBYTES) -> bool:
     """Whether F(2x2) of pairs of bfloat16 is estimated to be faster than Winograd's float32, and than direct sums of pairs."""
-    if not is_applicable(shape) or len(shape.kernel) > 2 or shape.channels % 2:
+    if not is_applicable(shape) or len(shape.kernel) > 2 or shape.channels % 2 or shape.group > 1:
         return False
     others = [estimated_seconds(shape, outputs, lanes, l2_nbytes) for outputs in OUTPUTS]
     others.append(estimated_seconds(shape, None, lanes, l2_nbytes, pairs=True))

@@ -63,7 +63,7 @@ class Winograd:
             pointer = name in ("micro", "x", "weights", "y", "taps", "scratch", "claims", "number")
             v[name] = body.load_pointer(args, index) if pointer else body.load_i64(args, index)
         self.operands = [
-            [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in range(1, 4))]
+            [body.load_pointer(args, at), *(body.load_i64(args, at + j) for j in (1, 2, 3, 5))]
             for at in range(len(FIELDS), len(FIELDS) + _OPERAND_FIELDS * len(self.finish.kinds), _OPERAND_FIELDS)
         ]
         self.neutral = body.alloca(self.vector_nbytes)
@@ -78,14 +78,21 @@ class Winograd:
         units = body.mul(blocks, v["panels"])
         grains = body.div(body.add(units, body.sub(v["grain"], 1)), v["grain"])
 
-        def work(grain: Value, last: Value, taken: Value) -> Value:
-            unit = body.mul(grain, v["grain"])
+        def work(number: Value, last: Value, taken: Value) -> Value:
+            self._stand_at_group(body.div(number, grains))
+            unit = body.mul(body.rem(number, grains), v["grain"])
             self._panels(unit, body.min(units, body.add(unit, v["grain"])), tiles)
             return body.i(1)
 
-        claiming.emit_shares(body, grains, v, work)
+        claiming.emit_shares(body, body.mul(grains, v["groups"]), v, work)
         body.b.ret_void()
         return self.module.text(f"winograd{self.m}", Effort.ALL if self.spec.dtype is DType.INT32 else Effort.QUICK)
+
+    def _stand_at_group(self, group: Value) -> None:
+        """At a group: its channels of the input, its weights, and its filters of the output and of the operands."""
+        body, v = self.body, self.v
+        self.x, self.weights, self.y = (body.at(v[n], body.mul(v[f"{n}_group"], group)) for n in ("x", "weights", "y"))
+        self.bases = [body.at(operand[0], body.mul(operand[4], group)) for operand in self.operands]
 
     def _panels(self, first: Value, last: Value, tiles: Value) -> None:
         """Panels of blocks, in the order block, panel."""
@@ -148,7 +155,7 @@ class Winograd:
         y0, x0 = body.sub(row, v["pad_h"]), body.sub(column, v["pad_w"])
         batch, plane = body.div(image, v["out_planes"]), body.rem(image, v["out_planes"])
         z0 = body.sub(body.mul(plane, v["plane_step"]), v["pad_plane"])
-        source = body.at(v["x"], body.mul(batch, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
+        source = body.at(self.x, body.mul(batch, v["x_image"]), body.mul(y0, v["x_line"]), body.mul(x0, v["x_pixel"]))
         target = body.at(self.transformed, body.mul(t, v["row_nbytes"]))
         down, across = body.mul(v["dilation_h"], v["x_line"]), body.mul(v["dilation_w"], v["x_pixel"])
         at = [[body.add(start, body.mul(v[f"dilation_{a}"], i)) for i in range(side)] for start, a in ((y0, "h"), (x0, "w"))]
@@ -242,7 +249,7 @@ class Winograd:
             vectors = body.div(width_nbytes, self.vector_nbytes)
             tap_nbytes = body.mul(width_nbytes, STEPS)
             pace = body.div(body.add(tap_nbytes, body.sub(pieces, 1)), pieces)
-            right = body.at(v["weights"], body.mul(matrix, v["weight_plane_nbytes"]), body.mul(panel, panel_nbytes))
+            right = body.at(self.weights, body.mul(matrix, v["weight_plane_nbytes"]), body.mul(panel, panel_nbytes))
             left = body.at(self.transformed, body.mul(matrix, v["plane_nbytes"]))
             out = self._sums_at(matrix, panel)
             with body.loop(0, v["steps"]) as step:
@@ -282,12 +289,12 @@ class Winograd:
         image, y0, x0 = self._standing()
         rows, columns = self._inside(y0, "h", v["out_height"]), self._inside(x0, "w", v["out_width"])
         complete = body.b.and_(body.equal(rows, m), body.equal(columns, m))
-        out = body.at(v["y"], body.mul(image, v["y_image"]), body.mul(y0, v["y_line"]), body.mul(x0, v["y_pixel"]))
+        out = body.at(self.y, body.mul(image, v["y_image"]), body.mul(y0, v["y_line"]), body.mul(x0, v["y_pixel"]))
         self.output_steps = body.mul(v["dilation_w"], v["y_pixel"]), body.mul(v["dilation_h"], v["y_line"])
         self.operand_steps = [(body.mul(v["dilation_w"], o[1]), body.mul(v["dilation_h"], o[2])) for o in self.operands]
         bases = [
-            body.at(o[0], body.mul(x0, o[1]), body.mul(y0, o[2]), body.mul(image, o[3])) if kind == "full" else o[0]
-            for kind, o in zip(self.finish.kinds, self.operands, strict=True)
+            body.at(base, body.mul(x0, o[1]), body.mul(y0, o[2]), body.mul(image, o[3])) if kind == "full" else base
+            for kind, base, o in zip(self.finish.kinds, self.bases, self.operands, strict=True)
         ]
         with body.loop(panel0, body.add(panel0, count)) as panel:
             width_nbytes = self._width_nbytes(panel)

@@ -107,7 +107,7 @@ class Convolution(Filtered):
             return steps
         outputs = self._chosen_outputs(kernel, target, workspace)
         if outputs is not None:
-            tile = blocked_tile(weights.shape[0], None, self.data.dtype, target)
+            tile = blocked_tile(weights.shape[0] // group, None, self.data.dtype, target)
             chosen = winograd.WinogradSpec(outputs, epilogue, tile=tile)
             return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]
         return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
@@ -146,14 +146,14 @@ class Convolution(Filtered):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
         weights: np.ndarray, spec: winograd.WinogradSpec,
     ) -> Step:  # fmt: skip
-        dtype, tile = self.data.dtype, winograd.winograd_tile(spec, target)
+        dtype, tile, group = self.data.dtype, winograd.winograd_tile(spec, target), int(self.node.attributes.get("group", 1))
         label = f"winograd{spec.outputs}"
         if spec.pairs:
             form, pack = "pairs", partial(winograd_pairs.pack_weights, weights, tile, in_pairs)
             micro = winograd_pairs.micro_text(target, tile, met_of(tile, None, len(weights)))
         else:
-            form, pack = "", partial(winograd.pack_weights, weights, spec, tile)
-            micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights)))
+            form, pack = "", partial(winograd.pack_weights, weights, spec, tile, group)
+            micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights) // group))
         packed = workspace.add(self.reads[1], f"{label}_{tile.width}{form}", pack)
         taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: blocked.row_taps(dtype, target))
 
