@@ -20,7 +20,7 @@ from intarsia.codegen.finish import itemsize
 from intarsia.codegen.gemm import Operand
 from intarsia.codegen.pack import aligned_zeros
 from intarsia.codegen.target import Target
-from intarsia.codegen.window import FIELDS, Window, WindowSpec, by_pixels, window_args
+from intarsia.codegen.window import FIELDS, Window, WindowSpec, window_args
 
 _SUMS = 24  # vectors of sums in registers, where there are 32
 _MOST_PIXELS = 8
@@ -72,7 +72,7 @@ def few_filters_args(
 
 def _in_registers(filters: int, target: Target) -> tuple[int, int]:
     """Pixels at once, and the vectors of weights that are held beside their sums and one vector of the input."""
-    if not by_pixels(target):
+    if not target.is_avx2:
         return max(1, min(_MOST_PIXELS, _SUMS // filters)), _HELD
     pixels = max(1, min(_MOST_PIXELS, (_FEW_REGISTERS - 1 - filters) // filters))
     return pixels, _FEW_REGISTERS - 1 - pixels * filters

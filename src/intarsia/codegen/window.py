@@ -80,16 +80,23 @@ class WindowSpec:
         if self.epilogue and "row" in self.epilogue.kinds:
             raise ValueError("a window's epilogue takes operands of kind column, full or scalar; got 'row'")
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether it is a depthwise convolution of floats by windows of one line."""
+        plain = self.operation == "multiply" and self.each == self.multiplier == 1 and not self.filters and not self.x_dtype
+        return plain and math.prod(self.kernel[:-1]) == 1
 
-def by_pixels(target: Target) -> bool:
+
+def by_pixels(spec: WindowSpec, target: Target) -> bool:
     """Whether all channels of some pixels come before the next pixels, whose addresses are in few registers. Of 32 bytes two
     vectors share a line of the cache, which would be gone when the second asks for it; and of 16 registers LLVM would spill
-    those that have the distance of each pixel."""
-    return target.is_avx2
+    those that have the distance of each pixel. Of a window of one line no other line of the output reads a pixel again, so
+    that what neighbouring outputs see has to stay in the first-level cache, where pixels far apart share few sets."""
+    return target.is_avx2 or spec.is_flat
 
 
-def _block_vectors(target: Target) -> int:
-    return _WIDE_BLOCK_VECTORS if by_pixels(target) else _BLOCK_VECTORS
+def _block_vectors(spec: WindowSpec, target: Target) -> int:
+    return _WIDE_BLOCK_VECTORS if by_pixels(spec, target) else _BLOCK_VECTORS
 
 
 def window_args(
@@ -126,7 +133,7 @@ def window_args(
     high = [n + p for n, p in zip(s.spatial, ends, strict=True)] if count_include_pad else list(s.spatial)
     args = [
         x, y, weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high, *_strides(x_pixel, s.spatial),
-        *_strides(y_pixel, out), -(-s.channels // (lanes * _block_vectors(target))), number, 1,
+        *_strides(y_pixel, out), -(-s.channels // (lanes * _block_vectors(spec, target))), number, 1,
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)
@@ -162,8 +169,8 @@ class Window:
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.lanes)
         self.pixels = spec.pixels
         self.halo = (self.kernel[2] - 1) * self.dilations[2]
-        self.by_pixels = by_pixels(target)
-        self.block = _block_vectors(target)
+        self.by_pixels = by_pixels(spec, target)
+        self.block = _block_vectors(spec, target)
         # Pixels at either end of those that outputs see which may lie outside in the fast case, too.
         self.loose = (self.halo + 1) // 2 if self.by_pixels else self.halo
         self.primitives = len(walk([spec.epilogue.root])) if spec.epilogue else 0
