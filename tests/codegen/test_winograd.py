@@ -134,9 +134,9 @@ def test_refusals() -> None:
 def test_where_it_applies() -> None:
     assert winograd_choice.is_applicable(SHAPES[0])
     assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
-    assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2)), "few channels of a group"
-    assert winograd_choice.is_applicable(ConvShape(1, (7, 7), 32, 32, (3, 3), (1, 1), (1, 1), (1,) * 4, group=2))
-    assert not winograd_choice.is_applicable(ConvShape(1, (2, 7, 7), 32, 32, (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1) * 2, 2))
+    assert not winograd_choice.is_applicable(replace(square(1, 7, 7, 8, 8), group=2)), "few channels of a group"
+    assert winograd_choice.is_applicable(replace(square(1, 7, 7, 32, 32), group=2))
+    assert not winograd_choice.is_applicable(replace(SHAPES[9], group=2))
 
 
 @pytest.mark.parametrize(
@@ -241,5 +241,5 @@ def test_when_pairs_are_preferred() -> None:
     assert winograd_choice.prefers_pairs(square(1, 14, 14, 256, 256), 16, small_l2)
     assert winograd_choice.prefers_pairs(square(1, 28, 28, 128, 128), 16, small_l2)
     assert not winograd_choice.prefers_pairs(square(1, 56, 56, 17, 64), 16, small_l2)
-    assert not winograd_choice.prefers_pairs(ConvShape(1, (1, 8, 8), 48, 16, (5, 3, 3), (1,) * 3, (1,) * 3, (2, 1, 1) * 2), 16, small_l2)
+    assert not winograd_choice.prefers_pairs(SHAPES[11], 16, small_l2)
     assert not winograd_choice.prefers_pairs(replace(square(1, 28, 28, 256, 256), group=2), 16, small_l2)
