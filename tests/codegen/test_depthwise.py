@@ -136,7 +136,9 @@ def test_schedule() -> None:
     assert scheduled(None, 768, (7, 7)) == (7, True)
     assert not scheduled(16, 760, (7, 7))[1]
     assert not scheduled(7, 768, (7, 7))[1], "a short line stays in the cache"
-    assert not scheduled(16, 768, (3, 3))[1], "of few lines a copy costs as much as it spares"
+    assert not scheduled(16, 576, (3, 3))[1], "of few lines a copy costs as much as it spares"
+    assert scheduled(16, 768, (3, 3))[1], "where not even these stay in the cache"
+    assert not scheduled(16, 768, (2, 3))[1] and not scheduled(16, 768, (3, 3), 2)[1] and not scheduled(7, 768, (3, 3))[1]
     far = WindowSpec("multiply", (3, 3), (1, 1), (6, 6))
     assert [depthwise.scheduled(far, c, 32, replace(t.host(), vector_bytes=64)).kept for c in (256, 240)] == [True, False]
     assert not scheduled(16, 768, (7, 7), 2)[1], "lines are hardly seen twice"

@@ -43,8 +43,9 @@ def check(spec: GemmSpec) -> Tile:
 
 def has_long_blocks(target: Target) -> bool:
     """Whether a block need not stay in the first-level cache: a step of 6 x 2 vectors of 32 bytes reads 64 bytes of B in 6
-    cycles, which the second level delivers, and sums that wait between blocks, and calls of the micro-kernel, cost more."""
-    return target.is_avx2
+    cycles, one of 14 x 2 vectors in two halves 128 in 28, which the second level delivers, and sums that wait between blocks,
+    and calls of the micro-kernel, cost more."""
+    return target.is_avx2 or target.halves_vectors
 
 
 def row_taps(dtype: DType, target: Target) -> np.ndarray:

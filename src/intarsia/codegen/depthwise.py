@@ -84,9 +84,11 @@ _PIXELS = (8, 6, 5)  # where these fit a line better than `PIXELS`
 _REGISTERS_FOR_8 = 64  # bytes of vectors of a machine with 32 registers
 _END = 0.5  # of a pixel's time that a line's next piece costs
 _WORTH = 0.95  # of the time with `PIXELS` that is worth another kernel
-_HIGH = 5  # lines of a window that are worth a copy of the image's
+_HIGH = 5  # lines of a window that are worth a copy of the image's,
+_LESS_HIGH = 3  # and that are where pixels lie in four sets or fewer, of vectors as long as a cache line
 _FAR = 9  # lines from a dilated window's first to its last that are worth it, too
-_CROWDED = 256  # bytes between pixels by whose multiples these fall into few sets of a cache
+_CROWDED = 256  # bytes between pixels by whose multiples these fall into few sets of a cache,
+_MOST_CROWDED = 1024  # into four or fewer
 _LONG = 12  # pixels of a line that then do not stay there
 
 
@@ -97,8 +99,10 @@ def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target
     if width is not None:
         spec = replace(spec, pixels=pixels_at_once(width, target))
     seen = (spec.kernel[-2] - 1) * spec.dilations[-2] + 1 if len(spec.kernel) > 1 else 1
-    high = len(spec.kernel) > 1 and (spec.kernel[-2] >= _HIGH or seen >= _FAR) and spec.strides[-2] == 1
-    crowded = channels * itemsize(spec.x_dtype or spec.dtype) % _CROWDED == 0 and (width is None or width >= _LONG)
+    pixel = channels * itemsize(spec.x_dtype or spec.dtype)
+    least = _LESS_HIGH if pixel % _MOST_CROWDED == 0 and target.vector_bytes == LINE else _HIGH
+    high = len(spec.kernel) > 1 and (spec.kernel[-2] >= least or seen >= _FAR) and spec.strides[-2] == 1
+    crowded = pixel % _CROWDED == 0 and (width is None or width >= _LONG)
     return replace(spec, kept=high and crowded and can_keep(spec))
 
 
