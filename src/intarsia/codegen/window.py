@@ -28,6 +28,7 @@ PIXELS = 7
 OPERATIONS = ("multiply", "max", "average")
 _BLOCK_VECTORS = 8  # channels of a unit of work: 512 bytes of AVX-512 vectors
 _WIDE_BLOCK_VECTORS = 32  # where these are read pixel by pixel: what is read in a row can be foreseen
+_LONG_VECTOR_NBYTES = 64  # with 32 registers
 _LIGHT = 12  # primitives of an epilogue that is still unrolled for all pixels
 FIELDS = (
     "x y weights batch depth height width channels out_depth out_height out_width pad_d pad_h pad_w "
@@ -91,8 +92,8 @@ def by_pixels(spec: WindowSpec, target: Target) -> bool:
     """Whether all channels of some pixels come before the next pixels, whose addresses are in few registers. Of 32 bytes two
     vectors share a line of the cache, which would be gone when the second asks for it; and of 16 registers LLVM would spill
     those that have the distance of each pixel. Of a window of one line no other line of the output reads a pixel again, so
-    that what neighbouring outputs see has to stay in the first-level cache, where pixels far apart share few sets."""
-    return target.is_avx2 or spec.is_flat
+    that what neighbouring outputs see has to stay in the first-level cache, where pixels far apart share few sets (AVX-512)."""
+    return target.is_avx2 or spec.is_flat and target.vector_bytes == _LONG_VECTOR_NBYTES
 
 
 def _block_vectors(spec: WindowSpec, target: Target) -> int:
