@@ -8,10 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.microkernel import Tile
-from intarsia.codegen.softmax import Rows
 from intarsia.graph.dtypes import DType
 
 _ROWS = 4  # of queries that share a key once it is loaded
@@ -24,11 +22,8 @@ def emit_dots(module: Module, tile: Tile) -> Any:
     """An internal function: (ptr q, i64 q_width, ptr k, i64 k_row, i64 size, i64 rows, i64 full, i64 rest, i64 rest_vectors,
     ptr scores).
 
-    A function of its own, because LLVM's passes take long over deep nests of loops. One key after the other where vectors are
-    of 512 bits, several beside each other elsewhere.
+    A function of its own, because LLVM's passes take long over deep nests of loops.
     """
-    if module.target.vector_bytes == 64:
-        return _one_by_one(module, tile)
     ways = [_several(module, tile, rows) for rows in range(1, _ROWS + 1)]
     body = module.function("dots", PARAMETERS)
     q, q_width, k, k_row, size, rows, *others = body.args
@@ -42,10 +37,10 @@ def emit_dots(module: Module, tile: Tile) -> Any:
 
 
 def _several(module: Module, tile: Tile, rows: int) -> Any:
-    """The function for so many rows from one of the tile's on: four keys at a time, or two of many rows."""
+    """The function for so many rows from one of the tile's on: four keys at a time, or two where registers are few."""
     body = module.function(f"dots_{rows}", PARAMETERS)
     q_rows, q_width, k, k_row, size, first, full, rest, rest_vectors, scores = body.args
-    lanes, keys = tile.lanes, 4 if rows <= 2 else 2
+    lanes, keys = tile.lanes, 4 if rows <= 2 or module.target.vector_registers == 32 else 2
     whole = body.mul(body.div(size, lanes), lanes)
     tail = body.mask(body.sub(size, whole), lanes)
     count = body.add(body.mul(full, tile.width), rest)
@@ -97,29 +92,3 @@ def _neighbours(body: Body, a: Value, b: Value) -> Value:
     lanes = a.type.count
     even = [low + i for low in range(0, lanes, _QUARTER) for i in (0, 2, lanes, lanes + 2)]
     return body.b.fadd(body.shuffle(a, b, even), body.shuffle(a, b, [i + 1 for i in even]))
-
-
-def _one_by_one(module: Module, tile: Tile) -> Any:
-    body = module.function("dots", PARAMETERS)
-    q_rows, q_width, k, k_row, size, rows, full, rest, rest_vectors, scores = body.args
-    lanes = tile.lanes
-    vectors = Rows(body, lanes)
-    whole = body.mul(body.div(size, lanes), lanes)
-    tail = body.mask(body.sub(size, whole), lanes)
-    keys = body.add(body.mul(full, tile.width), rest)
-    with body.loop(0, rows) as i, body.loop(0, keys) as j:
-        q, key = body.at(q_rows, body.mul(i, q_width)), body.at(k, body.mul(j, k_row))
-        state = [body.zero(_F32, lanes)]
-        with body.carry(0, whole, lanes, state) as d:
-            a, b = (body.load(body.at(x, body.mul(d, 4)), _F32, lanes) for x in (q, key))
-            state[0] = body.fma(a, b, state[0], _F32, lanes)
-        with body.carry(whole, size, lanes, state) as d:
-            a, b = (body.load_masked(body.at(x, body.mul(d, 4)), tail, _F32, lanes) for x in (q, key))
-            state[0] = body.fma(a, b, state[0], _F32, lanes)
-        total = body.b.extract_element(vectors.total(state[0]), ir.IntType(32)(0))
-        panel = body.div(j, tile.width)
-        width = body.select(body.less(panel, full), tile.width * 4, body.mul(rest_vectors, lanes * 4))
-        line = body.at(scores, body.mul(panel, tile.nbytes), body.mul(i, width))
-        body.store(total, body.at(line, body.mul(body.rem(j, tile.width), 4)), _F32)
-    body.b.ret_void()
-    return body.function

@@ -14,6 +14,7 @@ from intarsia.records import dataclass
 
 KEY_PANELS = 16  # panels of keys in a block
 UNBOUNDED = 1 << 40  # a window that hides nothing
+_FEW_ROWS = 8  # so many read K faster where it lies than they have it packed
 _HELD_TILES = 8  # tiles of queries that share a pass over the keys where these are several blocks
 POINTERS = ("micro", "pack", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
 FIELDS = (
@@ -85,11 +86,6 @@ class _Layout(NamedTuple):
     nbytes: int
 
 
-def _few_rows(target: Target) -> int:
-    """So many rows read K faster where it lies than they have it packed."""
-    return 4 if target.vector_bytes == 64 else 8
-
-
 def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
     tile = tile_of(DType.FLOAT, target)
     tiles = -(-shape.queries // tile.rows)
@@ -99,7 +95,7 @@ def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
         wanted = 4 * threads  # units, for an even share
         held = max(1, min(_HELD_TILES, tiles * shape.batch * shape.heads // wanted))
     blocks = -(-tiles // held)
-    copy_k = shape.queries > _few_rows(target)
+    copy_k = shape.queries > _FEW_ROWS
     copy_v = shape.queries > 2 * tile.rows or shape.vsize % tile.lanes != 0
     value_panels = -(-shape.vsize // tile.width)
     row = tile.width * tile.itemsize
