@@ -10,8 +10,8 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.codegen import attention, attention_lanes, attention_pack, attention_plan, pack
+from intarsia.codegen.attention_micro import lane_micro_text
 from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args, lane_args
-from intarsia.codegen.microkernel import tiled_micro_text
 from intarsia.codegen.word_gemm import tiled_pairs_text
 from intarsia.graph.dtypes import DType
 
@@ -95,11 +95,11 @@ def _by_lanes(
     elements = [n * shape.batch * shape.kv_heads for n in attention_plan.packed_elements(shape, target)]
     packed = [_scratch(4 * n) for n in elements]
     k_out, v_out = (x.ctypes.data for x in packed)
-    lengths = {name: given[name] for name in ("lengths", "more") if name in given}
-    args = attention_plan.lane_pack_args(target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **lengths)
+    packing = {name: given[name] for name in ("lengths", "more") if name in given} | {"scale": given.pop("scale")}
+    args = attention_plan.lane_pack_args(spec, target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **packing)
     t.run(attention_pack.pack_text(spec.lengths, target, spec.pairs), args, nthreads)
     claims = np.zeros(1, np.int64)
-    micro = t.address(tiled_pairs_text(tile, target) if spec.pairs else tiled_micro_text(DType.FLOAT, target, tile))
+    micro = t.address(tiled_pairs_text(tile, target) if spec.pairs else lane_micro_text(tile, target))
     args = lane_args(
         spec, target, shape, micro=micro, k=k_out, v=v_out, scratch=scratch.ctypes.data, claims=claims.ctypes.data, **given
     )

@@ -21,7 +21,7 @@ SIZES = [
     (1, 1, 1, 1, 1, 1, 1), (1, 2, 2, 3, 5, 8, 8), (2, 3, 3, 17, 33, 16, 16), (1, 4, 2, 29, 31, 20, 37),
     (1, 2, 1, 64, 64, 64, 64),
     (2, 6, 3, 1, 130, 64, 64), (1, 3, 1, 2, 70, 33, 48), (1, 2, 2, 40, 15, 5, 3), (1, 1, 1, 31, 1100, 16, 24),
-    (1, 2, 1, 150, 700, 12, 70), (1, 4, 2, 3, 1100, 20, 16), (2, 6, 2, 1, 600, 24, 24), (1, 1, 1, 5, 600, 40, 8),
+    (1, 2, 1, 150, 700, 12, 70), (1, 1, 1, 104, 129, 64, 64), (1, 2, 2, 53, 140, 64, 32), (1, 4, 2, 3, 1100, 20, 16), (2, 6, 2, 1, 600, 24, 24), (1, 1, 1, 5, 600, 40, 8),
 ]  # fmt: skip
 
 
@@ -34,8 +34,8 @@ def attend(request: pytest.FixtureRequest) -> Attend:
     return functools.partial(attention_kernels.attend, kernel=request.param)
 
 
-def close(actual: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-6)
+def close(actual: np.ndarray, expected: np.ndarray, atol: float = 2e-6) -> None:
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=atol)
 
 
 @pytest.mark.parametrize("joined", [False, True])
@@ -73,9 +73,8 @@ def as_bfloat16(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("size", PAIRED)
 def test_pairs_of_bfloat16(size: tuple[int, ...], causal: bool) -> None:
-    """Keys and values are rounded to bfloat16 beforehand, so that scaled queries and powers are what is rounded besides."""
-    q, k, v = operands(size)
-    k, v = as_bfloat16(k), as_bfloat16(v)
+    """Operands are rounded to bfloat16 beforehand, so that scaled keys and powers are what is rounded besides."""
+    q, k, v = map(as_bfloat16, operands(size))
     seen = np.arange(size[4]) <= np.arange(size[3])[:, None] + 3 if causal else np.ones((size[3], size[4]), bool)
     expected = reference(q, k, v, 0.3, np.where(seen, 0, -np.inf))
     bound = reference(q, k, np.abs(v), 0.3, np.where(seen, 0, -np.inf)) * 2**-6 + 1e-6
@@ -142,7 +141,7 @@ def test_nan_stays_in_its_row(attend: Attend) -> None:
 @pytest.mark.parametrize("scale", [-0.5, 0.0, 4.0])
 def test_scale_and_soft_cap(attend: Attend, scale: float) -> None:
     q, k, v = operands((1, 2, 1, 30, 50, 24, 24))
-    close(attend(q, k, v, scale=scale), reference(q, k, v, scale))
+    close(attend(q, k, v, scale=scale), reference(q, k, v, scale), atol=2e-6 * max(1, scale))
     expected = reference(q, k, v, scale, softcap=2.5)
     close(attend(q, k, v, AttentionSpec(softcap=True), scale=scale, softcap=2.5), expected)
 

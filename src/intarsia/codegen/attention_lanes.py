@@ -1,7 +1,7 @@
 """Scaled dot-product attention of many queries: scores are computed turned, a query in each lane of a vector.
 
-S^T = K (scale Q)^T has a row for each key, so the softmax goes along rows lane by lane, without a sum across lanes, and
-O^T += V^T P^T reads its powers where the softmax left them. K and V are packed once for all threads (`attention_pack`), as the
+S^T = (scale K) Q^T has a row for each key, so the softmax goes along rows lane by lane, without a sum across lanes, and
+O^T += V^T P^T reads its powers where the softmax left them. K, times the scale, and V are packed once for all threads (`attention_pack`), as the
 left operands of the micro-kernel for packed A; a unit of work is up to `lane_tile(...).width` queries of one head, whose
 queries, results and scores against one block of keys stay in the first-level cache while keys and values stream past.
 
@@ -10,7 +10,7 @@ which is subtracted from its scores, follows its highest score only where that i
 are seldom scaled again; no power is above 2^_LAG (or e^_LAG) then.
 
 With `spec.pairs` operands are words of two bfloat16 that follow each other along what is summed: numbers of a head (an even
-number, a vector at least) for the scores, keys for the results. Queries are rounded once they are scaled, powers as they are
+number, a vector at least) for the scores, keys for the results. Keys are rounded once they are scaled, powers as they are
 stored, two rows in the place of one; all else is float32.
 """
 
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from intarsia.codegen import ir
 from intarsia.codegen.attention import entry_length
 from intarsia.codegen.attention_plan import LANE_FIELDS, LANE_POINTERS, AttentionSpec, key_block, lane_tile
-from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.compiler import Effort
 from intarsia.codegen.emit import Emitter
 from intarsia.codegen.engine import KernelText
@@ -45,7 +45,8 @@ def kernel_text(spec: AttentionSpec, target: Target) -> KernelText:
 
 
 class _Unit(NamedTuple):
-    """Some queries of a head: where operands lie, the first query, how many, in how many vectors; the keys there are."""
+    """Some queries of a head: where operands lie, the first query, how many, in how many vectors (and as the micro-kernel counts
+    them); the keys there are."""
 
     k: Value
     v: Value
@@ -54,6 +55,7 @@ class _Unit(NamedTuple):
     row: Value
     rows: Value
     vectors: Value
+    counted: Value
     keys: Value
     offset: Value
 
@@ -78,7 +80,7 @@ class _Lanes:
         self.body: Body = self.module.kernel()
         self.rows = Rows(self.body, self.tile.lanes)
         self.vector_nbytes = self.tile.lanes * 4
-        self.by_whole = not self.rows.scales and spec.mask != "float"  # references are whole numbers
+        self.by_whole = not spec.pairs and spec.mask != "float"  # references are whole numbers
 
     def text(self) -> KernelText:
         body = self.body
@@ -89,7 +91,7 @@ class _Lanes:
         self.v = v
         self.each = 2 if self.spec.pairs else 1  # numbers of an element, along what is summed
         self.depth = body.div(v["size"], self.each)
-        bits = {name: v[name] for name in ("scale", "softcap", "uncap")}
+        bits = {name: v[name] for name in ("softcap", "uncap")}
         self.factors = {name: body.splat(body.float_of_bits(value), self.tile.lanes) for name, value in bits.items()}
         self.queries = body.at(v["scratch"], body.mul(tid, v["scratch_nbytes"]))
         names = ("s_at", "o_at", "m_at", "l_at")
@@ -135,40 +137,42 @@ class _Lanes:
 
         u = _Unit(
             body.at(v["k"], body.mul(shared, v["k_nbytes"])), body.at(v["v"], body.mul(shared, v["v_nbytes"])),
-            place("mask", "mask"), body.at(place("o", "out"), body.mul(row, v["o_row"])), row, rows, vectors, keys, offset,
+            place("mask", "mask"), body.at(place("o", "out"), body.mul(row, v["o_row"])), row, rows, vectors, self._counted(rows, vectors), keys, offset,
         )  # fmt: skip
         row_nbytes = body.mul(vectors, self.vector_nbytes)
         self._begin(body.at(place("q", "q"), body.mul(row, v["q_row"])), u, row_nbytes)
         start, stop = self._range(u)
+        with body.when(body.less(stop, body.add(start, 1))):
+            body.fill(self.results, body.mul(v["result_rows"], row_nbytes))
         with body.loop(start, stop, key_block(self.tile)) as at:
             count = body.min(body.sub(stop, at), key_block(self.tile))
             self._block(u, _Block(at, count, body.equal(at, start), row_nbytes))
         self._finish(u, row_nbytes)
 
+    def _counted(self, rows: Value, vectors: Value) -> Value:
+        """Vectors of so many rows as the micro-kernel counts them."""
+        body, half = self.body, self.tile.lanes // 2
+        if self.spec.pairs:
+            return vectors
+        halves = body.mul(vectors, 2)
+        return body.min(halves, body.div(body.add(rows, half - 1), half)) if self.module.target.halves_vectors else halves
+
     def _begin(self, q: Value, u: _Unit, row_nbytes: Value) -> None:
-        """Queries turned and scaled; no results, sums of 0, references of -infinity."""
+        """Queries turned; sums of 0, references of -infinity."""
         body, v, lanes = self.body, self.v, self.tile.lanes
         body.b.call(self.pack_queries, [q, v["q_row"], v["size"], u.rows, self.queries, u.vectors])
         if self.spec.pairs:
             self._pair_queries(row_nbytes)
-        else:
-            with body.loop(0, body.mul(v["size"], row_nbytes), self.vector_nbytes) as at:
-                place = body.at(self.queries, at)
-                body.store(self._scaled(place), place, _F32)
-        body.fill(self.results, body.mul(v["result_rows"], row_nbytes))
         with body.loop(0, row_nbytes, self.vector_nbytes) as at:
             body.store(body.zero(_F32, lanes), body.at(self.sums, at), _F32)
             body.store(self.rows.lowest, body.at(self.references, at), _F32)
 
-    def _scaled(self, place: Value) -> Value:
-        return self.body.b.fmul(self.body.load(place, _F32, self.tile.lanes), self.factors["scale"])
-
     def _pair_queries(self, row_nbytes: Value) -> None:
-        body = self.body
+        body, lanes = self.body, self.tile.lanes
         with body.loop(0, self.depth) as d, body.loop(0, row_nbytes, self.vector_nbytes) as at:
             place = body.at(self.queries, at, body.mul(body.mul(d, row_nbytes), 2))
-            words = paired_words(body, self._scaled(place), self._scaled(body.at(place, row_nbytes)))
-            body.store(words, body.at(self.queries, at, body.mul(d, row_nbytes)), DType.INT32)
+            two = [body.load(where, _F32, lanes) for where in (place, body.at(place, row_nbytes))]
+            body.store(paired_words(body, *two), body.at(self.queries, at, body.mul(d, row_nbytes)), DType.INT32)
 
     def _range(self, u: _Unit) -> tuple[Value, Value]:
         """The keys that any row of the unit sees; the first is the first of a tile of packed K."""
@@ -188,19 +192,19 @@ class _Lanes:
         k = body.at(u.k, body.mul(body.div(x.at, tile.rows), tile_nbytes))
         with body.loop(0, body.div(body.add(x.count, tile.rows - 1), tile.rows)) as t:
             out = body.at(self.scores, body.mul(t, step))
-            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u.vectors)
+            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u.counted)
         _Changes(self, u, x).emit()
         with body.loop(0, u.vectors) as j:
             self._softmax(u, x, j)
         values = body.at(u.v, body.mul(body.div(x.at, self.each), tile.rows * 4))
         panel = body.mul(_elements(body, v["keys"], self.each), tile.rows * 4)
-        steps = _elements(body, x.count, self.each)
+        steps, again = _elements(body, x.count, self.each), body.select(x.first, 0, 1)
         with body.loop(0, v["value_tiles"]) as t:
             out = body.at(self.results, body.mul(t, step))
-            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, 1, u.vectors)
+            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, again, u.counted)
 
-    def _micro(self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: int, vectors: Value) -> None:
-        arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, b, 0, self.tile.rows, vectors]
+    def _micro(self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: Index, counted: Value) -> None:
+        arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, b, 0, self.tile.rows, counted]
         self.body.call_pointer(self.v["micro"], PARAMETERS, arguments)
 
     # --- softmax --------------------------------------------------------------------------------------------------
@@ -288,7 +292,7 @@ class _Lanes:
     def _power(self, x: Value) -> Value:
         """2^x, or e^x where scores are not in units of log2(e)."""
         binary = self.body.b.fmul(x, self.rows.constant(LOG2_E)) if self.spec.mask == "float" else x
-        return self.rows.exp2(binary, self.spec.pairs)
+        return self.rows.exp2_for_pairs(binary) if self.spec.pairs else self.rows.exp2(binary)
 
     def _fold(
         self, count: Value, initial: Value, step: Callable[[Value, Value], Value], combine: Callable[[Value, Value], Value]
@@ -314,15 +318,23 @@ class _Lanes:
             inside = body.mul(j, self.vector_nbytes)
             inverse = self.rows.reciprocal(body.load(body.at(self.sums, inside), _F32, lanes), self.spec.masked)
             first = body.mul(j, lanes)
+            left = body.sub(u.rows, first)
             with body.loop(0, v["vsize"], lanes) as d:
                 source = body.at(self.results, inside, body.mul(d, row_nbytes))
                 block = [body.load(body.at(source, body.mul(row_nbytes, i)), _F32, lanes) for i in range(lanes)]
                 block = transposed(body, [body.b.fmul(value, inverse) for value in block])
-                part = body.part(body.sub(v["vsize"], d), lanes)
+                there = body.sub(v["vsize"], d)
                 out = body.at(u.out, body.mul(first, v["o_row"]), body.mul(d, 4))
-                for i, value in enumerate(block):
-                    with body.when(body.less(body.add(first, i), u.rows)):
-                        body.store_part(value, body.at(out, body.mul(v["o_row"], i)), part, _F32)
+                lines = [body.at(out, body.mul(v["o_row"], i)) for i in range(lanes)]
+                with body.either(body.less(lanes - 1, body.min(left, there))) as (whole, some):
+                    with whole:
+                        for value, line in zip(block, lines, strict=True):
+                            body.store(value, line, _F32)
+                    with some:
+                        part = body.part(there, lanes)
+                        for i, (value, line) in enumerate(zip(block, lines, strict=True)):
+                            with body.when(body.less(i, left)):
+                                body.store_part(value, line, part, _F32)
 
 
 def _elements(body: Body, count: Value, each: int) -> Value:

@@ -1,4 +1,7 @@
-"""Packing of keys and values for attention of many queries (`attention_lanes`): tiles of packed A of the micro-kernel."""
+"""Packing of keys and values for attention of many queries (`attention_lanes`): tiles of packed A of the micro-kernel.
+
+Keys are multiplied by the scores' scale, once for all queries.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def pack_text(lengths: DType | None, target: Target, pairs: bool = False) -> Ker
         with body.when(body.less(start, stop)):
             k = body.at(v["k"], body.mul(entry, v["k_batch"]), body.mul(head, v["k_head"]))
             out = body.at(v["k_out"], body.mul(number, v["k_nbytes"]))
-            body.b.call(keys, [k, v["k_row"], v["size"], start, stop, out])
+            body.b.call(keys, [k, v["k_row"], v["size"], start, stop, out, v["scale"]])
             values_at = body.at(v["v"], body.mul(entry, v["v_batch"]), body.mul(head, v["v_head"]))
             out = body.at(v["v_out"], body.mul(number, v["v_nbytes"]))
             body.b.call(values, [values_at, v["v_row"], v["vsize"], start, stop, out, v["keys"]])
@@ -50,12 +53,15 @@ def pack_text(lengths: DType | None, target: Target, pairs: bool = False) -> Ker
 
 
 def _emit_keys(module: Module, target: Target, pairs: bool) -> object:
-    """An internal function: (ptr k, i64 row, i64 size, i64 start, i64 stop, ptr out) packs keys [start, stop) as tiles
-    [size][rows of a tile], by `pairs` [size / 2][rows]; the last tile repeats the last key."""
+    """An internal function: (ptr k, i64 row, i64 size, i64 start, i64 stop, ptr out, i64 scale) packs keys [start, stop), times
+    the float32 whose bits are `scale`, as tiles [size][rows of a tile], by `pairs` [size / 2][rows]; the last tile repeats the
+    last key."""
     tile, each = lane_tile(target), 2 if pairs else 1
     lanes, group = tile.lanes, max(tile.lanes, tile.rows)
-    body = module.function("pack_keys", ("p", "i", "i", "i", "i", "p"))
-    source, row, size, start, stop, out = body.args
+    body = module.function("pack_keys", ("p", "i", "i", "i", "i", "p", "i"))
+    source, row, size, start, stop, out, scale = body.args
+    factor = body.float_of_bits(scale)
+    factors = body.splat(factor, lanes)
     tile_nbytes = body.mul(body.div(size, each), tile.rows * 4)
     with body.loop(start, stop, group) as key:
         lines = [
@@ -66,7 +72,7 @@ def _emit_keys(module: Module, target: Target, pairs: bool) -> object:
         def square(d: Value, lines: list[Value] = lines, first: Value = first) -> None:
             for low in range(0, group, lanes):
                 block = [body.load(body.at(line, body.mul(d, 4)), _F32, lanes) for line in lines[low : low + lanes]]
-                block, step = transposed(body, block), body.div(d, each)
+                block, step = transposed(body, [body.b.fmul(value, factors) for value in block]), body.div(d, each)
                 if pairs:
                     block = [_as_floats(body, paired_words(body, *block[i : i + 2])) for i in range(0, lanes, 2)]
                 for i, value in enumerate(block):
@@ -81,7 +87,8 @@ def _emit_keys(module: Module, target: Target, pairs: bool) -> object:
             with few, body.loop(0, 0 if pairs else size) as d:  # pairs fill a vector
                 for i, line in enumerate(lines):
                     place = body.at(first, body.mul(tile_nbytes, i // tile.rows), body.mul(d, tile.rows * 4), i % tile.rows * 4)
-                    body.store(body.load(body.at(line, body.mul(d, 4)), _F32, 1), place, _F32)
+                    value = body.b.fmul(body.load(body.at(line, body.mul(d, 4)), _F32, 1), factor)
+                    body.store(value, place, _F32)
     body.b.ret_void()
     return body.function
 

@@ -192,19 +192,19 @@ def _bits(value: float) -> int:
 
 # --- many queries, a query in each lane (`attention_lanes`) ---------------------------------------------------------
 
-_SCORES_NBYTES = 12 << 10  # of the scores that are kept, beside queries and results in the first-level cache
+_SCORES_NBYTES = 24 << 10  # of the scores that are kept, beside queries and results in the first-level cache
 _LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays; with AVX2 a full tile does
 LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
 LANE_FIELDS = (
     *LANE_POINTERS,
     *(
         "scratch_nbytes batch heads group queries keys size vsize q_batch q_head q_row o_batch o_head o_row mask_batch "
-        "mask_head mask_row scale softcap uncap offset left right more k_nbytes v_nbytes tiles vectors extra value_tiles "
+        "mask_head mask_row softcap uncap offset left right more k_nbytes v_nbytes tiles vectors extra value_tiles "
         "result_rows s_at o_at m_at l_at"
     ).split(),
 )
 PACK_FIELDS = (
-    "k v lengths k_out v_out batch heads keys size vsize k_batch k_head k_row v_batch v_head v_row k_nbytes v_nbytes more"
+    "k v lengths k_out v_out batch heads keys size vsize k_batch k_head k_row v_batch v_head v_row k_nbytes v_nbytes scale more"
 ).split()
 
 
@@ -259,14 +259,32 @@ def lane_scratch_nbytes(shape: AttentionShape, target: Target, threads: int) -> 
 
 
 def lane_pack_args(
-    target: Target, shape: AttentionShape, *, k: Heads, v: Heads, k_out: int, v_out: int, lengths: int = 0, more: int = 0
+    spec: AttentionSpec,
+    target: Target,
+    shape: AttentionShape,
+    *,
+    k: Heads,
+    v: Heads,
+    k_out: int,
+    v_out: int,
+    scale: float,
+    lengths: int = 0,
+    more: int = 0,
 ) -> list[int]:
-    """The packing step's arguments: operands, and where `batch * kv_heads` times `packed_elements` float32 go."""
+    """The packing step's arguments: operands, and where `batch * kv_heads` times `packed_elements` float32 go.
+
+    `scale` is that of the scores; packed keys have it, and a factor of log2(e) where nothing is done to scores (`_unit`).
+    """
     sizes = (4 * n for n in packed_elements(shape, target))
     return [
         k.address, v.address, lengths, k_out, v_out, shape.batch, shape.kv_heads, shape.keys, shape.size, shape.vsize,
-        *k[1:], *v[1:], *sizes, more,
+        *k[1:], *v[1:], *sizes, _bits(scale if spec.softcap else scale * _unit(spec)), more,
     ]  # fmt: skip
+
+
+def _unit(spec: AttentionSpec) -> float:
+    """What scores are multiplied by for the softmax: they are exponents of two, but where a mask is added."""
+    return 1.0 if spec.mask == "float" else 1.4426950408889634
 
 
 def lane_args(
@@ -279,7 +297,6 @@ def lane_args(
     k: int,
     v: int,
     out: Heads,
-    scale: float,
     taps: int,
     scratch: int,
     claims: int,
@@ -302,8 +319,7 @@ def lane_args(
     tiles = -(-vectors // tile.vectors)
     offsets, nbytes = _lane_offsets(shape, tile)
     value_tiles = -(-shape.vsize // tile.rows)
-    log2_e = 1.0 if spec.mask == "float" else 1.4426950408889634
-    factors = (scale, softcap * log2_e, 1 / softcap) if spec.softcap else (scale * log2_e, 0.0, 0.0)
+    factors = (softcap * _unit(spec), 1 / softcap) if spec.softcap else (0.0, 0.0)
     hidden = mask or Heads(0)
     return [
         micro, q.address, k, v, out.address, hidden.address, lengths, taps, scratch, claims, nbytes, shape.batch, shape.heads,

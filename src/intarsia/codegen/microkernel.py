@@ -287,7 +287,7 @@ class Micro:
         body = self.body
         a, _, pb, ldb, k, _, _, tile, accumulate, ahead, pace = body.args
         last = body.min(k, _STEPS_BY_ROWS)
-        state = [body.zero(self.dtype, self.lanes)] * (self.rows * self.vectors) + [ahead, pb, a]
+        state = [*self._zeros(), ahead, pb, a]
         self._but_last(state, last)
         ahead, pb, a = state[-3:]
         for step in range(_STEPS_BY_ROWS):
@@ -298,6 +298,9 @@ class Micro:
             with body.carry(1, last, 1, row):
                 self._step_of_row(row, ldb)
             self._store_row(i, row[:-2], tile, accumulate)
+
+    def _zeros(self) -> list[Value]:
+        return [self.body.zero(self.dtype, self.lanes)] * (self.rows * self.vectors)
 
     def _but_last(self, state: list[Value], last: Value) -> None:
         """All steps but the last ones."""

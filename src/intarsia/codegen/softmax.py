@@ -16,7 +16,6 @@ from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
 _I32 = ir.IntType(32)
-WHOLE = 2.0**21  # whole numbers of up to that much are exact beside 1.5 * 2^23
 LOG2_E = 1.4426950408889634
 _LOWEST = -86.5  # exp of less is taken for zero, so that 2^n stays a normal number
 _MAGIC = 12582912.0  # 1.5 * 2^23: x + magic - magic rounds x to an integer, which is read off the low bits
@@ -28,13 +27,12 @@ _EXP2 = (
 )  # fmt: skip
 # The same within 1.1 units of the last place, for powers of scores, which are off by more.
 _EXP2_SHORT = (1.0, 0.693146824836731, 0.24022237956523895, 0.05550896376371384, 0.00967172160744667, 0.0013224398717284203)
-# The same for 0 <= f < 1.
-_EXP2_UPWARDS = (
-    1.0, 0.6931469838449439, 0.24022983624466382, 0.055483342062613336, 0.009678840908730911, 0.0012439688151649714,
-    0.00021702255696019323,
-)  # fmt: skip
-# The same with an error of 8e-5, for numbers that are rounded to bfloat16 (2e-3).
+# 2^f - 1 for |f| <= 1/64 over f, within 0.45 units of the last place of 2^f.
+_EXP2_PARTS = (0.6931573152542114, 0.24022652208805084)
+_PARTS = 32  # of the exponents from one whole number to the next: as many as two vectors of 16 hold powers of
+# 2^f for 0 <= f < 1 with an error of 8e-5, for numbers that are rounded to bfloat16 (2e-3).
 _EXP2_FOR_PAIRS = (0.9999251961708069, 0.6958335638046265, 0.22606715559959412, 0.07802452147006989)
+_PART_SHIFT = 18  # from the last bits to those of the exponent, less the five that tell a part
 _DOWNWARDS, _AS_SET = 9, 4  # rounding towards -infinity to whole numbers, without a flag; rounding as the CPU has it set
 _LEAST_EXPONENT = -126.0  # 2^x of less is taken for zero
 _ZERO_EXPONENT = -127.0  # the bits of 1 less those of 127 in the exponent are 0
@@ -48,6 +46,7 @@ class Rows:
         self.vector = ir.VectorType(ir.FloatType(), lanes)
         self.integers = ir.VectorType(_I32, lanes)
         self._constants: dict[float, Value] = {}
+        self._powers: Any = None
 
     def constant(self, value: float) -> Value:
         """`value` in all lanes: made once for the function, since a vector constant's text is long."""
@@ -63,9 +62,14 @@ class Rows:
         return self.constant(float("-inf"))
 
     @property
-    def scales(self) -> bool:
-        """Whether an instruction multiplies by a power of two."""
+    def looks_up(self) -> bool:
+        """Whether instructions take numbers from two vectors of 16, and scale by powers of two."""
         return self.lanes == 16 and self.body.module.target.has("avx512dq")
+
+    @property
+    def most_whole(self) -> float:
+        """Whole numbers of up to that much are exact beside the number that rounds exponents."""
+        return 2.0**21 / (_PARTS // 2 if self.looks_up else 1)
 
     def larger(self, a: Value, b: Value) -> Value:
         return self.body.b.select(self.body.b.fcmp_ordered(">", a, b), a, b)
@@ -83,19 +87,52 @@ class Rows:
         tiny = b.fcmp_ordered("<", x, self.constant(_LOWEST))
         return b.select(tiny, body.zero(_F32, lanes), scaled)
 
-    def exp2(self, x: Value, for_pairs: bool = False) -> Value:
+    def exp2(self, x: Value) -> Value:
         """2^x for x < 127; zero from -127 down (below -126 of whatever is no normal number); NaN stays NaN. Largest error: 1.8
-        units in the last place, 1.5 with AVX-512, or 8e-5 where the result is rounded to bfloat16 anyway."""
-        if self.scales:
-            return self._exp2_by_scale(x, _EXP2_FOR_PAIRS if for_pairs else _EXP2_UPWARDS)
+        units in the last place."""
+        if self.looks_up:
+            return self._exp2_by_parts(x, self.constant(_LEAST_EXPONENT), self.constant(_MAGIC / _PARTS))
         return self._exp2_from(self.larger(self.constant(_ZERO_EXPONENT), x), self.constant(_MAGIC))
 
     def exp2_above(self, whole: Value) -> Callable[[Value], Value]:
-        """2^(x - whole), whole numbers of up to `WHOLE`, as `exp2` has it: a subtraction less for each x."""
+        """2^(x - whole), whole numbers of up to `most_whole`, as `exp2` has it: a subtraction less for each x."""
         b = self.body.b
+        if self.looks_up:
+            lowest = b.fadd(whole, self.constant(_LEAST_EXPONENT))
+            part_magic = b.fsub(self.constant(_MAGIC / _PARTS), whole)
+            return lambda x: self._exp2_by_parts(x, lowest, part_magic)
         least = b.fadd(whole, self.constant(_ZERO_EXPONENT))
         magic = b.fsub(self.constant(_MAGIC), whole)
         return lambda x: self._exp2_from(self.larger(least, x), magic)
+
+    def _exp2_by_parts(self, x: Value, least: Value, magic: Value) -> Value:
+        """2^(x + magic - 1.5 * 2^18), zero below `least`. x + magic rounds to parts; their number is in its last bits, where the
+        instruction that looks up reads it, behind the bits of the exponent.
+
+        Zen 4 has two units for additions and shifts, and two for multiply-adds, comparisons and look-ups: five of each.
+        """
+        body, b, lanes = self.body, self.body.b, self.lanes
+        first, second = self._part_powers()
+        look_up = body.intrinsic(
+            "llvm.x86.avx512.vpermi2var.ps.512", self.vector, [self.vector, self.integers, self.vector]
+        )  # fmt: skip
+        shifted = b.fadd(x, magic)
+        f = b.fsub(x, b.fsub(shifted, magic))
+        bits = b.bitcast(shifted, self.integers)
+        power = b.bitcast(b.call(look_up, [first, bits, second]), self.integers)
+        power = b.bitcast(b.add(power, b.shl(bits, body.splat(_I32(_PART_SHIFT), lanes))), self.vector)
+        more = b.fmul(body.fma(self.constant(_EXP2_PARTS[1]), f, self.constant(_EXP2_PARTS[0]), _F32, lanes), f)
+        kept = b.fcmp_unordered(">=", x, least)
+        return b.select(kept, body.fma(power, more, power, _F32, lanes), body.zero(_F32, lanes))
+
+    def _part_powers(self) -> tuple[Value, Value]:
+        """2^(i / 32) less what i adds to the bits of an exponent."""
+        if self._powers is None:
+            numbers = [_bits(2 ** (i / _PARTS)) - (i << _PART_SHIFT) for i in range(_PARTS)]
+            with self.body.b.goto_entry_block():
+                halves = [ir.Constant(self.integers, numbers[at : at + 16]) for at in (0, 16)]
+                self._powers = tuple(self.body.b.bitcast(half, self.vector) for half in halves)
+        return self._powers
 
     def _exp2_from(self, x: Value, magic: Value) -> Value:
         """2^(x + magic - 1.5 * 2^23); x + magic rounds, and has the exponent in its last bits."""
@@ -105,8 +142,10 @@ class Rows:
         exponent = b.shl(b.bitcast(shifted, self.integers), body.splat(_I32(23), self.lanes))
         return b.bitcast(b.add(b.bitcast(p, self.integers), exponent), self.vector)
 
-    def _exp2_by_scale(self, x: Value, coefficients: tuple[float, ...]) -> Value:
-        """AVX-512's VREDUCEPS gives x - floor(x), VSCALEFPS p * 2^floor(x)."""
+    def exp2_for_pairs(self, x: Value) -> Value:
+        """2^x as `exp2`, for numbers that are rounded to bfloat16: VREDUCEPS gives x - floor(x), VSCALEFPS p * 2^floor(x)."""
+        if not self.looks_up:
+            return self.exp2(x)
         body, b = self.body, self.body.b
         i16, zero = ir.IntType(16), body.zero(_F32, 16)
         reduce = body.intrinsic(
@@ -114,7 +153,7 @@ class Rows:
         )  # fmt: skip
         scale = body.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", self.vector, [self.vector] * 3 + [i16, _I32])
         fraction = b.call(reduce, [x, _I32(_DOWNWARDS), zero, i16(-1), _I32(_AS_SET)])
-        p = self._polynomial(fraction, coefficients)
+        p = self._polynomial(fraction, _EXP2_FOR_PAIRS)
         kept = b.bitcast(b.fcmp_unordered(">=", x, self.constant(_LEAST_EXPONENT)), i16)
         return b.call(scale, [p, x, zero, kept, _I32(_AS_SET)])
 
@@ -144,9 +183,9 @@ class Rows:
         return b.select(b.fcmp_ordered("==", highest, self.lowest), self.body.zero(_F32, self.lanes), highest)
 
     def is_far(self, x: Value) -> Value:
-        """Where |x| is above `WHOLE`."""
-        b = self.body.b
-        return b.or_(b.fcmp_ordered(">", x, self.constant(WHOLE)), b.fcmp_ordered("<", x, self.constant(-WHOLE)))
+        """Where |x| is above `most_whole`."""
+        b, most = self.body.b, self.most_whole
+        return b.or_(b.fcmp_ordered(">", x, self.constant(most)), b.fcmp_ordered("<", x, self.constant(-most)))
 
     def whole(self, x: Value) -> Value:
         """x rounded; itself where it is far."""
@@ -178,3 +217,9 @@ def _single(value: float) -> float:
     import numpy as np
 
     return float(np.float32(value))
+
+
+def _bits(value: float) -> int:
+    import numpy as np
+
+    return int(np.float32(value).view(np.int32))

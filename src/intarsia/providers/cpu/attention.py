@@ -18,9 +18,10 @@ import numpy as np
 from intarsia.codegen import append, attention_lanes, attention_pack, attention_plan
 from intarsia.codegen import attention as template
 from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
+from intarsia.codegen.attention_micro import lane_micro_text
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import VECTORS
-from intarsia.codegen.microkernel import micro_text, tiled_micro_text
+from intarsia.codegen.microkernel import micro_text
 from intarsia.codegen.target import Target, streamed_nbytes
 from intarsia.codegen.word_gemm import tiled_pairs_text
 from intarsia.errors import NodeFailed
@@ -121,7 +122,7 @@ class Attention(Template):
     def _lane_steps(self, target: Target, workspace: Workspace, out: str) -> list[Step]:
         """Many queries: one in each lane of a vector. Both steps do nothing where there are few."""
         spec, tile = self._lane_spec(target, workspace), attention_plan.lane_tile(target)
-        micro = tiled_pairs_text(tile, target) if spec.pairs else tiled_micro_text(DType.FLOAT, target, tile)
+        micro = tiled_pairs_text(tile, target) if spec.pairs else lane_micro_text(tile, target)
         table, arithmetic = self._taps(target, workspace), described_unit(VECTORS, DType.FLOAT) if spec.pairs else ""
         (batch, heads, rows, width), vwidth = self.views[1].shape, self.views[2].shape[3]
         rows, group, name = rows + self.before, attention_plan.packed_group(target), self.node.outputs[0]
@@ -171,7 +172,7 @@ class Attention(Template):
         q, k, v = (self._attended(i, size) for i in range(3))
         return attention_plan.attention_args(
             self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, taps=Ref(table),  # type: ignore[arg-type]
-            **self._common(out, size),
+            scale=self._scale(shape), **self._common(out, size),
         )  # fmt: skip
 
     def _lane_arguments(
@@ -189,14 +190,17 @@ class Attention(Template):
         return {
             "out": self._out(out, shape), "mask": self._mask(shape, size), "softcap": self.softcap,
             "lengths": Ref(self.reads[4]) if self.spec.lengths is not None else 0, "offset": size(self.before),
-            "scale": self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size)), "left": self.left,
-            "right": self.right, "scratch": Ref(SCRATCH),
+            "left": self.left, "right": self.right, "scratch": Ref(SCRATCH),
         }  # fmt: skip
+
+    def _scale(self, shape: AttentionShape) -> float:
+        return self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, shape.size))
 
     def _packing(self, target: Target, keys: str, values: str, size: Sizes, threads: int) -> Sequence[Argument]:
         k, v = (self._attended(i, size) for i in (1, 2))
+        shape = self._lane_shape(target, size)
         return attention_plan.lane_pack_args(
-            target, self._lane_shape(target, size), k=k, v=v, k_out=Ref(keys), v_out=Ref(values),  # type: ignore[arg-type]
+            self.spec, target, shape, k=k, v=v, k_out=Ref(keys), v_out=Ref(values), scale=self._scale(shape),  # type: ignore[arg-type]
             lengths=Ref(self.reads[4]) if self.spec.lengths is not None else 0,  # type: ignore[arg-type]
         )  # fmt: skip
 
