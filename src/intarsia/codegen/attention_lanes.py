@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from intarsia.codegen import ir
 from intarsia.codegen.attention import entry_length
-from intarsia.codegen.attention_plan import LANE_FIELDS, LANE_POINTERS, AttentionSpec, key_block, lane_tile
+from intarsia.codegen.attention_plan import KEY_BLOCK, LANE_FIELDS, LANE_POINTERS, AttentionSpec, lane_tile
 from intarsia.codegen.body import Body, Index, Module, Value
 from intarsia.codegen.compiler import Effort
 from intarsia.codegen.emit import Emitter
@@ -36,6 +36,8 @@ from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
 _LAG = 8.0
+_LINE = 64  # bytes that are fetched at once
+_Ahead = tuple[Value, Index]  # what a step fetches, and how far that is from what the next one does
 
 
 @functools.lru_cache(maxsize=64)
@@ -44,9 +46,19 @@ def kernel_text(spec: AttentionSpec, target: Target) -> KernelText:
     return _Lanes(spec, target).text()
 
 
+class _Cut(NamedTuple):
+    """Which queries a unit has: those of a batch entry's head from `row` on, how many, and in how many vectors."""
+
+    entry: Value
+    head: Value
+    row: Value
+    rows: Value
+    vectors: Value
+
+
 class _Unit(NamedTuple):
     """Some queries of a head: where operands lie, the first query, how many, in how many vectors (and as the micro-kernel counts
-    them); the keys there are."""
+    them); the keys there are; the queries that probably come next."""
 
     k: Value
     v: Value
@@ -58,14 +70,16 @@ class _Unit(NamedTuple):
     counted: Value
     keys: Value
     offset: Value
+    following: Value
 
 
 class _Block(NamedTuple):
-    """Keys [at, at + count) of a unit, whether they are its first ones, and bytes of a row of scores."""
+    """Keys [at, at + count) of a unit, whether they are its first or last ones, and bytes of a row of scores."""
 
     at: Value
     count: Value
     first: Value
+    last: Value
     row_nbytes: Value
 
 
@@ -97,6 +111,7 @@ class _Lanes:
         names = ("s_at", "o_at", "m_at", "l_at")
         self.scores, self.results, self.references, self.sums = (body.at(self.queries, v[name]) for name in names)
         units = body.mul(body.mul(v["batch"], v["heads"]), v["tiles"])
+        self.units, self.nthreads = units, nthreads
         # Units are claimed one by one by the low half of a word; its high half counts the callers that are done. Nobody takes
         # more than two even shares, so that a long step that is called in slices is looked into in between.
         most = body.div(body.add(body.mul(units, 2), body.sub(nthreads, 1)), nthreads)
@@ -118,35 +133,47 @@ class _Lanes:
 
     # --- a unit: some queries of one head -------------------------------------------------------------------------
 
-    def _unit(self, unit: Value) -> None:
+    def _cut(self, unit: Value) -> _Cut:
         body, v = self.body, self.v
         head, number = body.div(unit, v["tiles"]), body.rem(unit, v["tiles"])
-        entry, head = body.div(head, v["heads"]), body.rem(head, v["heads"])
         if self.spec.bounded:  # from both ends in turn, since later queries see more keys
             half = body.div(number, 2)
             number = body.select(body.equal(body.rem(number, 2), 0), half, body.sub(body.sub(v["tiles"], 1), half))
         vectors = body.add(v["vectors"], body.select(body.less(number, v["extra"]), 1, 0))
         row = body.mul(body.add(body.mul(number, v["vectors"]), body.min(number, v["extra"])), self.tile.lanes)
         rows = body.min(body.mul(vectors, self.tile.lanes), body.sub(v["queries"], row))
+        return _Cut(body.div(head, v["heads"]), body.rem(head, v["heads"]), row, rows, vectors)
+
+    def _place(self, cut: _Cut, name: str, pointer: str) -> Value:
+        """A head's rows of an operand."""
+        body, v = self.body, self.v
+        return body.at(v[pointer], body.mul(cut.entry, v[f"{name}_batch"]), body.mul(cut.head, v[f"{name}_head"]))
+
+    def _row_of(self, cut: _Cut, name: str, pointer: str) -> Value:
+        return self.body.at(self._place(cut, name, pointer), self.body.mul(cut.row, self.v[f"{name}_row"]))
+
+    def _unit(self, unit: Value) -> None:
+        body, v = self.body, self.v
+        cut = self._cut(unit)
+        entry, head, row, rows, vectors = cut
         kv_heads = body.div(v["heads"], v["group"])
         shared = body.add(body.mul(entry, kv_heads), body.div(head, v["group"]))
         keys, offset = _keys(body, v, self.spec, entry)
-
-        def place(name: str, pointer: str) -> Value:
-            return body.at(v[pointer], body.mul(entry, v[f"{name}_batch"]), body.mul(head, v[f"{name}_head"]))
-
+        following = self._cut(body.min(body.add(unit, self.nthreads), body.sub(self.units, 1)))
         u = _Unit(
             body.at(v["k"], body.mul(shared, v["k_nbytes"])), body.at(v["v"], body.mul(shared, v["v_nbytes"])),
-            place("mask", "mask"), body.at(place("o", "out"), body.mul(row, v["o_row"])), row, rows, vectors, self._counted(rows, vectors), keys, offset,
+            self._place(cut, "mask", "mask"), self._row_of(cut, "o", "out"), row, rows, vectors,
+            self._counted(rows, vectors), keys, offset, self._row_of(following, "q", "q"),
         )  # fmt: skip
         row_nbytes = body.mul(vectors, self.vector_nbytes)
-        self._begin(body.at(place("q", "q"), body.mul(row, v["q_row"])), u, row_nbytes)
+        self._begin(self._row_of(cut, "q", "q"), u, row_nbytes)
         start, stop = self._range(u)
         with body.when(body.less(stop, body.add(start, 1))):
             body.fill(self.results, body.mul(v["result_rows"], row_nbytes))
-        with body.loop(start, stop, key_block(self.tile)) as at:
-            count = body.min(body.sub(stop, at), key_block(self.tile))
-            self._block(u, _Block(at, count, body.equal(at, start), row_nbytes))
+        with body.loop(start, stop, KEY_BLOCK) as at:
+            count = body.min(body.sub(stop, at), KEY_BLOCK)
+            last = body.less(stop, body.add(at, body.add(count, 1)))
+            self._block(u, _Block(at, count, body.equal(at, start), last, row_nbytes))
         self._finish(u, row_nbytes)
 
     def _counted(self, rows: Value, vectors: Value) -> Value:
@@ -186,25 +213,45 @@ class _Lanes:
     # --- a block of keys ------------------------------------------------------------------------------------------
 
     def _block(self, u: _Unit, x: _Block) -> None:
+        """Products fetch what comes next, a line in each of their steps: those of scores the lines of the output and the block's
+        values, those of values the next unit's queries."""
         body, v, tile = self.body, self.v, self.tile
         tile_nbytes = body.mul(self.depth, tile.rows * 4)
         step = body.mul(x.row_nbytes, tile.rows)
         k = body.at(u.k, body.mul(body.div(x.at, tile.rows), tile_nbytes))
+        values = body.at(u.v, body.mul(body.div(x.at, self.each), tile.rows * 4))
+        panel = body.mul(_elements(body, v["keys"], self.each), tile.rows * 4)
+        written = body.select(x.first, self._lines(v["vsize"]), 0)
         with body.loop(0, body.div(body.add(x.count, tile.rows - 1), tile.rows)) as t:
             out = body.at(self.scores, body.mul(t, step))
-            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u.counted)
+            number = body.min(body.sub(t, written), body.sub(v["value_tiles"], 1))
+            ahead = self._either(body.less(t, written), self._column(u.out, t, v["o_row"]), (body.at(values, body.mul(number, panel)), _LINE))
+            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u, ahead)
         _Changes(self, u, x).emit()
         with body.loop(0, u.vectors) as j:
             self._softmax(u, x, j)
-        values = body.at(u.v, body.mul(body.div(x.at, self.each), tile.rows * 4))
-        panel = body.mul(_elements(body, v["keys"], self.each), tile.rows * 4)
         steps, again = _elements(body, x.count, self.each), body.select(x.first, 0, 1)
+        read = body.select(x.last, self._lines(v["size"]), 0)
         with body.loop(0, v["value_tiles"]) as t:
             out = body.at(self.results, body.mul(t, step))
-            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, again, u.counted)
+            ahead = self._either(body.less(t, read), self._column(u.following, t, v["q_row"]), (self.scores, 0))
+            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, again, u, ahead)
 
-    def _micro(self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: Index, counted: Value) -> None:
-        arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, b, 0, self.tile.rows, counted]
+    def _lines(self, size: Value) -> Value:
+        """How many cache lines a row of float32 has."""
+        return self.body.div(self.body.add(self.body.mul(size, 4), _LINE - 1), _LINE)
+
+    def _column(self, rows: Value, number: Value, row_nbytes: Value) -> _Ahead:
+        """A column of lines."""
+        return self.body.at(rows, self.body.mul(number, _LINE)), row_nbytes
+
+    def _either(self, condition: Value, a: _Ahead, b: _Ahead) -> _Ahead:
+        return self.body.b.select(condition, a[0], b[0]), self.body.select(condition, a[1], b[1])
+
+    def _micro(
+        self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: Index, u: _Unit, ahead: _Ahead
+    ) -> None:  # fmt: skip
+        arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, *ahead, self.tile.rows, u.counted]
         self.body.call_pointer(self.v["micro"], PARAMETERS, arguments)
 
     # --- softmax --------------------------------------------------------------------------------------------------

@@ -192,8 +192,8 @@ def _bits(value: float) -> int:
 
 # --- many queries, a query in each lane (`attention_lanes`) ---------------------------------------------------------
 
-_SCORES_NBYTES = 24 << 10  # of the scores that are kept, beside queries and results in the first-level cache
-_LANE_VECTORS = 6  # of queries, from which on packing keys and values for them pays; with AVX2 a full tile does
+KEY_BLOCK = 128  # so many keys have their scores kept
+_LANE_QUERIES = {64: 32, 32: 24}  # from so many on packing keys and values for them pays, with vectors of so many bytes
 LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
 LANE_FIELDS = (
     *LANE_POINTERS,
@@ -215,15 +215,9 @@ def lane_tile(target: Target) -> Tile:
     return Tile(8 if tile.rows == 14 else 4, 3, tile.lanes, tile.itemsize)
 
 
-def key_block(tile: Tile) -> int:
-    """So many keys have their scores kept."""
-    return _SCORES_NBYTES // (tile.width * tile.itemsize)
-
-
 def least_in_lanes(target: Target) -> int:
     """Of so many queries and more, one is in each lane: fewer do not pay for packing keys and values."""
-    tile = lane_tile(target)
-    return (tile.vectors if target.vector_bytes == 32 else _LANE_VECTORS) * tile.lanes
+    return _LANE_QUERIES.get(target.vector_bytes, 6 * lane_tile(target).lanes)
 
 
 def packed_group(target: Target) -> int:
@@ -246,7 +240,7 @@ def packed_elements(shape: AttentionShape, target: Target) -> tuple[int, int]:
 def _lane_offsets(shape: AttentionShape, tile: Tile) -> tuple[list[int], int]:
     """Where a thread's scratch has scores, results, references and sums behind the queries, and its size."""
     row = tile.width * tile.itemsize
-    sizes = [shape.size * row, key_block(tile) * row, _padded_to_tiles(shape.vsize, tile) * row, row, row]
+    sizes = [shape.size * row, KEY_BLOCK * row, _padded_to_tiles(shape.vsize, tile) * row, row, row]
     ends = [0]
     for size in sizes:
         ends.append(ends[-1] + -(-size // 64) * 64)
@@ -316,7 +310,7 @@ def lane_args(
     """
     tile = lane_tile(target)
     vectors = -(-shape.queries // tile.lanes)
-    tiles = -(-vectors // tile.vectors)
+    tiles = -(-vectors // (1 if spec.bounded and target.halves_vectors else tile.vectors))
     offsets, nbytes = _lane_offsets(shape, tile)
     value_tiles = -(-shape.vsize // tile.rows)
     factors = (softcap * _unit(spec), 1 / softcap) if spec.softcap else (0.0, 0.0)
