@@ -36,6 +36,7 @@ from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
 _LAG = 8.0
+_CLAIM_BITS = 22  # of a word, for units that are claimed from the front, and for those from the end
 _LINE = 64  # bytes that are fetched at once
 _Ahead = tuple[Value, Index]  # what a step fetches, and how far that is from what the next one does
 
@@ -111,23 +112,27 @@ class _Lanes:
         names = ("s_at", "o_at", "m_at", "l_at")
         self.scores, self.results, self.references, self.sums = (body.at(self.queries, v[name]) for name in names)
         units = body.mul(body.mul(v["batch"], v["heads"]), v["tiles"])
-        self.units, self.nthreads = units, nthreads
-        # Units are claimed one by one by the low half of a word; its high half counts the callers that are done. Nobody takes
-        # more than two even shares, so that a long step that is called in slices is looked into in between.
+        self.units = units
+        # Units are claimed one by one, by half of the threads from the front and by the others from the end, so that most keys
+        # and values are read by who packed them: a word counts both, and the callers that are done. Nobody takes more than two
+        # even shares, so that a long step that is called in slices is looked into in between.
+        b, behind = body.b, body.less(body.sub(nthreads, 1), body.mul(tid, 2))
+        each = body.div(body.add(nthreads, 1), 2)
+        self.onward = body.select(behind, body.sub(0, each), each)  # to the unit that probably comes next
         most = body.div(body.add(body.mul(units, 2), body.sub(nthreads, 1)), nthreads)
         done, going = body.cell(0, "done"), body.cell(1, "going")
         with body.repeat_while(lambda: body.equal(going.get(), 1)):
             going.set(0)
             with body.when(body.less(done.get(), most)):
-                claimed = body.b.atomic_rmw("add", v["claims"], body.i(1), "monotonic")
-                mine = body.b.and_(claimed, body.i(0xFFFFFFFF))
-                with body.when(body.less(mine, units)):
-                    self._unit(mine)
+                word = b.atomic_rmw("add", v["claims"], body.select(behind, 1 << _CLAIM_BITS, 1), "monotonic")
+                front, back = (b.and_(b.lshr(word, body.i(at)), body.i((1 << _CLAIM_BITS) - 1)) for at in (0, _CLAIM_BITS))
+                with body.when(body.less(body.add(front, back), units)):
+                    self._unit(body.select(behind, body.sub(body.sub(units, 1), back), front))
                     done.add(1)
                     going.set(1)
-        left = body.b.atomic_rmw("add", v["claims"], body.i(1 << 32), "monotonic")
-        with body.when(body.equal(body.b.lshr(left, body.i(32)), body.sub(nthreads, 1))):
-            body.b.store(body.i(0), v["claims"], align=8)
+        word = b.atomic_rmw("add", v["claims"], body.i(1 << 2 * _CLAIM_BITS), "monotonic")
+        with body.when(body.equal(b.lshr(word, body.i(2 * _CLAIM_BITS)), body.sub(nthreads, 1))):
+            b.store(body.i(0), v["claims"], align=8)
         body.b.ret_void()
         return self.module.text("attention_lanes", Effort.QUICK)
 
@@ -159,7 +164,7 @@ class _Lanes:
         kv_heads = body.div(v["heads"], v["group"])
         shared = body.add(body.mul(entry, kv_heads), body.div(head, v["group"]))
         keys, offset = _keys(body, v, self.spec, entry)
-        following = self._cut(body.min(body.add(unit, self.nthreads), body.sub(self.units, 1)))
+        following = self._cut(body.max(body.min(body.add(unit, self.onward), body.sub(self.units, 1)), 0))
         u = _Unit(
             body.at(v["k"], body.mul(shared, v["k_nbytes"])), body.at(v["v"], body.mul(shared, v["v_nbytes"])),
             self._place(cut, "mask", "mask"), self._row_of(cut, "o", "out"), row, rows, vectors,
