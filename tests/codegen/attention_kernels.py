@@ -13,7 +13,6 @@ from intarsia.codegen import attention, attention_lanes, attention_pack, attenti
 from intarsia.codegen.attention_micro import lane_micro_text
 from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args, lane_args
 from intarsia.codegen.word_gemm import tiled_pairs_text
-from intarsia.graph.dtypes import DType
 
 TAPS = np.array(attention_plan.taps(t.host()), np.int64)
 PLAIN = AttentionSpec()

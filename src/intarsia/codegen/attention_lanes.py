@@ -1,9 +1,10 @@
 """Scaled dot-product attention of many queries: scores are computed turned, a query in each lane of a vector.
 
 S^T = (scale K) Q^T has a row for each key, so the softmax goes along rows lane by lane, without a sum across lanes, and
-O^T += V^T P^T reads its powers where the softmax left them. K, times the scale, and V are packed once for all threads (`attention_pack`), as the
-left operands of the micro-kernel for packed A; a unit of work is up to `lane_tile(...).width` queries of one head, whose
-queries, results and scores against one block of keys stay in the first-level cache while keys and values stream past.
+O^T += V^T P^T reads its powers where the softmax left them. K, times the scale, and V are packed once for all threads
+(`attention_pack`), as the left operands of the micro-kernel (`attention_micro`); a unit of work is up to `lane_tile(...).width`
+queries of one head, whose queries, results and scores against one block of keys stay in the first-level cache while keys and
+values stream past.
 
 Scores are in units of log2(e), but where a mask is added, whose lowest numbers leave no room for that. A query's reference,
 which is subtracted from its scores, follows its highest score only where that is more than `_LAG` above it, so that results
@@ -58,8 +59,8 @@ class _Cut(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Some queries of a head: where operands lie, the first query, how many, in how many vectors (and as the micro-kernel counts
-    them); the keys there are; the queries that probably come next."""
+    """Some queries of a head: where operands lie, the first query, how many, in how many vectors, and as the micro-kernel counts
+    these; the keys there are; the queries that probably come next."""
 
     k: Value
     v: Value
@@ -218,8 +219,8 @@ class _Lanes:
     # --- a block of keys ------------------------------------------------------------------------------------------
 
     def _block(self, u: _Unit, x: _Block) -> None:
-        """Products fetch what comes next, a line in each of their steps: those of scores the lines of the output and the block's
-        values, those of values the next unit's queries."""
+        """Products fetch what comes next, a line in each of their steps: those of scores the lines of the output and the values
+        of the block, those of values the next unit's queries."""
         body, v, tile = self.body, self.v, self.tile
         tile_nbytes = body.mul(self.depth, tile.rows * 4)
         step = body.mul(x.row_nbytes, tile.rows)
@@ -230,7 +231,8 @@ class _Lanes:
         with body.loop(0, body.div(body.add(x.count, tile.rows - 1), tile.rows)) as t:
             out = body.at(self.scores, body.mul(t, step))
             number = body.min(body.sub(t, written), body.sub(v["value_tiles"], 1))
-            ahead = self._either(body.less(t, written), self._column(u.out, t, v["o_row"]), (body.at(values, body.mul(number, panel)), _LINE))
+            others = body.at(values, body.mul(number, panel)), _LINE
+            ahead = self._either(body.less(t, written), self._column(u.out, t, v["o_row"]), others)
             self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u, ahead)
         _Changes(self, u, x).emit()
         with body.loop(0, u.vectors) as j:

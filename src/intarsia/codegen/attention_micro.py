@@ -61,8 +61,8 @@ class _LaneMicro(TiledMicro):
         return [body.load(body.at(pb, j * self.column_nbytes), _F32, width) for j, width in enumerate(self.widths)]
 
     def _numbers(self, count: int) -> Numbers:
-        """Numbers of A by the lanes that they fill. Each width has loads of its own: LLVM would broadcast a number in a register
-        again, which takes a unit that multiplies, where loads are to be had."""
+        """Numbers of A by the lanes that they fill. Each width has loads of its own: LLVM would broadcast a number in a
+        register again, which takes a unit that multiplies, where loads are to be had."""
         body = self.body
 
         def broadcast(place: Value) -> dict[int, Value]:

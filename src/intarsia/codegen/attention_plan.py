@@ -304,7 +304,7 @@ def lane_args(
 ) -> list[int]:
     """The arguments of `attention_lanes.kernel_text`.
 
-    `micro` is the address of `tiled_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`; `k` and
+    `micro` is the address of `lane_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`; `k` and
     `v` those of packed keys and values, `taps` that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0
     again when all shares are done; the others are those of `attention_args`, and `scratch` has `lane_scratch_nbytes` bytes.
     """

@@ -46,7 +46,7 @@ class Rows:
         self.vector = ir.VectorType(ir.FloatType(), lanes)
         self.integers = ir.VectorType(_I32, lanes)
         self._constants: dict[float, Value] = {}
-        self._powers: Any = None
+        self._powers: list[Value] = []
 
     def constant(self, value: float) -> Value:
         """`value` in all lanes: made once for the function, since a vector constant's text is long."""
@@ -106,8 +106,8 @@ class Rows:
         return lambda x: self._exp2_from(self.larger(least, x), magic)
 
     def _exp2_by_parts(self, x: Value, least: Value, magic: Value) -> Value:
-        """2^(x + magic - 1.5 * 2^18), zero below `least`. x + magic rounds to parts; their number is in its last bits, where the
-        instruction that looks up reads it, behind the bits of the exponent.
+        """2^(x + magic - 1.5 * 2^18), zero below `least`. x + magic rounds to parts; their number is in its last bits, where
+        the instruction that looks up reads it, behind the bits of the exponent.
 
         Zen 4 has two units for additions and shifts, and two for multiply-adds, comparisons and look-ups: five of each.
         """
@@ -125,13 +125,13 @@ class Rows:
         kept = b.fcmp_unordered(">=", x, least)
         return b.select(kept, body.fma(power, more, power, _F32, lanes), body.zero(_F32, lanes))
 
-    def _part_powers(self) -> tuple[Value, Value]:
+    def _part_powers(self) -> list[Value]:
         """2^(i / 32) less what i adds to the bits of an exponent."""
-        if self._powers is None:
+        if not self._powers:
             numbers = [_bits(2 ** (i / _PARTS)) - (i << _PART_SHIFT) for i in range(_PARTS)]
             with self.body.b.goto_entry_block():
                 halves = [ir.Constant(self.integers, numbers[at : at + 16]) for at in (0, 16)]
-                self._powers = tuple(self.body.b.bitcast(half, self.vector) for half in halves)
+                self._powers = [self.body.b.bitcast(half, self.vector) for half in halves]
         return self._powers
 
     def _exp2_from(self, x: Value, magic: Value) -> Value:

@@ -17,8 +17,8 @@ import numpy as np
 
 from intarsia.codegen import append, attention_lanes, attention_pack, attention_plan
 from intarsia.codegen import attention as template
-from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.attention_micro import lane_micro_text
+from intarsia.codegen.attention_plan import UNBOUNDED, AttentionShape, AttentionSpec, Heads
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.gemm import VECTORS
 from intarsia.codegen.microkernel import micro_text
