@@ -59,8 +59,8 @@ class _Cut(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Some queries of a head: where operands lie, the first query, how many, in how many vectors, and as the micro-kernel counts
-    these; the keys there are; the queries that probably come next."""
+    """Some queries of a head: where operands lie, the first query, how many, in how many vectors, and how many the micro-
+    kernel counts; the keys there are; the queries that probably come next."""
 
     k: Value
     v: Value
