@@ -8,7 +8,8 @@ stored beside its sums is 0.
 from __future__ import annotations
 
 from intarsia.codegen.body import Body, Module, Value
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.compiler import Effort
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.kept_text import kept
 from intarsia.codegen.microkernel import PARAMETERS, Tile, TiledMicro
 from intarsia.codegen.numbers import Numbers
@@ -28,7 +29,7 @@ def lane_micro_text(tile: Tile, target: Target) -> KernelText:
         body = module.function(f"tile_{halves}", PARAMETERS[:-2])
         _LaneMicro(body, tile, halves).emit()
         variants.append((halves, body.function))
-    entry = module.function("__SYMBOL__", PARAMETERS, internal=False)
+    entry = module.function(SYMBOL_PLACEHOLDER, PARAMETERS, internal=False)
     b = entry.b
     *shared, _, halves = entry.args
     others = b.append_basic_block("others")
@@ -41,7 +42,7 @@ def lane_micro_text(tile: Tile, target: Target) -> KernelText:
         b.ret_void()
     b.position_at_end(others)
     b.ret_void()
-    return module.text("micro_lanes", final=True)
+    return module.text("micro_lanes", Effort.CODE)
 
 
 class _LaneMicro(TiledMicro):
