@@ -68,8 +68,10 @@ class Traffic(NamedTuple):
 
 def is_large(bound: BoundSegment, env: Mapping[str, int], threads: int) -> bool:
     """Whether a bound segment may be worth parts: its batch is more than a row, and more than the caches hold."""
-    rows = bound.segment.rows
-    return rows is not None and bound.arena_nbytes > CACHE_NBYTES * threads and env.get(rows.symbol, 0) > 1
+    rows, most = bound.segment.rows, CACHE_NBYTES * threads
+    if rows is None or env.get(rows.symbol, 0) <= 1 or bound.arena_nbytes <= most:
+        return False
+    return bound.arena_nbytes - bound.segment.fixed_nbytes() > most
 
 
 def candidates(count: int) -> list[int]:

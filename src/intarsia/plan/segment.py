@@ -172,6 +172,12 @@ class Segment:
         """Buffers whose addresses are said for each run."""
         return (*self.inputs, *self.outputs, *(self.sized.names if self.sized is not None else ()))
 
+    def fixed_nbytes(self) -> int:
+        """Bytes of the arena's buffers that are as large for any sizes: scratch memory that steps share."""
+        elsewhere = {*self.externals, *self.constants}
+        fixed = [b for name, b in self.buffers.items() if name not in elsewhere and all(type(d) is int for d in b.shape)]
+        return sum(math.prod(b.shape) * b.dtype.numpy.itemsize for b in fixed)  # type: ignore[misc] # they are numbers
+
     def allow(self, allowed: SideBySide) -> None:
         """Say what the session allows; frames that others share with it are made for what they allow."""
         if allowed != self.allowed:
