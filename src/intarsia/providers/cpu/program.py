@@ -30,7 +30,6 @@ from intarsia.plan.segment import Segment
 from intarsia.plan.sized import MOST_NBYTES
 from intarsia.plan.state import State
 from intarsia.plan.step import Step
-from intarsia.plan.targets import fits
 from intarsia.providers.cpu.ahead import Ahead
 from intarsia.providers.cpu.common_weights import share_constants
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
@@ -227,6 +226,7 @@ class CpuProgram(Program):
         return plan
 
     def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        from intarsia.plan.targets import fits
         from intarsia.providers.cpu.bound import may_be
 
         if self.context.on_step is not None or not all(type(x) is np.ndarray for x in inputs):
