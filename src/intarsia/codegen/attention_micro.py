@@ -62,8 +62,10 @@ class _LaneMicro(TiledMicro):
         return [body.load(body.at(pb, j * self.column_nbytes), _F32, width) for j, width in enumerate(self.widths)]
 
     def _numbers(self, count: int) -> Numbers:
-        """Numbers of A by the lanes that they fill. Each width has loads of its own: LLVM would broadcast a number in a
-        register again, which takes a unit that multiplies, where loads are to be had."""
+        """Numbers of A; beside half a vector by the lanes that they fill. Each width has loads of its own then: LLVM would
+        broadcast a number in a register again, which takes a unit that multiplies, where loads are to be had."""
+        if self.widths[-1] == self.lanes:
+            return super()._numbers(count)
         body = self.body
 
         def broadcast(place: Value) -> dict[int, Value]:
@@ -74,7 +76,7 @@ class _LaneMicro(TiledMicro):
 
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
         width = column.type.count
-        return self.body.fma(scalar[width], column, sums, _F32, width)
+        return self.body.fma(scalar[width] if isinstance(scalar, dict) else scalar, column, sums, _F32, width)
 
     def _store_row(self, i: int, sums: list[Value], tile: Value, accumulate: Value) -> None:
         body = self.body
