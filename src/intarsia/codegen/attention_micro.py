@@ -11,7 +11,7 @@ from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.kept_text import kept
-from intarsia.codegen.microkernel import PARAMETERS, Tile, TiledMicro
+from intarsia.codegen.microkernel import PARAMETERS, Tile, TiledMicro, switched
 from intarsia.codegen.numbers import Numbers
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -24,24 +24,14 @@ def lane_micro_text(tile: Tile, target: Target) -> KernelText:
     """All variants as one function."""
     module = Module(target)
     step = 1 if target.halves_vectors else 2
-    variants = []
+    variants = {}
     for halves in range(step, 2 * tile.vectors + 1, step):
         body = module.function(f"tile_{halves}", PARAMETERS[:-2])
         _LaneMicro(body, tile, halves).emit()
-        variants.append((halves, body.function))
+        variants[halves] = body.function
     entry = module.function(SYMBOL_PLACEHOLDER, PARAMETERS, internal=False)
-    b = entry.b
-    *shared, _, halves = entry.args
-    others = b.append_basic_block("others")
-    switch = b.switch(halves, others)
-    for count, function in variants:
-        block = b.append_basic_block(f"case_{count}")
-        switch.add_case(count, block)
-        b.position_at_end(block)
-        b.call(function, shared, tail=True)
-        b.ret_void()
-    b.position_at_end(others)
-    b.ret_void()
+    switched(entry, entry.args[-1], variants, entry.args[:-2])
+    entry.b.ret_void()
     return module.text("micro_lanes", Effort.CODE)
 
 

@@ -335,20 +335,21 @@ class _Lowering(InOrder):
             borders = [border for r in plain for border in bordered(r, at, names[plan.inner])]
             filled = [n for r in plain if plan.rows is None for n in emptiable(r, at, names[plan.inner])]
             start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
-            apart = any(reads_apart(r, at, names[plan.inner]) for r in plain)
-            properties = self._row_properties(shape[plan.inner], borders, apart)
+            properties = self._row_properties(shape[plan.inner], borders, plain, at, names[plan.inner])
             self._row(scope, borders, start, end, store, "inner", properties, filled)
 
-    def _row_properties(self, extent: Dim, borders: Sequence[Bordered], apart: bool) -> tuple[str, ...]:
+    def _row_properties(
+        self, extent: Dim, borders: Sequence[Bordered], roots: Sequence[Tensor], at: list[Index], row: str
+    ) -> tuple[str, ...]:  # fmt: skip
         """For rows that LLVM would write out element by element before it makes vectors of them, and rows of windows side by
-        side, which are short, so that their last elements would cost as much as the others. `apart`: what is read for
-        neighbours lies apart (`reads_apart`), and LLVM would gather it."""
+        side, which are short, so that their last elements would cost as much as the others. Where what is read for neighbours
+        lies apart (`reads_apart`), LLVM would gather it."""
         beside = borders and all(border.step == 1 for border in borders)
         if beside and isinstance(extent, Expr) and self.target.has("avx512vl"):
             return (MASKED,)
         if not isinstance(extent, int) or not _TAIL < extent <= _WRITTEN_ROW:
             return ()
-        if apart:
+        if any(reads_apart(r, at, row) for r in roots):
             return (ROLLED, FORCED)
         return (ROLLED, MASKED) if self.target.has("avx512vl") else (ROLLED,)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from intarsia.codegen.body import Body, Module, Value
@@ -208,19 +208,25 @@ def _variant(
 _variants: dict[tuple[str, Tile, Target, int, int], KernelText] = {}
 
 
+def switched(entry: Body, case: Value, functions: Mapping[int, Any], arguments: Sequence[Value]) -> None:
+    """Call the function of a case, and return; what comes next is for other cases."""
+    b = entry.b
+    others = b.append_basic_block("others")
+    switch = b.switch(case, others)
+    for number, function in functions.items():
+        block = b.append_basic_block(f"case_{number}")
+        switch.add_case(number, block)
+        b.position_at_end(block)
+        b.call(function, arguments, tail=True)
+        b.ret_void()
+    b.position_at_end(others)
+
+
 def _dispatch(entry: Body, variants: dict[tuple[int, int], Any], tile: Tile, by_rows: bool) -> None:
     b = entry.b
     *shared, rows, vectors = entry.args
-    others = b.append_basic_block("others")
     case = entry.add(entry.mul(entry.sub(vectors, 1), tile.rows), rows)
-    switch = b.switch(case, others)
-    for (r, v), function in variants.items():
-        block = b.append_basic_block(f"case_{r}_{v}")
-        switch.add_case((v - 1) * tile.rows + r, block)
-        b.position_at_end(block)
-        b.call(function, shared, tail=True)
-        b.ret_void()
-    b.position_at_end(others)
+    switched(entry, case, {(v - 1) * tile.rows + r: function for (r, v), function in variants.items()}, shared)
     if by_rows:
         a, lda, *between, place, accumulate, ahead, pace = shared
         row_nbytes = entry.mul(vectors, tile.lanes * tile.itemsize)

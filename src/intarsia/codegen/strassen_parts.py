@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.codegen.body import Body, Module, Value
 from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.microkernel import Micro, Tile, tiled_rows
+from intarsia.codegen.microkernel import Micro, Tile, switched, tiled_rows
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.mapped import release_pages
@@ -47,17 +47,8 @@ def summing_micro_text(target: Target, tile: Tile, stored: DType | None = None) 
             _SummingMicro(body, DType.FLOAT, tile.lanes, rows, tile.vectors, stored).emit_summing(sign)
             variants[_SIGNS * rows + sign] = body.function
     entry = module.function("__SYMBOL__", SUMMING, internal=False)
-    b = entry.b
-    done = b.append_basic_block("done")
-    switch = b.switch(entry.add(entry.mul(entry.args[-2], _SIGNS), entry.args[-1]), done)
-    for index, (case, function) in enumerate(variants.items()):
-        block = b.append_basic_block(f"case_{index}")
-        switch.add_case(case, block)
-        b.position_at_end(block)
-        b.call(function, entry.args[:-2], tail=True)
-        b.ret_void()
-    b.position_at_end(done)
-    b.ret_void()
+    switched(entry, entry.add(entry.mul(entry.args[-2], _SIGNS), entry.args[-1]), variants, entry.args[:-2])
+    entry.b.ret_void()
     suffix = f"_{stored.name.lower()}" if stored is not None else ""
     return module.text(f"micro_summing{suffix}", Effort.CODE)
 

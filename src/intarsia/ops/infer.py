@@ -429,8 +429,9 @@ def _number(result: Inference, name: str) -> np.ndarray | None:
     if known is not None and not isinstance(known.item(), Expr):
         return known.astype(kind.dtype.numpy)
     constant = result.graph.constants.get(name)
-    fixed = constant is not None and name not in result.graph.overridable and constant.dtype is not DType.STRING
-    return constant.numpy() if constant is not None and fixed else None
+    if constant is None or name in result.graph.overridable or constant.dtype is DType.STRING:
+        return None
+    return constant.numpy()
 
 
 def fresh_shape(rank: int, hint: str) -> tuple[Expr, ...]:
