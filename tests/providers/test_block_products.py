@@ -37,6 +37,16 @@ def packed_bytes(numbers: np.ndarray, bits: int) -> np.ndarray:
     return (numbers[..., ::2] | numbers[..., 1::2] << 4).astype(np.uint8)
 
 
+def model_of(node: onnx.NodeProto, kind: int, k: int, n: int, constants: dict[str, np.ndarray]) -> onnx.ModelProto:
+    """x [1, M, k] to y [1, M, n]."""
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", kind, [1, "M", k])],
+        [helper.make_tensor_value_info("y", kind, [1, "M", n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("zeros", ["none", "bytes", "floats"])
 @pytest.mark.parametrize("bits", [4, 8])
@@ -55,12 +65,7 @@ def test_matmul_n_bits(m: int, k: int, n: int, size: int, bits: int, zeros: str,
         constants["z"] = packed_bytes(zero, bits).reshape(-1) if zeros == "bytes" else zero.astype(real)
     node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=size)
     kind = onnx.TensorProto.FLOAT16 if half else onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", kind, [1, "M", k])],
-        [helper.make_tensor_value_info("y", kind, [1, "M", n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    model = model_of(node, kind, k, n, constants)
     x = rng.normal(size=(1, m, k)).astype(real)
     spread = (q.reshape(n, blocks, size) - zero[..., None]) * scales.astype(np.float64)[..., None]
     weights = spread.reshape(n, -1)[:, :k]
@@ -120,12 +125,7 @@ def test_matmul_bnb4(k: int, n: int, size: int, quant_type: int, half: bool) -> 
     constants = {"b": (codes[::2] << 4 | codes[1::2]).astype(np.uint8), "s": largest}
     how = {"K": k, "N": n, "block_size": size, "quant_type": quant_type}
     node = helper.make_node("MatMulBnb4", ["x", "b", "s"], ["y"], domain="com.microsoft", **how)
-    graph = helper.make_graph(
-        [node], "g", [helper.make_tensor_value_info("x", kind, [1, "M", k])],
-        [helper.make_tensor_value_info("y", kind, [1, "M", n])], [numpy_helper.from_array(v, c) for c, v in constants.items()],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    model = model_of(node, kind, k, n, constants)
     made = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     for m in (1, 3, 9, 64):
         x = rng.normal(size=(1, m, k)).astype(real)

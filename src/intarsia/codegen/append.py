@@ -7,7 +7,7 @@ import functools
 from intarsia.codegen.attention_plan import Heads
 from intarsia.codegen.body import Module
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.streaming import copy_function, fence, passes_caches
+from intarsia.codegen.streaming import copy_either, copy_function, fence, passes_caches
 from intarsia.codegen.target import Target
 
 
@@ -28,19 +28,14 @@ def kernel_text(target: Target) -> KernelText:
         entry, head = body.div(unit, heads), body.rem(unit, heads)
         target_rows = body.at(out, body.mul(unit, body.add(past_nbytes, body.mul(rows, row_nbytes))))
         given = body.at(past, body.mul(unit, past_nbytes))
-        if past_caches is None:
-            body.copy(given, target_rows, past_nbytes)
-        else:
-            with body.either(large) as (around, through):
-                with around:
-                    body.b.call(past_caches, [given, target_rows, past_nbytes])
-                    fence(body)
-                with through:
-                    body.copy(given, target_rows, past_nbytes)
+        copy_either(body, past_caches, large, given, target_rows, past_nbytes)
         source = body.at(fresh, body.mul(entry, fresh_batch), body.mul(head, fresh_head))
         target_rows = body.at(target_rows, past_nbytes)
         with body.loop(0, rows) as i:
             body.copy(body.at(source, body.mul(i, fresh_row)), body.at(target_rows, body.mul(i, row_nbytes)), row_nbytes)
+    if past_caches is not None:
+        with body.when(large):
+            fence(body)
     body.b.ret_void()
     return module.text("append")
 

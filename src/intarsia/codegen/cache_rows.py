@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from intarsia.codegen.body import Body, Module, Value
+from intarsia.codegen.body import Module
 from intarsia.codegen.engine import KernelText
-from intarsia.codegen.streaming import CHUNK_NBYTES, copy_function, fence, passes_caches
+from intarsia.codegen.streaming import CHUNK_NBYTES, copy_either, copy_function, fence, passes_caches
 from intarsia.codegen.target import Target
 
 
@@ -43,7 +43,7 @@ def cache_rows_text(target: Target) -> KernelText:
             for low, high in ((begin, body.min(kept, before)), (body.max(begin, behind), kept)):
                 with body.when(body.less(low, high)):
                     place, nbytes = body.mul(low, row), body.mul(body.sub(high, low), row)
-                    _copy(body, past_caches, large, body.at(olds, place), body.at(to, place), nbytes)
+                    copy_either(body, past_caches, large, body.at(olds, place), body.at(to, place), nbytes)
         low, high = body.max(begin, before), body.min(end, behind)
         with body.when(body.less(low, high)):
             source = body.at(news, body.mul(body.sub(low, before), row))
@@ -61,14 +61,3 @@ def cache_rows_text(target: Target) -> KernelText:
             fence(body)
     body.b.ret_void()
     return module.text("cache_rows")
-
-
-def _copy(body: Body, past_caches: Value | None, large: Value, source: Value, to: Value, nbytes: Value) -> None:
-    if past_caches is None:
-        body.copy(source, to, nbytes)
-        return
-    with body.either(large) as (around, through):
-        with around:
-            body.b.call(past_caches, [source, to, nbytes])
-        with through:
-            body.copy(source, to, nbytes)

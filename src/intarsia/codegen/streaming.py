@@ -22,6 +22,19 @@ def passes_caches(target: Target) -> bool:
     return target.arch == "x86_64"
 
 
+def copy_either(body: Body, past_caches: Value | None, large: Value, source: Value, to: Value, nbytes: Value) -> None:
+    """Copy past the caches by `copy_function` where that is there and `large`, else through them; the former asks for a `fence`
+    behind all of them."""
+    if past_caches is None:
+        body.copy(source, to, nbytes)
+        return
+    with body.either(large) as (around, through):
+        with around:
+            body.b.call(past_caches, [source, to, nbytes])
+        with through:
+            body.copy(source, to, nbytes)
+
+
 def copy_function(module: Module, target: Target) -> Value:
     """An internal function (ptr source, ptr target, i64 nbytes); behind the last one `fence` is needed."""
     body = module.function("copy_past_caches", ("p", "p", "i"))
