@@ -64,7 +64,8 @@ _GROUPS = (  # types that are listed by one word
 
 
 LEGEND = """
-- *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer.
+- *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer. "1 to 9": the
+  operator set has the operator no longer in later versions.
 - *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **called**: a native
   kernel that Python calls between compiled segments, since only its data say how large its output is; **host**: a Python
   function there, with NumPy. Shapes, axes and the like are constants in the examples, as in exported models; where a run
@@ -245,7 +246,7 @@ class Row:
 
     domain: str
     name: str
-    versions: tuple[int, ...]
+    versions: tuple[str, ...]
     cpu: Answer
     reference: Answer
     webgpu: Answer
@@ -261,7 +262,7 @@ def row_of(domain: str, name: str, records: Sequence[OpRecord], *, types: bool =
     known = examples().get(f"{domain}::{name}" if domain else name)
     if known is None:
         known = [g for g in guesses() if answer(ask_cpu, record, g).kind in ("compiled", "view", "called", "host")][:1]
-    versions = tuple(r.since for r in records)
+    versions = tuple(str(r.since) if r.until is None else f"{r.since} to {r.until - 1}" for r in records)
     if not known:
         cpu = Answer("host", record.reason) if record.host else Answer("not asked", f"no example in scripts/{EXAMPLES.name}")
         reference, webgpu = (answer(ask, record, Example()) for ask in (ask_reference, ask_webgpu))
@@ -361,7 +362,7 @@ def _line(row: Row) -> str:
     webgpu = "yes" if row.webgpu.kind == "compiled" else f"no: {row.webgpu.reason}"
     if row.not_on_webgpu and row.webgpu.kind == "compiled":
         webgpu += f", but {words(row.not_on_webgpu)}"
-    cells = (row.name, ", ".join(map(str, row.versions)), row.cpu.kind, words(row.compiled), why, reference, webgpu)
+    cells = (row.name, ", ".join(row.versions), row.cpu.kind, words(row.compiled), why, reference, webgpu)
     return f"| {' | '.join(c.replace('|', '/') for c in cells)} |"
 
 

@@ -14,7 +14,8 @@ FAMILIES = (
     "attention", "control", "sequence", "signal", "text", "loss", "contrib_attention", "contrib", "channels_last", "integers",
     "contrib_fused", "contrib_tensors", "contrib_text", "contrib_quantized", "contrib_experts", "contrib_routing",
     "expert_parts", "contrib_packed", "contrib_positions", "contrib_ragged", "contrib_generation", "contrib_beams", "linalg",
-    "training", "gradient", "grouped_parts", "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees", "ml.native",
+    "training", "gradient", "grouped_parts", "withdrawn", "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees",
+    "ml.native",
 )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def prelu(X: Tensor, slope: Tensor) -> Tensor:
     return k.select(X < 0, X * k.broadcast(slope, X.shape), X)
 
 
-@op("ThresholdedRelu", (10, 22))
+@op("ThresholdedRelu", (1, 10, 22))
 def thresholded_relu(X: Tensor, *, alpha: float = 1.0) -> Tensor:
     return k.select(alpha < X, X, 0)
 

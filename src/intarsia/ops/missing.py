@@ -11,7 +11,6 @@ from intarsia.ops.layers import label
 from intarsia.ops.registry import Registry
 from intarsia.records import dataclass
 
-_ANY_VERSION = 1 << 30
 _SHOWN_NODES = 3
 _WITH_BODIES = ("", "ai.onnx.ml", "ai.onnx.preview")  # domains in which ONNX defines some operators as functions
 KNOWN_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}
@@ -160,12 +159,15 @@ def _all_nodes(graph: Graph) -> Iterator[tuple[Node, Mapping[str, int]]]:
 
 def _hint(domain: str, op_type: str, version: int, registry: Registry) -> str:
     if not version:
-        known = registry.find(domain, op_type, _ANY_VERSION) is not None
+        known = (domain, op_type) in registry.records
         adding = f"add onnx.helper.make_opsetid({domain!r}, VERSION) to the model's opset_import"
         return adding if known or not domain else f"{adding}, and define the operator"
     if domain == "com.microsoft.nchwc":
         return "its weights are laid out for one kind of processor: save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
-    earliest = next(iter(registry.records.get((domain, op_type), ())), None)
+    records = registry.records.get((domain, op_type), ())
+    if records and records[-1].until is not None:
+        return f"the operator set has it up to version {records[-1].until - 1} only"
+    earliest = next(iter(records), None)
     if earliest is not None:
         return f"it is defined from version {earliest.since} on: convert the model to a newer opset (onnx.version_converter)"
     names = [key for key in registry.records if not key[0].startswith("intarsia.")]

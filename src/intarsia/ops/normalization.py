@@ -253,6 +253,17 @@ def mean_variance_normalization(X: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -
     return k.cast(centred / (deviation + 1e-9), X.dtype)
 
 
+@op("MeanVarianceNormalization", 1)
+def mean_variance_normalization_of_channels(X: Tensor, *, across_channels: int = 0, normalize_variance: int = 1) -> Tensor:
+    """Over the batch and the image, and over the channels, too, if so wanted; X without its mean alone where the variance is
+    to stay."""
+    axes = [axis for axis in range(min(X.rank, 4)) if axis != 1 or across_channels]
+    if normalize_variance:
+        return mean_variance_normalization(X, axes=axes)
+    x = widened(X)
+    return k.cast(x - k.reduce_mean(x, axes, keepdims=True), X.dtype)
+
+
 @op("LRN", (1, 13))
 def lrn(X: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
     """x / (bias + alpha / size * s)^beta, s being the sum of squares over `size` neighbouring channels."""

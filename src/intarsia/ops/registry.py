@@ -57,6 +57,7 @@ class OpRecord:
     fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError
     bind: Callable[..., Callable[..., Any]] | None = None  # host ops: from the attributes to a function of the inputs alone
     primitives: Callable[..., Any] | None = None  # host ops: what runs where there is no host to call, for known sizes
+    until: int | None = None  # the first version of the operator set that has the operator no longer
 
     @cached_property
     def _parameters(self) -> list[inspect.Parameter]:
@@ -131,7 +132,7 @@ class Registry:
         for record in self.records.get((domain, name), ()):
             if record.since <= version:
                 best = record
-        return best
+        return best if best is None or best.until is None or version < best.until else None
 
     def __iter__(self) -> Iterator[OpRecord]:
         for entries in self.records.values():
@@ -149,17 +150,21 @@ def op(
     values: tuple[str, ...] = (),
     deterministic: bool = True,
     fallback: Callable[..., Any] | None = None,
+    until: int | None = None,
 ) -> Callable[[F], F]:
     """Register a definition in tensor primitives for every version in `since`.
 
     Args:
+        until: the first version of the operator set that has the operator no longer.
         fallback: NumPy function with the definition's parameters. A definition raises `SymbolicValueError` for a case that
             primitives cannot express (random numbers, strings); the node then runs on the host by this function.
     """
 
     def register(function: F) -> F:
         for version in (since,) if isinstance(since, int) else since:
-            record = OpRecord(domain, name, version, function, values=values, deterministic=deterministic, fallback=fallback)
+            record = OpRecord(
+                domain, name, version, function, values=values, deterministic=deterministic, fallback=fallback, until=until
+            )
             REGISTRY.add(record)
         return function
 
