@@ -64,8 +64,8 @@ _GROUPS = (  # types that are listed by one word
 
 
 LEGEND = """
-- *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer. "1 to 9": the
-  operator set has the operator no longer in later versions.
+- *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer. "1 to 9":
+  later versions of the operator set have the operator no longer.
 - *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **called**: a native
   kernel that Python calls between compiled segments, since only its data say how large its output is; **host**: a Python
   function there, with NumPy. Shapes, axes and the like are constants in the examples, as in exported models; where a run
