@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnx
 import pytest
@@ -79,3 +81,34 @@ def test_in_a_function(provider: str) -> None:
     ]
     function = helper.make_function("own", "Eight", ["x"], ["y"], nodes, [helper.make_opsetid("", 17)])
     assert run(provider, helper.make_node("Eight", ["x"], ["z"], domain="own"), functions=(function,)).tolist() == [8, 16]
+
+
+def negation() -> onnx.GraphProto:
+    """A branch that negates "p"; its names are also those of values around calls of functions that have it."""
+    nodes = [helper.make_node("Neg", ["p"], ["x"]), helper.make_node("Identity", ["x"], ["trips"])]
+    return helper.make_graph(nodes, "negation", [], [value("trips", TensorProto.FLOAT, 2)])
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_names_in_a_function_are_its_own(provider: str, calls: int) -> None:
+    """Also in subgraphs of its nodes, written by nodes, and in subgraphs of those. scikit-learn's KNNImputer comes so."""
+    true = helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", TensorProto.BOOL, [], [True]))
+    inner = helper.make_node("If", ["true"], ["y"], then_branch=negation(), else_branch=negation())
+    zero = helper.make_node("Add", ["y", "p"], ["z"])
+    outer = helper.make_graph([inner, zero], "outer", [], [value("z", TensorProto.FLOAT, 2)])
+    nodes = [true, helper.make_node("If", ["true"], ["zero"], then_branch=outer, else_branch=negation())]
+    ends = [helper.make_node("Sub", ["zero", "p"], ["o"])]  # 0 - p
+    function = helper.make_function("own", "Negated", ["p"], ["o"], [*nodes, *ends], [helper.make_opsetid("", 17)])
+    names = ["x", *(f"y.{i}.x" for i in range(calls - 1)), "z"]  # as names are made from a call's output
+    given = [helper.make_node("Negated", [a], [b], domain="own") for a, b in itertools.pairwise(names)]
+    assert run(provider, *given, functions=(function,)).tolist() == [(-1) ** calls, 2 * (-1) ** calls]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_function_called_in_a_body(provider: str) -> None:
+    nodes = [helper.make_node("Neg", ["p"], ["x"]), helper.make_node("Add", ["x", "x"], ["o"])]
+    function = helper.make_function("own", "Twice", ["p"], ["o"], nodes, [helper.make_opsetid("", 17)])
+    body = loop("s", helper.make_node("Twice", ["s"], ["new"], domain="own"))
+    found = run(provider, body, helper.make_node("Twice", ["y"], ["z"], domain="own"), functions=(function,))
+    assert found.tolist() == [16, 32]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -319,13 +320,20 @@ def test_two_graphs_are_refused(mlp: onnx.ModelProto) -> None:
         load(mlp.SerializeToString() * 2)
 
 
-def test_constants_defined_twice() -> None:
-    w = numpy_helper.from_array(np.float32([1, 2]), "w")
-    with pytest.raises(InvalidGraph, match=r"constant 'w' is defined twice: model bytes at byte .* and model bytes at byte"):
-        load(small_model([], initializer=[w, w]).SerializeToString())
-    node = helper.make_node("Constant", [], ["w"], value_int=1)
-    with pytest.raises(InvalidGraph, match=r"constant 'w' is defined twice.*node 'Constant_0' \(Constant\)"):
-        load(small_model([node], initializer=[w]))
+def _sparse(name: str, number: float) -> onnx.SparseTensorProto:
+    values = numpy_helper.from_array(np.array([number], np.float32), name)
+    return helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([0], np.int64)), [1])
+
+
+def test_the_last_of_constants_of_one_name_counts(caplog: pytest.LogCaptureFixture) -> None:
+    """As in onnxruntime, which adds what Constant nodes give to the initializers, and sparse ones after them."""
+    first, second = (numpy_helper.from_array(np.float32([number]), "w") for number in (1, 2))
+    assert load(small_model([], initializer=[first, second])).constants["w"].numpy() == 2
+    assert re.search("the constant 'w' is defined twice, by ModelProto at byte .* and by ModelProto at byte", caplog.text)
+    nodes = [helper.make_node("Constant", [], ["w"], value_floats=[number]) for number in (3.0, 4.0)]
+    assert load(small_model(nodes, initializer=[first])).constants["w"].numpy() == 4
+    assert re.search(r"the constant 'w' is defined twice.*node 'Constant_1' \(Constant\)", caplog.text)
+    assert load(small_model(nodes, initializer=[first], sparse_initializer=[_sparse("w", 5)])).constants["w"].numpy() == 5
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
-from intarsia.errors import IntarsiaError, InvalidGraph, InvalidProtobuf, UnknownOperator
+from intarsia.errors import IntarsiaError, InvalidProtobuf, UnknownOperator
 from intarsia.graph.load import load
 
 peer = pytest.importorskip("onnxruntime", reason="writes the files of these tests")
@@ -216,13 +216,13 @@ def test_what_is_no_model(tmp_path: Path) -> None:
         load(path)
 
 
-def test_a_name_twice(converted: Converted) -> None:
+def test_a_constant_twice(converted: Converted, caplog: pytest.LogCaptureFixture) -> None:
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "aa"], ["s"]), helper.make_node("Add", ["s", "bb"], ["y"])],
         "g", [value("x", TensorProto.FLOAT, [1])], [value("y", TensorProto.FLOAT, [1])],
-        [numpy_helper.from_array(np.ones(1, np.float32), name) for name in ("aa", "bb")],
+        [numpy_helper.from_array(np.full(1, number, np.float32), name) for name, number in (("aa", 1), ("bb", 2))],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     data = converted(model).read_bytes().replace(b"bb\0", b"aa\0")
-    with pytest.raises(InvalidGraph, match="the constant 'aa' is defined twice"):
-        load(data)
+    assert load(data).constants["aa"].numpy() in (1, 2)  # onnxruntime writes them in an order of its own
+    assert "the constant 'aa' is defined twice" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,21 @@ def test_no_encoder() -> None:
     proto.graph.node[0].attribute.extend(kept)
     with pytest.raises((Fail, InvalidGraph), match="model_type is 1, which has an encoder; expected the attribute encoder"):
         intarsia.InferenceSession(proto.SerializeToString()).run(None, feeds)
+
+
+@pytest.mark.parametrize(("mode", "name"), [("t5 old", "encoder_input_ids"), ("t5 new", "input_ids"), ("whisper", "input_ids")])
+def test_outer_names_that_the_subgraphs_have_too(mode: str, name: str, tmp_path: Path) -> None:
+    """The subgraphs' inputs are known by their names, whatever the graph around calls its own; so is what is saved of them."""
+    proto, feeds = search(operator(mode), mode, [data(mode), i32(8), None, i32(2), i32(1), f32(1.0), f32(1.0)], [INT32])
+    (wanted,) = intarsia.InferenceSession(proto.SerializeToString()).run(None, feeds)
+    outer = proto.graph.input[0].name
+    feeds[name] = feeds.pop(outer)
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = name
+    np.testing.assert_array_equal(intarsia.InferenceSession(proto.SerializeToString()).run(None, feeds)[0], wanted)
+    options = intarsia.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+    intarsia.InferenceSession(proto.SerializeToString(), options)
+    saved = onnx.load(options.optimized_model_filepath).graph.node[0]
+    for before, after in zip(proto.graph.node[0].attribute, saved.attribute, strict=True):
+        assert [v.name for v in before.g.input] == [v.name for v in after.g.input]
+    np.testing.assert_array_equal(intarsia.InferenceSession(options.optimized_model_filepath).run(None, feeds)[0], wanted)

@@ -30,7 +30,7 @@ from intarsia.graph.model import (
 )
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
-from intarsia.graph.tensor import StoredTensor, densified, read_entry, read_sparse, read_tensor
+from intarsia.graph.tensor import StoredTensor, add_constant, densified, read_entry, read_sparse, read_tensor
 from intarsia.graph.types import TypeReader
 from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, signed, text
 
@@ -58,7 +58,7 @@ def load(
         NoSuchFile: the path does not exist.
         InvalidProtobuf: the bytes are not an ONNX model, are cut short or corrupt.
         ExternalDataError: an external weight file is missing, too short or outside the folder.
-        InvalidGraph: the nodes form a cycle, or a constant is defined twice.
+        InvalidGraph: the nodes form a cycle, or a constant has no name.
         InvalidModelError: any other contradiction in the model; the IR version is not known.
         InvalidArgument: `source` is of another type or cannot be read.
     """
@@ -253,17 +253,18 @@ class _Reader:
         buffer, label, files = self.buffer, self.label, self.files
         graph = Graph(constants=dict(self.left_out) if metadata is not None else {})
         constants, nodes, inputs = graph.constants, graph.nodes, graph.inputs
+        later: tuple[list[Constant], list[Constant]] = ([], [])  # of Constant nodes; sparse ones
         index = 0
         for tag, a, b in fields(buffer, start, end, "GraphProto"):
             if tag == 0x0A:
                 node = self._node(a, b, index, depth + 1)
                 index += 1
                 if node.op_type == "Constant" and not node.domain and not self.attributes.in_function:
-                    self._add(constants, self._constant_of(node))
+                    later[0].append(self._constant_of(node))
                 else:
                     nodes.append(node)
             elif tag == 0x2A:
-                self._add(constants, read_tensor(buffer, a, b, files, label).constant())
+                add_constant(constants, read_tensor(buffer, a, b, files, label).constant())
             elif tag == 0x6A:
                 value = self.types.value_info(a, b, depth + 1)
                 if value.type is not None:
@@ -276,9 +277,11 @@ class _Reader:
                 graph.name = text(buffer, a, b)
             elif tag == 0x7A:
                 name, sparse = read_sparse(buffer, a, b, files, label)
-                self._add(constants, densified(name, sparse, f"{label} at byte {a}"))
+                later[1].append(densified(name, sparse, f"{label} at byte {a}"))
             elif tag == 0x52 and metadata is not None:
                 metadata.graph_doc = _doc(buffer, a, b)
+        for constant in (*later[0], *later[1]):
+            add_constant(constants, constant)
         graph.overridable = [v.name for v in inputs if v.name in constants]
         if graph.overridable:
             graph.inputs = [v for v in inputs if v.name not in constants]
@@ -287,16 +290,6 @@ class _Reader:
                     graph.types[value.name] = value.type
         graph.nodes = sorted_nodes(nodes, f"{label}: graph {graph.name!r}")
         return graph
-
-    def _add(self, constants: dict[str, Constant], constant: Constant) -> None:
-        if not constant.name:
-            raise InvalidGraph(f"{self.label}: the constant from {constant.source} has no name")
-        if constant.name in constants:
-            raise InvalidGraph(
-                f"{self.label}: the constant {constant.name!r} is defined twice: "
-                f"{constants[constant.name].source} and {constant.source}"
-            )
-        constants[constant.name] = constant
 
     def _node(self, start: int, end: int, index: int, depth: int) -> Node:
         buffer = self.buffer

@@ -249,11 +249,15 @@ class Node:
 
     def names_apart(self, outer: AbstractSet[str]) -> None:
         """`Graph.names_apart` of the node's subgraphs, where `outer` are the names around them."""
+        self.replace_subgraphs(lambda graph: _unhiding(graph, outer))
+
+    def replace_subgraphs(self, changed: Callable[[Graph], Graph]) -> None:
+        """Put `changed(subgraph)` in the place of each of the node's subgraphs (in place)."""
         for key, value in self.attributes.items():
             if isinstance(value, Graph):
-                self.attributes[key] = _unhiding(value, outer)
+                self.attributes[key] = changed(value)
             elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                self.attributes[key] = [_unhiding(v, outer) for v in value]
+                self.attributes[key] = [changed(v) for v in value]
 
     def used_names(self) -> set[str]:
         """Names this node reads: its inputs and what its subgraphs capture from outside."""
@@ -309,6 +313,7 @@ class Graph:
         types: types of inner values, as declared or inferred.
         opset_imports: domain -> opset version.
         followed: inputs whose elements sizes may be written in from the beginning (positions, in the body of a loop).
+        declared: own value -> its name in the model, where it hid a value around this graph and was renamed.
     """
 
     name: str = ""
@@ -322,13 +327,14 @@ class Graph:
     overridable: list[str] = field(default_factory=list)
     metadata: Metadata = field(default_factory=Metadata)
     followed: frozenset[str] = frozenset()
+    declared: dict[str, str] = field(default_factory=dict)
 
     def clone(self) -> Graph:
         """A graph whose nodes, lists and dicts can be changed without touching this one (constant data is shared)."""
         return Graph(
             self.name, list(self.inputs), list(self.outputs), [n.copy() for n in self.nodes], dict(self.constants),
             dict(self.types), dict(self.opset_imports), self.functions, list(self.overridable), self.metadata,
-            self.followed,
+            self.followed, dict(self.declared),
         )  # fmt: skip
 
     def producers(self) -> dict[str, Node]:
@@ -358,6 +364,10 @@ class Graph:
 
     def input_names(self) -> list[str]:
         return [v.name for v in self.inputs]
+
+    def declared_inputs(self) -> list[str]:
+        """The inputs' names in the model, by which some operators (BeamSearch, custom ones) know them."""
+        return [self.declared.get(v.name, v.name) for v in self.inputs]
 
     def output_names(self) -> list[str]:
         return [v.name for v in self.outputs]
@@ -391,11 +401,7 @@ class Graph:
         """Make every reader of the key names read the value names instead, inside subgraphs too (in place)."""
         for node in self.nodes:
             node.inputs = [renames.get(n, n) for n in node.inputs]
-            for key, value in node.attributes.items():
-                if isinstance(value, Graph):
-                    node.attributes[key] = _captures_renamed(value, renames)
-                elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                    node.attributes[key] = [_captures_renamed(v, renames) for v in value]
+            node.replace_subgraphs(lambda graph: _captures_renamed(graph, renames))
 
     def names_apart(self, outer: Iterable[str] = ()) -> None:
         """Rename inputs and constants of subgraphs that hide a value around them, which ONNX allows (in place)."""
@@ -403,6 +409,35 @@ class Graph:
         visible = self._names().union(outer) if parents else set()
         for node in parents:
             node.names_apart(visible)
+
+    def own_renamed(self, renames: Mapping[str, str]) -> Graph:
+        """A copy in which values that this graph defines have other names. No new name may be used in it already."""
+        out = self.clone()
+        out.replace_uses(renames)
+        out.inputs = [Value(renames.get(v.name, v.name), v.type, v.doc) for v in out.inputs]
+        out.outputs = [Value(renames.get(v.name, v.name), v.type, v.doc) for v in out.outputs]
+        out.constants = {renames.get(n, n): c.renamed(renames[n]) if n in renames else c for n, c in out.constants.items()}
+        out.types = {renames.get(n, n): kind for n, kind in out.types.items()}
+        out.overridable = [renames.get(n, n) for n in out.overridable]
+        for node in out.nodes:
+            node.outputs = [renames.get(o, o) for o in node.outputs]
+        out.declared = {renames.get(n, n): name for n, name in out.declared.items()}
+        for value in self.inputs:
+            if value.name in renames:
+                out.declared.setdefault(renames[value.name], value.name)
+        return out
+
+    def inputs_as_declared(self) -> Graph:
+        """This subgraph with the inputs' names of the model, as far as nothing in it has such a name by now."""
+        if not self.declared:
+            return self
+        used = self.defined_names() | {n for node in self.nodes for n in node.used_names()}
+        back = {v.name: self.declared[v.name] for v in self.inputs if self.declared.get(v.name, v.name) not in used}
+        return self.own_renamed(back) if back else self
+
+    def defined_names(self) -> set[str]:
+        """Names of the values that this graph itself defines."""
+        return {v.name for v in self.inputs} | self.constants.keys() | {o for node in self.nodes for o in node.outputs if o}
 
     def __str__(self) -> str:
         from intarsia.graph.text import format_graph
@@ -412,24 +447,14 @@ class Graph:
 
 def _own_names_changed(graph: Graph, taken: AbstractSet[str]) -> Graph:
     """A copy of a subgraph in which no value of its own has one of the names `taken`: it would hide the value outside."""
-    out = graph.clone()
-    own = {v.name for v in out.inputs} | out.constants.keys() | {o for node in out.nodes for o in node.outputs if o}
-    used = own | taken | {n for node in out.nodes for n in node.used_names()}
+    own = graph.defined_names()
+    used = own | taken | {n for node in graph.nodes for n in node.used_names()}
     renames: dict[str, str] = {}
     for name in sorted(own & taken):
         fresh = next(n for k in itertools.count(1) if (n := f"{name}.{k}") not in used)
         used.add(fresh)
         renames[name] = fresh
-    if renames:
-        out.replace_uses(renames)
-        out.inputs = [Value(renames.get(v.name, v.name), v.type, v.doc) for v in out.inputs]
-        out.outputs = [Value(renames.get(v.name, v.name), v.type, v.doc) for v in out.outputs]
-        out.constants = {renames.get(n, n): c.renamed(renames[n]) if n in renames else c for n, c in out.constants.items()}
-        out.types = {renames.get(n, n): kind for n, kind in out.types.items()}
-        out.overridable = [renames.get(n, n) for n in out.overridable]
-        for node in out.nodes:
-            node.outputs = [renames.get(o, o) for o in node.outputs]
-    return out
+    return graph.own_renamed(renames) if renames else graph.clone()
 
 
 def _unhiding(graph: Graph, outer: AbstractSet[str]) -> Graph:

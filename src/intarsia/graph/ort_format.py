@@ -29,7 +29,7 @@ from intarsia.graph.model import (
     domain_named,
 )
 from intarsia.graph.order import sorted_nodes
-from intarsia.graph.tensor import StoredTensor, densified, sparse_tensor, stored_tensor
+from intarsia.graph.tensor import StoredTensor, add_constant, densified, sparse_tensor, stored_tensor
 from intarsia.graph.types import Symbols, dtype_numbered
 from intarsia.graph.wire import MAX_DEPTH, Buffer, text_or_bytes
 
@@ -78,9 +78,7 @@ class _Reader:
         graph = Graph(types={name: value.type for name, value in declared.items() if value.type is not None})
         tensors = [self._tensor(t).constant() for t in self._counted(table.tables(0))]
         for constant in (*tensors, *(densified(*self._sparse(t), self.label) for t in self._counted(table.tables(7)))):
-            if constant.name in graph.constants:
-                raise InvalidGraph(f"{self.label}: the constant {constant.name!r} is defined twice")
-            graph.constants[constant.name] = constant
+            add_constant(graph.constants, constant)
         inputs = table.texts(5)
         graph.inputs = [declared.get(name, Value(name)) for name in inputs if name not in graph.constants]
         graph.overridable = [name for name in inputs if name in graph.constants]

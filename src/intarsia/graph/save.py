@@ -375,7 +375,7 @@ class _Writer:
         if isinstance(value, np.ndarray):
             return self.tensor(value, DType.of(value.dtype))
         if isinstance(value, Graph):
-            return self.graph(value)
+            return self.graph(value.inputs_as_declared())
         if isinstance(value, SparseTensor):
             return self.sparse_tensor(value)
         return self.type(value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from array import array
 
 import numpy as np
 
-from intarsia.errors import InvalidModelError, InvalidProtobuf
+from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf
 from intarsia.graph.dims import format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
@@ -16,6 +17,8 @@ from intarsia.graph.wire import Buffer, Span, count_varints, fields, packed_ints
 
 MAX_RANK = 64  # NumPy's limit
 MAX_DENSIFIED_NBYTES = 1 << 31  # a sparse tensor is a few bytes in the file, whatever its dense size
+
+_logger = logging.getLogger(__name__)
 
 _BY_NUMBER = {int(dtype): dtype for dtype in DType}
 _BITS = {int(dtype): dtype.bits for dtype in DType if dtype not in (DType.UNDEFINED, DType.STRING)}
@@ -369,3 +372,20 @@ def densified(name: str, sparse: SparseTensor, source: str) -> Constant:
         return out
 
     return Constant(name, DType.of(sparse.values.dtype), sparse.dims, dense, source)
+
+
+def add_constant(constants: dict[str, Constant], constant: Constant) -> None:
+    """Add a constant of a model. Of several of one name the last counts, as in onnxruntime, and a warning says so.
+
+    Raises:
+        InvalidGraph: it has no name.
+    """
+    if not constant.name:
+        raise InvalidGraph(f"the constant from {constant.source} has no name")
+    before = constants.get(constant.name)
+    if before is not None:
+        _logger.warning(
+            "the constant %r is defined twice, by %s and by %s: the latter counts; name one of them otherwise",
+            constant.name, before.source, constant.source,
+        )  # fmt: skip
+    constants[constant.name] = constant

@@ -74,11 +74,11 @@ class EncoderDecoder:
 
     def _encode(self) -> Array | None:
         """Run the encoder, once for each input; the decoder's first logits, where it gives these."""
-        out = [np.asarray(x) for x in self.run(self.encoder, [self.given[v.name] for v in self.encoder.inputs])]
+        out = [np.asarray(x) for x in self.run(self.encoder, [self.given[name] for name in self.encoder.declared_inputs()])]
         out = [np.repeat(x, self.copies, axis=0) for x in out]
         if "encoder_attention_mask" in self.given:
             self.mask = np.repeat(self.given["encoder_attention_mask"], self.copies, axis=0)
-        if "decoder_input_ids" not in self.encoder.input_names():
+        if "decoder_input_ids" not in self.encoder.declared_inputs():
             self.cross = out
             self.own = [self._none(i, x) for i, x in enumerate(out)]
             return None
@@ -103,7 +103,7 @@ class EncoderDecoder:
             "encoder_hidden_states": self.hidden,
         }  # fmt: skip
         states = iter([*self.own, *self.cross])
-        return [named[v.name] if v.name in named else next(states) for v in self.decoder.inputs]
+        return [named[name] if name in named else next(states) for name in self.decoder.declared_inputs()]
 
 
 def encoder_decoder_of(
@@ -142,7 +142,7 @@ def encoder_decoder_of(
 
 
 def _check_graphs(encoder: Graph, decoder: Graph, given: Mapping[str, Array]) -> None:
-    names, made = encoder.input_names(), len(encoder.outputs)
+    names, made = encoder.declared_inputs(), len(encoder.outputs)
     if names[:1] != ["encoder_input_ids"] or not set(names) <= given.keys():
         raise k.DefinitionError(
             f"the encoder has inputs {names}; expected {', '.join(given)}, the last of which may be left out"
@@ -153,7 +153,7 @@ def _check_graphs(encoder: Graph, decoder: Graph, given: Mapping[str, Array]) ->
     if layers < 1 or rest:
         shown = "logits, encoder_hidden_states, and 4 states" if begins else "2 states"
         raise k.DefinitionError(f"the encoder gives {made} outputs; expected {shown} per layer")
-    taken = decoder.input_names()
+    taken = decoder.declared_inputs()
     named = {"input_ids", "encoder_attention_mask", "encoder_hidden_states"} & set(taken)
     hidden = "encoder_hidden_states" in named
     unmasked = "encoder_attention_mask" in named and "encoder_attention_mask" not in given

@@ -84,7 +84,7 @@ def decoder_of(
     """The model before its first run; every row `copies` times in a row."""
     if node.run_graph is None:
         raise k.DefinitionError("a subgraph cannot be run here: no runner was given")
-    names = [v.name for v in graph.inputs]
+    names = graph.declared_inputs()
     pasts = graph.inputs[3:]
     if len(names) < 4 or len(graph.outputs) != len(pasts) + 1:
         raise k.DefinitionError(

@@ -130,11 +130,7 @@ def _mapped(graph: Graph, domain_of: Callable[[Node], str]) -> Graph:
 
 def _mapped_node(node: Node, domain_of: Callable[[Node], str]) -> Node:
     node.domain = domain_of(node)
-    for key, value in node.attributes.items():
-        if isinstance(value, Graph):
-            node.attributes[key] = _mapped(value, domain_of)
-        elif isinstance(value, list) and value and isinstance(value[0], Graph):
-            node.attributes[key] = [_mapped(v, domain_of) for v in value]
+    node.replace_subgraphs(lambda graph: _mapped(graph, domain_of))
     return node
 
 

@@ -128,13 +128,8 @@ def _complete(
                 return False
             if not node.overload:
                 known.add(key)
-        for value in node.attributes.values():
-            if isinstance(value, Graph):
-                if not _complete(value.nodes, imports, graph, registry, known):
-                    return False
-            elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                if not all(_complete(g.nodes, imports, graph, registry, known) for g in value):
-                    return False
+        if not all(_complete(inner.nodes, imports, graph, registry, known) for inner in node.subgraphs):
+            return False
     return True
 
 

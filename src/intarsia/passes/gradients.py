@@ -50,11 +50,7 @@ def _expanded(graph: Graph, registry: Registry, opsets: Mapping[str, int], outer
     for node in out.nodes:
         if node.domain == DOMAIN:
             _drop_unused_outputs(node, found)
-        for key, value in node.attributes.items():
-            if isinstance(value, Graph):
-                node.attributes[key] = _body(value, registry, out, found)
-            elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                node.attributes[key] = [_body(v, registry, out, found) for v in value]
+        node.replace_subgraphs(lambda body: _body(body, registry, out, found))
     out.opset_imports = dict(graph.opset_imports)
     if out.opset_imports:
         out.opset_imports[DOMAIN] = 1

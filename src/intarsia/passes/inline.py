@@ -55,6 +55,7 @@ class _Inliner:
         self.graph, self.registry, self.count = graph, registry, count
         self.expanded = False
         self.types: Mapping[str, Any] | None = None
+        self.taken: set[str] = set()  # all names of the graph and its subgraphs, once a call is written out
         self.schemas: dict[tuple[str, str, int], bool] = {}
 
     def expands(self, node: Node) -> bool:
@@ -86,11 +87,7 @@ class _Inliner:
         """Replace all calls in `graph` (in place), and in the subgraphs of its nodes (as copies)."""
         nodes: list[Node] = []
         for node in graph.nodes:
-            for key, value in node.attributes.items():
-                if isinstance(value, Graph):
-                    node.attributes[key] = self._expanded(value)
-                elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                    node.attributes[key] = [self._expanded(v) for v in value]
+            node.replace_subgraphs(self._expanded)
             function = self._function(node) if self.expands(node) else None
             if function is None:
                 nodes.append(node)
@@ -159,7 +156,7 @@ class _Inliner:
 
     def _instance(self, function: Function, call: Node) -> Graph:
         """The function's nodes with the call's names and attribute values."""
-        prefix = f"{call.outputs[0] or call.name}.{next(self.count)}."
+        prefix = f"{next(filter(None, call.outputs), call.name)}.{next(self.count)}."
         names: dict[str, str] = {"": ""}
         given = [*call.inputs, *[""] * (len(function.inputs) - len(call.inputs))]
         names.update(zip(function.inputs, given, strict=False))
@@ -168,22 +165,41 @@ class _Inliner:
         passed: list[Node] = []
         for node in function.nodes:
             for name in node.outputs:
-                names.setdefault(name, prefix + name)
+                if name not in names:
+                    names[name] = self._fresh(prefix + name)
         for name, outer in zip(function.outputs, call.outputs, strict=False):
             if outer and (name in function.inputs):  # an input handed through
                 passed.append(Node("Identity", [names[name]], [outer], version=1, origin=call.origin))
             elif outer:
                 names[name] = outer
         for node in function.nodes:
-            self._instantiate(body, node, function, call, names, attributes)
+            self._instantiate(body, node, function, call, names, attributes, prefix)
         body.nodes += passed
         return body
 
+    def _fresh(self, name: str) -> str:
+        """`name`, or one like it where a value of the graph or of a subgraph is called so."""
+        if not self.taken:
+            self.taken.update(_all_names(self.graph))
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+    def _apart(self, graph: Graph, prefix: str) -> Graph:
+        """A copy of a function's subgraph whose own names are no one else's: names in a function are its own."""
+        out = graph.clone()
+        for node in out.nodes:
+            node.replace_subgraphs(lambda inner: self._apart(inner, prefix))
+        return out.own_renamed({name: self._fresh(prefix + name) for name in sorted(out.defined_names())})
+
     def _instantiate(
-        self, body: Graph, node: Node, function: Function, call: Node, names: dict[str, str], attributes: Mapping[str, Any]
-    ) -> None:
+        self, body: Graph, node: Node, function: Function, call: Node, names: dict[str, str], attributes: Mapping[str, Any],
+        prefix: str,
+    ) -> None:  # fmt: skip
         made = node.copy(name="", origin=call.origin or ((call.name,) if call.name else ()))
         made.attributes = _resolved(node.attributes, attributes)
+        made.replace_subgraphs(lambda inner: self._apart(inner, prefix))
         Graph(nodes=[made]).replace_uses({a: b for a, b in names.items() if a != b})  # all at once: names are both old and new
         made.outputs = [names[n] if n else "" for n in node.outputs]
         made.name = f"{call.name or call.op_type}/{node.name or made.outputs[0]}"
@@ -197,6 +213,15 @@ class _Inliner:
             body.nodes.append(made)
 
 
+def _all_names(graph: Graph) -> Iterator[str]:
+    yield from graph.defined_names()
+    yield from graph.output_names()
+    for node in graph.nodes:
+        yield from node.inputs
+        for sub in node.subgraphs:
+            yield from _all_names(sub)
+
+
 def _resolved(attributes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with references to the function's own replaced by the values of the call."""
     out: dict[str, Any] = {}
@@ -206,10 +231,17 @@ def _resolved(attributes: Mapping[str, Any], given: Mapping[str, Any]) -> dict[s
             if value is None:
                 continue
         elif isinstance(value, Graph):
-            value = value.clone()
-            for node in value.nodes:
-                node.attributes = _resolved(node.attributes, given)
+            value = _resolved_graph(value, given)
+        elif isinstance(value, list) and value and isinstance(value[0], Graph):
+            value = [_resolved_graph(v, given) for v in value]
         out[key] = value
+    return out
+
+
+def _resolved_graph(graph: Graph, given: Mapping[str, Any]) -> Graph:
+    out = graph.clone()
+    for node in out.nodes:
+        node.attributes = _resolved(node.attributes, given)
     return out
 
 

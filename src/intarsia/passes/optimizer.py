@@ -191,11 +191,7 @@ class _Session:
     def _optimize_bodies(self, rewriter: Rewriter) -> None:
         for slot in rewriter.slots:
             for node in slot:
-                for key, value in node.attributes.items():
-                    if isinstance(value, Graph):
-                        node.attributes[key] = self._body(value, rewriter, node)
-                    elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                        node.attributes[key] = [self._body(v, rewriter, node) for v in value]
+                node.replace_subgraphs(functools.partial(self._body, rewriter=rewriter, node=node))
 
     def _body(self, body: Graph, rewriter: Rewriter, node: Node) -> Graph:
         """A body optimised on its own. The shapes that its inputs declare are not relied on: a loop may change them."""
