@@ -45,6 +45,7 @@ ERRORS: list[tuple[str, int, list[Any], dict[str, Any], str]] = [
      "the term 'ijk' of the equation 'ijk->i' does not fit an input of rank 2"),
     ("Einsum", 12, [t(2, 3), t(4, 5)], {"equation": "ij,jk"},
      "label 'j' of the equation 'ij,jk': dimensions 3 and 4 do not broadcast"),
+    ("Einsum", 12, [t(1, 3)], {"equation": "ii->i"}, "label 'i' of the equation 'ii->i' has the sizes 1 and 3 in one input"),
     ("Max", 13, [], {}, "Max needs at least one input, got none"),
     ("Add", 14, [t(2, 3), t(4)], {}, r"add: shapes \[2, 3\], \[4\] do not broadcast"),
     ("Add", 6, [t(2, 3), t(2, 3, 4)], {"broadcast": 1, "axis": 1},

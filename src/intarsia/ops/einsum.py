@@ -29,7 +29,7 @@ class _Labelled:
 def einsum(*Inputs: Tensor, equation: str) -> Tensor:
     """NumPy's einsum: implicit or explicit output, repeated labels (diagonals), ellipses that broadcast."""
     terms, output = _parse(equation, Inputs)
-    parts = [_diagonal(x, labels) for x, labels in zip(Inputs, terms, strict=True)]
+    parts = [_diagonal(x, labels, equation) for x, labels in zip(Inputs, terms, strict=True)]
     sizes = _sizes(parts, equation)
     unknown = [label for label in output if label not in sizes]
     if unknown:
@@ -65,12 +65,16 @@ def _labels(term: str, rank: int, equation: str) -> tuple[str, ...]:
     return (*before, *(str(i) for i in reversed(range(hidden))), *after)
 
 
-def _diagonal(x: Tensor, labels: tuple[str, ...]) -> _Labelled:
+def _diagonal(x: Tensor, labels: tuple[str, ...], equation: str) -> _Labelled:
     """The elements whose indices agree where a label is repeated."""
     distinct = tuple(dict.fromkeys(labels))
     if len(distinct) == len(labels):
         return _Labelled(x, labels)
     shape = [x.shape[labels.index(label)] for label in distinct]
+    for label, d in zip(labels, x.shape, strict=True):
+        first = shape[distinct.index(label)]
+        if isinstance(d, int) and isinstance(first, int) and d != first:
+            raise k.DefinitionError(f"label {label!r} of the equation {equation!r} has the sizes {first} and {d} in one input")
     return _Labelled(k.index(x, [k.iota(shape, distinct.index(label)) for label in labels]), distinct)
 
 
@@ -104,8 +108,11 @@ def _contract(a: _Labelled, b: _Labelled, needed: set[str], sizes: dict[str, Dim
         left = k.expand_dims(a.ordered([*batch, *rows]), range(len(batch) + len(rows), len(labels)))
         right = k.expand_dims(b.ordered([*batch, *columns]), range(len(batch), len(batch) + len(rows)))
         return _Labelled(left * right, labels)
-    if not columns and a.labels[-1] not in inner:
+    if not columns and a.labels[-1] not in inner and (rows or b.labels[-1] in inner):
         return _contract(b, a, needed, sizes)  # a vector by a matrix as it lies in memory
+    if not (rows or columns) and a.labels[-1] not in inner and a.tensor.dtype not in (DType.FLOAT16, DType.BFLOAT16):
+        terms = a.tensor * b.ordered(a.labels)  # sums along outer axes go over memory as it lies
+        return _Labelled(k.reduce_sum(terms, [a.labels.index(label) for label in inner]), labels)
     in_rows = (b if columns else a).labels[-1] in inner
     if not (rows and columns) and in_rows and a.tensor.dtype in (DType.FLOAT, DType.DOUBLE):
         many, few = (b, a) if columns else (a, b)

@@ -1,10 +1,15 @@
-"""Resize and Upsample: one resampling per axis, each a few gathered neighbours times their weights."""
+"""Resize and Upsample: one resampling per axis, each a few gathered neighbours times their weights.
+
+Where an output element lies in the input is a quotient of integers, so that whole positions and ties are what the operator's
+formula says, whatever the sizes (14 to 2 elements by "floor": 0 and 7).
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -24,28 +29,27 @@ TRANSFORMS = (
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 _MOST_DENSE = 256  # elements of an axis that is resampled by a matrix rather than by neighbours
 _MOST_NEIGHBOURS = 1 << 16  # to either side of an element
+_MOST = 1 << 31  # numerator and denominator of a scale
+_HALF_WAY = Fraction(499, 1000)  # and not quite, which may round to the neighbour
+_FARTHEST = 1 << 15  # border of a region of interest, in lengths of the axis; and its denominator
 _EIGHT_BITS = {DType.UINT8: (0.0, 255.0), DType.INT8: (-128.0, 127.0)}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis is resampled. `scale` None: output size by input size."""
+    """How one axis is resampled. `scale` None: output size by input size. `start`, `end`: the region of interest."""
 
     axis: int
     length: Dim
     out: Dim
-    scale: float | None
-    start: float = 0.0
-    end: float = 1.0
+    scale: Fraction | None
+    start: Fraction = Fraction(0)
+    end: Fraction = Fraction(1)
 
     @property
-    def factor(self) -> k.Tensor:
-        return number(self.out) / number(self.length) if self.scale is None else k.scalar(self.scale, DType.FLOAT)
-
-    @property
-    def ideal_out(self) -> k.Tensor:
-        """The output's length before it is rounded down to an integer."""
-        return number(self.out) if self.scale is None else number(self.length) * self.scale
+    def quotient(self) -> tuple[Dim, Dim]:
+        """The scale's numerator and denominator."""
+        return (self.out, self.length) if self.scale is None else self.scale.as_integer_ratio()
 
 
 @dataclass(frozen=True)
@@ -138,10 +142,55 @@ def _scaled_axes(x: k.Tensor, axes: Sequence[int], scales: Sequence[float], roi:
             continue
         start, end = (roi[i], roi[len(axes) + i]) if roi is not None else (0.0, 1.0)
         scale = float(np.float32(factor))
-        if not scale > 0:
-            raise k.DefinitionError(f"scales has {scale} for axis {axis}; expected a number greater than 0")
-        plan.append(Axis(axis, x.shape[axis], scaled(x.shape[axis], scale * (end - start)), scale, start, end))
+        if not 0 < scale < math.inf:
+            raise k.DefinitionError(f"scales has {scale} for axis {axis}; expected a number greater than 0 and finite")
+        first, last = _border(start), _border(end)
+        plan.append(Axis(axis, x.shape[axis], scaled(x.shape[axis], scale * (end - start)), _scale(scale), first, last))
     return plan
+
+
+def simplest_fraction(value: float) -> Fraction:
+    """The fraction of the smallest denominator that float32 rounds to `value` (which is one: 0.1 as float32 gives 1/10).
+
+    Models hold scales as float32 that are meant as quotients of sizes, which these are.
+    """
+    number = np.float32(value)
+    if number == 0:
+        return Fraction(0)
+    if number < 0:
+        return -simplest_fraction(-value)
+    exact = Fraction(float(number))
+    below, above = (Fraction(float(np.nextafter(number, np.float32(to)))) for to in (0, np.finfo(np.float32).max))
+    return _simplest_between(exact + (below - exact) * _HALF_WAY, exact + (above - exact) * _HALF_WAY)
+
+
+def _simplest_between(low: Fraction, high: Fraction) -> Fraction:
+    """By continued fractions, 0 <= low <= high."""
+    terms = []
+    while True:
+        whole = math.ceil(low)
+        if whole <= high:
+            break
+        terms.append(whole - 1)
+        low, high = 1 / (high - (whole - 1)), 1 / (low - (whole - 1))
+    found = Fraction(whole)
+    for term in reversed(terms):
+        found = term + 1 / found
+    return found
+
+
+def _scale(value: float) -> Fraction:
+    """Cut off where positions would not be int64: no axis is so long that it has elements then."""
+    numerator, denominator = simplest_fraction(value).as_integer_ratio()
+    return Fraction(max(1, min(numerator, _MOST)), min(denominator, _MOST))
+
+
+def _border(value: float) -> Fraction:
+    """A border of the region of interest, to about a float32's precision of the axis."""
+    if not abs(value) <= _FARTHEST:
+        raise k.DefinitionError(f"roi has {value}; expected a number from -{_FARTHEST} to {_FARTHEST}")
+    found = simplest_fraction(value) if float(np.float32(value)) == value else Fraction(value)
+    return found.limit_denominator(_FARTHEST)
 
 
 def _computed_axis(axis: int, length: Dim, factor: Expr | Quotient, cropped: bool) -> Axis:
@@ -154,7 +203,7 @@ def _computed_axis(axis: int, length: Dim, factor: Expr | Quotient, cropped: boo
 def _sized_axes(x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: str, roi: Sequence[float] | None) -> list[Axis]:
     if len(sizes) != len(axes):
         raise k.DefinitionError(f"sizes has {len(sizes)} values; expected {len(axes)}")
-    scale: float | None = None
+    scale: Fraction | None = None
     out = list(sizes)
     if policy != "stretch":
         if policy not in ("not_larger", "not_smaller"):
@@ -162,13 +211,17 @@ def _sized_axes(x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: 
         lengths = [x.shape[a] for a in axes]
         if any(isinstance(d, Expr) for d in (*lengths, *sizes)):
             raise k.SymbolicValueError(f"keep_aspect_ratio_policy {policy} needs the input's sizes, which only a run gives")
-        ratios = [int(s) / int(d) for s, d in zip(sizes, lengths, strict=True)]  # type: ignore[arg-type]
+        if not lengths or 0 in lengths:
+            raise k.DefinitionError(
+                f"keep_aspect_ratio_policy {policy} needs axes that have elements; their sizes are {lengths}"
+            )
+        ratios = [Fraction(int(s), int(d)) for s, d in zip(sizes, lengths, strict=True)]  # type: ignore[arg-type]
         scale = min(ratios) if policy == "not_larger" else max(ratios)
-        out = [math.floor(scale * int(d) + 0.5) for d in lengths]  # type: ignore[arg-type]
+        out = [math.floor(scale * int(d) + Fraction(1, 2)) for d in lengths]  # type: ignore[arg-type]
     plan = []
     for i, axis in enumerate(axes):
         start, end = (roi[i], roi[len(axes) + i]) if roi is not None else (0.0, 1.0)
-        plan.append(Axis(axis, x.shape[axis], out[i], scale, start, end))
+        plan.append(Axis(axis, x.shape[axis], out[i], scale, _border(start), _border(end)))
     return plan
 
 
@@ -176,7 +229,11 @@ def resample(x: k.Tensor, axes: Sequence[Axis], sampling: Sampling) -> k.Tensor:
     """`x` with every axis of the plan brought to its new size."""
     sampling.check()
     crop = sampling.transform == "tf_crop_and_resize"
-    active = [a for a in axes if a.length != a.out or (a.scale not in (None, 1.0)) or (crop and (a.start, a.end) != (0.0, 1.0))]
+    active = [
+        a
+        for a in axes
+        if a.length != a.out or (a.scale not in (None, 1)) or (crop and (a.start, a.end) != (Fraction(0), Fraction(1)))
+    ]
     if sampling.mode == "nearest":
         out = x
         for a in active:
@@ -210,25 +267,62 @@ def _shrinks(a: Axis) -> bool:
     return isinstance(a.out, int) and isinstance(a.length, int) and a.out < a.length
 
 
-def coordinates(a: Axis, transform: str) -> k.Tensor:
-    """x_original of every output index along the axis (ONNX Resize, coordinate_transformation_mode), float32."""
-    i = k.iota((a.out,), 0, DType.FLOAT)
+@dataclass(frozen=True)
+class Places:
+    """x_original of every output index along an axis (ONNX Resize, coordinate_transformation_mode): numerator / denominator,
+    int64; the denominator is 1 or more."""
+
+    numerator: k.Tensor
+    denominator: k.Tensor
+
+    def floor(self) -> tuple[k.Tensor, k.Tensor]:
+        """The index below each place, and what is left, as a numerator."""
+        left = k.binary("mod", self.numerator, self.denominator)
+        return (self.numerator - left) / self.denominator, left
+
+    def rounded(self, mode: str) -> k.Tensor:
+        """The nearest index as `nearest_mode` has it; 0 for all below 0, where division would round towards zero."""
+        top, bottom = self.numerator, self.denominator
+        if mode.startswith("round"):
+            top, bottom = top * 2 + bottom, bottom * 2  # floor(x + 1/2), or ceil(x - 1/2) = floor(x + 1/2 - 1 / bottom)
+            top = top - 1 if mode == "round_prefer_floor" else top
+        elif mode == "ceil":
+            top = top + bottom - 1
+        return k.maximum(top, 0) / bottom
+
+
+def places(a: Axis, transform: str) -> Places:
+    i = k.iota((a.out,), 0)
+    last, (p, q) = a.length - 1, a.quotient
     if transform == "align_corners":
-        return i * number(a.length - 1) / (k.maximum(a.ideal_out - 1.0, 1.0) if a.out != 1 else k.scalar(1.0, DType.FLOAT))
+        ideal, part = (a.out, 1) if a.scale is None else (a.length * p, q)  # the output's length before it is rounded down
+        return _places(i * k.size(last * part), ideal - part)
     if transform == "asymmetric":
-        return i / a.factor
-    if transform == "tf_half_pixel_for_nn":
-        return (i + 0.5) / a.factor
+        return _places(i * k.size(q), p)
     if transform == "tf_crop_and_resize":
-        last = number(a.length - 1)
-        spread = last * a.start + i * (last * (a.end - a.start)) / k.maximum(number(a.out - 1), 1.0)
-        return _if_single(a.out, i + 0.5 * (a.start + a.end) * last, spread)
-    half = (i + 0.5) / a.factor - 0.5
-    if transform == "pytorch_half_pixel":
-        return _if_single(a.out, half * 0.0, half)
-    if transform == "half_pixel_symmetric":
-        return half + number(a.length) * 0.5 * (1.0 - number(a.out) / a.ideal_out)
-    return half
+        return _cropped(a, i)
+    middle = i * 2 + 1  # twice the middle of the output element
+    if transform == "tf_half_pixel_for_nn":
+        if isinstance(a.out, Expr):  # an axis that keeps its size is as it was, which is here no matter of rounding
+            middle = k.select(k.equal(k.size(a.out), k.size(a.length)), i * 2, middle)
+        return _places(middle * k.size(q), p * 2)
+    if transform == "half_pixel_symmetric":  # half_pixel and the input's middle less that of the output
+        return _places((middle - k.size(a.out)) * k.size(q) + k.size(last * p), p * 2)
+    half = middle * k.size(q) - k.size(p)
+    return _places(_if_single(a.out, i, half) if transform == "pytorch_half_pixel" else half, p * 2)
+
+
+def _places(numerator: k.Tensor, denominator: Dim) -> Places:
+    return Places(numerator, k.maximum(k.size(denominator), 1))  # 0 where there are no elements, or one, which lies at 0
+
+
+def _cropped(a: Axis, i: k.Tensor) -> Places:
+    bottom = math.lcm(a.start.denominator, a.end.denominator)
+    start, end = int(a.start * bottom), int(a.end * bottom)
+    last = a.length - 1
+    spread = (i * (end - start) + k.size((a.out - 1) * start)) * k.size(last)
+    single, apart = i + k.size(last * (start + end)), k.maximum(k.size(a.out - 1), 1)
+    return Places(_if_single(a.out, single, spread), _if_single(a.out, k.scalar(2 * bottom, DType.INT64), apart * bottom))
 
 
 def _if_single(out: Dim, single: k.Tensor, several: k.Tensor) -> k.Tensor:
@@ -238,7 +332,7 @@ def _if_single(out: Dim, single: k.Tensor, several: k.Tensor) -> k.Tensor:
     return single if out == 1 else several
 
 
-# Transforms and roundings that give i // n where the scale is a whole number n: exact, as are the float32 quotients.
+# Transforms and roundings that give i // n where the scale is a whole number n.
 _REPEATING = {
     *itertools.product(("asymmetric", "tf_half_pixel_for_nn"), ("floor", "simple")),
     *itertools.product(
@@ -251,8 +345,8 @@ def _repeats(a: Axis, sampling: Sampling) -> int:
     """How many times each element of the axis comes, one after the other; 0 if they do not all come as often."""
     scale = a.scale
     if scale is None and isinstance(a.length, int) and isinstance(a.out, int) and a.length and a.out % a.length == 0:
-        scale = float(a.out // a.length)
-    if scale is None or not scale.is_integer() or a.out != a.length * int(scale):
+        scale = Fraction(a.out // a.length)
+    if scale is None or scale.denominator != 1 or a.out != a.length * int(scale):
         return 0
     return int(scale) if (sampling.transform, sampling.nearest_mode) in _REPEATING else 0
 
@@ -264,26 +358,21 @@ def _repeated(x: k.Tensor, axis: int, times: int) -> k.Tensor:
 
 
 def _nearest(a: Axis, sampling: Sampling) -> k.Tensor:
-    x = coordinates(a, sampling.transform)
-    mode = sampling.nearest_mode
-    if mode == "simple":  # Resize-10: towards the input's start when enlarging, its end when shrinking
-        if a.scale is None:
-            x = k.select(k.size(a.out) < k.size(a.length), k.unary("ceil", x), x)
-        mode = "ceil" if a.scale is not None and a.scale < 1 else "floor"
-    if mode == "round_prefer_floor":
-        x = k.unary("ceil", x - 0.5)
-    elif mode == "round_prefer_ceil":
-        x = k.unary("floor", x + 0.5)
-    else:
-        x = k.unary(mode, x)
-    return _clamp(k.cast(x, DType.INT64), a.length)
+    where, mode = places(a, sampling.transform), sampling.nearest_mode
+    if mode != "simple":
+        return _clamp(where.rounded(mode), a.length)
+    # Resize-10: towards the input's start when enlarging, its end when shrinking
+    if a.scale is not None:
+        return _clamp(where.rounded("ceil" if a.scale < 1 else "floor"), a.length)
+    shrinks = k.size(a.out) < k.size(a.length)
+    return _clamp(k.select(shrinks, where.rounded("ceil"), where.rounded("floor")), a.length)
 
 
 def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
     """Weighted neighbours along one axis: weights come from a linear or cubic filter, widened where antialiasing shrinks."""
-    place = coordinates(a, sampling.transform)
-    below = k.unary("floor", place)
-    ratio = place - below
+    where = places(a, sampling.transform)
+    below, left = where.floor()
+    ratio = k.cast(left, x.dtype) / k.cast(where.denominator, x.dtype)
     support = 1 if sampling.mode == "linear" else 2
     shrink = _shrink(a) if sampling.antialias else 1.0
     if a.out == 0:
@@ -297,7 +386,7 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
     taps = [float(j) for j in range(first, 2 - first)]
     kernel = _filter(sampling)
     weights = [kernel(k.absolute(j - ratio) * shrink) for j in taps]
-    indices = [k.cast(below, DType.INT64) + int(j) for j in taps]
+    indices = [below + int(j) for j in taps]
     if sampling.exclude_outside:
         weights = [k.select((i < 0) | (i >= k.size(a.length)), 0.0, w) for i, w in zip(indices, weights, strict=True)]
     if sampling.exclude_outside or sampling.antialias:
@@ -308,16 +397,13 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
     indices = [_clamp(i, a.length) for i in indices]
     if len(taps) <= 4:
         column = [a.out if i == a.axis else 1 for i in range(x.rank)]
-        parts = [
-            k.take(x, _fold(i), a.axis) * k.reshape(k.cast(_fold(w), x.dtype), column)
-            for i, w in zip(indices, weights, strict=True)
-        ]
+        parts = [k.take(x, _fold(i), a.axis) * k.reshape(_fold(w), column) for i, w in zip(indices, weights, strict=True)]
         out = parts[0]
         for part in parts[1:]:
             out = out + part
         return out
     table = _fold(k.concat([k.expand_dims(i, [1]) for i in indices], 1))
-    factors = k.cast(_fold(k.concat([k.expand_dims(w, [1]) for w in weights], 1)), x.dtype)
+    factors = _fold(k.concat([k.expand_dims(w, [1]) for w in weights], 1))
     if isinstance(a.length, int) and a.length <= _MOST_DENSE and a.axis == x.rank - 1 and not _symbolic(table):
         return _product(x, a, table, factors)
     gathered = k.take(x, table, a.axis)
@@ -340,7 +426,7 @@ def _product(x: k.Tensor, a: Axis, table: k.Tensor, factors: k.Tensor) -> k.Tens
 
 def _shrink(a: Axis) -> float:
     if a.scale is not None:
-        return min(1.0, a.scale)
+        return min(1.0, float(a.scale))
     if isinstance(a.out, Expr) or isinstance(a.length, Expr):
         raise k.SymbolicValueError("antialias needs the input's and the output's sizes, which only a run gives")
     return min(1.0, a.out / a.length)
@@ -364,8 +450,9 @@ def _outside(axes: Sequence[Axis], out: k.Tensor, sampling: Sampling) -> k.Tenso
     """Output elements whose place lies outside the input on some axis."""
     found: k.Tensor | None = None
     for a in axes:
-        x = coordinates(a, sampling.transform)
-        here = k.reshape((x < 0.0) | (x > number(a.length - 1)), [a.out if i == a.axis else 1 for i in range(out.rank)])
+        where = places(a, sampling.transform)
+        beyond = (where.numerator < 0) | (where.numerator > where.denominator * k.size(a.length - 1))
+        here = k.reshape(beyond, [a.out if i == a.axis else 1 for i in range(out.rank)])
         found = here if found is None else found | here
     assert found is not None
     return k.broadcast(found, out.shape)
