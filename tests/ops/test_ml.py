@@ -246,6 +246,28 @@ def test_cast_map(provider: str) -> None:
 
 
 @both
+def test_keys_without_a_place(provider: str) -> None:
+    """Keys that the vocabulary lacks, or beyond the end of a sparse map, are left out, as scikit-learn's `transform` does."""
+    words = typed("DictVectorizer", map_of(S, F), {"Y": F}, string_vocabulary=["a", "b", "c"])
+    session = InferenceSession(words, providers=[provider])
+    for feed, expected in (({"a": 1.0, "unseen": 5.0}, [1, 0, 0]), ({"": 2.0, "C": 1.0}, [0, 0, 0]), ({}, [0, 0, 0])):
+        same(session.run(None, {"X": feed}), [np.float32([expected])])
+    numbers = typed("DictVectorizer", map_of(INT, S), {"Y": S}, int64_vocabulary=[3, 1])
+    same(InferenceSession(numbers, providers=[provider]).run(None, {"X": {1: "x", 4: "y"}}), [np.array([["", "x"]])])
+    sparse = typed("CastMap", map_of(INT, F), {"Y": F}, map_form="SPARSE", max_map=3)
+    same(InferenceSession(sparse, providers=[provider]).run(None, {"X": {9: 2.5, 1: 0.5, 3: 4.0}}), [np.float32([[0, 0.5, 0]])])
+
+
+@both
+def test_cast_map_of_numbers_that_no_integer_holds(provider: str) -> None:
+    """As Cast has it: the lowest integer."""
+    model = typed("CastMap", map_of(INT, F), {"Y": INT}, cast_to="TO_INT64")
+    feed = {0: 1.9, 1: -2.9, 2: float("nan"), 3: 1e20, 4: float("-inf")}
+    lowest = np.iinfo(np.int64).min
+    same(InferenceSession(model, providers=[provider]).run(None, {"X": feed}), [np.array([[1, -2, lowest, lowest, lowest]])])
+
+
+@both
 def test_zip_map(provider: str) -> None:
     graph = helper.make_graph(
         [helper.make_node("ZipMap", ["X"], ["Z"], domain=ML, classlabels_strings=["a", "b", "c"])], "one",
@@ -303,8 +325,7 @@ def test_run_errors(op: str, x: np.ndarray, attributes: dict[str, Any], message:
 @pytest.mark.parametrize(("op", "kind", "attributes", "feed", "message"), [
     ("CastMap", (INT, F), {"cast_to": "TO_BOOL"}, {1: 1.0}, "cast_to is 'TO_BOOL'"),
     ("CastMap", (INT, F), {"map_form": "LOOSE"}, {1: 1.0}, "map_form is 'LOOSE'"),
-    ("CastMap", (INT, F), {"map_form": "SPARSE", "max_map": 2}, {2: 1.0}, "key 2 does not fit max_map; expected 0 to 1"),
-    ("DictVectorizer", (S, F), {"string_vocabulary": ["a"]}, {"b": 1.0}, "key 'b' is not in the vocabulary of 1 keys"),
+    ("CastMap", (INT, F), {"map_form": "SPARSE", "max_map": 2}, {-2: 1.0}, "map has the key -2; expected keys of 0 or more"),
     ("DictVectorizer", (S, F), {}, {"b": 1.0}, "exactly one of int64_vocabulary and string_vocabulary"),
 ])  # fmt: skip
 def test_map_errors(op: str, kind: tuple[int, int], attributes: dict[str, Any], feed: Any, message: str) -> None:

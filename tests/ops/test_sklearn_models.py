@@ -134,3 +134,24 @@ def test_pipeline_of_numbers_and_categories(provider: str) -> None:
     assert found.tolist() == model.predict(columns).tolist()
     assert list(maps[0]) == ["a", "b", "c"]
     np.testing.assert_allclose([list(m.values()) for m in maps], model.predict_proba(columns), atol=1e-5)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("kind", [tree.DecisionTreeClassifier, ensemble.RandomForestClassifier])
+def test_leaves_and_paths(kind: Any, classes: int, provider: str) -> None:
+    """skl2onnx writes the number of a leaf as votes of one target, once for each class."""
+    x, label = data(classes)
+    model = kind(max_depth=3, random_state=0, **({"n_estimators": 3} if kind is ensemble.RandomForestClassifier else {}))
+    model.fit(x, label)
+    wanted = {id(model): {"zipmap": False, "decision_leaf": True, "decision_path": True}}
+    ran = session(model, [("x", FloatTensorType([None, 4]))], provider, options=wanted)
+    x = x.astype(np.float32)
+    *_, path, leaf = ran.run(None, {"x": x})
+    single = kind is tree.DecisionTreeClassifier
+    np.testing.assert_array_equal(np.asarray(leaf).reshape(len(x), -1), model.apply(x).reshape(len(x), -1))
+    trees = [model] if single else model.estimators_
+    paths = np.asarray(path).reshape(len(x), len(trees))
+    for column, one in enumerate(trees):
+        want = ["".join(map(str, row)) for row in one.decision_path(x).toarray().astype(int)]
+        assert paths[:, column].tolist() == want

@@ -163,6 +163,47 @@ def test_one_class() -> None:
     same(ours(model, {"X": x}), theirs(model, {"X": x}))
 
 
+def several_votes(nodes: dict[str, list[Any]], ids: list[int], prefix: str, interleaved: bool) -> dict[str, list[Any]]:
+    """Votes of other weights for each of `ids`, a leaf's beside each other or apart."""
+    leaves = [i for i, m in zip(nodes["nodes_nodeids"], nodes["nodes_modes"], strict=True) if m == "LEAF"]
+    pairs = [(leaf, i) for i in ids for leaf in leaves] if interleaved else [(leaf, i) for leaf in leaves for i in ids]
+    weights = [float(w) for w in np.random.default_rng(5).integers(-8, 9, len(pairs))]
+    return {
+        f"{prefix}_treeids": [0] * len(pairs), f"{prefix}_nodeids": [leaf for leaf, _ in pairs],
+        f"{prefix}_ids": [i for _, i in pairs], f"{prefix}_weights": weights,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("ids", [[0, 0, 0], [0, 0, 1]])
+@both
+def test_several_votes_for_one_target(provider: str, ids: list[int], aggregate: str, interleaved: bool) -> None:
+    """Of votes for the only target the first counts; of those for one of two all do. onnxruntime is the reference."""
+    nodes, x = complete(1, 3, ("BRANCH_LEQ",)), rows()
+    targets = len(set(ids))
+    attributes = {**nodes, **several_votes(nodes, ids, "target", interleaved)}
+    model = model_of("TreeEnsembleRegressor", {"X": x}, {"Y": F}, n_targets=targets, aggregate_function=aggregate, **attributes)
+    (found,) = ours(model, {"X": x}, provider)
+    same([found], theirs(model, {"X": x}))
+    if targets == 1:
+        first = dict(zip(reversed(attributes["target_nodeids"]), reversed(attributes["target_weights"]), strict=True))
+        assert set(found.ravel()) <= set(first.values())
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("classes", [1, 3])
+@both
+def test_several_votes_for_one_class(provider: str, classes: int, interleaved: bool) -> None:
+    nodes, x = complete(1, 3, ("BRANCH_LEQ",)), rows()
+    ids = [0, 0, 0] if classes == 1 else [0, 0, 1, 2, 2]
+    model = model_of(
+        "TreeEnsembleClassifier", {"X": x}, {"Y": INT, "Z": F}, classlabels_int64s=list(range(classes)), **nodes,
+        **several_votes(nodes, ids, "class", interleaved),
+    )  # fmt: skip
+    same(ours(model, {"X": x}, provider), theirs(model, {"X": x}))
+
+
 def test_no_rows() -> None:
     nodes = complete(2, 2, ("BRANCH_LEQ",))
     model = model_of("TreeEnsembleRegressor", {"X": rows()}, {"Y": F}, n_targets=2, **nodes, **votes(nodes, [0], "target"))

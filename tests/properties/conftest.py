@@ -21,7 +21,7 @@ says nothing else). `test_strides.py` gives one operator of each family views wi
 | deformed convolutions, regions, NMS  | regions         | x     | none   | none      | none          | x       |         |
 | pools, unpooling                     | windows, torch  | batch | none   | none      | none          | indices | x       |
 | Resize, GridSample, AffineGrid       | windows, torch  | batch | none   | grid      | none          | roi     | x       |
-| attention of ONNX                    | products, torch | none  | none   | mask      | none          | x       | x       |
+| attention of ONNX                    | products, torch | keys  | none   | mask      | none          | x       | x       |
 | MHA, GQA, rotary embedding           | contributed     | x     | none   | bias      | none          | x       | x       |
 | recurrent                            | recurrent       | x     | none   | none      | none          | x       | x       |
 | gather, scatter                      | indexing        | x     | x      | none      | x             | none    | Gather  |
@@ -36,7 +36,6 @@ says nothing else). `test_strides.py` gives one operator of each family views wi
 | sequences, optionals, strings        | sequences       | x     | x      | x         | x             | x       |         |
 
 An x: drawn in every position where ONNX allows it; a word: there alone; none: the family has no such operands or attributes.
-`Attention` over no keys divides 0 by 0 and is left out.
 """
 
 import sys

@@ -382,7 +382,7 @@ class _Attention:
         with body.loop(0, count) as i:
             state = body.mul(body.add(body.mul(number, tile.rows), i), self.vector_nbytes)
             total = rows.total(body.load(body.at(self.sums, state), _F32, tile.lanes))
-            inverse = rows.reciprocal(total, self.spec.masked)
+            inverse = rows.share(total, self.spec.masked, v["keys"])
             out = body.at(u.out, body.mul(body.add(row, i), v["o_row"]))
             with body.loop(0, self.value_vectors) as j:
                 first = body.mul(j, tile.lanes)

@@ -370,7 +370,7 @@ class _Lanes:
         body, v, lanes = self.body, self.v, self.tile.lanes
         with body.loop(0, u.vectors) as j:
             inside = body.mul(j, self.vector_nbytes)
-            inverse = self.rows.reciprocal(body.load(body.at(self.sums, inside), _F32, lanes), self.spec.masked)
+            inverse = self.rows.share(body.load(body.at(self.sums, inside), _F32, lanes), self.spec.masked, v["keys"])
             first = body.mul(j, lanes)
             left = body.sub(u.rows, first)
             with body.loop(0, v["vsize"], lanes) as d:

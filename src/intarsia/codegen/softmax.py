@@ -192,14 +192,18 @@ class Rows:
         b, magic = self.body.b, self.constant(_MAGIC)
         return b.select(self.is_far(x), x, b.fsub(b.fadd(x, magic), magic))
 
-    def reciprocal(self, total: Value, zero_if_none: bool) -> Value:
-        """1 / total; of a row without any key zero, or infinity where the definition divides 0 by 0."""
-        b = self.body.b
-        inverse = b.fdiv(self.constant(1.0), total)
-        if not zero_if_none:
-            return inverse
-        none = b.fcmp_ordered("==", total, self.body.zero(_F32, self.lanes))
-        return b.select(none, self.body.zero(_F32, self.lanes), inverse)
+    def reciprocal(self, total: Value) -> Value:
+        """1 / total; infinity where the definition divides 0 by 0."""
+        return self.body.b.fdiv(self.constant(1.0), total)
+
+    def share(self, total: Value, masked: bool, keys: Value) -> Value:
+        """What sums of powers times values are multiplied by: 1 / total. Zero in a row without keys, because there are none or
+        because all are masked; where all scores are -infinity without a mask, softmax is not a number, as in its definition.
+        """
+        b, zero = self.body.b, self.body.zero(_F32, self.lanes)
+        if masked:
+            return b.select(b.fcmp_ordered("==", total, zero), zero, self.reciprocal(total))
+        return b.select(self.body.less(keys, 1), zero, self.reciprocal(total))
 
     def below(self, start: int, bound: Value) -> Any:
         """The lanes i with start + i < bound (a splat of i32)."""

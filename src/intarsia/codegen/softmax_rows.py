@@ -72,7 +72,7 @@ def _row(rows: Rows, source: Value, target: Value, n: Value, log: bool) -> None:
     highest = rows.highest(_fold(rows, n, rows.lowest, raise_highest, rows.larger))
     unroll = _UNROLL if body.module.target.vector_registers == 32 else _UNROLLED_POWERS
     total = rows.total(_fold(rows, n, body.zero(_F32, lanes), add_power, b.fadd, unroll))
-    rest = Emitter(b, lanes).logarithm(total) if log else rows.reciprocal(total, zero_if_none=False)
+    rest = Emitter(b, lanes).logarithm(total) if log else rows.reciprocal(total)
     _fold(rows, n, body.zero(_F32, lanes), finish, None)
 
 

@@ -178,7 +178,11 @@ def forest_of_nodes(
     missing: Sequence[int] | None, vote_trees: Sequence[int], vote_nodes: Sequence[int], vote_targets: Sequence[int],
     vote_weights: Sequence[float] | np.ndarray | None, targets: int,
 ) -> Forest:  # fmt: skip
-    """From TreeEnsembleRegressor's and -Classifier's attributes: nodes and votes are named by tree and node id."""
+    """From TreeEnsembleRegressor's and -Classifier's attributes: nodes and votes are named by tree and node id.
+
+    Of a leaf's several votes for the only target the first counts: ONNX's text is open, onnxruntime does so, and skl2onnx
+    writes a leaf's number once for each class. Several votes for one of several targets are added up.
+    """
     if values is None or vote_weights is None:
         raise k.DefinitionError("the nodes' values or the leaves' weights are missing")
     _equal_lengths(
@@ -196,9 +200,11 @@ def forest_of_nodes(
         raise k.DefinitionError(f"a vote is for node {vote_nodes[at]} of tree {vote_trees[at]}, which does not exist")
     order = np.argsort(votes, kind="stable")
     count = np.bincount(votes, minlength=len(mode))
+    first = np.cumsum(count) - count
+    count = np.minimum(count, 1) if targets == 1 else count
     return Forest(
         _roots(treeids, yes[~leaf], no[~leaf]), mode, np.where(leaf, 0, np.array(featureids, np.int64)), _numbers(values),
-        yes, no, _flags(missing, len(mode)), np.cumsum(count) - count, count, np.array(vote_targets, np.int64)[order],
+        yes, no, _flags(missing, len(mode)), first, count, np.array(vote_targets, np.int64)[order],
         np.array(vote_weights, np.float64)[order], targets,
     )  # fmt: skip
 

@@ -36,12 +36,16 @@ def _target(cast_to: str) -> DType:
 def _cast(value: Any, dtype: DType) -> Any:
     if dtype is DType.STRING:
         return value if isinstance(value, str) else f"{float(value):f}"
-    return float(value) if dtype is DType.FLOAT else int(float(value))
+    number = float(value)
+    if dtype is DType.FLOAT:
+        return number
+    return int(number) if -(2.0**63) <= number < 2.0**63 else -(2**63)  # as Cast has it
 
 
 @host_op("CastMap", 1, domain=DOMAIN, infer=_cast_type, reason=_REASON)
 def cast_map(X: Mapping[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1) -> np.ndarray:
-    """Values in ascending order of their keys, [1, entries] (DENSE), or at their keys, [1, max_map] (SPARSE)."""
+    """Values in ascending order of their keys, [1, entries] (DENSE), or at their keys, [1, max_map] (SPARSE), where keys beyond
+    have no place."""
     dtype = _target(cast_to)
     if map_form == "DENSE":
         return np.array([[_cast(X[key], dtype) for key in sorted(X)]], dtype.numpy).reshape(1, -1)
@@ -49,9 +53,10 @@ def cast_map(X: Mapping[int, Any], *, cast_to: str = "TO_FLOAT", map_form: str =
         raise k.DefinitionError(f"map_form is {map_form!r}; expected DENSE or SPARSE")
     out = np.full((1, max_map), "0" if dtype is DType.STRING else 0, dtype.numpy)
     for key, value in X.items():
-        if not 0 <= key < max_map:
-            raise k.DefinitionError(f"the map's key {key} does not fit max_map; expected 0 to {max_map - 1}")
-        out[0, key] = _cast(value, dtype)
+        if key < 0:
+            raise k.DefinitionError(f"the map has the key {key}; expected keys of 0 or more where map_form is SPARSE")
+        if key < max_map:
+            out[0, key] = _cast(value, dtype)
     return out
 
 
@@ -81,16 +86,17 @@ def dict_vectorizer(
     X: Mapping[Any, Any] | Sequence[Mapping[Any, Any]], *, int64_vocabulary: Sequence[int] | None = None,
     string_vocabulary: Sequence[str] | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """A row per map: each value in the column of its key, zeros (empty strings) elsewhere."""
+    """A row per map: each value in the column of its key, zeros (empty strings) elsewhere. Keys outside the vocabulary, which
+    a vectoriser did not see when it was fitted, have no column."""
     columns = _columns(int64_vocabulary, string_vocabulary)
     maps = [X] if isinstance(X, Mapping) else list(X)
     dtype = _value_type(next((v for m in maps for v in m.values()), 0.0))
     out = np.full((len(maps), len(columns)), "" if dtype is object else 0, dtype)
     for row, entries in zip(out, maps, strict=True):
         for key, value in entries.items():
-            if key not in columns:
-                raise k.DefinitionError(f"the map's key {key!r} is not in the vocabulary of {len(columns)} keys")
-            row[columns[key]] = value
+            column = columns.get(key)
+            if column is not None:
+                row[column] = value
     return out
 
 
