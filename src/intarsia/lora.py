@@ -8,19 +8,18 @@ identifier "TORT".
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.dtypes import DType
+from intarsia.graph.file_bytes import file_bytes, open_file
 from intarsia.graph.flatbuffer import FlatTable
 from intarsia.graph.model import Value
+from intarsia.graph.wire import Buffer, view
 from intarsia.interop import named_feed
 from intarsia.values import OrtValue
 
@@ -41,16 +40,16 @@ class AdapterFormat:
 
     @staticmethod
     def read_adapter(file_path: str | os.PathLike[str]) -> AdapterFormat:
-        """The contents of a file; the tensors view the mapped file.
+        """The contents of a file; the tensors are in memory of their own.
 
         Raises:
             NoSuchFile: it does not exist.
             InvalidArgument: it is no adapter, or is cut short.
+            Fail: it changed while it was read.
         """
         path = Path(file_path)
         try:
-            with path.open("rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            data = file_bytes(open_file(path), str(path))
         except FileNotFoundError as error:
             raise NoSuchFile(f"adapter file {str(path)!r} does not exist") from error
         except (ValueError, OSError) as error:
@@ -133,7 +132,7 @@ def with_adapters(feed: Any, inputs: Sequence[Value], adapters: Sequence[LoraAda
     return {**merged, **named_feed(feed, inputs)}
 
 
-def _read(data: mmap.mmap, label: str, target: AdapterFormat) -> dict[str, OrtValue]:
+def _read(data: Buffer, label: str, target: AdapterFormat) -> dict[str, OrtValue]:
     if len(data) < 8 or data[4:8] != _IDENTIFIER:
         raise InvalidArgument(f"{label}: The buffer does not appear to be a valid lora parameter format")
     root = FlatTable.root(data)
@@ -153,8 +152,7 @@ def _parameter(table: FlatTable, label: str) -> tuple[str, OrtValue]:
     expected = math.prod(shape) * dtype.numpy.itemsize
     if dtype is DType.STRING or dtype.bits < 8 or end - start != expected or any(d < 0 for d in shape):
         raise InvalidArgument(f"{label}: parameter {name!r}: {end - start} bytes do not fit {dtype.onnx_name} {shape}")
-    raw = memoryview(table.buffer)[start:end]
-    return name, OrtValue(np.frombuffer(raw, dtype.numpy.newbyteorder("<")).reshape(shape))
+    return name, OrtValue(view(table.buffer, start, end - start).view(dtype.numpy.newbyteorder("<")).reshape(shape))
 
 
 def _written(adapter: AdapterFormat) -> bytes:

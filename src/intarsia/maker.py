@@ -76,8 +76,12 @@ class Maker:
     @contextmanager
     def _making(self) -> Iterator[None]:
         from intarsia.collection import collection_paused
+        from intarsia.graph.file_bytes import forget_recent
         from intarsia.ops.layers import using
 
         listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
         with listened, collection_paused(), using(self.operators):
-            yield
+            try:
+                yield
+            finally:
+                forget_recent()

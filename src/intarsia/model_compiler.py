@@ -291,7 +291,7 @@ class ModelCompiler:
         path = Path(folder or Path(self._source).parent) / info.filepath
         if info.byte_size != array.nbytes or not path.is_file() or array.dtype.hasobject:
             return False
-        stored = np.memmap(path, np.uint8, "r", info.file_offset, (info.byte_size,))
+        stored = np.fromfile(path, np.uint8, info.byte_size, offset=info.file_offset)
         return bool(np.array_equal(stored, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
 
 

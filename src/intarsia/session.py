@@ -34,7 +34,7 @@ from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.size_branches import SizeBranches, hosted, pinned
-from intarsia.warm import Signature, Start, WarmStart, warm_start
+from intarsia.warm import Signature, Start, WarmStart, identity, warm_start
 
 if TYPE_CHECKING:
     from intarsia.auto import Choice
@@ -106,6 +106,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._hooks: list[tuple[tuple[str, ...], Callable[[str, Any], object]]] = []
         self._arguments = (providers, provider_options, kwargs)
         self._loaded: Graph | None = None
+        self._identity = identity(path_or_bytes)
         self._profile: Profile | None = None
         start_ns = time.perf_counter_ns()
         with progress.reported(self._sess_options.progress_callback, self._sess_options.check_cancelled):
@@ -148,6 +149,8 @@ class InferenceSession(SessionApi, SessionDebug):
 
             check_threads(options.use_per_session_threads)
         choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
+        if "_model" in self.__dict__ and self._loaded is None:
+            self._check_source()
         maker = self._maker_for(choices, auto is not None and auto.winner.keep_islands, self._profile)
         instances, log = maker.providers, maker.log
         entry = self._warm_start(instances, log)
@@ -267,14 +270,19 @@ class InferenceSession(SessionApi, SessionDebug):
             from intarsia import prepare
 
             start = time.perf_counter_ns()
-            entry: WarmStart | None = self.__dict__.get("_entry")
-            if entry is not None and not entry.is_of(self._source):
-                raise Fail(f"{self._source}: the file has changed since the session was made from it: make a new session")
+            self._check_source()
             self._loaded = prepare.load_model(self._source, self._sess_options)
             if not isinstance(self._source, (str, bytes, os.PathLike)):
                 self._source = None
             self._note("model_loading_uri" if self._model_path is not None else "model_loading_array", start)
         return self._loaded
+
+    def _check_source(self) -> None:
+        """Raises Fail where the session's file is not what it was made from any more."""
+        entry: WarmStart | None = self.__dict__.get("_entry")
+        same = entry.is_of(self._source) if entry is not None else identity(self._source) == self._identity
+        if not same:
+            raise Fail(f"{self._source}: the file has changed since the session was made from it: make a new session")
 
     def _warm_start(self, instances: tuple[ExecutionProvider, ...], log: logging.Logger) -> WarmStart | None:
         """Where this session may begin from the cache: the first provider may have the whole model and keeps programs, all work

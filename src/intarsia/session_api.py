@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from intarsia.graph.model import Graph
     from intarsia.maker import Maker
     from intarsia.ort_device import OrtDevice, OrtMemoryInfo
+    from intarsia.pickled import FileState
     from intarsia.profile import Profile
     from intarsia.providers.registry import ProviderChoice
     from intarsia.values import OrtValue, OrtValueVector
@@ -119,6 +120,7 @@ class SessionApi(SessionReports):
     _graph: Callable[[], Graph]
     _model: AnyModel
     _whole_model: Callable[[], CompiledModel]
+    _check_source: Callable[[], None]
     _run_some: Callable[..., list[Any]]
     _profile: Profile | None
     _providers: list[str]
@@ -476,8 +478,12 @@ class SessionApi(SessionReports):
             from intarsia.graph.save import to_model_bytes
 
             source = to_model_bytes(self._graph())
+        elif isinstance(source, (str, os.PathLike)):
+            self._check_source()
+        from intarsia.pickled import file_state
+
         providers, provider_options, keywords = self._arguments
-        return _made, (type(self), source, self._sess_options, providers, provider_options, keywords)
+        return _made, (type(self), source, self._sess_options, providers, provider_options, keywords, file_state(source))
 
     # --- onnxruntime's private attributes that programs read ---
 
@@ -506,8 +512,12 @@ def reads_config(asked: Any) -> bool:
 
 
 def _made(
-    kind: type[Any], source: Any, options: SessionOptions, providers: Any, provider_options: Any, keywords: dict[str, Any]
-) -> Any:
+    kind: type[Any], source: Any, options: SessionOptions, providers: Any, provider_options: Any, keywords: dict[str, Any],
+    before: FileState | None = None,
+) -> Any:  # fmt: skip
+    from intarsia.pickled import check_file
+
+    check_file(source, before)
     return kind(source, options, providers, provider_options, **keywords)
 
 

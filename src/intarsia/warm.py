@@ -88,12 +88,14 @@ class WarmStart:
         self._source, self._cache, self._limit, self._folder = source, cache, limit_nbytes, folder
         self._parts = {**surroundings(), **settings}
         self._begun = time.time()
-        self._identity = _identity(source)
+        self._identity = identity(source)
         self._model = _model_key(source, cache, limit_nbytes, read_up_to=_LARGE_NBYTES)
         self._files: tuple[str, ...] = ()  # hashes of weight files, as the session has them
 
     def is_of(self, source: Any) -> bool:
         """Whether `source` and its weight files still are the model that the entry was made for."""
+        if self._model is None:  # it was not hashed
+            return identity(source) == self._identity
         same = _model_key(source, self._cache, self._limit) == self._model
         return same and (not self._files or self._files_of(self._model or "") == self._files)
 
@@ -179,7 +181,7 @@ class WarmStart:
 
     def _write(self, kept: SavedProgram, signature: Signature, known: weakref.ref[Program]) -> None:
         model = self._model or _model_key(self._source, self._cache, self._limit)
-        if model is None or _identity(self._source) != self._identity:  # the program is of what was there before
+        if model is None or identity(self._source) != self._identity:  # the program is of what was there before
             return
         locations = signature.metadata.external_files
         files = self._hashes(locations)
@@ -286,9 +288,9 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
     return key
 
 
-def _identity(source: Any) -> tuple[int, ...] | None:
-    """What changes whenever a file does."""
-    if isinstance(source, bytes):
+def identity(source: Any) -> tuple[int, ...] | None:
+    """What changes whenever a file does; None where the source is no file, () where it cannot be asked (loading says why)."""
+    if not isinstance(source, (str, os.PathLike)):
         return None
     try:
         return _identity_of(os.stat(source))

@@ -1,20 +1,20 @@
-"""External tensor data: files beside the model, mapped once each, never outside the model's folder."""
+"""External tensor data: files beside the model, opened once each, never outside the model's folder."""
 
 from __future__ import annotations
 
 import functools
-import mmap
 import os
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from intarsia.errors import ExternalDataError
+from intarsia.graph.file_bytes import file_bytes
 from intarsia.graph.wire import Buffer
 
 
 class ExternalFiles:
-    """The weight files of one model. A mapping lives as long as an array that views it.
+    """The weight files of one model, each open as long as a constant whose data is in it.
 
     Args:
         folder: what locations are relative to; None where it is not known (a model given as bytes).
@@ -36,13 +36,13 @@ class ExternalFiles:
         self.folder = folder
         self._allowed = allowed
         self._model_path = model_path
-        self._mapped: dict[str, Buffer] = dict(contents or {})
+        self._opened: dict[str, Buffer] = dict(contents or {})
         self._unread = unread
 
     @property
     def used(self) -> tuple[str, ...]:
         """Locations of those in which a tensor's data lies."""
-        return tuple(self._mapped)
+        return tuple(self._opened)
 
     @functools.cached_property
     def _roots(self) -> list[Path]:
@@ -52,7 +52,7 @@ class ExternalFiles:
         return [*real, Path(self._model_path).resolve().parent] if self._model_path else real
 
     def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:
-        """The mapped file and the byte at which the data of `tensor` begins in it.
+        """The file's bytes and the byte at which the data of `tensor` begins in it.
 
         Args:
             tensor: the tensor's name, for messages.
@@ -74,9 +74,9 @@ class ExternalFiles:
             raise ExternalDataError(
                 f"{where} in {location!r}: length is {length} bytes, but its type and shape need {needed_nbytes}"
             )
-        data = self._mapped.get(location)
+        data = self._opened.get(location)
         if data is None:
-            data = self._mapped[location] = self._map(where, location)
+            data = self._opened[location] = self._open(where, location)
         if offset + length > len(data):
             raise ExternalDataError(
                 f"{where}: needs bytes {offset} to {offset + length} of {location!r} in folder {str(self.folder)!r}, "
@@ -93,7 +93,7 @@ class ExternalFiles:
             raise ExternalDataError(f"{where}: {key} is {given!r}, expected a number of bytes")
         return int(given)
 
-    def _map(self, where: str, location: str) -> Buffer:
+    def _open(self, where: str, location: str) -> Buffer:
         if self.folder is None:
             raise ExternalDataError(
                 f"{where} is in the file {location!r}, but the model was given as bytes: pass base_dir, the folder of that file"
@@ -109,13 +109,10 @@ class ExternalFiles:
             raise ExternalDataError(
                 f"{where}: file {location!r} in folder {str(self.folder)!r} cannot be read: {error.strerror}"
             ) from error
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ExternalDataError(f"{where}: {location!r} in folder {str(self.folder)!r} is not a regular file")
-            return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if status.st_size else b""
-        finally:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
+            raise ExternalDataError(f"{where}: {location!r} in folder {str(self.folder)!r} is not a regular file")
+        return file_bytes(descriptor, f"weight file {location!r} in folder {str(self.folder)!r}", ExternalDataError)
 
     def resolved(self, where: str, location: str) -> Path:
         """The path of `location`, which must not lead out of the folder."""

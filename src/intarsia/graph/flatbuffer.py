@@ -10,7 +10,7 @@ import struct
 
 import numpy as np
 
-from intarsia.graph.wire import Buffer, Span, text
+from intarsia.graph.wire import Buffer, Span, text, view
 
 
 class FlatTable:
@@ -68,7 +68,7 @@ class FlatTable:
         """A vector of numbers, shape [n]; `dtype` is NumPy's name of a little-endian type: "<i8"."""
         width = np.dtype(dtype).itemsize
         start, end = self.span(number, width)
-        return np.frombuffer(self.buffer, dtype, (end - start) // width, start) if end > start else np.empty(0, dtype)
+        return view(self.buffer, start, end - start).view(dtype) if end > start else np.empty(0, dtype)
 
     def table(self, number: int) -> FlatTable | None:
         place = self._field(number)
@@ -102,5 +102,5 @@ def _target(buffer: Buffer, place: int) -> int:
 def _read(buffer: Buffer, place: int, code: str) -> int | float:
     if place < 0 or place + struct.calcsize(code) > len(buffer):
         raise IndexError(f"byte {place} of {len(buffer)}")
-    value: int | float = struct.unpack_from(f"<{code}", buffer, place)[0]
+    value: int | float = struct.unpack(f"<{code}", buffer[place : place + struct.calcsize(f"<{code}")])[0]
     return value

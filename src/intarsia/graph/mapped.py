@@ -1,4 +1,4 @@
-"""Memory-mapped tensors: giving back the pages of data that has been read for the last time."""
+"""Memory-mapped arrays (weights in the cache): giving back the pages of data that nobody will read."""
 
 from __future__ import annotations
 

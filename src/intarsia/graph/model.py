@@ -106,24 +106,27 @@ class Value:
 
 
 class Constant:
-    """A tensor known when the model is loaded. Its data is read (or mapped) only when `numpy()` is called.
+    """A tensor known when the model is loaded. Its data is read only when `numpy()` is called.
 
     Args:
         name: the value's name in the graph.
         dtype: element type.
         shape: sizes of all dimensions.
-        data: the array, or a function that returns it (e.g. maps a file), called when it is needed and again after `forget`.
+        data: the array, or a function that returns it (e.g. reads a file), called when it is needed and again after `forget`.
         source: where the bytes come from, for error messages ("model.onnx at byte 1024").
+        kept: False: what the function returns is not kept, so that it is in memory as long as somebody else has it.
     """
 
-    __slots__ = ("_array", "_data", "dtype", "name", "shape", "source")
+    __slots__ = ("_array", "_data", "_kept", "dtype", "name", "shape", "source")
 
     def __init__(
-        self, name: str, dtype: DType, shape: tuple[int, ...], data: np.ndarray | Callable[[], np.ndarray], source: str = ""
-    ) -> None:
+        self, name: str, dtype: DType, shape: tuple[int, ...], data: np.ndarray | Callable[[], np.ndarray], source: str = "",
+        kept: bool = True,
+    ) -> None:  # fmt: skip
         self.name, self.dtype, self.shape, self.source = name, dtype, tuple(int(d) for d in shape), source
         self._array: np.ndarray | None = data if isinstance(data, np.ndarray) else None
         self._data = data if not isinstance(data, np.ndarray) else None
+        self._kept = kept
 
     @classmethod
     def of(cls, name: str, array: np.ndarray, source: str = "") -> Constant:
@@ -131,11 +134,13 @@ class Constant:
         return cls(name, DType.of(array.dtype), array.shape, array, source)
 
     def numpy(self) -> np.ndarray:
-        """The data, shape `self.shape`, dtype `self.dtype.numpy`; read-only where it is a view of a mapped file."""
+        """The data, shape `self.shape`, dtype `self.dtype.numpy`; read-only where it is a model's own."""
         array = self._array
         if array is None:
             assert self._data is not None
-            array = self._array = np.asarray(self._data())  # arithmetic on rank 0 gives a NumPy scalar
+            array = np.asarray(self._data())  # arithmetic on rank 0 gives a NumPy scalar
+            if self._kept:
+                self._array = array
         return array
 
     @property
@@ -144,12 +149,13 @@ class Constant:
         return self._data
 
     def forget(self) -> None:
-        """Drop data that was computed or mapped on demand: the next `numpy()` makes it again."""
+        """Drop data that was computed or read on demand: the next `numpy()` makes it again."""
         if self._data is not None:
             self._array = None
 
     def renamed(self, name: str) -> Constant:
-        return Constant(name, self.dtype, self.shape, self._array if self._array is not None else self.numpy, self.source)
+        data = self._array if self._array is not None else self.numpy
+        return Constant(name, self.dtype, self.shape, data, self.source, self._kept)
 
     @property
     def type(self) -> TensorType:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from intarsia.errors import InvalidArgument, NoGraph, NoSuchFile, WrongType
+from intarsia.graph.file_bytes import file_bytes, open_file
 from intarsia.graph.wire import Buffer
 from intarsia.records import dataclass
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | Any  # Any: onnx.ModelProto
-
-MAPPED_NBYTES = 1 << 16  # smaller files are read: one page fault costs more than the copy
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ def is_ort_format(buffer: Buffer) -> bool:
 
 
 def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = None) -> Source:
-    """The bytes of a model file (mapped, not read), a bytes-like object or a binary file object.
+    """The bytes of a model file (read where they are asked for), a bytes-like object or a binary file object.
 
     Raises:
         NoSuchFile: the path does not exist or is a folder.
@@ -48,7 +45,7 @@ def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = N
     folder = Path(base_dir) if base_dir is not None else None
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)
-        found = Source(map_file(path), path, folder if folder is not None else Path(path).parent, str(Path(path).absolute()))
+        found = Source(read_file(path), path, folder if folder is not None else Path(path).parent, str(Path(path).absolute()))
     elif isinstance(source, bytes):
         found = Source(source, "model bytes", folder)
     elif isinstance(source, (bytearray, memoryview)):
@@ -78,14 +75,10 @@ def _read_stream(stream: BinaryIO, folder: Path | None) -> Source:
     return Source(bytes(data), label, folder)
 
 
-def map_file(path: str) -> Buffer:
-    """The file's bytes, mapped read-only (small files and pipes are read)."""
+def read_file(path: str) -> Buffer:
+    """The file's bytes."""
     try:
-        with Path(path).open("rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_size < MAPPED_NBYTES or not stat.S_ISREG(status.st_mode):
-                return file.read()
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return file_bytes(open_file(path), path)
     except FileNotFoundError:
         parent = Path(path).parent
         where = f"its folder {str(parent)!r} does not exist either" if not parent.is_dir() else "check the name"

@@ -12,13 +12,26 @@ from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf
 from intarsia.graph.dims import format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
+from intarsia.graph.file_bytes import FileBytes
 from intarsia.graph.model import Constant, SparseTensor
-from intarsia.graph.wire import Buffer, Span, count_varints, fields, packed_ints, packed_varints, signed, text, text_or_bytes
+from intarsia.graph.wire import (
+    Buffer,
+    Span,
+    count_varints,
+    fields,
+    packed_ints,
+    packed_varints,
+    signed,
+    text,
+    text_or_bytes,
+    view,
+)
 
 MAX_RANK = 64  # NumPy's limit
 MAX_DENSIFIED_NBYTES = 1 << 31  # a sparse tensor is a few bytes in the file, whatever its dense size
 
 _logger = logging.getLogger(__name__)
+_KEPT_NBYTES = 1 << 16  # what a constant reads of a file is kept up to this
 
 _BY_NUMBER = {int(dtype): dtype for dtype in DType}
 _BITS = {int(dtype): dtype.bits for dtype in DType if dtype not in (DType.UNDEFINED, DType.STRING)}
@@ -54,7 +67,15 @@ class StoredTensor:
 
     def constant(self, name: str | None = None) -> Constant:
         source = f"{self.source} at byte {self.start}"
-        return Constant(self.name if name is None else name, self.dtype, self.shape, self.array, source)
+        name, kept = self.name if name is None else name, not self._is_read_again
+        return Constant(name, self.dtype, self.shape, self.array, source, kept)
+
+    @property
+    def _is_read_again(self) -> bool:
+        """Whether the data is large, and as it is in a file: reading it takes less than keeping it."""
+        if not isinstance(self.buffer, FileBytes) or len(self.spans) != 1 or self.spans[0][1] - self.spans[0][0] < _KEPT_NBYTES:
+            return False
+        return self.field in (_FLOATS, _DOUBLES) or (self.field == _RAW and self.dtype.bits >= 8)
 
     def array(self) -> np.ndarray:
         """The data as a read-only array of `shape`: a view of the buffer where NumPy's layout is ONNX's."""
@@ -75,12 +96,12 @@ class StoredTensor:
     def _raw(self) -> np.ndarray:
         (start, end), dtype = self.spans[0], self.dtype
         if dtype.bits < 8:
-            packed = np.frombuffer(self.buffer, np.uint8, end - start, start)
+            packed = view(self.buffer, start, end - start)
             return unpack_bits(packed, dtype, self.count).reshape(self.shape)
         if dtype is DType.BOOL:
-            codes = np.frombuffer(self.buffer, np.uint8, self.count, start)
+            codes = view(self.buffer, start, self.count)
             return np.reshape(codes.view(np.bool_) if int(codes.max()) <= 1 else codes != 0, self.shape)
-        return np.frombuffer(self.buffer, dtype.numpy, self.count, start).reshape(self.shape)
+        return view(self.buffer, start, end - start).view(dtype.numpy).reshape(self.shape)
 
     def _strings(self) -> np.ndarray:
         out = np.empty(self.count, object)
@@ -110,7 +131,7 @@ class StoredTensor:
         stored = np.dtype(np.float32 if self.field == _FLOATS else np.float64)
         if self.loose is not None:
             return np.frombuffer(self.loose, np.uint64).astype(f"u{stored.itemsize}").view(stored)
-        parts = [np.frombuffer(self.buffer, stored, (b - a) // stored.itemsize, a) for a, b in self.spans if b > a]
+        parts = [view(self.buffer, a, b - a).view(stored) for a, b in self.spans if b > a]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _check_header(self, number: int, dims: list[int]) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from intarsia.errors import InvalidProtobuf
+from intarsia.graph.file_bytes import FileBytes
 
-Buffer = bytes | mmap.mmap  # both give an int for `buffer[i]` and bytes for `buffer[a:b]`
+Buffer = bytes | mmap.mmap | FileBytes  # memory or a file; all give an int for `buffer[i]` and bytes for `buffer[a:b]`
 Span = tuple[int, int]  # where a payload lies in its buffer: first byte, byte after the last
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -93,6 +94,13 @@ def _overrun(message: str, tag: int, at: int, size: int, left: int, *, last: boo
     )
 
 
+def view(buffer: Buffer, start: int, nbytes: int) -> np.ndarray:
+    """Bytes from `start` on, uint8 [nbytes], read-only: in place, or in memory of their own where the buffer is a file."""
+    if isinstance(buffer, FileBytes):
+        return buffer.array(start, nbytes)
+    return np.frombuffer(buffer, np.uint8, nbytes, start)
+
+
 def varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The varint at `position` as an unsigned 64-bit value, and the position after it."""
     value = shift = 0
@@ -134,7 +142,7 @@ def count_varints(buffer: Buffer, start: int, end: int) -> int:
     """How many varints the packed field has (each has one byte below 0x80)."""
     if end - start <= _SMALL_PACKED:
         return sum(byte < 0x80 for byte in buffer[start:end])
-    return int(np.count_nonzero(np.frombuffer(buffer, np.uint8, end - start, start) < 0x80))
+    return int(np.count_nonzero(view(buffer, start, end - start) < 0x80))
 
 
 def packed_varints(buffer: Buffer, start: int, end: int) -> np.ndarray:
@@ -145,7 +153,7 @@ def packed_varints(buffer: Buffer, start: int, end: int) -> np.ndarray:
     """
     if end - start <= _SMALL_PACKED:
         return np.array(list(_varints(buffer, start, end)), np.uint64)
-    raw = np.frombuffer(buffer, np.uint8, end - start, start)
+    raw = view(buffer, start, end - start)
     last = np.flatnonzero(raw < 0x80)
     if last.size == 0 or last[-1] != raw.size - 1:
         raise InvalidProtobuf(f"the packed numbers at byte {start} are cut short: the last varint does not end")
@@ -193,11 +201,11 @@ def packed_floats(buffer: Buffer, start: int, end: int) -> list[float]:
     count, rest = divmod(end - start, 4)
     if rest:
         raise InvalidProtobuf(f"corrupt packed floats at byte {start}: {end - start} bytes are no multiple of 4")
-    return list(struct.unpack_from(f"<{count}f", buffer, start))
+    return list(struct.unpack(f"<{count}f", buffer[start:end]))
 
 
 def float32(buffer: Buffer, start: int) -> float:
-    value: float = _FLOAT.unpack_from(buffer, start)[0]
+    value: float = _FLOAT.unpack(buffer[start : start + 4])[0]
     return value
 
 

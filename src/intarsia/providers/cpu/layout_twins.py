@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from intarsia.graph.dims import Dim
-from intarsia.graph.mapped import release_pages
 from intarsia.graph.model import Constant, Node, TensorType
 from intarsia.ops.infer import Inference
 
@@ -81,14 +80,8 @@ class Twins:
 
     def _arranged(self, weights: Constant, shape: tuple[int, ...], arrange: Callable[[np.ndarray], np.ndarray]) -> str:
         """Weights in another order, which are in memory only until they are packed."""
-
-        def again() -> np.ndarray:
-            found = arrange(weights.numpy())
-            release_pages(weights.numpy())
-            return found
-
         made = self._name(weights.name)
-        self.graph.constants[made] = Constant(made, weights.dtype, shape, again)
+        self.graph.constants[made] = Constant(made, weights.dtype, shape, lambda: arrange(weights.numpy()))
         return made
 
     def _shape(self, name: str) -> tuple[Dim, ...]:

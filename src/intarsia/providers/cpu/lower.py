@@ -20,7 +20,6 @@ from intarsia.codegen.target import Target
 from intarsia.graph import progress
 from intarsia.graph.dims import Dim, Expr, Shape, is_nonnegative, product, symbols_of
 from intarsia.graph.dtypes import DType
-from intarsia.graph.mapped import release_pages
 from intarsia.graph.model import Constant, Graph, TensorType, ValueType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import inputs_of, substitute
@@ -125,7 +124,6 @@ class _Workspace:
         if label not in self.used:
             self.used[label] = make()
             if name in self.known:
-                release_pages(self.known[name].numpy())
                 self.known[name].forget()
         return label
 
@@ -138,7 +136,7 @@ class _Workspace:
             return False
         array = constant.numpy()
         if array.ctypes.data % array.dtype.itemsize and array.nbytes < 1 << 20:
-            array = array.copy()  # large unaligned tables stay in the mapped file: x86 and 64-bit Arm read them as they are
+            array = array.copy()  # large unaligned tables stay in the caller's bytes: x86 and 64-bit Arm read them as they are
         self.used[name] = np.ascontiguousarray(array).reshape(array.shape)  # which makes a vector of a scalar
         return True
 
