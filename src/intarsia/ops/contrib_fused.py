@@ -11,7 +11,7 @@ from intarsia.ops.activation import gelu_of, gelu_tanh_of, softplus_of
 from intarsia.ops.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.matmul import fused_matmul, gemm, matrix_product
 from intarsia.ops.nn import conv, conv_transpose
-from intarsia.ops.operands import HALF, integers, normal_axis, widened
+from intarsia.ops.operands import HALF, element_type, integers, normal_axis, widened
 from intarsia.ops.pooling import max_pool
 from intarsia.ops.registry import NodeContext, op
 from intarsia.ops.spatial import place_windows, slide
@@ -180,6 +180,8 @@ def _rms_in_runs(x: Tensor, scale: Tensor | None, run: object, epsilon: float) -
     rows = k.reshape(widened(x), (*x.shape[:-1], width // run, run))
     normal = rows / k.sqrt(k.reduce_mean(rows * rows, [x.rank], keepdims=True) + epsilon)
     if scale is not None:
+        if scale.rank == 1 and scale.shape[0] != run and not isinstance(scale.shape[0], int):
+            raise k.SymbolicValueError(f"whether the {scale.shape[0]} scales are those of one branch or of all is not known")
         whole = scale.rank == 1 and scale.shape[0] == run
         normal = normal * k.reshape(widened(scale), (run,) if whole else (width // run, run))
     return k.reshape(normal, x.shape)
@@ -250,7 +252,7 @@ def gemm_float8(
     a, b = (k.cast(x, DType.FLOAT) if s is None else k.cast(x, DType.FLOAT) * s for x, s in ((A, scaleA), (B, scaleB)))
     c = None if C is None else k.cast(C, DType.FLOAT)
     y = activated(gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB), activation)
-    return k.cast(y if scaleY is None else y * scaleY, DType(dtype))
+    return k.cast(y if scaleY is None else y * scaleY, element_type(dtype))
 
 
 # --- convolutions and pools -----------------------------------------------------------------------------------------

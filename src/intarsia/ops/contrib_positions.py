@@ -162,12 +162,19 @@ def _streams_of(x: Tensor, branches: int) -> Tensor:
 
 
 def _gates(gates: Tensor, streams: Tensor) -> Tensor:
-    """Gates [.., C], [.., C, 1], [.., C, H] or [.., C * H] as they broadcast to the streams."""
+    """Gates [.., C], [.., C, 1], [.., C, H] or [.., C * H] as they broadcast to the streams.
+
+    Raises:
+        SymbolicValueError: only a run says whether there is one gate for each of the C streams or for each element.
+    """
     wide = widened(gates)
     if gates.rank == streams.rank:
         return wide
-    if gates.shape[-1] == streams.shape[-2]:
+    given, count, each = gates.shape[-1], *streams.shape[-2:]
+    if given == count:
         return k.expand_dims(wide, [-1])
+    if given != count * each and not all(isinstance(d, int) for d in (given, count, each)):
+        raise k.SymbolicValueError(f"whether {given} gates are those of {count} streams or of their elements is not known")
     return k.reshape(wide, streams.shape)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
-from intarsia.ops.operands import aligned, normal_axes, normal_axis, widened
+from intarsia.ops.operands import aligned, element_type, normal_axes, normal_axis, widened
 from intarsia.ops.registry import NodeContext, op
 
 Tensor = k.Tensor
@@ -173,7 +173,7 @@ def layer_normalization(
     y = y * k.cast(Scale, wide)
     if B is not None:
         y = y + k.cast(B, wide)
-    stash = DType(stash_type)
+    stash = element_type(stash_type)
     return k.cast(y, X.dtype), _stashed(mean, stash, node, 1), _stashed(inverse, stash, node, 2)
 
 
@@ -195,7 +195,7 @@ def simplified_layer_normalization(
 ) -> tuple[Tensor, Tensor | None]:
     wide = _wide(X)
     y, inverse = root_mean_square(k.cast(X, wide), range(normal_axis(axis, X.rank), X.rank), epsilon)
-    return k.cast(y * k.cast(scale, wide), scale.dtype), _stashed(inverse, DType(stash_type), node, 1)
+    return k.cast(y * k.cast(scale, wide), scale.dtype), _stashed(inverse, element_type(stash_type), node, 1)
 
 
 def _with_skip(input: Tensor, skip: Tensor, bias: Tensor | None) -> Tensor:

@@ -91,9 +91,12 @@ def element_type(to: int | str) -> DType:
         DefinitionError: there is no such type.
     """
     try:
-        return DType[to.upper()] if isinstance(to, str) else DType(to)
+        found = DType[to.upper()] if isinstance(to, str) else DType(to)
     except (KeyError, ValueError):
-        raise k.DefinitionError(f"{to!r} is not an ONNX element type") from None
+        found = DType.UNDEFINED
+    if found is DType.UNDEFINED:
+        raise k.DefinitionError(f"{to!r} is not an ONNX element type")
+    return found
 
 
 def widened(x: Tensor) -> Tensor:

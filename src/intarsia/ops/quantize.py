@@ -5,7 +5,7 @@ from __future__ import annotations
 from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
-from intarsia.ops.operands import normal_axis
+from intarsia.ops.operands import element_type, normal_axis
 from intarsia.ops.registry import op
 
 _RANGES = {
@@ -19,8 +19,8 @@ def quantize_linear(
     x: k.Tensor, y_scale: k.Tensor, y_zero_point: k.Tensor | None = None, *, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0, precision: int = 0, saturate: int = 1,
 ) -> k.Tensor:  # fmt: skip
-    target = y_zero_point.dtype if y_zero_point is not None else DType(output_dtype) if output_dtype else DType.UINT8
-    kind = DType(precision) if precision else y_scale.dtype
+    target = y_zero_point.dtype if y_zero_point is not None else element_type(output_dtype) if output_dtype else DType.UINT8
+    kind = element_type(precision) if precision else y_scale.dtype
     if kind in (DType.FLOAT8E8M0, DType.INT32):
         kind = DType.FLOAT
     scale = k.cast(along_axis(y_scale, x, axis, block_size), kind)
@@ -39,7 +39,7 @@ def dequantize_linear(
     x: k.Tensor, x_scale: k.Tensor, x_zero_point: k.Tensor | None = None, *, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0,
 ) -> k.Tensor:  # fmt: skip
-    target = DType(output_dtype) if output_dtype else x_scale.dtype
+    target = element_type(output_dtype) if output_dtype else x_scale.dtype
     scale = k.cast(along_axis(x_scale, x, axis, block_size), DType.FLOAT)
     exact = x.dtype is DType.INT32  # int32 loses digits in float32 before the subtraction
     if x_zero_point is None:

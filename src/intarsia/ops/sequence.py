@@ -11,7 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import merge_types
-from intarsia.ops.operands import normal_axis
+from intarsia.ops.operands import element_type, normal_axis
 from intarsia.ops.registry import host_op
 
 _REASON = "sequences are lists on the host"
@@ -30,7 +30,7 @@ def _position(position: Any, length: int, end: int) -> int:
     return at + length if at < 0 else at
 
 
-@host_op("SequenceEmpty", since=11, infer=lambda *, dtype=1: SequenceType(TensorType(DType(dtype))), reason=_REASON)
+@host_op("SequenceEmpty", since=11, infer=lambda *, dtype=1: SequenceType(TensorType(element_type(dtype))), reason=_REASON)
 def sequence_empty(*, dtype: int = 1) -> list[Any]:
     return []
 

@@ -13,7 +13,7 @@ from intarsia.graph.dims import Dim, Expr, floordiv, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
-from intarsia.ops.operands import dim
+from intarsia.ops.operands import dim, element_type
 from intarsia.ops.registry import host_op, op
 
 _REASON = "its axis, step or length is known only at run time, or its operands do not fit"
@@ -151,7 +151,7 @@ Curve = Callable[[k.Tensor], k.Tensor]  # of the angle 2 pi n / N
 
 def _window(curve: Curve) -> Callable[..., k.Tensor]:
     def definition(size: np.ndarray, *, output_datatype: int = 1, periodic: int = 1) -> k.Tensor:
-        count, target = dim(size, "size"), DType(output_datatype)
+        count, target = dim(size, "size"), element_type(output_datatype)
         kind = DType.DOUBLE if target is DType.DOUBLE else DType.FLOAT
         last = count if periodic else count - 1
         angle = k.iota((count,), 0, kind) * (2 * math.pi) / k.maximum(k.cast(k.size(last), kind), 1.0)
@@ -176,7 +176,7 @@ for _name, _curve in _CURVES.items():
 def _mel_type(num_mel_bins: Any, dft_length: Any, *others: Any, output_datatype: int = 1) -> TensorType:
     bins, length = _first(num_mel_bins), _first(dft_length)
     rows = fresh_symbol("bins") if length is None else floordiv(length, 2) + 1
-    return TensorType(DType(output_datatype), (rows, fresh_symbol("mel") if bins is None else bins))
+    return TensorType(element_type(output_datatype), (rows, fresh_symbol("mel") if bins is None else bins))
 
 
 @host_op("MelWeightMatrix", since=17, infer=_mel_type, values=("num_mel_bins", "dft_length"), reason=_TABLE)
@@ -192,7 +192,7 @@ def mel_weight_matrix(
     """Triangles between neighbouring mel frequencies, [dft_length // 2 + 1, num_mel_bins]."""
     bins, length, rate = int(_first(num_mel_bins)), int(_first(dft_length)), float(_first(sample_rate))
     bounds = (float(_first(f)) for f in (lower_edge_hertz, upper_edge_hertz))
-    return _mel_table(bins, length, rate, *bounds, DType(output_datatype)).copy()
+    return _mel_table(bins, length, rate, *bounds, element_type(output_datatype)).copy()
 
 
 @functools.lru_cache(maxsize=8)
