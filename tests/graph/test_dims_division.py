@@ -7,7 +7,19 @@ import itertools
 import pytest
 
 from intarsia.graph.axes import reshape_dims
-from intarsia.graph.dims import Dim, Expr, dim_max, evaluate, floordiv, is_nonnegative, product, quotient, symbol, truncdiv
+from intarsia.graph.dims import (
+    Dim,
+    Expr,
+    dim_max,
+    evaluate,
+    floordiv,
+    is_nonnegative,
+    one_of,
+    product,
+    quotient,
+    symbol,
+    truncdiv,
+)
 
 H, W = symbol("h"), symbol("w")
 
@@ -61,3 +73,15 @@ def test_expressions_that_share_parts_stay_small() -> None:
     for _ in range(60):
         value = max(value * value + 1, 3 - value) // 7 + 1
     assert evaluate(size, small) == value
+
+
+def test_a_size_that_is_one_of_several() -> None:
+    batch, size = symbol("batch"), symbol("size")
+    assert one_of(batch * 2, [batch, batch * 2]) == batch * 2
+    assert one_of(4, [2, 4]) == 4
+    open_size = one_of(size, [batch, batch * 2])
+    assert [evaluate(open_size, {"batch": 3, "size": n}) for n in (3, 6)] == [3, 6]
+    with pytest.raises(ValueError, match="a size is 4; expected one of 3, 6"):
+        evaluate(open_size, {"batch": 3, "size": 4})
+    with pytest.raises(ValueError, match="a size is 5; expected one of 2, 4"):
+        one_of(5, [2, 4])

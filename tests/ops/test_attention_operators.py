@@ -267,6 +267,9 @@ def test_cache_with_room_keeps_its_capacity() -> None:
     np.testing.assert_array_equal(present[1, 0, 5], key[1, 0])
 
 
+BYTES = np.ones((4, 4), np.uint8)
+
+
 @pytest.mark.parametrize(
     ("op", "domain", "inputs", "attributes", "message"),
     [
@@ -307,21 +310,14 @@ def test_cache_with_room_keeps_its_capacity() -> None:
             MICROSOFT,
             [floats(2, 2, 4)] * 3 + [None, ids(3)],
             {"num_heads": 2},
-            r"expected \[batch\], \[batch, keys\]",
-        ),
-        (
-            "MultiHeadAttention",
-            MICROSOFT,
-            [floats(1, 2, 4)] * 3 + [None] * 5 + [ids(1)],
-            {"num_heads": 2},
-            "no past_sequence_length and no cache_indirection",
+            r"expected \[batch\], \[2 \* batch\], \[3 \* batch \+ 2\], \[batch, keys\]",
         ),
         (
             "Attention",
             MICROSOFT,
             [floats(1, 2, 4), floats(4, 12)],
             {"num_heads": 2, "do_rotary": 1},
-            "takes no rotary embedding",
+            "do_rotary is 1; expected 0: write MultiHeadAttention after RotaryEmbedding",
         ),
         (
             "GroupQueryAttention",
@@ -343,6 +339,20 @@ def test_cache_with_room_keeps_its_capacity() -> None:
             [floats(1, 2, 4), np.array([0]), floats(3, 2), floats(3, 2)],
             {"scale": 2.0},
             "takes is_packed_batching 0 and scale 1",
+        ),
+        (
+            "DecoderMaskedSelfAttention",
+            MICROSOFT,
+            [floats(1, 1, 4), floats(4, 12), floats(12), None, floats(2, 1, 2, 3, 2), None, None],
+            {"num_heads": 2, "past_present_share_buffer": 1},
+            "past_present_share_buffer needs past_sequence_length",
+        ),
+        (
+            "QAttention",
+            MICROSOFT,
+            [BYTES[None], BYTES[:, :1].repeat(12, 1), floats(12), *[np.float32(1)] * 2, *[None] * 3, floats(2, 1, 2, 3, 2)],
+            {"num_heads": 2, "past_present_share_buffer": 1},
+            "past_present_share_buffer is 1; expected 0: QAttention has no past_sequence_length",
         ),
         ("EmbedLayerNormalization", MICROSOFT, [ids(1, 2)], {}, "needs word_embedding"),
         (

@@ -6,10 +6,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import pytest
 from contributed_cases import gelu, gelu_tanh, run
 
-from intarsia.errors import Fail, InvalidGraph
+import intarsia
+from intarsia.errors import Fail, IntarsiaError, InvalidGraph
 
 RNG = np.random.default_rng(8)
 
@@ -139,6 +141,22 @@ def test_group_norms(last: int, silu: int) -> None:
     small = normal(2, 4)
     y = run("SkipGroupNorm", [laid(IMAGE), gamma, beta, small], **attributes)[0]
     close(y, laid(group_norm(IMAGE + small[:, :, None, None], 2, gamma, beta, silu)))
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_group_norm_of_channels_that_a_run_gives(provider: str) -> None:
+    """Its groups are equal parts of however many channels there are; a run with others is refused."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+        g (float[n, c, h, w] x, float[d] gamma, float[e] beta) => (float[n, c, h, w] y) {
+            y = com.microsoft.GroupNorm<groups = 2, activation = 0, channels_last = 0>(x, gamma, beta)
+        }"""
+    session = intarsia.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=[provider])
+    for channels in (4, 6):
+        x, gamma, beta = normal(2, channels, 3, 5), normal(channels), normal(channels)
+        found = session.run(None, {"x": x, "gamma": gamma, "beta": beta})[0]
+        close(found, group_norm(x, 2, gamma, beta, 0))
+    with pytest.raises(IntarsiaError):
+        session.run(None, {"x": normal(2, 5, 3, 5), "gamma": normal(5), "beta": normal(5)})
 
 
 def test_group_norm_checks() -> None:

@@ -58,7 +58,8 @@ class Case:
     id: str = ""
 
 
-def proto(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
+def proto(case: Case, own: bool = False) -> tuple[bytes, dict[str, np.ndarray]]:
+    """The model and its inputs; `own`: every size of an input has a name of its own."""
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(case.inputs)]
     feeds = {n: x for i, (n, x) in enumerate(zip(names, case.inputs, strict=True)) if n and i not in case.constants}
     node = oh.make_node(
@@ -70,8 +71,9 @@ def proto(case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
         **case.attributes,
     )
     kind = lambda x: onnx.TensorProto.STRING if x.dtype == object else oh.np_dtype_to_tensor_dtype(x.dtype)  # noqa: E731
+    sizes = lambda n, x: [f"{n}_{i}" for i in range(x.ndim)] if own else x.shape  # noqa: E731
     graph = oh.make_graph(
-        [node], "g", [oh.make_tensor_value_info(n, kind(x), x.shape) for n, x in feeds.items()],
+        [node], "g", [oh.make_tensor_value_info(n, kind(x), sizes(n, x)) for n, x in feeds.items()],
         [oh.make_tensor_value_info(f"y{i}", t, None) for i, t in enumerate(case.outputs) if t],
         [onnx.numpy_helper.from_array(case.inputs[i], names[i]) for i in case.constants],
     )  # fmt: skip
@@ -98,9 +100,10 @@ def expected(model: bytes, feeds: dict[str, np.ndarray], shared: dict[int, int])
     return [value.numpy().copy() for value in binding.get_outputs()]
 
 
-def check(case: Case) -> None:
+def check(case: Case, own: bool = False) -> None:
     model, feeds = proto(case)
     wanted = expected(model, feeds, case.shared)
+    model, feeds = proto(case, own)
     for provider in PROVIDERS:
         session = intarsia.InferenceSession(model, providers=[provider])
         for found, peer in zip(session.run(None, feeds), wanted, strict=True):
@@ -643,3 +646,15 @@ def attention_cases() -> list[Case]:
 @pytest.mark.parametrize("case", [*cases(), *attention_cases()], ids=lambda c: c.id or c.op)
 def test_operator(case: Case) -> None:
     check(case)
+
+
+# Operators whose definitions compare sizes, to know what form an input has or whether parts are equal.
+COMPARING = frozenset(
+    "BranchwiseRMSNorm CausalConvWithState DecoderMaskedMultiHeadAttention GatedRMSNorm HyperConnectionPostMix "
+    "HyperConnectionPreMix MRotaryEmbedding QAttention BiasSoftmax QLinearConcat".split()
+)
+
+
+@pytest.mark.parametrize("case", [c for c in [*cases(), *attention_cases()] if c.op in COMPARING], ids=lambda c: c.id or c.op)
+def test_operator_with_sizes_of_their_own(case: Case) -> None:
+    check(case, own=True)

@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar, Union
 from weakref import WeakValueDictionary
@@ -92,6 +92,12 @@ def broadcast_sizes(a: int, b: int) -> int:
     raise ValueError(f"dimensions {a} and {b} do not broadcast")
 
 
+def _one_of(size: int, *expected: int) -> int:
+    if size not in expected:
+        raise ValueError(f"a size is {size}; expected one of {', '.join(map(str, dict.fromkeys(expected)))}")
+    return size
+
+
 def _reshape_dim(index: int, allowzero: int, rank: int, *sizes: int) -> int:
     shape, target = sizes[:rank], sizes[rank:]
     out = [shape[i] if t == 0 and not allowzero and i < rank else t for i, t in enumerate(target)]
@@ -111,6 +117,7 @@ _OPAQUE: dict[str, Callable[..., int]] = {
     "max": max,
     "min": min,
     "broadcast": lambda *sizes: functools.reduce(broadcast_sizes, sizes),
+    "one_of": _one_of,
     "scaled": lambda n, numerator, denominator: math.floor(_float32(_float32(n) * (numerator / denominator))),
 }
 
@@ -398,6 +405,15 @@ def dim_min(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return min(a, b)
     return b if is_nonnegative(a - b) else a if is_nonnegative(b - a) else opaque("min", *_in_order(a, b))
+
+
+def one_of(size: Dim, expected: Sequence[Dim]) -> Dim:
+    """`size`, which is one of `expected` (ValueError where a run gives another)."""
+    if size in expected:
+        return size
+    if isinstance(size, int) and all(isinstance(d, int) for d in expected):
+        return _OPAQUE["one_of"](size, *expected)
+    return opaque("one_of", size, *expected)
 
 
 def _in_order(a: Dim, b: Dim) -> tuple[Dim, Dim]:

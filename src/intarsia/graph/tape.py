@@ -385,6 +385,8 @@ class Tape:
             return functools.reduce(most if name == "max" else least, given)
         if name == "reshape_dim":
             return self._reshape_dim(*given)
+        if name == "one_of":
+            return self._one_of(*given)
         function = operation(name)
         if name == "broadcast":
             return functools.reduce(lambda a, b: self.noted(name, a, b, function(value_of(a), value_of(b))), given)
@@ -393,6 +395,10 @@ class Tape:
             return self.noted(name, n, numerator / denominator, function(value_of(n), numerator, denominator))
         a, b = given
         return self.noted(name, a, b, function(value_of(a), value_of(b)))
+
+    def _one_of(self, size: Any, *expected: Any) -> Any:
+        """The size; another number where it is none of them, as which it fails a constraint."""
+        return size + math.prod(1 - self._same(size, other) for other in expected)
 
     def _reshape_dim(self, index: int, allowzero: int, rank: int, *sizes: Any) -> Any:
         shape, target = sizes[:rank], sizes[rank:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
+from intarsia.ops.matmul import matrix_product
 from intarsia.ops.operands import normal_axis, widened
 from intarsia.ops.quantize import dequantize_linear
 from intarsia.ops.registry import NodeContext, op
@@ -45,7 +46,7 @@ def matmul_n_bits(
     bias: Tensor | None = None, *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
     weight_prepacked: int = 0,
 ) -> Tensor:  # fmt: skip
-    """A [.., K] times the transpose of B, whose rows are blocks of `block_size` numbers of `bits` bits.
+    """A [.., K] or [K] times the transpose of B, whose rows are blocks of `block_size` numbers of `bits` bits.
 
     `g_idx` [K]: which block's scale and zero point each of the K numbers of a row has, instead of its own block's.
     """
@@ -62,9 +63,7 @@ def matmul_n_bits(
     if g_idx is None:
         weights = k.strided_slice(k.reshape(weights, (N, blocks * block_size)), (0, 0), (1, 1), (N, K))
     wide = widened(A)
-    out = k.dot(wide, k.transpose(k.cast(weights, wide.dtype), (1, 0))) if A.rank > 1 else None
-    if out is None:
-        raise k.DefinitionError(f"A is {A!r}; expected rank 2 or more")
+    out = matrix_product(wide, k.transpose(k.cast(weights, wide.dtype), (1, 0)))
     if bias is not None:
         out = out + k.cast(bias, wide.dtype)
     return k.cast(out, A.dtype)

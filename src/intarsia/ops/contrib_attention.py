@@ -12,7 +12,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, rotate, split_heads
 from intarsia.ops.contrib_cache import quantised_cache
-from intarsia.ops.operands import dim, widened
+from intarsia.ops.contrib_masks import MaskedScores
+from intarsia.ops.contrib_shared_cache import all_tokens, appended, filled, from_beams
+from intarsia.ops.operands import OMITTED, dim, given, widened
 from intarsia.ops.registry import NodeContext, op
 from intarsia.records import dataclass
 
@@ -47,32 +49,40 @@ def rotate_at(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, interleave
     return rotate(x, turned[0], turned[1], interleaved, width)
 
 
-@op("MultiHeadAttention", since=1, domain=DOMAIN)
+@op("MultiHeadAttention", since=1, domain=DOMAIN, values=("past_sequence_length",))
 def multi_head_attention(
     query: Tensor, key: Tensor | None = None, value: Tensor | None = None, bias: Tensor | None = None,
     key_padding_mask: Tensor | None = None, attention_bias: Tensor | None = None, past_key: Tensor | None = None,
-    past_value: Tensor | None = None, past_sequence_length: Tensor | None = None, cache_indirection: Tensor | None = None, *,
-    mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0, unidirectional: int = 0, node: NodeContext,
+    past_value: Tensor | None = None, past_sequence_length: np.ndarray | None = None, cache_indirection: Tensor | None = None,
+    *, mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0, unidirectional: int = 0, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    if past_sequence_length is not None or cache_indirection is not None:
-        raise k.DefinitionError(
-            "MultiHeadAttention takes no past_sequence_length and no cache_indirection here (shared buffers)"
-        )
-    q, key4, value4 = _projected(query, key, value, bias, num_heads)
-    past: Dim = 0
-    if past_key is not None and past_value is not None:
-        past = past_key.shape[2]
-        key4, value4 = k.concat([past_key, key4], 2), k.concat([past_value, value4], 2)
-    queries, keys = q.shape[2], key4.shape[2]
-    penalty = padding_penalty(key_padding_mask, q.shape[0], keys, mask_filter_value, widened(q).dtype)
-    if attention_bias is not None:
-        extra = k.cast(attention_bias, widened(q).dtype)
-        penalty = extra if penalty is None else penalty + extra
-    allowed = tuple(frontier(queries, keys, k.size(past), bool(unidirectional), -1, -1))
-    factor = scale or default_scale(q.shape[3], q.dtype)
-    out, stages = attend(q, key4, value4, Scores(factor, 0.0, penalty, allowed))
+    """With `past_sequence_length` past and present share memory: a cache with room for more tokens. Of one query per row, as a
+    step of a search by beams has it, `cache_indirection` says from which beam each earlier token is."""
+    q, *new = _projected(query, key, value, bias, num_heads)
+    has_past = past_key is not None and past_value is not None
+    shared = has_past and past_sequence_length is not None
+    before: Dim = past_key.shape[2] if has_past and past_key is not None else 0
+    if shared and past_sequence_length is not None:
+        before = dim(past_sequence_length, "past_sequence_length")
+    key4, value4 = all_tokens(new, (past_key, past_value) if has_past else (None, None), before if shared else None)
     presents = (key4, value4) if node.outputs > 1 else (None, None)
+    if shared:
+        key4, value4 = (filled(x, before, q.shape[2]) for x in (key4, value4))
+        if cache_indirection is not None:
+            key4, value4 = (_of_one_query(x, cache_indirection, q.shape[2]) for x in (key4, value4))
+    queries, keys = q.shape[2], key4.shape[2]
+    scores = MaskedScores((*q.shape[:3], keys), before, mask_filter_value, widened(q).dtype)
+    allowed = tuple(frontier(queries, keys, k.size(before), bool(unidirectional), -1, -1))
+    factor = scale or default_scale(q.shape[3], q.dtype)
+    out, stages = attend(q, key4, value4, Scores(factor, 0.0, scores.bias(key_padding_mask, attention_bias), allowed))
     return merge_heads(k.cast(out, query.dtype)), *presents, k.cast(stages[2], query.dtype) if node.outputs > 3 else None
+
+
+def _of_one_query(x: Tensor, source: Tensor, queries: Dim) -> Tensor:
+    """Tokens from the beams that `source` names, where there is one query; more are a prompt, as onnxruntime takes it."""
+    if isinstance(queries, int):
+        return from_beams(x, source) if queries == 1 else x
+    return k.select(k.equal(k.size(queries), 1), from_beams(x, source), x)
 
 
 def _projected(
@@ -105,43 +115,49 @@ def _biased(x: Tensor, bias: Tensor | None, start: Dim, count: Dim) -> Tensor:
     return x if bias is None else x + k.strided_slice(bias, (start,), (1,), (count,))
 
 
-def padding_penalty(mask: Tensor | None, batch: Dim, keys: Dim, penalty: float, dtype: DType) -> Tensor | None:
-    """What is added to scores of padding: by lengths [batch], or masks [batch, keys] or [batch, queries, keys]."""
-    if mask is None:
-        return None
-    if mask.rank == 1 and mask.shape[0] == batch:
-        attends = k.iota((1, 1, 1, keys), 3) < k.reshape(k.cast(mask, DType.INT64), (batch, 1, 1, 1))
-    elif mask.rank == 1 and mask.shape[0] == batch * 2:  # exclusive ends, then inclusive starts
-        ends, starts = (
-            k.reshape(k.cast(k.strided_slice(mask, (at,), (1,), (batch,)), DType.INT64), (batch, 1, 1, 1)) for at in (0, batch)
-        )
-        place = k.iota((1, 1, 1, keys), 3)
-        attends = (place < ends) & (starts <= place)
-    elif mask.rank in (2, 3):
-        flag = k.not_equal(mask, 0) if mask.dtype is not DType.BOOL else mask
-        attends = k.reshape(flag, (mask.shape[0], 1, 1 if mask.rank == 2 else mask.shape[1], mask.shape[-1]))
-    else:
-        raise k.DefinitionError(f"the mask is {mask!r}; expected [batch], [batch, keys] or [batch, queries, keys]")
-    return k.select(attends, k.scalar(0.0, dtype), penalty)
-
-
-@op("Attention", since=1, domain=DOMAIN)
+@op("Attention", since=1, domain=DOMAIN, values=("past_sequence_length",))
 def packed_attention(
     input: Tensor, weights: Tensor, bias: Tensor | None = None, mask_index: Tensor | None = None, past: Tensor | None = None,
-    attention_bias: Tensor | None = None, past_sequence_length: Tensor | None = None, *, do_rotary: int = 0,
+    attention_bias: Tensor | None = None, past_sequence_length: np.ndarray | None = None, *, do_rotary: int = 0,
     mask_filter_value: float = -10000.0, num_heads: int, past_present_share_buffer: int = 0,
     qkv_hidden_sizes: Sequence[int] | None = None, rotary_embedding_dim: int = 0, scale: float = 0.0, unidirectional: int = 0,
     node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    if do_rotary or rotary_embedding_dim or past_present_share_buffer or past_sequence_length is not None:
-        raise k.DefinitionError("Attention takes no rotary embedding and no shared past buffer here")
+    """`past_sequence_length` counts with `past_present_share_buffer` only, that with `past`, and `rotary_embedding_dim` with
+    `do_rotary`."""
+    if do_rotary:
+        raise k.DefinitionError("do_rotary is 1; expected 0: write MultiHeadAttention after RotaryEmbedding, which has tables")
     batch, queries = input.shape[:2]
     flat = k.dot(k.reshape(widened(input), (batch * queries, input.shape[2])), widened(weights))
     if bias is not None:
         flat = flat + widened(bias)
     projection = Projection(k.reshape(flat, (batch, queries, weights.shape[1])), num_heads, qkv_hidden_sizes)
     choice = Choice(scale, mask_filter_value, bool(unidirectional), node.outputs > 1)
-    return attend_projected(projection, mask_index, past, attention_bias, choice, input.dtype)
+    if past is None:
+        earlier = None
+    else:
+        earlier = Earlier(past, length_of(past_sequence_length) if past_present_share_buffer else None)
+    return attend_projected(projection, mask_index, earlier, attention_bias, choice, input.dtype)
+
+
+@op("DecoderMaskedSelfAttention", since=1, domain=DOMAIN, values=("past_sequence_length",))
+def decoder_masked_self_attention(
+    input: Tensor, weights: Tensor, bias: Tensor, mask_index: Tensor | None = None, past: Tensor = OMITTED,
+    attention_bias: Tensor | None = None, past_sequence_length: np.ndarray = OMITTED, beam_width: Tensor | None = None,
+    cache_indirection: Tensor | None = None, *, do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
+    past_present_share_buffer: int = 0, scale: float = 0.0,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """Attention of one token over a cache [2, batch, heads, capacity, size], of whose beams `cache_indirection` [batch, beams,
+    capacity] says from which one each earlier token is."""
+    given(past=past)
+    if do_rotary:
+        raise k.DefinitionError("do_rotary is 1; expected 0: turn queries and keys before DecoderMaskedMultiHeadAttention")
+    batch, queries = input.shape[:2]
+    flat = k.dot(k.reshape(widened(input), (batch * queries, input.shape[2])), widened(weights)) + widened(bias)
+    projection = Projection(k.reshape(flat, (batch, queries, weights.shape[1])), num_heads, None)
+    earlier = Earlier(past, length_of(past_sequence_length) if past_present_share_buffer else None, cache_indirection)
+    choice = Choice(scale, mask_filter_value, False, True)
+    return attend_projected(projection, mask_index, earlier, attention_bias, choice, input.dtype)
 
 
 @dataclass(frozen=True)
@@ -173,27 +189,58 @@ class Choice:
     wants_present: bool
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """Keys and values of earlier calls, [2, batch, heads, rows, size].
+
+    Attributes:
+        length: how many rows count, where the cache has room for more (None: all, and new ones go behind them).
+        beams: from which beam each token is (`from_beams`).
+    """
+
+    past: Tensor
+    length: Dim | None = None
+    beams: Tensor | None = None
+
+    @property
+    def before(self) -> Dim:
+        return self.past.shape[3] if self.length is None else self.length
+
+    def joined(self, new: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values after this call, and those that it attends to."""
+        shape = self.past.shape[1:]
+        old = [
+            k.reshape(k.strided_slice(widened(self.past), (i, 0, 0, 0, 0), (1,) * 5, (1, *shape)), shape) for i in (0, 1)
+        ]
+        present = all_tokens(new, old, self.length)
+        attended = present
+        if self.length is not None:
+            attended = [filled(x, self.length, new[0].shape[2]) for x in present]
+        if self.beams is not None:
+            attended = [from_beams(x, self.beams) for x in attended]
+        return present, attended
+
+
+def length_of(past_sequence_length: np.ndarray | None) -> Dim:
+    """How many tokens a shared cache has. Raises DefinitionError where the input is missing."""
+    if past_sequence_length is None:
+        raise k.DefinitionError("past_present_share_buffer needs past_sequence_length")
+    return dim(past_sequence_length, "past_sequence_length")
+
+
 def attend_projected(
-    projection: Projection, mask: Tensor | None, past: Tensor | None, bias: Tensor | None, choice: Choice, dtype: DType
+    projection: Projection, mask: Tensor | None, earlier: Earlier | None, bias: Tensor | None, choice: Choice, dtype: DType
 ) -> tuple[Tensor | None, ...]:
     """The attention of com.microsoft's Attention, [batch, sequence, width], and its keys and values [2, batch, heads, ...]."""
-    q, key, value = projection.parts()
-    before: Dim = 0
-    if past is not None:
-        before = past.shape[3]
-        old = [
-            k.reshape(k.strided_slice(widened(past), (i, 0, 0, 0, 0), (1,) * 5, (1, *past.shape[1:])), past.shape[1:])
-            for i in (0, 1)
-        ]
-        key, value = k.concat([old[0], key], 2), k.concat([old[1], value], 2)
+    q, *new = projection.parts()
+    before = 0 if earlier is None else earlier.before
+    kept, (key, value) = (new, new) if earlier is None else earlier.joined(new)
     keys = key.shape[2]
-    penalty = padding_penalty(mask, q.shape[0], keys, choice.penalty, q.dtype)
-    if bias is not None:
-        extra = k.cast(bias, q.dtype)
-        penalty = extra if penalty is None else penalty + extra
+    scores = MaskedScores((*q.shape[:3], keys), before, choice.penalty, q.dtype)
     allowed = tuple(frontier(q.shape[2], keys, k.size(before), choice.causal, -1, -1))
-    out, _ = attend(q, key, value, Scores(choice.scale or default_scale(q.shape[3], q.dtype), 0.0, penalty, allowed))
-    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in (key, value)], 0), dtype) if choice.wants_present else None
+    factor = choice.scale or default_scale(q.shape[3], q.dtype)
+    out, _ = attend(q, key, value, Scores(factor, 0.0, scores.bias(mask, bias), allowed))
+    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in kept], 0), dtype) if choice.wants_present else None
     return merge_heads(k.cast(out, dtype)), present
 
 
@@ -229,26 +276,26 @@ def group_query_attention(
         raise k.DefinitionError(f"kv_cache_bit_width is {kv_cache_bit_width}; expected 0 where k_quant_type is 'NONE'")
     if seqlens_k is None or total_sequence_length is None:
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
-    given = GroupedInputs(
+    inputs = GroupedInputs(
         num_heads, kv_num_heads, query, key, value, seqlens_k, dim(total_sequence_length, "total_sequence_length"), cos_cache,
         sin_cache, position_ids, bool(do_rotary), bool(rotary_interleaved),
         tuple(qk_norm_epsilon if e is None else e for e in (q_norm_epsilon, k_norm_epsilon)), query_seqlens,
         bool(sliding_window_cache),
     )  # fmt: skip
     both = q_norm_weight is not None and k_norm_weight is not None
-    q = given.part(0, q_norm_weight if both else None)
+    q = inputs.part(0, q_norm_weight if both else None)
     stored = (None, None) if caches is None else (caches[0].stored, caches[1].stored)
     pasts, weights = (past_key, past_value), (k_norm_weight if both else None, None)
-    sliding = given.sliding(pasts, local_window_size, bool(causal) and not qk_output) if sliding_window_cache else None
+    sliding = inputs.sliding(pasts, local_window_size, bool(causal) and not qk_output) if sliding_window_cache else None
     if sliding is None:
         pasts = pasts if past_key is not None and past_value is not None else (None, None)
-        present = attended = [given.cache(1 + i, pasts[i], weights[i], stored[i]) for i in range(2)]
+        present = attended = [inputs.cache(1 + i, pasts[i], weights[i], stored[i]) for i in range(2)]
     else:
-        attended = [sliding.joined(pasts[i], given.rows(1 + i, weights[i], stored[i])) for i in range(2)]
+        attended = [sliding.joined(pasts[i], inputs.rows(1 + i, weights[i], stored[i])) for i in range(2)]
         present = [sliding.kept(t) for t in attended]
     key4, value4 = attended if caches is None else (cache.values(t) for cache, t in zip(caches, attended, strict=True))
     queries, keys = q.shape[2], key4.shape[2]
-    allowed = given.allowed(queries, keys, bool(causal), local_window_size) if sliding is None else sliding.allowed(queries)
+    allowed = inputs.allowed(queries, keys, bool(causal), local_window_size) if sliding is None else sliding.allowed(queries)
     sink = None
     if head_sink is not None:
         sink = k.reshape(widened(head_sink), (1, num_heads, 1, 1))
@@ -441,19 +488,6 @@ def _rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 def _between(x: Tensor, low: int, high: Tensor) -> Tensor:
     return k.minimum(k.maximum(x, low), high)
-
-
-def appended(past: Tensor, new: Tensor, before: Tensor, capacity: Dim, count: Tensor | None = None) -> Tensor:
-    """A cache of `capacity` rows per head: those of `past` up to `before` [batch, 1, 1, 1], then those of `new`, the first
-    `count` of them where that is given."""
-    rows, steps = past.shape[2], new.shape[2]
-    shape = (*new.shape[:2], capacity, new.shape[3])
-    place = k.iota(shape, 2)
-    fresh = place - before
-    is_new = (fresh >= 0) & (fresh < (k.size(steps) if count is None else count))
-    both = k.concat([past, new], 2)
-    source = k.select(is_new, fresh + k.size(rows), k.minimum(place, k.size(rows + steps - 1)))
-    return k.index(both, [k.iota(shape, 0), k.iota(shape, 1), source, k.iota(shape, 3)])
 
 
 def _over_keys(bias: Tensor, keys: Dim) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.graph.dims import floordiv
+from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.activation import gelu_of, gelu_tanh_of, softplus_of
@@ -172,34 +172,39 @@ def gated_rms_norm(X: Tensor, scale: Tensor, gate: Tensor, *, activation: str = 
     return k.cast(_rms_in_runs(X, scale, scale.shape[0], epsilon) * opened, X.dtype)
 
 
-def _rms_in_runs(x: Tensor, scale: Tensor | None, run: object, epsilon: float) -> Tensor:
-    """x / sqrt(mean of squares over runs of `run` elements of the last axis + epsilon), in float32, of x's shape."""
+def _rms_in_runs(x: Tensor, scale: Tensor | None, run: Dim, epsilon: float) -> Tensor:
+    """x / sqrt(mean of squares over runs of `run` elements of the last axis + epsilon), in float32, of x's shape. `scale`: for
+    each element of a run, or of all."""
     width = x.shape[-1]
-    if not isinstance(width, int) or not isinstance(run, int) or not run or width % run:
+    if run == 0 or isinstance(width, int) and isinstance(run, int) and width % run:
         raise k.DefinitionError(f"the last axis of {x!r} is not a multiple of {run}")
-    rows = k.reshape(widened(x), (*x.shape[:-1], width // run, run))
+    rows = k.reshape(widened(x), (*x.shape[:-1], floordiv(width, run), run))
     normal = rows / k.sqrt(k.reduce_mean(rows * rows, [x.rank], keepdims=True) + epsilon)
     if scale is not None:
-        if scale.rank == 1 and scale.shape[0] != run and not isinstance(scale.shape[0], int):
-            raise k.SymbolicValueError(f"whether the {scale.shape[0]} scales are those of one branch or of all is not known")
-        whole = scale.rank == 1 and scale.shape[0] == run
-        normal = normal * k.reshape(widened(scale), (run,) if whole else (width // run, run))
+        normal = normal * k.broadcast(_by_run(widened(scale), run), normal.shape[-2:])
     return k.reshape(normal, x.shape)
+
+
+def _by_run(scale: Tensor, run: Dim) -> Tensor:
+    """A scale as [1 or runs, run]."""
+    count = product(scale.shape)
+    return k.reshape(scale, (1 if count == run else floordiv(count, run), run))
 
 
 @op("BranchwiseRMSNorm", 1, domain=DOMAIN)
 def branchwise_rms_norm(X: Tensor, scale: Tensor | None = None, *, epsilon: float = 1e-5, num_branches: int = 0) -> Tensor:
     """X [.., branches, H] or flattened [.., branches * H] where `num_branches` is given; scale [H], [C, H] or [C * H]."""
-    flat = X
+    flat: Tensor = X
+    branches: Dim = num_branches
     if not num_branches:
-        if X.rank < 2 or not isinstance(X.shape[-2], int) or not isinstance(X.shape[-1], int):
-            raise k.DefinitionError(f"X is {X!r}; expected known sizes [.., branches, H], or num_branches")
-        flat = k.reshape(X, (*X.shape[:-2], X.shape[-2] * X.shape[-1]))
-        num_branches = X.shape[-2]
+        if X.rank < 2:
+            raise k.DefinitionError(f"X is {X!r}; expected [.., branches, H], or num_branches")
+        flat, branches = k.reshape(X, (*X.shape[:-2], X.shape[-2] * X.shape[-1])), X.shape[-2]
     width = flat.shape[-1]
-    if not isinstance(width, int) or num_branches < 1 or width % num_branches:
-        raise k.DefinitionError(f"the last axis of {flat!r} does not fall into {num_branches} branches")
-    return k.reshape(k.cast(_rms_in_runs(flat, scale, width // num_branches, epsilon), X.dtype), X.shape)
+    if isinstance(branches, int) and (branches < 1 or isinstance(width, int) and width % branches):
+        raise k.DefinitionError(f"the last axis of {flat!r} does not fall into {branches} branches")
+    run = floordiv(width, branches) if num_branches else X.shape[-1]
+    return k.reshape(k.cast(_rms_in_runs(flat, scale, run, epsilon), X.dtype), X.shape)
 
 
 # --- products -------------------------------------------------------------------------------------------------------
@@ -362,9 +367,9 @@ def _group_norm(
     if x.rank < 3:
         raise k.DefinitionError(f"X is {x!r}; expected [N, ..., C] or [N, C, ...]")
     channels, at = x.shape[-1 if channels_last else 1], x.rank - 1 if channels_last else 1
-    if not isinstance(channels, int) or groups < 1 or channels % groups:
+    if groups < 1 or isinstance(channels, int) and channels % groups:
         raise k.DefinitionError(f"{channels} channels do not fall into {groups} equal groups")
-    rows = k.reshape(x, (*x.shape[:at], groups, channels // groups, *x.shape[at + 1 :]))
+    rows = k.reshape(x, (*x.shape[:at], groups, floordiv(channels, groups), *x.shape[at + 1 :]))
     axes = [i for i in range(1, rows.rank) if i != at]
     centred = rows - k.reduce_mean(rows, axes, keepdims=True)
     inverse = 1.0 / k.sqrt(k.reduce_mean(centred * centred, axes, keepdims=True) + epsilon)

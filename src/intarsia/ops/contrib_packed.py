@@ -9,8 +9,10 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, split_heads
-from intarsia.ops.contrib_attention import Projection, appended, grouped_parts, padding_penalty, rotate_at
-from intarsia.ops.operands import OMITTED, dim, given, widened
+from intarsia.ops.contrib_attention import Projection, grouped_parts, length_of, rotate_at
+from intarsia.ops.contrib_masks import MaskedScores
+from intarsia.ops.contrib_shared_cache import all_tokens, appended, filled, from_beams
+from intarsia.ops.operands import OMITTED, given, widened
 from intarsia.ops.registry import NodeContext, host_op, op
 
 DOMAIN = "com.microsoft"
@@ -157,55 +159,26 @@ def decoder_masked_multi_head_attention(
                 parts[i] = x + k.strided_slice(bias, (start,), (1,), (x.shape[2],))
             start = start + (x.shape[2] if x.rank == 3 else x.shape[1] * x.shape[3])
     q = split_heads(parts[0], num_heads)
+    before: Dim = 0
     if parts[1].rank == 4:  # cross attention
         keys, values, presents = parts[1], parts[2], (parts[1], parts[2])
     else:
         new = [split_heads(x, num_heads) for x in parts[1:]]
-        keys, values, total = _cached(new, past_key, past_value, past_sequence_length, bool(past_present_share_buffer))
+        past = (None, None) if past_key is None or past_value is None else (past_key, past_value)
+        shared = bool(past_present_share_buffer) and past[0] is not None
+        if past[0] is not None:
+            before = length_of(past_sequence_length) if shared else past[0].shape[2]
+        keys, values = all_tokens(new, past, before if shared else None)
         presents = (keys, values)
-        keys, values = (k.strided_slice(x, (0,) * 4, (1,) * 4, (*x.shape[:2], total, x.shape[3])) for x in (keys, values))
+        if shared:
+            keys, values = (filled(x, before, new[0].shape[2]) for x in (keys, values))
         if cache_indirection is not None:
-            keys, values = (_from_beams(x, cache_indirection) for x in (keys, values))
-    penalty = padding_penalty(mask_index, q.shape[0], keys.shape[2], mask_filter_value, widened(q).dtype)
-    if attention_bias is not None:
-        extra = k.cast(attention_bias, widened(q).dtype)
-        penalty = extra if penalty is None else penalty + extra
+            keys, values = (from_beams(x, cache_indirection) for x in (keys, values))
+    scores = MaskedScores((*q.shape[:3], keys.shape[2]), before, mask_filter_value, widened(q).dtype)
     factor = scale or default_scale(q.shape[3], q.dtype)
-    out, stages = attend(q, keys, values, Scores(factor, 0.0, penalty))
-    shown = k.cast(stages[0], DType.FLOAT) if node.outputs > 3 and output_qk else None
+    out, stages = attend(q, keys, values, Scores(factor, 0.0, scores.bias(mask_index, attention_bias)))
+    shown = k.cast(stages[2], DType.FLOAT) if node.outputs > 3 and output_qk else None
     return merge_heads(k.cast(out, query.dtype)), *(presents if node.outputs > 1 else (None, None)), shown
-
-
-def _cached(
-    new: list[Tensor], past_key: Tensor | None, past_value: Tensor | None, past_length: np.ndarray | None, shared: bool
-) -> tuple[Tensor, Tensor, Dim]:
-    """Keys and values with the new token's, and how many of them count."""
-    if past_key is None or past_value is None:
-        return new[0], new[1], new[0].shape[2]
-    if not shared:
-        keys, values = (k.concat([old, x], 2) for old, x in zip((past_key, past_value), new, strict=True))
-        return keys, values, keys.shape[2]
-    if past_length is None:
-        raise k.DefinitionError("past_present_share_buffer needs past_sequence_length")
-    before = dim(past_length, "past_sequence_length")
-    place = k.iota((1, 1, past_key.shape[2], 1), 2)
-    keys, values = (
-        k.select(k.equal(place, k.size(before)), x, old) for old, x in zip((past_key, past_value), new, strict=True)
-    )
-    return keys, values, before + 1
-
-
-def _from_beams(x: Tensor, source: Tensor) -> Tensor:
-    """x [batch * beams, heads, tokens, size] with every token but the last taken from the beam that `source` names."""
-    _, beams, capacity = source.shape
-    rows, heads, tokens, size = x.shape
-    place = k.iota((rows, 1, tokens, 1), 2)
-    row = k.iota((rows, 1, tokens, 1), 0)
-    sequence = k.binary("div", row, k.size(beams))
-    where = [sequence, row - sequence * k.size(beams), k.minimum(place, k.size(capacity - 1))]
-    from_row = sequence * k.size(beams) + k.index(k.cast(source, DType.INT64), where)
-    from_row = k.select(place < k.size(tokens - 1), from_row, row)
-    return k.index(x, [from_row, k.iota((1, heads, 1, 1), 1), place, k.iota((1, 1, 1, size), 3)])
 
 
 @op("SparseAttention", 1, domain=DOMAIN)

@@ -170,12 +170,11 @@ def _gates(gates: Tensor, streams: Tensor) -> Tensor:
     wide = widened(gates)
     if gates.rank == streams.rank:
         return wide
-    given, count, each = gates.shape[-1], *streams.shape[-2:]
-    if given == count:
+    branches = streams.shape[-2]
+    if gates.shape[-1] == branches:
         return k.expand_dims(wide, [-1])
-    if given != count * each and not all(isinstance(d, int) for d in (given, count, each)):
-        raise k.SymbolicValueError(f"whether {given} gates are those of {count} streams or of their elements is not known")
-    return k.reshape(wide, streams.shape)
+    each = floordiv(gates.shape[-1], branches)  # 1 or H, which only a run may know
+    return k.broadcast(k.reshape(wide, (*gates.shape[:-1], branches, each)), (*gates.shape[:-1], *streams.shape[-2:]))
 
 
 @op("HyperConnectionPreMix", 1, domain=DOMAIN)
@@ -240,10 +239,10 @@ def causal_conv_with_state(
     if activation not in ("none", "silu", "swish"):
         raise k.DefinitionError(f"activation is {activation!r}; expected none, silu or swish")
     taps = weight.shape[-1]
-    if not isinstance(taps, int) or dilation < 1:
-        raise k.DefinitionError(f"the weight has {taps} taps and dilation is {dilation}; expected known taps and at least 1")
-    kept = (taps - 1) * dilation
-    if state_length and state_length < kept:
+    if dilation < 1:
+        raise k.DefinitionError(f"dilation is {dilation}; expected at least 1")
+    kept: Dim = (taps - 1) * dilation
+    if state_length and not (isinstance(kept, int) and state_length >= kept):
         raise k.DefinitionError(f"state_length is {state_length}; expected 0, or {kept} and more, which the taps reach back")
     reach, kept = kept, state_length or kept
     states_last = channels_last if state_channels_last < 0 else state_channels_last
@@ -288,7 +287,7 @@ def _channels_first(x: Tensor) -> Tensor:
     return k.transpose(k.reshape(x, (*x.shape[:2], product(x.shape[2:]))), (0, 2, 1))
 
 
-def _state_after(whole: Tensor, at: Dim, kept: int, like: Tensor, channels_last: int) -> Tensor:
+def _state_after(whole: Tensor, at: Dim, kept: Dim, like: Tensor, channels_last: int) -> Tensor:
     """The `kept` steps before step `at` of the input, which begins `kept` steps into `whole`; zeros for `at` <= 0."""
     batch, channels = whole.shape[:2]
     place = k.iota((1, 1, kept), 2) + k.size(at)

@@ -12,7 +12,7 @@ from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.contrib import embed_layer_normalization
-from intarsia.ops.contrib_attention import Choice, Projection, attend_projected
+from intarsia.ops.contrib_attention import Choice, Earlier, Projection, attend_projected
 from intarsia.ops.matmul import gemm, matrix_product
 from intarsia.ops.nn import qlinear_conv
 from intarsia.ops.operands import OMITTED, given, normal_axis, widened
@@ -209,14 +209,17 @@ def q_attention(
     past_present_share_buffer: int | None = None, scale: float | None = None, unidirectional: int = 0, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Attention whose projection is a product of 8-bit integers."""
-    if do_rotary or past_present_share_buffer:
-        raise k.DefinitionError("QAttention takes no rotary embedding and no shared past buffer here")
+    if do_rotary:
+        raise k.DefinitionError("do_rotary is 1; expected 0: QAttention has no tables of angles")
+    if past_present_share_buffer and past is not None:
+        raise k.DefinitionError("past_present_share_buffer is 1; expected 0: QAttention has no past_sequence_length")
     batch, queries = input.shape[:2]
     rows = k.reshape(input, (batch * queries, input.shape[2]))
     flat = matmul_integer_to_float(rows, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias)
     projection = Projection(k.reshape(flat, (batch, queries, weight.shape[1])), num_heads, None)
     choice = Choice(scale or 0.0, mask_filter_value, bool(unidirectional), node.outputs > 1)
-    return attend_projected(projection, mask_index, past, None, choice, input_scale.dtype)
+    earlier = None if past is None else Earlier(past)
+    return attend_projected(projection, mask_index, earlier, None, choice, input_scale.dtype)
 
 
 @op("MatMulBnb4", since=1, domain=DOMAIN)

@@ -8,7 +8,8 @@ import numpy as np
 from intarsia.graph.dims import dim_max
 from intarsia.kernel import lang as k
 from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, split_heads
-from intarsia.ops.contrib_attention import GroupedInputs, appended
+from intarsia.ops.contrib_attention import GroupedInputs
+from intarsia.ops.contrib_shared_cache import appended
 from intarsia.ops.operands import dim
 from intarsia.ops.registry import op
 

@@ -47,7 +47,7 @@ def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
     attributes = node.attributes
     a, out = types[0], inference.types.get(node.outputs[0])
     bits, size, columns = (int(attributes.get(name, 0)) for name in ("bits", "block_size", "N"))
-    if a is None or a.shape is None or a.dtype is not DType.FLOAT or len(a.shape) < 2 or not isinstance(out, TensorType):
+    if a is None or a.shape is None or a.dtype is not DType.FLOAT or not a.shape or not isinstance(out, TensorType):
         return None
     if (bits or 4) not in (4, 8) or inputs[_GROUPS] or attributes.get("weight_prepacked", 0) or size % 8:
         return None
@@ -55,10 +55,16 @@ def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
         return None
     depth = int(attributes["K"])
     weights = TensorType(DType.FLOAT, (depth, columns))
+    a = _as_rows(a)
     bias = types[_BIAS] if len(types) > _BIAS else None
     form = BlockFormat(bits or 4, size, bool(inputs[_ZEROS]))
     reads = tuple(inputs[: 4 if inputs[_ZEROS] else 3])
     return BlockMatMul(node, reads, (a, weights, bias), out, form=form)
+
+
+def _as_rows(a: TensorType) -> TensorType:
+    """A vector as a matrix of one row; products write that row where the result has one axis, too."""
+    return a if a.shape is None or len(a.shape) > 1 else TensorType(a.dtype, (1, *a.shape))
 
 
 @dataclass(frozen=True)
@@ -249,14 +255,14 @@ def whole_blocks(attributes: Mapping[str, object]) -> bool:
 def matmul_bnb4(node: Node, inference: Inference) -> Template | None:
     """Float32 rows by constant codes of 4 bits, in blocks that lie along K."""
     (a, *_), out, attributes = tensor_types(node, inference), inference.types.get(node.outputs[0]), node.attributes
-    if a is None or a.shape is None or a.dtype is not DType.FLOAT or len(a.shape) < 2 or not isinstance(out, TensorType):
+    if a is None or a.shape is None or a.dtype is not DType.FLOAT or not a.shape or not isinstance(out, TensorType):
         return None
     constants = [inference.graph.constants.get(name) for name in node.inputs[1:3]]
     if any(c is None for c in constants) or not whole_blocks(attributes):
         return None
     weights = TensorType(DType.FLOAT, (int(attributes["K"]), int(attributes["N"])))
     form = BlockFormat(4, int(attributes["block_size"]), False, BNB4_NUMBERS[int(attributes["quant_type"])])
-    return CodedMatMul(node, tuple(node.inputs), (a, weights, None), out, form=form)
+    return CodedMatMul(node, tuple(node.inputs), (_as_rows(a), weights, None), out, form=form)
 
 
 @dataclass(frozen=True)

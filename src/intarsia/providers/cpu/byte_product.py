@@ -179,7 +179,7 @@ class _Builder:
         zero = self._known_zero(made.b_zero)
         if zero is None:
             return None
-        matrix = array.reshape(array.shape[-2:])
+        matrix = array.reshape(-1, 1) if array.ndim == 1 else array.reshape(array.shape[-2:])
         values, left = centred(matrix, zero)
         sums = values.sum(0, dtype=np.int64)
         if left is not None:
