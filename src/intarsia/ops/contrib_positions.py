@@ -162,11 +162,7 @@ def _streams_of(x: Tensor, branches: int) -> Tensor:
 
 
 def _gates(gates: Tensor, streams: Tensor) -> Tensor:
-    """Gates [.., C], [.., C, 1], [.., C, H] or [.., C * H] as they broadcast to the streams.
-
-    Raises:
-        SymbolicValueError: only a run says whether there is one gate for each of the C streams or for each element.
-    """
+    """Gates [.., C], [.., C, 1], [.., C, H] or [.., C * H] as they broadcast to the streams."""
     wide = widened(gates)
     if gates.rank == streams.rank:
         return wide
