@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 os.environ["INTARSIA_PROGRAM_CACHE"] = "0"
 
 PLUGIN = Path(__file__).parent / "plugin_example"
+_QUICK_ONE_IN = 40  # of the tests of a file; besides them its first one
+_NOT_QUICK = {"models", "stress"}  # folders whose every test takes long
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--property-examples", type=int, default=0, help="examples of each property of tests/properties, new ones in every run"
     )
     parser.addoption("--every-version", action="store_true", help="all types of all versions in tests/ops/test_every_type.py")
+    parser.addoption("--quick", action="store_true", help="a sample of about a minute: of each file the first test, and one in 40")
+    parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the names of the tests that pass into this file")
+    parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests that such a file names")
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
     parser.addoption("--stress-seed", type=int, default=0, help="what its threads choose depends on this number (default: 0)")
 
@@ -31,6 +37,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--property-examples"):  # read when the properties are imported
         os.environ["INTARSIA_PROPERTY_EXAMPLES"] = str(config.getoption("--property-examples"))
+    if (path := config.getoption("--passed-to")) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Passed(path.absolute()))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    known = config.getoption("--without")
+    passed = set(known.read_text().splitlines()) if known else set()
+    chosen = [item for item in items if item.nodeid not in passed]
+    if config.getoption("--quick"):
+        chosen = list(_sample(chosen))
+    if len(chosen) < len(items):
+        left = {id(item) for item in chosen}
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in left])
+        items[:] = chosen
+
+
+def _sample(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """The same tests in every process and run: they are chosen by their names."""
+    seen: set[Path] = set()
+    for item in items:
+        slow = item.path.parent.name in _NOT_QUICK or item.get_closest_marker("conformance") is not None
+        if not slow and (item.path not in seen or zlib.crc32(item.nodeid.encode()) % _QUICK_ONE_IN == 0):
+            seen.add(item.path)
+            yield item
+
+
+class _Passed:
+    """Notes which tests pass. Where workers run them, the process that began these hears of all."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failed: set[str] = set()
+        self.passed: dict[str, None] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self.failed.add(report.nodeid)
+        elif report.when == "call":
+            self.passed[report.nodeid] = None
+
+    def pytest_sessionfinish(self) -> None:
+        self.path.write_text("".join(f"{name}\n" for name in self.passed if name not in self.failed))
 
 
 @pytest.fixture
