@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--property-examples", type=int, default=0, help="examples of each property of tests/properties, new ones in every run"
     )
     parser.addoption("--every-version", action="store_true", help="all types of all versions in tests/ops/test_every_type.py")
-    parser.addoption("--quick", action="store_true", help="a sample of about a minute: of each file the first test, and one in 40")
+    parser.addoption("--quick", action="store_true", help="a minute: of each file the first test and one in 40")
     parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the names of the tests that pass into this file")
     parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests that such a file names")
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
