@@ -10,7 +10,7 @@ from intarsia.errors import InvalidGraph
 from intarsia.graph.load import load
 from intarsia.graph.model import AttributeRef, Constant, Function, Graph, Node, Value
 from intarsia.graph.order import sort_nodes
-from intarsia.graph.verify import verify
+from intarsia.graph.verify import verify, written_out_nodes
 
 
 def node(op_type: str, inputs: str, outputs: str, **attributes: object) -> Node:
@@ -183,3 +183,14 @@ def test_functions_that_call_each_other() -> None:
         deep.functions["d", f"F{i}", ""] = Function("d", f"F{i}", ["a"], ["b"], {}, [inner], {"": 20})
     with pytest.raises(InvalidGraph, match="calls of function 'd::F0' are nested over 200 deep"):
         verify(deep)
+
+
+def test_functions_that_double() -> None:
+    """Each calls the next twice: thirty of them stand for a billion nodes."""
+    growing = graph(Node("F0", ["x"], ["y"], domain="d"))
+    for i in range(30):
+        calls = [Node(f"F{i + 1}", ["a"], ["m"], domain="d"), Node(f"F{i + 1}", ["m"], ["b"], domain="d")]
+        growing.functions["d", f"F{i}", ""] = Function("d", f"F{i}", ["a"], ["b"], {}, calls, {"": 20})
+    assert written_out_nodes(growing) == 2**30
+    with pytest.raises(InvalidGraph, match="calls of functions stand for 1,073,741,824 nodes, expected at most 1,000,000"):
+        verify(growing)

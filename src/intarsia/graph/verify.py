@@ -11,6 +11,7 @@ from intarsia.graph.order import sorted_nodes
 
 _COMPARED_NAMES = 5000  # looking for similar names is quadratic; larger graphs get no suggestion
 _NESTED_CALLS = 200
+_WRITTEN_OUT_NODES = 1_000_000  # about a GiB of nodes; a function that calls another twice doubles with every level
 
 
 def verify(graph: Graph) -> None:
@@ -18,7 +19,7 @@ def verify(graph: Graph) -> None:
 
     Raises:
         InvalidGraph: a value is written twice, is read but never written (or only later), an inner name hides an outer
-            one, the nodes form a cycle, or a function does not fit itself.
+            one, the nodes form a cycle, a function does not fit itself, or calls stand for over a million nodes.
     """
     _verify(graph, f"graph {graph.name!r}", frozenset())
     for function in graph.functions.values():
@@ -139,6 +140,28 @@ def _verify_calls(graph: Graph) -> None:
 
     for key in graph.functions:
         visit(key, ())
+    count = written_out_nodes(graph) if graph.functions else 0
+    if count > _WRITTEN_OUT_NODES:
+        raise InvalidGraph(
+            f"graph {graph.name!r}: its calls of functions stand for {count:,} nodes, expected at most {_WRITTEN_OUT_NODES:,}"
+        )
+
+
+def written_out_nodes(graph: Graph) -> int:
+    """How many nodes the graph and its subgraphs have once every call of a function is written out. No calls in a circle."""
+    sizes: dict[tuple[str, str, str], int] = {}
+
+    def size(nodes: list[Node]) -> int:
+        return sum(called((node.domain, node.op_type, node.overload)) for node in _all_nodes(nodes))
+
+    def called(key: tuple[str, str, str]) -> int:
+        if key not in graph.functions:
+            return 1
+        if key not in sizes:
+            sizes[key] = size(graph.functions[key].nodes)
+        return sizes[key]
+
+    return size(graph.nodes)
 
 
 def _all_nodes(nodes: list[Node]) -> Iterable[Node]:
