@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from intarsia.codegen import elementary, exponential, integers, inverse, ir, narrow, rounding
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.lang import Tensor
+from intarsia.kernel.interpret import least
+from intarsia.kernel.lang import Tensor, is_limited
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -178,8 +179,18 @@ class Emitter:
         exponent = exponential.sigmoid_exponent(t) if compute_type(t.dtype) is F32 else None
         if exponent is not None:
             return exponential.sigmoid(self, value(exponent))
+        if t.prim == "cast":
+            return self.converted(t, value(t.args[0]))
         dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
         return self.primitive(t.prim, [value(a) for a in t.args], dtype, t.dtype)
+
+    def converted(self, t: Tensor, x: ir.Value) -> ir.Value:
+        """A cast of the value `x`."""
+        source = t.args[0].dtype
+        if is_limited(t) and not self.finite:
+            none = self.builder.fcmp_unordered("uno", x, x)
+            x = self.builder.select(none, self.constant(float(least(t.dtype)), compute_type(source)), x)
+        return self.cast(x, source, t.dtype, t.attrs[0])
 
     def primitive(self, op: str, args: Sequence[ir.Value], dtype: DType, out: DType) -> ir.Value:
         """One element-wise primitive on operands of `dtype`, giving a compute value of `out`."""
@@ -208,10 +219,8 @@ class Emitter:
                 return b.fcmp_unordered("!=", x, self.constant(0.0, compute_type(source)))
             if _is_float(target):
                 return self._cast_float(x, source, target)
-            if target is DType.UINT64:
-                return b.fptoui(x, to)
-            wide = b.fptosi(x, self.shaped(I64 if target.bits == 64 or target is DType.UINT32 else I32))
-            return wide if wide.type == to else b.trunc(wide, to)
+            whole = self._whole(x, compute_type(source), I64 if target.bits == 64 else I32, target)
+            return whole if whole.type == to else b.trunc(whole, to)
         if target is DType.BOOL:
             return x if source is DType.BOOL else b.icmp_unsigned("!=", x, self.constant(0, compute_type(source)))
         signed = source.is_signed_integer
@@ -225,6 +234,18 @@ class Emitter:
             return b.trunc(x, to)
         return b.sext(x, to) if signed else b.zext(x, to)
 
+    def _whole(self, x: ir.Value, kind: ir.Type, integer: ir.IntType, target: DType) -> ir.Value:
+        """x cut off to an integer, as `kernel.interpret` has it: the lowest one where it is NaN or out of range."""
+        b, half = self.builder, self.constant(2.0 ** (integer.width - 1), kind)
+        lowest = self.constant(-(1 << (integer.width - 1)), integer)
+        unsigned = target.is_unsigned_integer and target.bits == integer.width
+        upper = b.fcmp_ordered(">=", x, half) if unsigned else None
+        if upper is not None:
+            x = b.select(upper, b.fsub(x, half), x)
+        inside = b.fcmp_ordered("<", self.intrinsic("fabs", [x]), half)
+        found = b.select(inside, b.fptosi(x, self.shaped(integer)), lowest)
+        return found if upper is None else b.xor(found, b.select(upper, lowest, self.constant(0, integer)))
+
     def _cast_narrow(self, x: ir.Value, source: DType, target: DType, saturate: bool) -> ir.Value:
         """A byte. Floats of 8 bits that saturate are rounded from float32, as the interpreter does it."""
         if target in narrow.FLOATS:
@@ -232,8 +253,7 @@ class Emitter:
             x = self._to_odd_float32(x) if once else self.cast(x, source, DType.FLOAT)
             return narrow.to_byte(self, x, target, saturate)
         if source.is_floating:
-            whole = DType.INT64 if source is DType.DOUBLE else DType.INT32
-            x, source = self.cast(x, source, whole), whole
+            x, source = self.cast(x, source, DType.INT32), DType.INT32
         return narrow.to_byte(self, x if source is not DType.BOOL else self.cast(x, source, DType.INT8), target)
 
     def _cast_float(self, x: ir.Value, source: DType, target: DType) -> ir.Value:
@@ -361,7 +381,8 @@ class Emitter:
 
     def _sign(self, x: ir.Value, kind: ir.Type) -> ir.Value:
         b, zero = self.builder, self.constant(0.0, kind)
-        positive = b.select(b.fcmp_ordered(">", x, zero), self.constant(1.0, kind), x)
+        neither = b.fsub(x, x)  # 0, whatever x's sign, or NaN
+        positive = b.select(b.fcmp_ordered(">", x, zero), self.constant(1.0, kind), neither)
         return b.select(b.fcmp_ordered("<", x, zero), self.constant(-1.0, kind), positive)
 
     def _float_modulus(self, x: ir.Value, y: ir.Value, dtype: DType) -> ir.Value:

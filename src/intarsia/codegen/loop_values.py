@@ -196,7 +196,7 @@ class ValueEmitter(LoopBuilder):
         parts = quantized(t)
         if parts is None:
             ((operand, where),) = operand_indices(t, at)
-            return Emitter(scope.builder).cast(self._value(operand, where, scope), operand.dtype, t.dtype, t.attrs[0])
+            return Emitter(scope.builder).converted(t, self._value(operand, where, scope))
         zero = None
         if parts.add is not None:
             operand, where = operand_indices(parts.add, at)[1]

@@ -110,5 +110,5 @@ def _decode(e: Emitter, bits: ir.Value, dtype: DType) -> ir.Value:
     value = b.or_(value, sign)
     if f.unsigned_zero:
         nan = b.icmp_unsigned("==", b.and_(bits, word(2 * f.sign - 1)), word(f.sign))  # what would be -0
-        value = b.select(nan, word(0x7FC00000), value)
+        value = b.select(nan, word(0xFFC00000), value)
     return b.bitcast(value, e.shaped(_F32))

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from intarsia.faults import DIVISOR_IS_ZERO
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.lang import Tensor, walk
+from intarsia.kernel.lang import Tensor, is_limited, walk
 
 _NARROW_FLOATS = frozenset(
     (
@@ -305,7 +305,8 @@ class _Interpreter:
         return np.asarray(np.flip(x.shape[axis] - 1 - flipped, axis), np.int64)
 
     def _cast(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
-        return cast_array(args[0], t.dtype, t.attrs[0])
+        x = np.where(np.isnan(args[0]), least(t.dtype), args[0]) if is_limited(t) else args[0]
+        return cast_array(x, t.dtype, t.attrs[0])
 
     def _bitcast(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         return np.asarray(args[0], order="C").view(t.dtype.numpy)
@@ -318,6 +319,11 @@ def _require_nonnegative(indices: Sequence[np.ndarray]) -> None:
     """Definitions have resolved indices that count from the end: what is still negative would wrap around a second time."""
     if any(i.size and i.min() < 0 for i in indices):
         raise IndexError("an index is out of range: it is below -size of its axis")
+
+
+def least(dtype: DType) -> int:
+    """The lowest number of an integer type."""
+    return -(1 << (dtype.bits - 1)) if dtype.is_signed_integer else 0
 
 
 def lowest(dtype: DType) -> Any:
@@ -358,11 +364,10 @@ def cast_array(x: np.ndarray, dtype: DType, saturate: bool = True) -> np.ndarray
     if source in _NARROW_FLOATS and not dtype.is_floating:
         x = x.astype(np.float32)
         source = DType.FLOAT
+    if source.is_floating and dtype.is_integer:
+        x = _to_integer(x, dtype)
     if dtype.bits < 8 and dtype.is_integer:
         return _to_narrow_integer(x, dtype)
-    if source.is_floating and dtype.is_integer:
-        whole = np.asarray(np.trunc(x))
-        return whole.astype(np.uint64) if dtype is DType.UINT64 else whole.astype(np.int64).astype(dtype.numpy)
     if source.bits < 8:
         x = x.astype(np.float32 if source.is_floating else np.int8)
     if dtype in _NARROW_FLOATS and x.dtype.kind != "f":
@@ -401,10 +406,25 @@ def _from_strings(x: np.ndarray, dtype: DType) -> np.ndarray:
     return np.array(whole, np.uint64 if dtype is DType.UINT64 else np.int64).reshape(x.shape)
 
 
+def _to_integer(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Floats cut off towards zero. ONNX leaves open what becomes of NaN and of numbers out of range: here, as on x86 (and in
+    onnxruntime there), they are the lowest signed integer of 32 bits, or of 64 for types of 64 bits. Narrower types take the
+    low bits of that: 300 is 44 as int8, infinity 0. uint32 and uint64 take numbers from half their range on less that half.
+    """
+    bits = max(dtype.bits, 32)
+    half = 2.0 ** (bits - 1)
+    upper = (x >= half) & dtype.is_unsigned_integer & (dtype.bits >= 32)
+    low = np.where(upper, x - half, x)
+    inside = np.abs(low) < half
+    signed = np.where(inside, low, 0).astype(f"int{bits}")
+    lowest = np.iinfo(signed.dtype).min
+    found = np.where(inside, signed, lowest) ^ np.where(upper, lowest, 0).astype(signed.dtype)
+    return found.view(dtype.numpy) if dtype.bits >= 32 else found.astype(dtype.numpy) if dtype.bits >= 8 else found
+
+
 def _to_narrow_integer(x: np.ndarray, dtype: DType) -> np.ndarray:
-    wide = x.astype(np.float64 if x.dtype.kind not in "iub" else np.int64)
     bits = dtype.bits
-    low = np.trunc(wide).astype(np.int64) & ((1 << bits) - 1)
+    low = x.astype(np.int64) & ((1 << bits) - 1)
     if dtype.is_signed_integer:
         low = np.where(low >= 1 << (bits - 1), low - (1 << bits), low)
     return low.astype(np.int8).astype(dtype.numpy)
@@ -446,6 +466,19 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
 
 
+def _extremum(
+    compare: Callable[[np.ndarray, np.ndarray], np.ndarray], op: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The first operand of two that are equal, which zeros of both signs are; NaN where either is."""
+
+    def extremum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.dtype.kind in "iub":
+            return op(a, b)
+        return np.where(compare(b, a) | np.isnan(b), b, a)
+
+    return extremum
+
+
 def _shift(op: Callable[..., np.ndarray]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Shifts by less than 0, or by all bits or more, give 0."""
 
@@ -474,7 +507,8 @@ ELEMENTWISE: dict[str, Callable[..., np.ndarray]] = {
     "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "tanh": np.tanh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "erf": _erf, "not": np.logical_not, "bitnot": np.invert,
     "isnan": np.isnan, "isinf": np.isinf, "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _divide,
-    "mod": _remainder(np.mod), "fmod": _remainder(np.fmod), "pow": _power, "min": np.minimum, "max": np.maximum,
+    "mod": _remainder(np.mod), "fmod": _remainder(np.fmod), "pow": _power,
+    "min": _extremum(np.less, np.minimum), "max": _extremum(np.greater, np.maximum),
     "and": np.logical_and,
     "or": np.logical_or, "xor": np.logical_xor, "bitand": np.bitwise_and, "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor, "shl": _shift(np.left_shift), "shr": _shift(np.right_shift), "eq": np.equal,

@@ -148,7 +148,7 @@ BINARY = frozenset(
     "add sub mul div mod fmod pow min max and or xor bitand bitor bitxor shl shr eq ne lt le atan2".split()
 )  # div truncates towards zero for integers; mod has the divisor's sign, fmod the dividend's; min/max propagate NaN
 COMPARISONS = frozenset(("eq", "ne", "lt", "le"))
-_FACTOR = "factor"  # of a cast: see `factor`
+_FACTOR, _LIMITED = "factor", "limited"  # of a cast: see `factor` and `limited`
 _BOOL_UNARY = frozenset(("not", "isnan", "isinf"))
 
 
@@ -187,6 +187,15 @@ def factor(x: Tensor) -> Tensor:
 
 def is_factor(t: Tensor) -> bool:
     return t.prim == "cast" and _FACTOR in t.attrs
+
+
+def limited(x: Tensor, low: int, high: int, dtype: DType) -> Tensor:
+    """Whole numbers in floating point as an integer type whose range is [low, high]: the nearest of it, the lowest for NaN."""
+    return Tensor("cast", (minimum(maximum(x, float(low)), float(high)),), (True, _LIMITED), dtype, x.shape)
+
+
+def is_limited(t: Tensor) -> bool:
+    return t.prim == "cast" and _LIMITED in t.attrs
 
 
 def bitcast(x: Tensor, dtype: DType) -> Tensor:

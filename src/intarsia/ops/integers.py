@@ -21,9 +21,9 @@ def rescale(x: k.Tensor, factor: k.Tensor) -> k.Tensor:
 @op("Requantize", 1, domain=DOMAIN)
 def requantize(x: k.Tensor, zero_point: k.Tensor, factor: k.Tensor | None = None) -> k.Tensor:
     """round(x * factor) + zero_point, half to even, saturated to the type of `zero_point` (uint8 or int8)."""
-    low, high = (0.0, 255.0) if zero_point.dtype is DType.UINT8 else (-128.0, 127.0)
+    low, high = (0, 255) if zero_point.dtype is DType.UINT8 else (-128, 127)
     shifted = k.unary("round", x if factor is None else x * factor) + k.cast(k.reshape(zero_point, ()), DType.FLOAT)
-    return k.cast(k.minimum(k.maximum(shifted, low), high), zero_point.dtype)
+    return k.limited(shifted, low, high, zero_point.dtype)
 
 
 @op("Snap", 1, domain=DOMAIN)

@@ -106,7 +106,7 @@ def requantized(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     half = 1 << (dtype.bits - 1)
     low, high = (-half, half - 1) if dtype.is_signed_integer else (0, 2 * half - 1)
     shifted = k.unary("round", x / scale) + k.cast(zero_point, x.dtype)
-    return k.cast(k.minimum(k.maximum(shifted, float(low)), float(high)), dtype)
+    return k.limited(shifted, low, high, dtype)
 
 
 @op("QLinearMatMul", 1, domain="com.microsoft")  # as onnxruntime's quantiser writes it for float8

@@ -47,9 +47,9 @@ def qlinear_conv(
     total = _add_bias(total, B)
     scale = _per_channel(x_scale, 1, total.rank) * _per_channel(w_scale, 1, total.rank) / _per_channel(y_scale, 1, total.rank)
     rounded = k.unary("round", k.cast(total, DType.FLOAT) * scale)
-    lowest, highest = (0.0, 255.0) if y_zero_point.dtype is DType.UINT8 else (-128.0, 127.0)
+    lowest, highest = (0, 255) if y_zero_point.dtype is DType.UINT8 else (-128, 127)
     shifted = rounded + k.cast(_per_channel(y_zero_point, 1, total.rank), DType.FLOAT)
-    return k.cast(k.minimum(k.maximum(shifted, lowest), highest), y_zero_point.dtype)
+    return k.limited(shifted, lowest, highest, y_zero_point.dtype)
 
 
 def convolve(x: k.Tensor, w: k.Tensor, group: int, windows: Windows, accumulate: DType | None = None) -> k.Tensor:

@@ -20,18 +20,23 @@ def quantize_linear(
     output_dtype: int = 0, precision: int = 0, saturate: int = 1,
 ) -> k.Tensor:  # fmt: skip
     target = y_zero_point.dtype if y_zero_point is not None else element_type(output_dtype) if output_dtype else DType.UINT8
-    kind = element_type(precision) if precision else y_scale.dtype
-    if kind in (DType.FLOAT8E8M0, DType.INT32):
-        kind = DType.FLOAT
-    scale = k.cast(along_axis(y_scale, x, axis, block_size), kind)
-    ratio = k.cast(k.cast(x, kind) / scale, DType.FLOAT)
+    asked = element_type(precision) if precision else y_scale.dtype
+    # Quotients of 16-bit floats are rounded to whole numbers alone, as onnxruntime has them, unless `precision` asks for more.
+    kind = DType.DOUBLE if asked is DType.DOUBLE else DType.FLOAT
+    narrow = asked if precision and asked in (DType.FLOAT16, DType.BFLOAT16) else kind
+
+    def rounded_to(t: k.Tensor) -> k.Tensor:
+        return k.cast(k.cast(t, narrow), kind)
+
+    ratio = rounded_to(x) / rounded_to(along_axis(y_scale, x, axis, block_size))
+    ratio = k.cast(k.cast(ratio, narrow), DType.FLOAT)
     zero = None if y_zero_point is None else k.cast(along_axis(y_zero_point, x, axis, block_size), DType.FLOAT)
     if target not in _RANGES:
         return k.cast(ratio if zero is None else ratio + zero, target, bool(saturate))
     low, high = _RANGES[target]
     rounded = k.unary("round", ratio)
     shifted = rounded if zero is None else rounded + zero
-    return k.cast(k.minimum(k.maximum(shifted, float(low)), float(high)), target)
+    return k.limited(shifted, low, high, target)
 
 
 @op("DequantizeLinear", since=(10, 13, 19, 21, 23, 24, 25, 28))
@@ -55,8 +60,9 @@ def dequantize_linear(
 @op("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(x: k.Tensor) -> tuple[k.Tensor, k.Tensor, k.Tensor]:
     axes = range(x.rank)
-    low = k.minimum(k.reduce(x, "min", axes), 0.0)
-    high = k.maximum(k.reduce(x, "max", axes), 0.0)
+    known = k.select(k.unary("isnan", x), 0.0, x)  # NaN has no part in the range, and becomes 0
+    low = k.minimum(k.reduce(known, "min", axes), 0.0)
+    high = k.maximum(k.reduce(known, "max", axes), 0.0)
     scale = (high - low) / 255.0
     safe = k.select(k.equal(scale, 0.0), 1.0, scale)
     zero = k.unary("round", k.minimum(k.maximum(0.0 - low / safe, 0.0), 255.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -349,8 +350,9 @@ def _triangle(x: Tensor, offset: Dim, upper: bool) -> Tensor:
     if x.rank < 2:
         raise k.DefinitionError(f"Trilu needs at least 2 axes, got shape {format_shape(x.shape)}")
     row, column = k.iota(x.shape[-2:], 0), k.iota(x.shape[-2:], 1)
-    diagonal = row if offset == 0 else row + k.size(offset)
-    kept = column >= diagonal if upper else column <= diagonal
+    if offset != 0:
+        column, row = column - row, k.size(offset)  # which no offset makes wrap around
+    kept = column >= row if upper else column <= row
     return k.select(kept, x, 0)
 
 
@@ -384,6 +386,8 @@ def range_computed(
     """start + i * delta; float16 and bfloat16 are computed in float32 whatever `stash_type` says."""
     dtype = node.operands[0].dtype
     first, last, step = (_whole(v.reshape(-1)[0]) for v in (start, limit, delta))
+    if any(isinstance(v, float) and not math.isfinite(v) for v in (first, last, step)):
+        raise k.DefinitionError(f"start, limit and delta of Range are {first}, {last} and {step}; expected finite numbers")
     count = _count(first, last, step)
     wide = dtype if dtype in (DType.DOUBLE, DType.FLOAT) or dtype.is_integer else DType.FLOAT
     steps = k.iota((count,), 0, wide)

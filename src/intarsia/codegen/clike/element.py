@@ -15,6 +15,8 @@ from intarsia.codegen.clike.kinds import KINDS, Kind
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.emit import ERF, UnsupportedPrimitive
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.interpret import least
+from intarsia.kernel.lang import Tensor, is_limited
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*"}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
@@ -362,6 +364,14 @@ class Elements:
 
     # --- casts ---
 
+    def converted(self, t: Tensor, x: str, block: Block) -> str:
+        """A cast of the value `x`."""
+        source = t.args[0].dtype
+        if is_limited(t):
+            kind = KINDS[source]
+            x = self.one_of(block, self.is_nan(x, kind, block), self.literal(float(least(t.dtype)), kind), x, kind)
+        return self.cast(x, source, t.dtype, block, bool(t.attrs[0]))
+
     def cast(self, x: str, source: DType, target: DType, block: Block, saturate: bool = True) -> str:
         """As ONNX's Cast; `saturate` counts for 8-bit floats."""
         have, want = KINDS[source], KINDS[target]
@@ -373,7 +383,7 @@ class Elements:
         if have is not want:
             if _is_literal(x):
                 x = self.variable(block, x, have)
-            x = self.let(block, self._number(x, have, want, block), want)
+            x = self.let(block, self._number(x, have, want, target, block), want)
         if target.is_floating and want is Kind.F32 and target is not DType.FLOAT:
             bits = narrow.encode(self, x, target, block, saturate)
             value = narrow.decode(self, bits, target, block)
@@ -381,17 +391,25 @@ class Elements:
             return value
         return self.wrapped(x, target, block) if source.bits > target.bits or have is not want or source.is_floating else x
 
-    def _number(self, x: str, have: Kind, want: Kind, block: Block) -> str:
-        if have.is_float and not want.is_float and want is not Kind.I64 and Kind.I64 in self.dialect.kinds:
-            if want is Kind.U64:
-                return self.dialect.convert(x, have, want)
-            x, have = (
-                self.let(block, self.dialect.convert(x, have, Kind.I64), Kind.I64),
-                Kind.I64,
-            )  # narrower integers take its lower bits
-        elif have.is_float and want is Kind.U32:
-            x, have = self.let(block, self.dialect.convert(x, have, Kind.I32), Kind.I32), Kind.I32
-        return self.dialect.convert(x, have, want)
+    def _number(self, x: str, have: Kind, want: Kind, target: DType, block: Block) -> str:
+        if not have.is_float or want.is_float:
+            return self.dialect.convert(x, have, want)
+        signed = Kind.I64 if target.bits == 64 else Kind.I32  # narrower integers take its lower bits
+        whole = self._whole(x, have, signed, target.is_unsigned_integer and target.bits == signed.bits, block)
+        return whole if want is signed else self.dialect.convert(whole, signed, want)
+
+    def _whole(self, x: str, have: Kind, signed: Kind, unsigned: bool, block: Block) -> str:
+        """A float cut off to an integer, as `kernel.interpret` has it: the lowest one where it is NaN or out of range; numbers
+        from half of an unsigned type's range on are taken less that half."""
+        d, half = self.dialect, self.literal(2.0 ** (signed.bits - 1), have)
+        lowest = self.literal(-(1 << (signed.bits - 1)), signed)
+        upper = self.let(block, d.comparison(">=", x, half, have), Kind.BOOL) if unsigned else ""
+        if unsigned:
+            x = self.one_of(block, upper, f"({x} - {half})", x, have)
+        least = self.literal(-(2.0 ** (signed.bits - 1)), have)
+        inside = f"({d.comparison('<', x, half, have)} && {d.comparison('>=', x, least, have)})"
+        whole = self.one_of(block, inside, d.convert(x, have, signed), lowest, signed)
+        return self.one_of(block, upper, d.arithmetic("^", whole, lowest, signed), whole, signed) if unsigned else whole
 
     # --- bits ---
 

@@ -275,7 +275,7 @@ class Values:
         if t.prim in ELEMENTWISE:
             values = [self.value(a, i, block) for a, i in pairs]
             if t.prim == "cast":
-                return self.elements.cast(values[0], t.args[0].dtype, t.dtype, block, *t.attrs)
+                return self.elements.converted(t, values[0], block)
             dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
             if t.prim in ("div", "mod", "fmod") and dtype.is_integer and may_divide_by_zero(t):
                 zero = self.elements.literal(0, KINDS[dtype])
