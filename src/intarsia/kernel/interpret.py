@@ -419,7 +419,9 @@ def _to_integer(x: np.ndarray, dtype: DType) -> np.ndarray:
     signed = np.where(inside, low, 0).astype(f"int{bits}")
     lowest = np.iinfo(signed.dtype).min
     found = np.where(inside, signed, lowest) ^ np.where(upper, lowest, 0).astype(signed.dtype)
-    return found.view(dtype.numpy) if dtype.bits >= 32 else found.astype(dtype.numpy) if dtype.bits >= 8 else found
+    if dtype.bits < 8:
+        return np.asarray(found)
+    return np.asarray(found.view(dtype.numpy) if dtype.bits >= 32 else found.astype(dtype.numpy))
 
 
 def _to_narrow_integer(x: np.ndarray, dtype: DType) -> np.ndarray:
