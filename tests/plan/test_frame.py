@@ -81,7 +81,7 @@ def feed(name: str, n: int, m: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_those_of_an_exact_binding(name: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [(3, 5), (4, 5), (1, 1), (70, 33), (71, 33), (72, 40), (2, 2), (300, 64), (301, 64), (5, 0)]
-    sizes = [s for s in sizes if name != "pictures" or (s[0] < 80 and s[1])]
+    sizes = [s for s in sizes if (name != "pictures" or s[0] < 80) and (s[1] or name not in ("pictures", "waves"))]
     found = session(MODELS[name], threads)
     results = [found.run(None, feed(name, *s)) for s in sizes]
     monkeypatch.setattr(Segment, "bind", Segment.bind_exactly)

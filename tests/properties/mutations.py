@@ -107,7 +107,7 @@ def _array(text: str, seed: int) -> Any:
     return np.asarray(values).astype(dtype.numpy)
 
 
-def _operand(text: str, seed: int) -> Operand | None:
+def read_operand(text: str, seed: int) -> Operand | None:
     if text == "-":
         return None
     if text.startswith("="):
@@ -122,7 +122,7 @@ def _operand(text: str, seed: int) -> Operand | None:
     return Operand([element, element], False, "seq") if inner[1] == "seq" else Operand(element, False, "optional")
 
 
-def _attributes(text: str) -> dict[str, Any]:
+def read_attributes(text: str) -> dict[str, Any]:
     def array(word: str, values: Any) -> onnx.TensorProto:
         return numpy_helper.from_array(np.array(values).astype(_BY_NAME[word].numpy))
 
@@ -269,11 +269,11 @@ def case_of(operator: str, seed: int) -> Case:
     domain, _, name = operator.rpartition("::")
     texts = [t.strip() for t in line[1].split(";") if t.strip()]
     captured = int(line[3].removeprefix("captures ")) if line[3].startswith("captures ") else 0
-    operands = [_operand(t, i) for i, t in enumerate(texts)]
+    operands = [read_operand(t, i) for i, t in enumerate(texts)]
     for i, value in ELEMENTS.get(operator, {}).items():
         operands[i] = Operand(np.array(value, operands[i].value.dtype), False)  # type: ignore[union-attr]
     given, outer = operands[: len(operands) - captured], operands[len(operands) - captured :]
-    attributes = _attributes(line[2])
+    attributes = read_attributes(line[2])
     outputs = int(line[3]) if line[3].isdecimal() else 1
     declared = rng.choice(("static", "static", "dynamic", "none")) if seed else "static"
     told = [declared]
@@ -285,10 +285,10 @@ def case_of(operator: str, seed: int) -> Case:
             told.append(_changed_operand(given, rng))
         else:
             told.append(_changed_attribute(attributes, _attribute_names(domain, name), rng))
-    return _built(domain, name, [*given, *outer], len(given), attributes, outputs, declared, "; ".join(told))
+    return built_case(domain, name, [*given, *outer], len(given), attributes, outputs, declared, "; ".join(told))
 
 
-def _built(
+def built_case(
     domain: str, name: str, operands: list[Operand | None], given: int, attributes: dict[str, Any], outputs: int,
     declared: str, told: str,
 ) -> Case:  # fmt: skip
@@ -356,17 +356,17 @@ def run(case: Case, ran: list[str]) -> Iterator[tuple[str, str]]:
             ran.append(provider)
         except IntarsiaError as error:
             if type(error.__cause__) in UNCLEAR:
-                yield provider, f"{type(error).__name__} by {_told(error.__cause__)}"
+                yield provider, f"{type(error).__name__} by {told_of(error.__cause__)}"
             continue
         except BaseException as error:  # noqa: BLE001 (that is what is looked for)
-            yield provider, _told(error)
+            yield provider, told_of(error)
     if len(results) == len(PROVIDERS):
         for i, (a, b) in enumerate(zip(*results, strict=True)):
             if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and (a.dtype, a.shape) != (b.dtype, b.shape):
                 yield "both", f"output {i} is {a.dtype}{list(a.shape)}, of the reference {b.dtype}{list(b.shape)}"
 
 
-def _told(error: BaseException) -> str:
+def told_of(error: BaseException) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {str(error)[:200]} at {Path(place.filename).name}:{place.lineno}"
 

@@ -51,5 +51,5 @@ def test_a_view_that_does_not_fit_in_this_run(then: str) -> None:
     ]  # fmt: skip
     session = _session(nodes, {"x": ["n", 4]})
     assert session.run(None, {"x": np.ones((3, 4), np.float32)})[0].size == 12
-    with pytest.raises(ort.InvalidArgument, match=r"a dimension of size 8 .* must equal one of size 6|cannot be reshaped"):
+    with pytest.raises(ort.InvalidArgument, match=r"reshape \[n, 4\] to .*: its elements: got 8, expected 6, with n = 2"):
         session.run(None, {"x": np.ones((2, 4), np.float32)})

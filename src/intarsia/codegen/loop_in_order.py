@@ -9,7 +9,8 @@ from intarsia.codegen.emit import I64, Emitter, storage_type
 from intarsia.codegen.loop_index import Index
 from intarsia.codegen.loop_scope import Scope
 from intarsia.codegen.loop_values import HELD, ValueEmitter
-from intarsia.graph.dims import Dim
+from intarsia.faults import INDEX_OUT_OF_RANGE
+from intarsia.graph.dims import Dim, product
 from intarsia.kernel.lang import Tensor
 
 ROW_CHUNK = 512  # elements of the last axis that one iteration of the outer loop covers where rows are kept on the stack
@@ -123,8 +124,9 @@ class InOrder(ValueEmitter):
         mine = b.icmp_unsigned("==", self.tid, I64(0))
         self.vectors = apart
 
-        def walk(shape: Sequence[Dim], prefix: str, element: Callable[[Scope], None]) -> None:
+        def walk(shape: Sequence[Dim], prefix: str, element: Callable[[Scope], None], empty: ir.Value | None = None) -> None:
             rows = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape[:-1])])
+            rows = rows if empty is None else top.builder.select(empty, I64(0), rows)
             low, high = I64(0), self._dim(top, shape[-1]) if shape else I64(1)
             if apart:
                 width = high
@@ -156,4 +158,16 @@ class InOrder(ValueEmitter):
             e.store(value, place, root.dtype)
 
         walk(root.shape, "c", copy)
-        walk(updates.shape, "s", update)
+        walk(updates.shape, "s", update, self._without_places(top, root, updates))
+
+    def _without_places(self, scope: Scope, root: Tensor, updates: Tensor) -> ir.Value | None:
+        """Whether a result has no elements, so that each update, if there are any, is out of range; None: it has some."""
+        elements = product(root.shape)
+        if isinstance(elements, int) and elements:
+            return None
+        b = scope.builder
+        empty = b.icmp_unsigned("==", self._dim(scope, elements), I64(0))
+        some = b.icmp_unsigned("!=", self._dim(scope, product(updates.shape)), I64(0))
+        with b.if_then(b.and_(empty, some), likely=False):
+            b.store(I64(INDEX_OUT_OF_RANGE), self.status)
+        return empty

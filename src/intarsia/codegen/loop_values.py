@@ -30,6 +30,7 @@ HELD = {DType.FLOAT16: DType.FLOAT, DType.BFLOAT16: DType.FLOAT}  # element type
 _ROWS = 4  # that are added to a row of sums at once, which is then read and written less often
 _SIMPLE = 4  # primitives of what is added
 _NEAR, _LONG_ROW = 4 << 20, 4096  # bytes: of a tensor that caches near the cores hold, and of a page
+_LARGEST_ELEMENT = 16  # bytes
 _ROLLED = 8  # terms of a sum from which on they are summed in vectors, even where LLVM could write them all out
 _IN_ORDER = ("contract", "nsz")
 _ANY_ORDER = ("reassoc", *_IN_ORDER)
@@ -50,6 +51,8 @@ class ValueEmitter(LoopBuilder):
         self.outermost: Scope | None = None  # where values are computed at the earliest, None: where all threads come by
         self.serial = 0
         self.tables: dict[bytes, ir.GlobalVariable] = {}
+        self.nothing: ir.GlobalVariable | None = None  # zeros that are read instead of an operand that has no elements
+        self.readable: dict[tuple[int, Dim], ir.Value] = {}
         self.row_variable: str | None = None
         self.rolls_extrema = False  # whether LLVM is to look for vectors along rows of extrema before it writes them out
         self.rows: Rows | None = None
@@ -207,8 +210,27 @@ class ValueEmitter(LoopBuilder):
         offset = linear(at, t.shape)
         if may_miss(offset) and not (product(t.shape) in self.filled and self.row_variable in self._names(offset)):
             offset = ("clamp", offset, product(t.shape))
-        pointer = scope.builder.gep(self.pointers[t.attrs[0]], [self._index(offset, scope)], source_etype=storage_type(t.dtype))
+            base = self._readable(t.attrs[0], product(t.shape), scope)
+        else:
+            base = self.pointers[t.attrs[0]]
+        pointer = scope.builder.gep(base, [self._index(offset, scope)], source_etype=storage_type(t.dtype))
         return Emitter(scope.builder).load(pointer, t.dtype)
+
+    def _readable(self, operand: int, elements: Dim, scope: Scope) -> ir.Value:
+        """Where an operand is read at a place that was kept within it: if it has no elements, zeros of the kernel's own."""
+        if isinstance(elements, int) and elements:
+            return self.pointers[operand]
+        known = self.readable.get((operand, elements))
+        if known is None:
+            none, b = self._dim(scope, elements), self.entry
+            if self.nothing is None:
+                kind = ir.ArrayType(ir.IntType(8), _LARGEST_ELEMENT)
+                self.nothing = ir.GlobalVariable(self.module, kind, "nothing")
+                self.nothing.global_constant, self.nothing.linkage, self.nothing.align = True, "internal", _LARGEST_ELEMENT
+                self.nothing.initializer = ir.Constant(kind, bytearray(_LARGEST_ELEMENT))
+            known = b.select(b.icmp_unsigned("==", none, I64(0)), self.nothing, self.pointers[operand])
+            self.readable[operand, elements] = known
+        return known
 
     def _emit_reshape(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         source = stripped(t)

@@ -100,10 +100,11 @@ class _Regions:
         with body.loop(first, last) as unit:
             region, row = body.div(unit, v["high"]), body.rem(unit, v["high"])
             corners = body.at(v["rois"], body.mul(region, 4 * (4 + self.corners_at)))
-            batch = self.checked(self.batch(region, corners))
+            batch = self.batch(region, corners)
+            columns = body.select(self.is_missing(batch), 0, v["wide"])
             scaled = [b.fmul(body.load(body.at(corners, 4 * (i + self.corners_at)), _F32, 1), scale) for i in range(4)]
             frame = self.frame(scaled)
-            with body.loop(0, v["wide"]) as column, body.loop(0, v["channels"], lanes) as channel:
+            with body.loop(0, columns) as column, body.loop(0, v["channels"], lanes) as channel:
                 image = body.at(v["x"], body.mul(body.mul(body.add(body.mul(batch, v["channels"]), channel), plane), 4))
                 mask = body.mask(body.sub(v["channels"], channel), lanes)
                 if not self.gathers:
@@ -117,13 +118,13 @@ class _Regions:
         b.ret_void()
         return self.module.text(name)
 
-    def checked(self, batch: Value) -> Value:
-        """The batch, or 0 and a note in `status` where there is none of that number."""
-        body, b = self.body, self.body.b
-        missing = b.icmp_unsigned(">=", batch, self.v["batches"])
+    def is_missing(self, batch: Value) -> Value:
+        """Whether there is no batch of that number, which `status` is told."""
+        body = self.body
+        missing = body.b.icmp_unsigned(">=", batch, self.v["batches"])
         with body.when(missing):
             body.store(body.i(INDEX_OUT_OF_RANGE), self.v["status"], DType.INT64)
-        return body.select(missing, 0, batch)
+        return missing
 
     # --- floats ---
 

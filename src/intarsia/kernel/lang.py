@@ -15,14 +15,18 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.broadcasting import broadcast_shapes
-from intarsia.graph.dims import Dim, Expr, Shape, floordiv, format_shape, product
+from intarsia.graph.dims import Dim, Expr, Shape, floordiv, format_shape, is_nonnegative, product
 from intarsia.graph.dtypes import DType
+from intarsia.kernel.requirements import DefinitionError as DefinitionError  # noqa: PLC0414 # definitions say `k.DefinitionError`
+from intarsia.kernel.requirements import note
+from intarsia.kernel.requirements import require_broadcast as require_broadcast  # noqa: PLC0414 # definitions say `k.require_broadcast`
+from intarsia.kernel.requirements import require_equal as require_equal  # noqa: PLC0414 # definitions say `k.require_equal`
+from intarsia.kernel.requirements import require_least as require_least  # noqa: PLC0414 # definitions say `k.require_least`
+from intarsia.kernel.requirements import require_multiple as require_multiple  # noqa: PLC0414 # definitions say `k.require_multiple`
+
+_SHOWN = 24  # characters of a size in a message
 
 Scalar = int | float | bool | complex
-
-
-class DefinitionError(ValueError):
-    """An operator's definition was given operands it does not accept (shapes, dtypes, attribute values)."""
 
 
 class SymbolicValueError(DefinitionError):
@@ -270,6 +274,8 @@ def broadcast(x: Tensor, shape: Sequence[Dim]) -> Tensor:
     for have, want in zip(x.shape[::-1], shape[::-1], strict=False):
         if isinstance(have, int) and isinstance(want, int) and have not in (1, want):
             raise DefinitionError(f"cannot broadcast {format_shape(x.shape)} to {format_shape(shape)}")
+        if have not in (1, want):
+            note("broadcast", have, want)
     return Tensor("broadcast", (x,), (), x.dtype, shape)
 
 
@@ -281,7 +287,15 @@ def reshape(x: Tensor, shape: Sequence[Dim]) -> Tensor:
     have, want = product(x.shape), product(shape)
     if isinstance(have, int) and isinstance(want, int) and have != want:
         raise DefinitionError(f"cannot reshape {format_shape(x.shape)} ({have} elements) to {format_shape(shape)} ({want})")
+    if have != want:
+        note("equal", have, want, f"cannot reshape {_shown(x.shape)} to {_shown(shape)}: its elements")
     return Tensor("reshape", (x,), (), x.dtype, shape)
+
+
+def _shown(shape: Shape) -> str:
+    """A shape in a message that is written before its sizes are known."""
+    texts = map(str, shape)
+    return f"[{', '.join(text if len(text) <= _SHOWN else '?' for text in texts)}]"
 
 
 def transpose(x: Tensor, perm: Sequence[int]) -> Tensor:
@@ -302,8 +316,11 @@ def expand_dims(x: Tensor, axes: Sequence[int]) -> Tensor:
     return reshape(x, [1 if i in at else next(sizes) for i in range(rank)])
 
 
-def strided_slice(x: Tensor, starts: Sequence[Dim], steps: Sequence[int], shape: Sequence[Dim]) -> Tensor:
-    """out[i] = x[starts + i * steps], of the given shape; all of x's axes are given. Steps may be negative."""
+def strided_slice(x: Tensor, starts: Sequence[Dim], steps: Sequence[int], shape: Sequence[Dim], inside: bool = False) -> Tensor:
+    """out[i] = x[starts + i * steps], of the given shape; all of x's axes are given. Steps may be negative.
+
+    `inside`: the caller has seen to it that all elements are there, whatever the sizes are.
+    """
     shape = tuple(shape)
     if shape == x.shape and all(s == 1 for s in steps):
         return x
@@ -312,7 +329,21 @@ def strided_slice(x: Tensor, starts: Sequence[Dim], steps: Sequence[int], shape:
             last = start + (n - 1) * step
             if not (0 <= start < extent and 0 <= last < extent):
                 raise DefinitionError(f"elements {start} to {last} of axis {axis} are wanted of {format_shape(x.shape)}")
+        elif not inside:
+            _note_slice(start, step, n, extent, axis)
     return Tensor("slice", (x,), (tuple(starts), tuple(steps)), x.dtype, shape)
+
+
+def _note_slice(start: Dim, step: int, count: Dim, extent: Dim, axis: int) -> None:
+    """The first and the last of `count` elements lie in their axis; where there are none, they may lie anywhere."""
+    last = start + (count - 1) * step
+    lowest, highest = (start, last) if step > 0 else (last, start)
+    what = f"the elements that are wanted of axis {axis}"
+    require_least(count, 0, f"the number of elements that are wanted of axis {axis}")
+    if not is_nonnegative(lowest):
+        require_least(lowest * count, 0, what)
+    if not is_nonnegative(extent - 1 - highest):
+        require_least(extent * count, (highest + 1) * count, what)
 
 
 def pad(x: Tensor, low: Sequence[Dim], high: Sequence[Dim], value: Operand) -> Tensor:
@@ -320,6 +351,9 @@ def pad(x: Tensor, low: Sequence[Dim], high: Sequence[Dim], value: Operand) -> T
     if all(p == 0 for p in (*low, *high)):
         return x
     fill = value if isinstance(value, Tensor) else scalar(value, x.dtype)
+    for axis, amounts in enumerate(zip(low, high, strict=True)):
+        for amount in amounts:
+            require_least(amount, 0, f"the elements that are added to axis {axis}")
     shape = tuple(a + d + b for a, d, b in zip(low, x.shape, high, strict=True))
     return Tensor("pad", (x, fill), (tuple(low), tuple(high)), x.dtype, shape)
 
@@ -340,6 +374,10 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
                 raise DefinitionError(f"concatenated tensors differ on axis {i}: " + ", ".join(map(repr, xs)))
         total = x.shape[axis] + total
     shape[axis] = total
+    for x in xs:
+        for i, (d, e) in enumerate(zip(shape, x.shape, strict=True)):
+            if i != axis:
+                require_equal(e, d, f"axis {i} of concatenated tensors")
     return Tensor("concat", tuple(xs), (axis,), xs[0].dtype, tuple(shape))
 
 
@@ -354,6 +392,7 @@ def windows(x: Tensor, axes: Sequence[int], sizes: Sequence[Dim], strides: Seque
         shape[axis] = floordiv(shape[axis] - span, stride) + 1
         if isinstance(shape[axis], int) and shape[axis] < 0:  # type: ignore[operator]
             shape[axis] = 0
+        require_least(shape[axis], 0, f"the number of windows along axis {axis}")
     attrs = (tuple(axes), tuple(sizes), tuple(strides), tuple(dilations))
     return Tensor("windows", (x,), attrs, x.dtype, (*shape, *sizes))
 
@@ -418,6 +457,7 @@ def arg_reduce(x: Tensor, op: str, axis: int, keepdims: bool = False, last: bool
     axis = _axis(axis, x.rank)
     if x.shape[axis] == 0:
         raise DefinitionError(f"the {op}imum along axis {axis} of {format_shape(x.shape)} has no index: the axis is empty")
+    require_least(x.shape[axis], 1, f"the size of axis {axis}, of which an index is wanted")
     shape = tuple(d for i, d in enumerate(x.shape) if i != axis)
     out = Tensor("argreduce", (x,), (op, axis, last), DType.INT64, shape)
     return expand_dims(out, [axis]) if keepdims else out
@@ -439,6 +479,11 @@ def dot(a: Tensor, b: Tensor, accumulate: DType | None = None) -> Tensor:
     if isinstance(a.shape[-1], int) and isinstance(b.shape[-2], int) and a.shape[-1] != b.shape[-2]:
         raise DefinitionError(f"inner dimensions differ: {format_shape(a.shape)} x {format_shape(b.shape)}")
     batch = _broadcast_shapes("dot", a.shape[:-2], b.shape[:-2])
+    require_equal(a.shape[-1], b.shape[-2], "the inner dimensions of a matrix product")
+    for x in (a, b):
+        for have, want in zip(x.shape[-3::-1], batch[::-1], strict=False):
+            if have not in (1, want):
+                note("broadcast", have, want)
     return Tensor("dot", (a, b), (), accumulate or a.dtype, (*batch, a.shape[-2], b.shape[-1]))
 
 

@@ -132,8 +132,11 @@ def quick_gelu(X: Tensor, *, alpha: float = 1.702) -> Tensor:
 @op("SwiGLU", 28)
 @in_float32
 def swiglu(A: Tensor, B: Tensor, *, alpha: float = 1.0) -> Tensor:
-    if A.rank != B.rank or any(isinstance(a - b, int) and a != b for a, b in zip(A.shape, B.shape, strict=True)):
-        raise k.DefinitionError(f"A and B must have the same shape, got {format_shape(A.shape)} and {format_shape(B.shape)}")
+    what = f"A and B must have the same shape, got {format_shape(A.shape)} and {format_shape(B.shape)}"
+    if A.rank != B.rank:
+        raise k.DefinitionError(what)
+    for axis, (a, b) in enumerate(zip(A.shape, B.shape, strict=True)):
+        k.require_equal(b, a, f"{what}: axis {axis}")
     return A * k.sigmoid(_scaled(A, alpha)) * B
 
 

@@ -71,9 +71,10 @@ def matmul_n_bits(
 
 def _by_group(x: Tensor, g_idx: Tensor, depth: int) -> Tensor:
     """[N, blocks, 1] -> [N, depth], the entry that `g_idx` names for each number."""
-    if g_idx.rank != 1 or isinstance(g_idx.shape[0], int) and g_idx.shape[0] < depth:
+    if g_idx.rank != 1:
         raise k.DefinitionError(f"g_idx is {g_idx!r}; expected {depth} numbers of blocks")
-    groups = k.strided_slice(g_idx, (0,), (1,), (depth,)) if isinstance(g_idx.shape[0], int) else k.reshape(g_idx, (depth,))
+    k.require_least(g_idx.shape[0], depth, f"g_idx is {g_idx!r}; expected {depth} numbers of blocks")
+    groups = k.strided_slice(g_idx, (0,), (1,), (depth,))
     return k.take(k.reshape(x, x.shape[:2]), k.wrap_indices(groups, x.shape[1]), 1)
 
 

@@ -276,6 +276,10 @@ def group_query_attention(
         raise k.DefinitionError(f"kv_cache_bit_width is {kv_cache_bit_width}; expected 0 where k_quant_type is 'NONE'")
     if seqlens_k is None or total_sequence_length is None:
         raise k.DefinitionError("GroupQueryAttention needs seqlens_k and total_sequence_length")
+    for name, x in (("key", key), ("value", value)):
+        if x is not None:
+            k.require_equal(x.shape[0], query.shape[0], f"the batch of {name}, and of query")
+            k.require_equal(x.shape[1], query.shape[1], f"the steps of {name}, and of query")
     inputs = GroupedInputs(
         num_heads, kv_num_heads, query, key, value, seqlens_k, dim(total_sequence_length, "total_sequence_length"), cos_cache,
         sin_cache, position_ids, bool(do_rotary), bool(rotary_interleaved),
@@ -373,8 +377,9 @@ class GroupedInputs:
                 f"local_window_size above 0, got {window}"
             )
         capacity = past.shape[2]
-        if isinstance(capacity, int) and capacity < window:
-            raise k.DefinitionError(f"past_key has room for {capacity} tokens; expected local_window_size, {window}, at least")
+        k.require_least(
+            capacity, window, f"past_key has room for {capacity} tokens; expected local_window_size, {window}, at least"
+        )
         return SlidingCache(capacity, window, self.lengths, self.before, self.new)
 
     def part(self, which: int, weight: Tensor | None = None) -> Tensor:

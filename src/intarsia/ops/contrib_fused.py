@@ -81,11 +81,8 @@ def bias_split_gelu(X: Tensor, bias: Tensor) -> Tensor:
     """[.., 2 D]: the left half times Gelu of the right half, both with their bias."""
     total = widened(X) + widened(bias)
     width = X.shape[-1]
-    if isinstance(width, int) and width % 2:
-        raise k.DefinitionError(f"X is {X!r}; expected an even last axis")
+    k.require_multiple(width, 2, f"X is {X!r}; expected an even last axis")
     half = floordiv(width, 2)
-    if not isinstance(width, int):
-        total = k.reshape(total, (*X.shape[:-1], 2 * half))  # a run checks that it is even
     shape = (*X.shape[:-1], half)
     left, right = (k.strided_slice(total, (*(0,) * (X.rank - 1), at), (1,) * X.rank, shape) for at in (0, half))
     return k.cast(left * gelu_of(right), X.dtype)

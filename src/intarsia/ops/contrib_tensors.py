@@ -117,8 +117,9 @@ def is_all_finite(*input: Tensor, isinf_only: int = 0, isnan_only: int = 0) -> T
 
 def _complex_product(a: Tensor, b: Tensor, sign: float) -> Tensor:
     for x in (a, b):
-        if not x.rank or (isinstance(x.shape[-1], int) and x.shape[-1] != 2):
+        if not x.rank:
             raise k.DefinitionError(f"{x!r} has no last axis of real and imaginary parts")
+        k.require_equal(x.shape[-1], 2, f"{x!r} has no last axis of real and imaginary parts")
     (ar, ai), (br, bi) = (_columns(widened(x)) for x in (a, b))
     bi = bi * sign
     return k.cast(k.concat([ar * br - ai * bi, ar * bi + ai * br], -1), a.dtype)

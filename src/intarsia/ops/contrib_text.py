@@ -87,8 +87,8 @@ def word_conv_embedding(
         ("char_embedding_size", char_embedding_size, width), ("conv_window_size", conv_window_size, window),
         ("embedding_size", embedding_size, filters),
     ):  # fmt: skip
-        if given is not None and isinstance(found, int) and given != found:
-            raise k.DefinitionError(f"{what} is {given}; the weights have {found}")
+        if given is not None:
+            k.require_equal(found, given, f"{what} is {given}; the weights have {found}")
     letters = k.take(C, k.cast(Sequence, DType.INT64), 0)
     axis = Sequence.rank - 1
     view = k.windows(letters, [axis], [window], [1], [1])  # [.., places, width, window]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.faults import SAMPLES_ARE_TOO_MANY
-from intarsia.graph.dims import fresh_symbol
+from intarsia.graph.dims import fresh_symbol, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
@@ -89,6 +89,13 @@ def _bins_type(
         raise k.DefinitionError(f"sampling_ratio is {sampling_ratio}; expected at most {MOST_SAMPLES}")
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
+    if len(X.shape) != 4 or len(rois.shape) != 2:
+        raise k.DefinitionError(f"X is {X} and rois {rois}; expected [N, C, H, W] and [regions, 4]")
+    k.require_equal(rois.shape[1], 4, "the numbers of a region in rois")
+    k.require_least(X.shape[2], 1, "the height of X")
+    k.require_least(X.shape[3], 1, "the width of X")
+    if batch_indices.shape is not None:
+        k.require_equal(product(batch_indices.shape), rois.shape[0], "the batch_indices, one for each region")
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
 
 

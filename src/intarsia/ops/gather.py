@@ -120,6 +120,9 @@ def one_hot(indices: Tensor, depth: np.ndarray, values: Tensor, *, axis: int = -
     """values[1] where the new axis' index equals the (wrapped) index, else values[0]; indices out of range match nowhere."""
     at = normal_axis(axis, indices.rank + 1)
     size = dims(depth)[0]
+    if values.rank != 1:
+        raise k.DefinitionError(f"values is {values!r}; expected two elements, off and on")
+    k.require_equal(values.shape[0], 2, "the elements of values, off and on")
     shape = (*indices.shape[:at], size, *indices.shape[at:])
     off, on = (k.reshape(k.strided_slice(values, [i], [1], [1]), ()) for i in range(2))
     where = k.expand_dims(k.wrap_indices(indices, size), [at])

@@ -18,6 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import DivisionByZero, interpret
+from intarsia.kernel.requirements import Requirement, collected
 from intarsia.ops.attributes import check_attributes
 from intarsia.ops.ratios import FOLLOWED, Ratio, divided, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
@@ -49,6 +50,7 @@ class Inference:
         values: object arrays of `Dim`s for small integer tensors whose elements are known before the model runs.
         ratios: floating-point scalars that are quotients of a size.
         traces: per node (by its first output's name), its primitives: one root per output.
+        requirements: per node, what its definition asks of sizes that are not known.
         unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
     """
 
@@ -57,6 +59,7 @@ class Inference:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)
     traces: dict[str, list[k.Tensor | None]] = field(default_factory=dict)
+    requirements: dict[str, tuple[Requirement, ...]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
 
@@ -182,13 +185,16 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
         result.unknown[node.outputs[0]] = f"the type of its input {missing!r} is known only at run time"
         return None
     if record.host:
-        return _infer_host(result, node, record, inputs, registry)
+        with collected() as asked:
+            found = _infer_host(result, node, record, inputs, registry)
+        result.requirements[node.outputs[0]] = tuple(asked)
+        return found
     if any(isinstance(t, TensorType) and t.shape is None for t in inputs):
         result.unknown[node.outputs[0]] = "the rank of an input is known only at run time"
         return None
     values = {i: result.values.get(n) for i, n in enumerate(node.inputs) if n}
     bound = _data_symbols(record, node, inputs, values, result)
-    roots = _traced(record, node, inputs, bound)
+    roots, result.requirements[node.outputs[0]] = _traced(record, node, inputs, bound)
     if any(not isinstance(r, k.Tensor) for r in roots if r is not None):  # Identity of a sequence: its type passes through
         return [TensorType(r.dtype, r.shape) if isinstance(r, k.Tensor) else r for r in roots]
     result.traces[node.outputs[0]] = roots
@@ -198,17 +204,19 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
 
 def _traced(
     record: OpRecord, node: Node, inputs: Sequence[ValueType | None], values: Mapping[int, np.ndarray | None]
-) -> list[k.Tensor | None]:
-    """The node's primitives; those found last time where nothing that they depend on has changed."""
+) -> tuple[list[k.Tensor | None], tuple[Requirement, ...]]:
+    """The node's primitives, and what they ask of sizes; those found last time where nothing they depend on has changed."""
     elements = tuple(None if v is None else tuple(v.flat) for v in (values.get(i) for i in sorted(record.value_indices)))
     outputs = tuple(map(bool, node.outputs))
     key = (record, tuple(inputs), elements, outputs, tuple((a, id(v)) for a, v in node.attributes.items()))
     if node.traced is not None and node.traced[0] == key:
-        return list(node.traced[1])
+        return list(node.traced[1]), node.traced[2]
     operands = [k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)]
-    roots = trace(record, node, operands, values)
-    node.traced = (key, list(roots), list(node.attributes.values()))  # the attributes are kept, so that no id is reused
-    return roots
+    with collected() as asked:
+        roots = trace(record, node, operands, values)
+    # the attributes are kept, so that no id is reused
+    node.traced = (key, list(roots), tuple(asked), list(node.attributes.values()))
+    return roots, tuple(asked)
 
 
 def _data_symbols(

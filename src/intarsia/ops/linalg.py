@@ -23,8 +23,7 @@ def _det_type(X: TensorType) -> TensorType:
     if len(X.shape) < 2:
         raise k.DefinitionError(f"X has rank {len(X.shape)}; expected square matrices [*, M, M]")
     m, n = X.shape[-2:]
-    if isinstance(m, int) and isinstance(n, int) and m != n:
-        raise k.DefinitionError(f"X holds matrices of {m} x {n}; expected square ones")
+    k.require_equal(m, n, f"X holds matrices of {m} x {n}; expected square ones")
     return TensorType(X.dtype, X.shape[:-2])
 
 

@@ -188,15 +188,16 @@ def _conv_windows(
     if x.rank < 3 or w.rank != x.rank:
         raise k.DefinitionError(f"a convolution needs X [N, C, ...] and W [M, C/group, ...] of equal rank, got {x!r} and {w!r}")
     channels, each = x.shape[1], w.shape[1]
-    if isinstance(channels, int) and isinstance(each, int) and channels != each * group:
-        raise k.DefinitionError(f"X has {channels} channels; W and group = {group} need {each * group}")
+    k.require_equal(channels, each * group, f"X has {channels} channels; W and group = {group} need {each * group}")
     return place_windows(x.shape[2:], _kernel_sizes(w, kernel_shape), strides, pads, dilations, auto_pad)
 
 
 def _kernel_sizes(w: k.Tensor, kernel_shape: Ints | None) -> tuple[Dim, ...]:
     sizes = w.shape[2:]
-    if kernel_shape and any(isinstance(a, int) and a != b for a, b in zip(sizes, kernel_shape, strict=False)):
-        raise k.DefinitionError(f"kernel_shape {list(kernel_shape)} differs from the weights' {list(sizes)}")
+    for axis, (size, wanted) in enumerate(zip(sizes, kernel_shape or (), strict=False)):
+        k.require_equal(
+            size, wanted, f"kernel_shape {list(kernel_shape or ())} differs from the weights' {list(sizes)} on axis {axis}"
+        )
     return tuple(int(n) for n in kernel_shape) if kernel_shape else sizes
 
 

@@ -122,8 +122,10 @@ def _in_groups(x: Tensor, groups: int, epsilon: float) -> Tensor:
     if x.rank < 2:
         raise k.DefinitionError(f"GroupNormalization needs axes N and C, got shape {format_shape(x.shape)}")
     channels = x.shape[1]
-    if groups < 1 or (isinstance(channels, int) and channels % groups):
-        raise k.DefinitionError(f"{channels} channels do not fall into num_groups = {groups} equal groups")
+    what = f"{channels} channels do not fall into num_groups = {groups} equal groups"
+    if groups < 1:
+        raise k.DefinitionError(what)
+    k.require_multiple(channels, groups, what)
     grouped = k.reshape(widened(x), (x.shape[0], groups, floordiv(channels, groups), *x.shape[2:]))
     return standardized(grouped, range(2, grouped.rank), epsilon)[0]
 

@@ -162,6 +162,11 @@ def max_unpool(
 def _roi_pool_type(X: TensorType, rois: TensorType, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> TensorType:
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
+    if len(X.shape) != 4 or len(rois.shape) != 2 or len(pooled_shape) != 2:
+        raise k.DefinitionError(
+            f"X is {X}, rois {rois}, pooled_shape {list(pooled_shape)}; expected [N, C, H, W], [regions, 5], two"
+        )
+    k.require_equal(rois.shape[1], 5, "the numbers of a region in rois, its image first")
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], *(int(n) for n in pooled_shape)))
 
 

@@ -88,8 +88,8 @@ def along_axis(parameter: k.Tensor, x: k.Tensor, axis: int, block_size: int) -> 
     if parameter.rank != 1:
         raise k.DefinitionError(f"the scale is {parameter!r}; expected rank 0 or 1, or block_size with x's rank")
     extent = x.shape[at]
-    if isinstance(count, int) and isinstance(extent, int) and count != extent:
-        raise k.DefinitionError(f"the scale has {count} entries; x has {extent} on axis {axis}")
+    if isinstance(count, int):
+        k.require_equal(extent, count, f"the scale has {count} entries; x has {extent} on axis {axis}")
     return k.reshape(parameter, [parameter.shape[0] if i == at else 1 for i in range(x.rank)])
 
 
@@ -99,12 +99,12 @@ def _blocks(parameter: k.Tensor, x: k.Tensor, at: int, block_size: int) -> k.Ten
         raise k.DefinitionError(f"blocked quantisation needs a scale of x's rank {x.rank}, got {parameter!r}")
     count, given = floordiv(x.shape[at] + (block_size - 1), block_size), parameter.shape[at]
     if count != given:
-        if isinstance(count, int) and isinstance(given, int):
-            raise k.DefinitionError(
-                f"the scale is {parameter!r}; expected {count} entries on axis {at}, one for each block of {block_size} of the "
-                f"{x.shape[at]} entries of x"
-            )
-        parameter = k.reshape(parameter, [count if i == at else d for i, d in enumerate(parameter.shape)])  # checked by a run
+        what = (
+            f"the scale is {parameter!r}; expected {count} entries on axis {at}, one for each block of {block_size} of the "
+            f"{x.shape[at]} entries of x"
+        )
+        k.require_equal(given, count, what)
+        parameter = k.reshape(parameter, [count if i == at else d for i, d in enumerate(parameter.shape)])
     spread: list[Dim] = [*parameter.shape[: at + 1], block_size, *parameter.shape[at + 1 :]]
     merged: list[Dim] = [*parameter.shape[:at], parameter.shape[at] * block_size, *parameter.shape[at + 1 :]]
     whole = k.reshape(k.broadcast(k.expand_dims(parameter, [at + 1]), spread), merged)

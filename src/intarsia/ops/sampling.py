@@ -114,9 +114,10 @@ def grid_sampled(
     if padding_mode not in ("zeros", "border", "reflection"):
         raise k.DefinitionError(f"padding_mode is {padding_mode!r}; expected zeros, border or reflection")
     rank = X.rank - 2
-    if grid.rank != X.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != rank):
+    if grid.rank != X.rank:
         raise k.DefinitionError(f"grid is {grid!r}; expected [N, ..., {rank}] of rank {X.rank}")
-    if grid.shape[-1] != rank:  # sizes that only a run gives are checked then
+    k.require_equal(grid.shape[-1], rank, f"grid is {grid!r}, expected [N, ..., {rank}]: its last axis")
+    if grid.shape[-1] != rank:
         grid = k.reshape(grid, (*grid.shape[:-1], rank))
     if grid.shape[0] != X.shape[0]:
         grid = k.broadcast(grid, (X.shape[0], *grid.shape[1:]))

@@ -81,8 +81,7 @@ def _squeezed(x: Tensor, axes: Sequence[int] | None) -> Tensor:
         axes = [i for i, d in enumerate(x.shape) if d == 1]
     drop = normal_axes(axes, x.rank)
     for axis in drop:
-        if isinstance(x.shape[axis], int) and x.shape[axis] != 1:
-            raise k.DefinitionError(f"cannot squeeze axis {axis} of shape {format_shape(x.shape)}: its size is not 1")
+        k.require_equal(x.shape[axis], 1, f"cannot squeeze axis {axis} of shape {format_shape(x.shape)}: its size is not 1")
     return k.reshape(x, [d for i, d in enumerate(x.shape) if i not in drop])
 
 
@@ -120,12 +119,16 @@ def transpose(data: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 @op("Expand", (8, 13), values=("shape",))
 def expand(input: Tensor, shape: np.ndarray) -> Tensor:
     """Multidirectional: sizes of 1 in `shape` keep the input's."""
+    target = dims(shape)
     try:
-        return k.broadcast(input, broadcast_shapes(input.shape, dims(shape)))
-    except k.DefinitionError:
-        raise
+        out = broadcast_shapes(input.shape, target)
     except ValueError as error:
         raise k.DefinitionError(str(error)) from None
+    for want, size in zip(target[::-1], out[::-1], strict=False):
+        k.require_broadcast(
+            want, size, f"a size of shape {format_shape(target)}, to which {format_shape(input.shape)} is expanded"
+        )
+    return k.broadcast(input, out)
 
 
 def _repeated(x: Tensor, repeats: Sequence[Dim]) -> Tensor:
@@ -169,25 +172,25 @@ def _parts(x: Tensor, axis: int, sizes: Sequence[Dim], outputs: int) -> tuple[Te
     for size in sizes:
         starts.append(total)
         total = total + size
-    if isinstance(total, int) and isinstance(x.shape[axis], int) and total != x.shape[axis]:
-        raise k.DefinitionError(f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} of axis {axis}")
-    if any(isinstance(size, int) and size < 0 for size in sizes):
-        raise k.DefinitionError(f"split sizes must not be negative, got {format_shape(sizes)}")
+    k.require_equal(
+        x.shape[axis], total, f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} of axis {axis}"
+    )
+    for size in sizes:
+        k.require_least(size, 0, f"split sizes must not be negative, got {format_shape(sizes)}: one")
     if len(sizes) != outputs:
         raise k.DefinitionError(f"{len(sizes)} parts for {outputs} outputs: split must have a size for each output")
-    if total != x.shape[axis]:  # a reshape is checked when the sizes are known
+    if total != x.shape[axis]:
         x = k.reshape(x, [total if i == axis else d for i, d in enumerate(x.shape)])
     return tuple(_part(x, axis, start, size) for start, size in zip(starts, sizes, strict=True))
 
 
 def _part(x: Tensor, axis: int, start: Dim, size: Dim) -> Tensor:
     starts = [start if i == axis else 0 for i in range(x.rank)]
-    return k.strided_slice(x, starts, [1] * x.rank, [size if i == axis else d for i, d in enumerate(x.shape)])
+    return k.strided_slice(x, starts, [1] * x.rank, [size if i == axis else d for i, d in enumerate(x.shape)], inside=True)
 
 
 def _equal_sizes(extent: Dim, count: int) -> list[Dim]:
-    if isinstance(extent, int) and extent % count:
-        raise k.DefinitionError(f"an axis of {extent} elements cannot be split into {count} equal parts")
+    k.require_multiple(extent, count, f"an axis of {extent} elements cannot be split into {count} equal parts: its elements")
     return [floordiv(extent, count)] * count
 
 

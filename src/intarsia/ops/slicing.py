@@ -33,7 +33,7 @@ def _sliced(
     for axis, start, end, step in zip(normal_axes(axes, x.rank), starts, ends, steps, strict=True):
         first[axis], shape[axis] = slice_bounds(start, end, step, x.shape[axis])
         stride[axis] = step
-    return k.strided_slice(x, first, stride, shape)
+    return k.strided_slice(x, first, stride, shape, inside=True)
 
 
 @op("Slice", 1)
@@ -72,11 +72,11 @@ def _pad_constant(x: Tensor, low: Sequence[Dim], high: Sequence[Dim], value: k.O
             [dim_max(d + a + b, 0) for d, a, b in zip(x.shape, low, high, strict=True)],
         )
         x = k.pad(x, [dim_max(p, 0) for p in low], [dim_max(p, 0) for p in high], value)
-        return k.strided_slice(x, starts, [1] * x.rank, shape)
+        return k.strided_slice(x, starts, [1] * x.rank, shape, inside=True)
     if not all(is_nonnegative(p) for p in (*low, *high)):
         starts = [dim_max(-p, 0) for p in low]
         shape = [dim_max(d - s - dim_max(-p, 0), 0) for d, s, p in zip(x.shape, starts, high, strict=True)]
-        x = k.strided_slice(x, starts, [1] * x.rank, shape)
+        x = k.strided_slice(x, starts, [1] * x.rank, shape, inside=True)
         low, high = [dim_max(p, 0) for p in low], [dim_max(p, 0) for p in high]
     return k.pad(x, low, high, value)
 

@@ -61,8 +61,8 @@ def place_windows(
     spread = per_axis("dilations", dilations, rank)
     if len(sizes) != rank:
         raise k.DefinitionError(f"kernel_shape has {len(sizes)} sizes; the input has {rank} spatial axes")
-    if any(isinstance(n, int) and n < 1 for n in sizes):
-        raise k.DefinitionError(f"kernel_shape must be at least 1 on each axis, got {format_shape(sizes)}")
+    for n in sizes:
+        k.require_least(n, 1, f"kernel_shape must be at least 1 on each axis, got {format_shape(sizes)}: one")
     check_padding(pads, auto_pad, rank)
     explicit = tuple(pads) if pads is not None and auto_pad == "NOTSET" else (0,) * (2 * rank)
     low: list[Dim] = []
@@ -83,6 +83,9 @@ def place_windows(
                 raise k.DefinitionError(
                     f"the kernel spans {span} elements of spatial axis {i}, which has {span + slack} with its pads"
                 )
+            if not isinstance(slack, int) and not clipped:
+                least = 1 - steps[i] if ceil_mode else 0
+                k.require_least(slack + span, span + least, f"the padded extent of spatial axis {i}, which the kernel spans")
             is_clipped = isinstance(slack, int) and slack < 0
             reaches = reaches or is_clipped
             count = (ceildiv(slack, steps[i]) if ceil_mode or is_clipped else floordiv(slack, steps[i])) + 1

@@ -121,6 +121,10 @@ class Rewriter:
         shape = self.shape(name)
         return None if shape is None else len(shape)
 
+    def asks_of_sizes(self, node: Node) -> bool:
+        """Whether a node is an error for some sizes that only a run gives, for which others that have its result are none."""
+        return bool(self.found.requirements.get(node.outputs[0]))
+
     def dtype(self, name: str) -> DType | None:
         kind = self.types.get(name)
         return kind.dtype if isinstance(kind, TensorType) else None

@@ -85,7 +85,7 @@ def _reshape(m: Match, x: str, target: list[int]) -> Patch:
 def _constant_expand(m: Match) -> Patch | None:
     rewriter, node = m.rewriter, m.root
     shape = rewriter.shape(node.outputs[0])
-    if shape is None or not is_static(shape) or rewriter.constant(node.inputs[1]) is not None:
+    if shape is None or not is_static(shape) or rewriter.constant(node.inputs[1]) is not None or rewriter.asks_of_sizes(node):
         return None
     patch = m.patch()
     target = patch.constant(np.array(shape, np.int64), "shape")
@@ -97,7 +97,7 @@ def _merge_views(m: Match) -> Patch | None:
     if before is None or after is None:
         return None
     if before == after:
-        return m.keep("x")
+        return None if any(m.rewriter.asks_of_sizes(node) for node in m.nodes) else m.keep("x")
     target = reshape_target(before, after)
     return None if target is None else _reshape(m, m["x"], target)
 
@@ -240,7 +240,9 @@ def _hoist_expand(m: Match) -> Patch | None:
 
 
 def _keeps_first_shape(m: Match) -> bool:
-    return bool(m.root.inputs) and same_shape(m.rewriter.shape(m.root.inputs[0]), m.rewriter.shape(m.root.outputs[0]))
+    if not m.root.inputs or m.rewriter.asks_of_sizes(m.root):
+        return False
+    return same_shape(m.rewriter.shape(m.root.inputs[0]), m.rewriter.shape(m.root.outputs[0]))
 
 
 _X = Var("x")

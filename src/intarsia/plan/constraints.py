@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from intarsia.errors import NodeFailed, OutOfMemory
 from intarsia.faults import DIVISOR_IS_ZERO
@@ -24,8 +24,8 @@ class Constraint:
     """What sizes must satisfy for the kernels to be right.
 
     `kind` is "equal", "broadcast" (the first may be 1), "least" (the first is at least as large as the second) or "divisor"
-    (the first, by which a node divides, is not 0; the second is how many quotients there are). `apart`: other sizes are no
-    error, but ask for kernels of their own.
+    (the first, by which a node divides, is not 0; the second is how many quotients there are). `what`: whose sizes they are, in
+    messages. `apart`: other sizes are no error, but ask for kernels of their own.
     """
 
     kind: str
@@ -33,6 +33,15 @@ class Constraint:
     right: Dim
     where: str
     apart: bool = False
+    what: str = ""
+
+    def __str__(self) -> str:
+        left, right = _shown(self.left), _shown(self.right)
+        text = {
+            "equal": f"{left} = {right}", "broadcast": f"{left} is 1 or {right}", "least": f"{left} >= {right}",
+            "divisor": f"{left} is not 0",
+        }[self.kind]  # fmt: skip
+        return f"{text} ({self.what})" if self.what else text
 
     def check(self, env: Mapping[str, int]) -> None:
         try:
@@ -45,17 +54,32 @@ class Constraint:
             raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
         if self.apart:
             raise SizesApart(f"{self.where}: its window spans {right} elements of an axis that has {left} with its pads")
+        where = f"{self.where}: {self.what}" if self.what else self.where
+        sizes = ", ".join(f"{n} = {env[n]}" for n in sorted(symbols_of(self.left) | symbols_of(self.right)))
+        if self.what:
+            verb = {"broadcast": "1 or ", "least": "at least ", "equal": ""}[self.kind]
+            raise NodeFailed(f"{where}: got {left}, expected {verb}{right}, with {sizes}")
         if self.kind == "least":
-            raise NodeFailed(f"{self.where}: a dimension of size {left} ({self.left}) must be at least {right}")
+            raise NodeFailed(f"{where}: a dimension of size {left} ({self.left}) must be at least {right}")
         verb = "broadcast to" if self.kind == "broadcast" else "equal"
         if max(len(str(self.left)), len(str(self.right))) <= _SHOWN:
             raise NodeFailed(
-                f"{self.where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
+                f"{where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
             )
-        sizes = ", ".join(f"{n} = {env[n]}" for n in sorted(symbols_of(self.left) | symbols_of(self.right)))
-        raise NodeFailed(
-            f"{self.where}: the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}"
-        )
+        raise NodeFailed(f"{where}: the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}")
+
+
+def _shown(d: Dim) -> str:
+    """A size in a list of what kernels rely on."""
+    text = str(d)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def check_known(constraints: Iterable[Constraint], env: Mapping[str, int]) -> None:
+    """Check those all of whose symbols have values. Raises NodeFailed for the first that does not hold."""
+    for constraint in constraints:
+        if symbols_of(constraint.left) | symbols_of(constraint.right) <= env.keys():
+            constraint.check(env)
 
 
 def holds(kind: str, left: int, right: int) -> bool:

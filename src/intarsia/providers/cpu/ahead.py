@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.model import TensorType
+from intarsia.plan.constraints import check_known
 from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Executable
 
@@ -120,8 +121,7 @@ def fitting(executable: Executable, envs: list[dict[str, int]]) -> list[dict[str
         try:
             if min(env.values()) < 0:
                 return envs[:i]
-            for constraint in executable.constraints:
-                constraint.check(env)
+            check_known(executable.constraints, env)
         except (InvalidArgument, KeyError):
             return envs[:i]
     return envs

@@ -323,6 +323,7 @@ class _Splicer:
             places |= self._buffers(segment, places, prefix)
             steps += [_renamed(step, places) for step in segment.steps]
             self.constraints += segment.constraints
+        self.constraints += executable.constraints
         found = [types.get(name) for name in executable.outputs]
         if any(not isinstance(kind, TensorType) or kind.shape is None for kind in found):
             raise _NeedsPython

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Shape
+from intarsia.graph.dims import Dim, Shape, symbols_of
 from intarsia.graph.model import Node, Value
 from intarsia.plan.constraints import Constraint
 from intarsia.plan.segment import Segment
@@ -128,6 +128,11 @@ class Executable:
     def fresh(self) -> Executable:
         """Another one of the same code and constants, bound to nothing yet."""
         return replace(self, units=[u if isinstance(u, HostStep) else u.fresh() for u in self.units])
+
+    def late(self) -> tuple[Constraint, ...]:
+        """Constraints that can only be looked at in a run, since data decide their sizes."""
+        known = {symbol for value in self.inputs for symbol, _ in self.learned.get(value.name, ())} | set(self.sizes)
+        return tuple(c for c in self.constraints if not symbols_of(c.left) | symbols_of(c.right) <= known)
 
     def learn(self, name: str, value: object, env: dict[str, int]) -> None:
         """Sizes (and elements) of a value that is there now."""

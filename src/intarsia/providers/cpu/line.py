@@ -18,6 +18,8 @@ from intarsia.records import dataclass
 if TYPE_CHECKING:
     from intarsia.ops.evaluate import Evaluate
     from intarsia.partition.provider import RunContext
+    from intarsia.plan.segment import Segment
+    from intarsia.providers.cpu.boundaries import Wanted
 
 _RunSegment = Callable[[BoundSegment, Sequence[np.ndarray], "RunContext | None"], list[Any]]
 
@@ -40,15 +42,30 @@ class View:
         return value.reshape(view_shape(self.name, value.shape, self.dims, self.env))
 
 
+@dataclass(frozen=True)
+class Operand:
+    """What a segment reads of what a host operator makes."""
+
+    wanted: Wanted
+    env: Mapping[str, int]
+
+    def at(self, env: Mapping[str, int]) -> Operand:
+        """The same for other sizes."""
+        return Operand(self.wanted, env)
+
+    def of(self, value: Any) -> Any:
+        return self.wanted.of(value, self.env)
+
+
 class Call(NamedTuple):
-    """A bound segment, or a host operator as a function; numbers of the values that it reads and writes; which of its operands
-    are read under another shape."""
+    """A bound segment, or a host operator as a function; numbers of the values that it reads and writes; which of a host
+    operator's operands are read under another shape, and which of a segment's come from host operators."""
 
     segment: BoundSegment | None
     function: Evaluate | None
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    views: tuple[tuple[int, View], ...]
+    views: tuple[tuple[int, View | Operand], ...]
 
 
 def _viewed(call: Call, env: Mapping[str, int]) -> Call:
@@ -80,7 +97,7 @@ class Line:
         vars(made).update(vars(self))
         made.calls = tuple(
             [
-                Call(unit, *call[1:]) if isinstance(unit, BoundSegment) else _viewed(call, env)
+                _viewed(call._replace(segment=unit) if isinstance(unit, BoundSegment) else call, env)
                 for call, unit in zip(self.calls, units, strict=True)
             ]
         )
@@ -142,7 +159,9 @@ def line_of(
     executable: Executable, units: Sequence[BoundSegment | Unit], env: Mapping[str, int], functions: Mapping[int, Evaluate]
 ) -> Line | None:
     """A program as a line; None where a unit is neither a bound segment nor one of `functions` (by the step's id), or sizes
-    that shapes are made of are known only in a run."""
+    that shapes are made of, or that must be compared, are known only in a run."""
+    if executable.late():
+        return None
     places: dict[str, int] = {v.name: i for i, v in enumerate(executable.inputs)}
     behind: list[Any] = []
 
@@ -162,8 +181,8 @@ def line_of(
     try:
         for unit in units:
             if isinstance(unit, BoundSegment):
-                segment = unit.segment
-                calls.append(Call(unit, None, tuple(map(place, segment.inputs)), tuple(map(place, segment.outputs)), ()))
+                segment, given = unit.segment, _operands(executable, unit.segment, env)
+                calls.append(Call(unit, None, tuple(map(place, segment.inputs)), tuple(map(place, segment.outputs)), given))
                 continue
             function = functions.get(id(unit)) if isinstance(unit, HostStep) else None
             if function is None or not isinstance(unit, HostStep):
@@ -177,6 +196,15 @@ def line_of(
     except (KeyError, ValueError, ZeroDivisionError):
         return None
     return Line(calls, outputs, behind)
+
+
+def _operands(executable: Executable, segment: Segment, env: Mapping[str, int]) -> tuple[tuple[int, Operand], ...]:
+    """What a segment reads that host operators make."""
+    if not any(isinstance(unit, HostStep) for unit in executable.units):
+        return ()
+    from intarsia.providers.cpu.boundaries import wanted
+
+    return tuple([(w.place, Operand(w, env)) for w in wanted(executable, segment)])
 
 
 def owned(results: Sequence[Any], inputs: Iterable[Any], taken: Iterable[int]) -> list[Any]:

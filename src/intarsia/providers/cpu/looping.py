@@ -6,12 +6,13 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.errors import NodeFailed, OutOfMemory
-from intarsia.graph.dims import evaluate
+from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import TensorType, Value
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
@@ -216,7 +217,7 @@ class LoopProgram:
             if x.ndim != len(kind.shape or ()):
                 return None
             self.step.body.learn(value.name, x, env)
-        return env
+        return env if all(map(partial(_fits, env), self.step.body.inputs, values)) else None
 
     def _before(self, state: _State) -> list[np.ndarray]:
         """As `_values`, where there was no trip; zeros for rows that a Scan does not have."""
@@ -421,6 +422,14 @@ def _dtype(value: Value) -> np.dtype[Any]:
 def _number(x: Any) -> Any:
     """The element of an array of one, or the first."""
     return x.item() if isinstance(x, np.ndarray) and x.size == 1 else np.asarray(x).reshape(-1)[0]
+
+
+def _fits(env: Mapping[str, int], value: Value, x: np.ndarray) -> bool:
+    """Whether an array has the element type and the sizes that the body was compiled for, whatever it comes from."""
+    kind = value.type
+    assert isinstance(kind, TensorType) and kind.shape is not None
+    sizes = [d if isinstance(d, int) else evaluate(d, env) if symbols_of(d) <= env.keys() else None for d in kind.shape]
+    return x.dtype == kind.dtype.numpy and all(d in (n, None) for n, d in zip(x.shape, sizes, strict=True))
 
 
 def _dense(x: Any) -> Any:

@@ -18,7 +18,7 @@ from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
 from intarsia.graph import progress
-from intarsia.graph.dims import Dim, Expr, Shape, is_nonnegative, product, symbols_of
+from intarsia.graph.dims import Dim, Expr, Shape, product, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, TensorType, ValueType
 from intarsia.kernel.lang import Tensor, walk
@@ -53,7 +53,7 @@ from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
 from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
-from intarsia.providers.cpu.sizes_asked import place_of, sizes_asked
+from intarsia.providers.cpu.sizes_asked import place_of, sizes_asked, unlike
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
 from intarsia.records import dataclass
@@ -83,6 +83,7 @@ def lower_graph(
     """
     pairs = (config or {}).get("session.disable_quant_qdq", "0") != "1"
     inference = infer(with_own_symbols(graph), registry)
+    asked = [*sizes_asked(inference)]
     rewrites: tuple[Callable[[Inference], Graph | None], ...] = (
         widened, packed_tables, words_numbered, dequantized_layers, lambda of: requantized(of, registry),
         lambda of: integer_products(of, pairs, target.halves_vectors), lambda of: moved_bytes(of) if pairs else None,
@@ -96,7 +97,8 @@ def lower_graph(
             inference = infer(changed, registry)
     grouping = group(inference, registry)
     found = choices(grouping, inference.graph) if callable(choices) else choices
-    return _Lowerer(inference, grouping, target, registry, config or {}, known, found, begin).run()
+    asked = [*unlike(asked, sizes_asked(inference))]
+    return _Lowerer(inference, grouping, target, registry, config or {}, known, found, begin, asked).run()
 
 
 class _Workspace:
@@ -145,7 +147,9 @@ class _Lowerer:
     def __init__(
         self, inference: Inference, grouping: Grouping, target: Target, registry: Registry, config: Mapping[str, str],
         known: Collection[str], choices: Mapping[str, str], begin: Callable[[KernelText], None] | None,
+        asked: Sequence[Constraint],
     ) -> None:  # fmt: skip
+        """`asked`: what nodes ask of sizes, those included that others were written for."""
         self.begin = begin
         self.inference, self.grouping, self.target = inference, grouping, target
         self.registry, self.config = registry, config
@@ -160,7 +164,9 @@ class _Lowerer:
         self.steps: list[Step | Jump] = []
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
-        self.of_sizes = [*sizes_asked(inference)]  # not yet among a segment's constraints
+        self.of_sizes = [*asked]  # not yet among a segment's constraints
+        self.asked = {(c.kind, c.left, c.right) for c in asked}
+        self.looked_at = -1  # how many symbols were known when `of_sizes` was looked through
         self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
     def run(self) -> Lowered:
@@ -190,7 +196,7 @@ class _Lowerer:
         results = tuple(self._results())
         executable = Executable(
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
-            *self._learned(), tuple(self.of_sizes),
+            *self._learned(), tuple(c for c in self.of_sizes if symbols_of(c.left) | symbols_of(c.right) <= self.defined),
         )  # fmt: skip
         return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values)
 
@@ -461,38 +467,30 @@ class _Lowerer:
         where = place_of(g.nodes[0])
         for left, right in g.template.equal_sizes() if g.template is not None else ():
             if left != right:
-                self.constraints.append(Constraint("equal", left, right, where))
+                self._ask(Constraint("equal", left, right, where))
         for have, want in g.template.broadcast_sizes() if g.template is not None else ():
             self._constrain_broadcast(have, want, where)
         self._constrain_views(g, where)
-        for t in walk(list(g.roots.values())):
-            if t.prim == "broadcast":
-                x = t.args[0]
-                for have, want in zip(x.shape[::-1], t.shape[::-1], strict=False):
-                    self._constrain_broadcast(have, want, where)
-            elif t.prim == "reshape" and product(t.shape) != product(t.args[0].shape):
-                self.constraints.append(Constraint("equal", product(t.args[0].shape), product(t.shape), where))
-            elif t.prim == "dot":
-                if t.args[0].shape[-1] != t.args[1].shape[-2]:
-                    self.constraints.append(Constraint("equal", t.args[0].shape[-1], t.args[1].shape[-2], where))
-                for x in t.args:
-                    for have, want in zip(x.shape[-3::-1], t.shape[-3::-1], strict=False):
-                        self._constrain_broadcast(have, want, where)
-            elif t.prim == "argreduce" and not is_nonnegative(t.args[0].shape[t.attrs[1]] - 1):
-                self.constraints.append(Constraint("least", t.args[0].shape[t.attrs[1]], 1, where))
-            elif t.prim == "concat":
-                pairs = [p for x in t.args for n, p in enumerate(zip(x.shape, t.shape, strict=True)) if n != t.attrs[0]]
-                self.constraints += [Constraint("equal", have, want, where) for have, want in pairs if have != want]
 
     def _constrain_sizes(self) -> None:
-        """Sizes by which nodes divide that are not computed, since what they are is followed symbolically; sizes of pools."""
-        ready = [c for c in self.of_sizes if symbols_of(c.left) | symbols_of(c.right) <= self.defined]
-        self.constraints += ready
-        self.of_sizes = [c for c in self.of_sizes if c not in ready]
+        """What nodes ask of sizes that are known by now is looked at when this segment is bound."""
+        if len(self.defined) == self.looked_at:
+            return
+        self.looked_at = len(self.defined)
+        ready = [symbols_of(c.left) | symbols_of(c.right) <= self.defined for c in self.of_sizes]
+        self.constraints += [c for c, now in zip(self.of_sizes, ready, strict=True) if now]
+        self.of_sizes = [c for c, now in zip(self.of_sizes, ready, strict=True) if not now]
 
     def _constrain_broadcast(self, have: Dim, want: Dim, where: str) -> None:
         if have not in (1, want):
-            self.constraints.append(Constraint("broadcast", have, want, where))
+            self._ask(Constraint("broadcast", have, want, where))
+
+    def _ask(self, constraint: Constraint) -> None:
+        """What a kernel relies on beyond what definitions ask."""
+        key = (constraint.kind, constraint.left, constraint.right)
+        if key not in self.asked:
+            self.asked.add(key)
+            self.constraints.append(constraint)
 
     def _constrain_views(self, g: Group, where: str) -> None:
         """What a group reads under another shape (of a Reshape that is no kernel) has as many elements under its own."""
@@ -504,7 +502,7 @@ class _Lowerer:
                 continue
             have, want = product(own.shape or ()), product(view.shape or ())
             if have != want:
-                self.constraints.append(Constraint("equal", have, want, where))
+                self._ask(Constraint("equal", have, want, where))
 
 
 def _prefix(g: Group) -> str:

@@ -89,7 +89,7 @@ class Plan:
     """A program bound to input shapes: what can be bound before data is seen.
 
     Attributes:
-        single: the only unit, where it is a native segment that is bound.
+        single: the only unit, where it is a native segment that is bound, and nothing has to be compared behind it.
         picks: which of the program's inputs that segment takes, in its order; None: all, as they come.
         plain: whether the outputs are the segment's results as they are.
         rows: how outputs are found among the segment's results, inputs and constants: each what it is, which one (a position or
@@ -109,7 +109,7 @@ class Plan:
     ) -> None:  # fmt: skip
         self.env, self.units = env, units
         only = units[0] if len(units) == 1 else None
-        self.single = only if isinstance(only, BoundSegment) else None
+        self.single = only if isinstance(only, BoundSegment) and not executable.late() else None
         self.branch = _branch_call(only, executable) if isinstance(only, HostStep) else None
         self.loop = _loop_call(only, executable) if isinstance(only, LoopStep) else None
         self.picks: tuple[int, ...] | None = None

@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, NodeFailed
 from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
-from intarsia.graph.dims import symbols_of
+from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import BoundCall, CompileContext, FeedCall, NodeReport, Program, RunContext
@@ -22,7 +22,7 @@ from intarsia.plan.address import address_of
 from intarsia.plan.bound import BoundSegment
 from intarsia.plan.branches import WHOLE, SideBySide
 from intarsia.plan.call import SLICED
-from intarsia.plan.constraints import too_large
+from intarsia.plan.constraints import check_known, too_large
 from intarsia.plan.kept import Kept
 from intarsia.plan.results import copied, memory
 from intarsia.plan.rows import is_large
@@ -366,6 +366,7 @@ class CpuProgram(Program):
 
     def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         from intarsia.providers.cpu.apart import run_apart_timed
+        from intarsia.providers.cpu.boundaries import wanted
 
         values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
         env, learned = dict(plan.env), self.executable.learned
@@ -379,12 +380,16 @@ class CpuProgram(Program):
                         self.executable.learn(name, values.get(name), env)
                 continue
             segment = unit if isinstance(unit, Segment) else unit.segment
+            given = [values[n] for n in segment.inputs]
+            for one in wanted(self.executable, segment):
+                given[one.place] = one.of(given[one.place], env)
             bound = segment.bind_again(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
-            results = self._run_segment(bound, [values[n] for n in segment.inputs], run)
+            results = self._run_segment(bound, given, run)
             values.update(zip(segment.outputs, results, strict=True))
             for name in segment.outputs:
                 if name in learned:
                     self.executable.learn(name, values[name], env)
+        check_known(self.executable.late(), env)
         return self._collect(values, inputs, env)
 
     def _collect(self, values: dict[str, Any], inputs: Sequence[Any], env: Mapping[str, int]) -> list[Any]:
@@ -449,11 +454,11 @@ class CpuProgram(Program):
         """
         env = dict(self.executable.sizes)
         for value, x in zip(self.executable.inputs, inputs, strict=True):
-            _check_shape(value, x)
+            _check_rank(value, x)
             self.executable.learn(value.name, x, env)
-        for constraint in self.executable.constraints:
-            if (symbols_of(constraint.left) | symbols_of(constraint.right)) <= env.keys():
-                constraint.check(env)
+        for value, x in zip(self.executable.inputs, inputs, strict=True):
+            _check_sizes(value, x, env)
+        check_known(self.executable.constraints, env)
         return env
 
     def _bound_units(self, env: dict[str, int], first: Plan | None) -> list[BoundSegment | Unit]:
@@ -574,10 +579,24 @@ class CpuProgram(Program):
         return describe(self, stage)
 
 
-def _check_shape(value: Value, x: Any) -> None:
+def _check_rank(value: Value, x: Any) -> None:
     kind = value.type
     if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
         return
     if x.ndim != len(kind.shape):
         given = f"rank {x.ndim} (shape {list(x.shape)})"
         raise InvalidArgument(f"input {value.name!r} has {given}; expected rank {len(kind.shape)}: {kind}")
+
+
+def _check_sizes(value: Value, x: Any, env: Mapping[str, int]) -> None:
+    """That sizes are those that the input's type says, of which other inputs may give the symbols."""
+    kind = value.type
+    if not isinstance(kind, TensorType) or kind.shape is None or not isinstance(x, np.ndarray):
+        return
+    for axis, (given, d) in enumerate(zip(x.shape, kind.shape, strict=True)):
+        wanted = d if isinstance(d, int) else evaluate(d, env) if symbols_of(d) <= env.keys() else given
+        if given != wanted:
+            raise InvalidArgument(
+                f"input {value.name!r} has shape {list(x.shape)}; expected {wanted} in dimension {axis}: {kind}, where others "
+                f"have given {', '.join(f'{n} = {env[n]}' for n in sorted(symbols_of(d))) or 'no sizes'}"
+            )

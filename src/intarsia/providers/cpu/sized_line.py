@@ -10,9 +10,11 @@ import numpy as np
 
 from intarsia.graph.dims import Shape
 from intarsia.plan.bound import BoundSegment
+from intarsia.plan.constraints import check_known
 from intarsia.plan.results import copied
 from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.apart import apart
+from intarsia.providers.cpu.boundaries import Wanted, wanted
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit, learn
 from intarsia.providers.cpu.line import view_shape
 
@@ -33,8 +35,8 @@ class Learned(NamedTuple):
 
 class SizedCall(NamedTuple):
     """One unit: a segment that is bound, one that is bound in the run, or neither; the numbers of what it reads and writes;
-    which operands are read under another shape; what its results say of sizes; which symbols a segment's sizes follow from
-    besides those that the program's inputs give."""
+    which operands are read under another shape, or come from host operators; what its results say of sizes; which symbols a
+    segment's sizes follow from besides those that the program's inputs give."""
 
     bound: BoundSegment | None
     segment: Segment | None
@@ -42,6 +44,7 @@ class SizedCall(NamedTuple):
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     views: tuple[tuple[int, str, Shape], ...]
+    wanted: tuple[Wanted, ...]
     learned: tuple[Learned, ...]
     symbols: tuple[str, ...]
 
@@ -56,6 +59,7 @@ class SizedLine:
         self.behind: list[Any] = []
         self.symbols: list[str] = []  # that calls made known so far
         self.calls = [self._call(unit, executable) for unit in units]
+        self.late = executable.late()
         results = zip(executable.outputs, executable.results, strict=True)
         outputs = [(self._place(r.buffer), r.shared, r.view, name) for name, r in results]
         self.places = [place for place, *_ in outputs]
@@ -88,12 +92,13 @@ class SizedLine:
             written = [name or f"{unit.node.outputs}[{i}]" for i, name in enumerate(unit.node.outputs)]
             writes = tuple(map(self._place, written))
             return SizedCall(
-                None, None, apart(self.program, unit), reads, writes, views, self._learned(written, executable), symbols
+                None, None, apart(self.program, unit), reads, writes, views, (), self._learned(written, executable), symbols
             )
         bound, segment = (unit, None) if isinstance(unit, BoundSegment) else (None, unit)
         names = bound.segment if bound is not None else unit  # type: ignore[assignment]
         reads, writes = tuple(map(self._place, names.inputs)), tuple(map(self._place, names.outputs))  # type: ignore[attr-defined]
-        return SizedCall(bound, segment, None, reads, writes, (), self._learned(names.outputs, executable), symbols)  # type: ignore[attr-defined]
+        asked = wanted(executable, names)  # type: ignore[arg-type]
+        return SizedCall(bound, segment, None, reads, writes, (), asked, self._learned(names.outputs, executable), symbols)  # type: ignore[attr-defined]
 
     def _learned(self, names: Sequence[str], executable: Executable) -> tuple[Learned, ...]:
         found = tuple(Learned(self._places[n], tuple(executable.learned[n])) for n in names if n in executable.learned)
@@ -105,7 +110,7 @@ class SizedLine:
         program, env = self.program, dict(self.env)
         values = [*inputs, *self.behind]
         threads = program.pool.num_threads
-        for bound, segment, function, reads, writes, views, learned, symbols in self.calls:
+        for bound, segment, function, reads, writes, views, asked, learned, symbols in self.calls:
             if run is not None:
                 run.check()
             given = [values[i] for i in reads]
@@ -115,6 +120,8 @@ class SizedLine:
             if function is not None:
                 made = function(given, run)
             else:
+                for one in asked:
+                    given[one.place] = one.of(given[one.place], env)
                 if segment is not None:
                     bound = segment.bind_again(env, threads, (self, *[env.get(s) for s in symbols]))
                 made = program._run_segment(bound, given, run)  # type: ignore[arg-type]
@@ -122,6 +129,7 @@ class SizedLine:
                 values[place] = value
             for place, entries in learned:
                 learn(entries, values[place], env)
+        check_known(self.late, env)
         results = [values[i] for i in self.places]
         for at, place, shared, view, name in self.changed:
             value = values[place]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from intarsia.graph.dims import Expr, is_nonnegative, product
@@ -15,9 +16,25 @@ _POOLS = frozenset("MaxPool AveragePool LpPool NhwcMaxPool MaxpoolWithMask QLine
 
 
 def sizes_asked(inference: Inference) -> Iterator[Constraint]:
-    """Of all nodes of a graph."""
-    yield from _divisors(inference)
-    yield from _windows(inference)
+    """Of all nodes of a graph, each once: what other sizes want kernels of their own for comes before what is an error."""
+    yield from unlike(_divisors(inference), _windows(inference), _definitions(inference))
+
+
+def unlike(*several: Iterable[Constraint]) -> Iterator[Constraint]:
+    """Constraints without those that ask what one before them does."""
+    seen: set[tuple[object, ...]] = set()
+    for found in chain(*several):
+        key = (found.kind, found.left, found.right, found.apart)
+        if key not in seen:
+            seen.add(key)
+            yield found
+
+
+def _definitions(inference: Inference) -> Iterator[Constraint]:
+    """What definitions ask (`kernel.requirements`); kernels that stand for a definition may rely on all of it."""
+    for node in inference.graph.nodes:
+        for asked in inference.requirements.get(node.outputs[0], ()):
+            yield Constraint(asked.kind, asked.left, asked.right, place_of(node), what=asked.what)
 
 
 def _divisors(inference: Inference) -> Iterator[Constraint]:

@@ -20,7 +20,7 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.kernel.rewrite import simplified
-from intarsia.providers.cpu.byte_product import ByteMatMul, byte_factor, zero_of
+from intarsia.providers.cpu.byte_product import ByteMatMul, Zero, byte_factor, zero_of
 from intarsia.providers.cpu.contraction import MatMul, TransposedMatMul
 from intarsia.records import dataclass
 
@@ -119,7 +119,8 @@ class _Splitter:
             return t
         begun = len(self.pieces)
         a, b = (self._bytes(x.values) for x in (left, right))
-        reads = (a.attrs[0], b.attrs[0], *(name for _, name in (a_zero, b_zero) if name is not None))
+        zeros = self._for_each(*a_zero, t.shape[-2]), self._for_each(*b_zero, t.shape[-1])
+        reads = (a.attrs[0], b.attrs[0], *(name for name in zeros if name is not None))
         types = (TensorType(a.dtype, a.shape), TensorType(b.dtype, b.shape))
         made = ByteMatMul(self.node, reads, types, TensorType(SUMS, t.shape), a_zero=a_zero[0], b_zero=b_zero[0])
         if made.batches() is None:
@@ -128,6 +129,14 @@ class _Splitter:
         out = self._value(SUMS, t.shape)
         self.pieces.append(Piece(out.attrs[0], out, made))
         return out
+
+    def _for_each(self, zero: Zero, name: str | None, count: Dim) -> str | None:
+        """The buffer of zero points, one for each of `count` rows or columns: repeated where a run may give one for all."""
+        kind = self.types[name] if name is not None and zero.kind != "scalar" else None
+        if name is None or not isinstance(kind, TensorType) or kind.shape is None or product(kind.shape) == count:
+            return name
+        given = Tensor("input", (), (name,), kind.dtype, (product(kind.shape),))
+        return str(self.whole(k.broadcast(given, (count,))).attrs[0])
 
     def _bytes(self, t: Tensor) -> Tensor:
         """Bytes as a buffer."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def describe(program: CpuProgram, stage: str) -> str:
-    """`kernels`: groups and their steps; `source`: LLVM IR; `assembly`; `plan`: bound plans; else the lowered graph."""
+    """`kernels`: groups and their steps, and what they rely on of sizes; `source`: LLVM IR; `assembly`; `plan`: bound plans;
+    else the lowered graph."""
     writer = {"kernels": _kernels, "source": _source, "assembly": _assembly, "plan": _plan}.get(stage)
     if writer is not None:
         return writer(program)
@@ -36,10 +37,15 @@ def _units(executable: Executable) -> list[str]:
             lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
             continue
         lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
+        asked: dict[str, list[str]] = {}
+        for constraint in unit.constraints:
+            asked.setdefault(constraint.where, []).append(f"    relies on {constraint}")
         for s in unit.steps:
             symbol = s.kernel.symbol if isinstance(s, Step) else f"{s.offset:+d}"
             lines.append(f"  {s.title:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{symbol}]")
-    return lines
+            lines += asked.pop(s.where, ()) if isinstance(s, Step) else ()
+        lines += [f"  {where}\n{text}" for where, texts in asked.items() for text in texts]
+    return lines + [f"relies on {constraint}: {constraint.where}" for constraint in executable.constraints]
 
 
 def _source(program: CpuProgram) -> str:
